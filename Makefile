@@ -1,0 +1,7 @@
+# One-line aliases; the work is in dev.py.
+.PHONY: demo test check bench-election clean
+demo: ; python3 dev.py demo
+test: ; python3 dev.py test
+check: ; python3 dev.py check
+bench-election: ; python3 dev.py bench-election
+clean: ; python3 dev.py clean

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Everything a contributor types: `python3 dev.py demo | test | check | bench-election | clean` (or `make test` …).
+
+Standard library only. Each word makes `.venv` when it is missing, installs what it needs when pyproject.toml changed,
+then runs its programs from there. Arguments after the word go to the program: `python3 dev.py test -k fence -x`.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+if sys.version_info < (3, 11):
+    sys.exit(f"tenure needs Python 3.11 or newer; this is {sys.version.split()[0]} ({sys.executable}). Try: python3.11 dev.py …")
+
+import tomllib
+
+ROOT = Path(__file__).resolve().parent
+VENV, TOOLS = ROOT / ".venv", ROOT / ".tools"
+PYTHON = VENV / "bin" / "python"
+
+
+def demo(args: list[str]) -> int:
+    """Run the demo."""
+    prepare("demo", extras="cli")
+    return run("python", "-m", "tenure", "demo", *args)
+
+
+def test(args: list[str]) -> int:
+    """Run the tests on real servers; arguments go to pytest."""
+    prepare("test", groups=["test"])
+    pgbouncer()
+    if not shutil.which("gcc"):
+        say("gcc is missing: tests that shift clocks cannot run. On Debian: apt-get install gcc libc6-dev")
+    return run("python", "-m", "pytest", *args)
+
+
+def check(args: list[str]) -> int:
+    """Format, lint, types and import contracts; all of them, also when one fails."""
+    prepare("check", groups=["check", "test"])
+    results = {
+        "format": run("ruff", "format", "--check", *args),
+        "lint": run("ruff", "check", *args),
+        "types": run("mypy"),
+        "imports": run("lint-imports", "--no-cache"),
+    }
+    print("\n" + "   ".join(f"{name}: {'ok' if code == 0 else 'FAILED'}" for name, code in results.items()))
+    return int(any(results.values()))
+
+
+def bench_election(args: list[str]) -> int:
+    """Measure elections."""
+    prepare("test", groups=["test"])
+    pgbouncer()
+    return run("python", "bench/election.py", *args)
+
+
+def clean(_args: list[str]) -> int:
+    """Remove what the other words made."""
+    for made in (VENV, TOOLS, *ROOT.glob(".*_cache"), ROOT / ".hypothesis", ROOT / "dist"):
+        if made.exists():
+            shutil.rmtree(made)
+            say(f"removed {made.name}")
+    return 0
+
+
+WORDS: dict[str, Callable[[list[str]], int]] = {
+    "demo": demo,
+    "test": test,
+    "check": check,
+    "bench-election": bench_election,
+    "clean": clean,
+}
+
+
+def main() -> int:
+    word, *args = sys.argv[1:] or ["help"]
+    if word not in WORDS:
+        print("python3 dev.py WORD, where WORD is one of:")
+        for name, action in WORDS.items():
+            print(f"  {name:16}{action.__doc__}")
+        return 0 if word in {"help", "-h", "--help"} else 2
+    return WORDS[word](args)
+
+
+def prepare(stamp: str, *, groups: list[str] | None = None, extras: str = "postgres,cli") -> None:
+    """Make sure that .venv has the package itself and the dependency groups; quick when nothing changed."""
+    need_writable_checkout()
+    with locked():
+        if not works(PYTHON):
+            make_venv()
+        mark = VENV / f".installed-{stamp}"
+        wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + sys.version.encode()).hexdigest()
+        if mark.exists() and mark.read_text() == wanted:
+            return
+        tables = tomllib.loads((ROOT / "pyproject.toml").read_text())
+        packages = [package for group in groups or [] for package in tables["dependency-groups"][group]]
+        uv = shutil.which("uv")
+        installer = [uv, "pip", "install", "--python", str(PYTHON)] if uv else [str(PYTHON), "-m", "pip", "install"]
+        step(f"installing for {stamp}: tenure[{extras}] {' '.join(groups or [])}", *installer, "-e", f".[{extras}]", *packages)
+        mark.write_text(wanted)
+
+
+def make_venv() -> None:
+    try:
+        import ensurepip
+        import venv
+    except ImportError:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        sys.exit(f"This Python cannot make a virtual environment. On Debian: apt-get install python{version}-venv")
+    assert venv, ensurepip
+    step("making .venv", sys.executable, "-m", "venv", "--clear", str(VENV))
+
+
+def pgbouncer() -> None:
+    """Tests need a real pgbouncer: apt as root, else unpacked into .tools without installing anything."""
+    if shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin") or (TOOLS / "usr/sbin/pgbouncer").exists():
+        return
+    hint = "pgbouncer is missing: tests that need it cannot run. "
+    if not shutil.which("apt-get"):
+        say(hint + "Install it with your package manager.")
+        return
+    try:
+        if os.geteuid() == 0:
+            step("apt-get update", "apt-get", "update")
+            step("installing pgbouncer", "apt-get", "install", "-y", "--no-install-recommends", "pgbouncer")
+        else:
+            unpack("pgbouncer", "libevent-2.1-7", "libc-ares2")
+    except SystemExit as failure:
+        say(f"{failure}\n{hint}On Debian: apt-get install --no-install-recommends pgbouncer")
+
+
+def unpack(*packages: str) -> None:
+    """Debian packages without root: our own apt lists, then dpkg -x."""
+    state = TOOLS / "apt"
+    (state / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+    (state / "cache" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
+    apt = ["apt-get", "-o", f"Dir::State::lists={state}/lists", "-o", f"Dir::Cache={state}/cache"]
+    step("apt-get update (into .tools)", *apt, "update")
+    step("downloading pgbouncer", *apt, "download", *packages, cwd=state)
+    for package in sorted(state.glob("*.deb")):
+        step(f"unpacking {package.name}", "dpkg", "-x", str(package), str(TOOLS))
+
+
+def need_writable_checkout() -> None:
+    if not os.access(ROOT, os.W_OK):
+        sys.exit(f"{ROOT} is not writable for you; clone it into a folder of your own.")
+    if VENV.exists() and not os.access(VENV, os.W_OK):
+        sys.exit(f"{VENV} belongs to user {VENV.owner()}; remove it as that user (python3 dev.py clean) and try again.")
+
+
+def works(python: Path) -> bool:
+    """Whether the virtual environment is whole and its Python still exists and may be run by us."""
+    try:
+        return subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def run(program: str, *args: str) -> int:
+    """A program of the virtual environment, its output shown as it comes."""
+    env = os.environ | {"PATH": f"{VENV / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(VENV)}
+    say(" ".join([program, *args]))
+    try:
+        return subprocess.run([VENV / "bin" / program, *args], cwd=ROOT, env=env, check=False).returncode
+    except KeyboardInterrupt:
+        return 130
+
+
+def step(what: str, *command: str, cwd: Path = ROOT) -> None:
+    """One line per step: on a terminal the program's last line runs along; on failure all of its output is shown."""
+    began, output = time.monotonic(), []
+    print(f"dev: {what} …", end="" if sys.stdout.isatty() else "\n", flush=True)
+    try:
+        with subprocess.Popen(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            assert process.stdout
+            for line in process.stdout:
+                output.append(line)
+                if sys.stdout.isatty():
+                    print(f"\r\033[Kdev: {what} … {line.strip()[:80]}", end="", flush=True)
+    except OSError as error:
+        sys.exit(f"\ndev: could not start {command[0]}: {error}")
+    if process.returncode:
+        sys.exit(f"\n{''.join(output[-40:])}dev: failed: {' '.join(command)}")
+    print(("\r\033[K" if sys.stdout.isatty() else "") + f"dev: {what}: {time.monotonic() - began:.1f} s", flush=True)
+
+
+def say(what: str) -> None:
+    print(f"dev: {what}", flush=True)
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Two words at once must not install into the same environment."""
+    import fcntl
+
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,3 @@
+"""Leader election and scheduled jobs on the database you already have."""
+
+__version__ = "0.1.0"
