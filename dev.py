@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 if sys.version_info < (3, 11):
-    sys.exit(f"tenure needs Python 3.11 or newer; this is {sys.version.split()[0]} ({sys.executable}). Try: python3.11 dev.py …")
+    sys.exit(
+        f"tenure needs Python 3.11 or newer; this is {sys.version.split()[0]} ({sys.executable}). Try: python3.11 dev.py …"
+    )
 
 import tomllib
 
@@ -102,7 +104,13 @@ def prepare(stamp: str, *, groups: list[str] | None = None, extras: str = "postg
         packages = [package for group in groups or [] for package in tables["dependency-groups"][group]]
         uv = shutil.which("uv")
         installer = [uv, "pip", "install", "--python", str(PYTHON)] if uv else [str(PYTHON), "-m", "pip", "install"]
-        step(f"installing for {stamp}: tenure[{extras}] {' '.join(groups or [])}", *installer, "-e", f".[{extras}]", *packages)
+        step(
+            f"installing for {stamp}: tenure[{extras}] {' '.join(groups or [])}",
+            *installer,
+            "-e",
+            f".[{extras}]",
+            *packages,
+        )
         mark.write_text(wanted)
 
 

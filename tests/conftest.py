@@ -1,0 +1,80 @@
+"""Fixtures on real servers. Each test gets a database of its own; nothing that it starts outlives it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import processes
+from harness.clocks import ShiftedClock
+from harness.components import need
+from harness.pgbouncer import PgBouncer
+from harness.postgres import Postgres, installed
+from harness.proxy import Proxy
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """The run's shared server. Do not crash, freeze or reconfigure it: take `own_postgres` for that."""
+    need("postgres")
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=sorted({"wheel", *installed()}, reverse=True))
+def each_postgres(request: pytest.FixtureRequest) -> Iterator[Postgres]:
+    """As `postgres`, once for every version that is installed."""
+    if request.param == "wheel":
+        yield request.getfixturevalue("postgres")
+        return
+    with Postgres(request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Postgres]:
+    """A server for this test alone, to crash, freeze and promote."""
+    need("postgres")
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Iterator[str]:
+    """The URL of a fresh database."""
+    url = postgres.create_database()
+    yield url
+    postgres.drop_database(url)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'tenure.db'}"
+
+
+@pytest.fixture
+def pgbouncer(postgres: Postgres) -> Iterator[PgBouncer]:
+    """A pooler in transaction mode before the shared server; any database goes through it."""
+    need("pgbouncer")
+    with PgBouncer(postgres) as bouncer:
+        yield bouncer
+
+
+@pytest.fixture
+def proxy(postgres: Postgres) -> Iterator[Proxy]:
+    """A breakable network before the shared server."""
+    with Proxy(postgres.port) as network:
+        yield network
+
+
+@pytest.fixture
+def shifted_clock() -> ShiftedClock:
+    """Clocks to give to a worker or a server as `env=shifted_clock.env`."""
+    need("gcc")
+    return ShiftedClock()
+
+
+@pytest.fixture(autouse=True)
+def no_worker_outlives_its_test() -> Iterator[None]:
+    yield
+    processes.end_all()

@@ -1,0 +1,1 @@
+"""Real servers, real processes, broken networks and wrong clocks, for tests and benchmarks."""

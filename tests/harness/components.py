@@ -1,0 +1,24 @@
+"""What a test needs beyond Python, and what happens when it is missing."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from harness import clocks, pgbouncer, postgres
+
+AVAILABLE: dict[str, Callable[[], bool]] = {
+    "postgres": lambda: "wheel" in postgres.installed(),
+    "pgbouncer": lambda: pgbouncer.find() is not None,
+    "gcc": clocks.available,
+}
+
+
+def need(component: str) -> None:
+    """Skip the test when the component is missing; fail it in CI, where everything must be there."""
+    if AVAILABLE[component]():
+        return
+    why = f"{component} is not installed here; `python3 dev.py test` gets it or says how"
+    if os.environ.get("CI") == "true":
+        pytest.fail(why)
+    pytest.skip(why)
