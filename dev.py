@@ -6,6 +6,7 @@ then runs its programs from there. Arguments after the word go to the program: `
 """
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-if sys.version_info < (3, 11):
+if sys.version_info < (3, 11):  # noqa: UP036 - the first to run is whatever python3 the machine has
     sys.exit(
         f"tenure needs Python 3.11 or newer; this is {sys.version.split()[0]} ({sys.executable}). Try: python3.11 dev.py …"
     )
@@ -115,13 +116,9 @@ def prepare(stamp: str, *, groups: list[str] | None = None, extras: str = "postg
 
 
 def make_venv() -> None:
-    try:
-        import ensurepip
-        import venv
-    except ImportError:
+    if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         sys.exit(f"This Python cannot make a virtual environment. On Debian: apt-get install python{version}-venv")
-    assert venv, ensurepip
     step("making .venv", sys.executable, "-m", "venv", "--clear", str(VENV))
 
 

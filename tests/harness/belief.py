@@ -185,11 +185,10 @@ def judge(entries: Iterable[Entry]) -> Report:
 
 def entry(line: dict[str, Any]) -> Entry:
     """One line as written by a worker."""
-    moment = line.get("t", line.get("from"))
-    before, after = float(line.get("from", moment)), float(line.get("to", moment))
+    before, after = (line["t"], line["t"]) if "t" in line else (line["from"], line["to"])
     assert before <= after, f"time runs backwards in {line}"
     assert line["kind"] in {"believes", "sample", "disbelieves", "acts", "effect"}, f"unknown kind in {line}"
-    return Entry(line["kind"], line["node"], line["election"], int(line["term"]), before, after)
+    return Entry(line["kind"], line["node"], line["election"], int(line["term"]), float(before), float(after))
 
 
 def _read(path: Path) -> Iterator[Entry]:

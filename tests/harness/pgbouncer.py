@@ -48,8 +48,8 @@ class PgBouncer:
     def start(self) -> Self:
         program = find()
         assert program, "pgbouncer is not installed"
-        libraries = {"LD_LIBRARY_PATH": str(folder) for folder in TOOLS.glob("usr/lib/*-linux-gnu")}
-        env = libraries if program.is_relative_to(TOOLS) else {}
+        libraries = os.pathsep.join(map(str, TOOLS.glob("usr/lib/*-linux-gnu")))
+        env = {"LD_LIBRARY_PATH": libraries} if program.is_relative_to(TOOLS) else {}
         self.process = scratch.spawn_server([program, self.folder / "ini"], log=self.log, env=env)
         atexit.register(self.close)
         deadline = time.monotonic() + 10

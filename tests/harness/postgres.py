@@ -191,7 +191,7 @@ class Postgres:
         """A started asynchronous streaming standby of this server."""
         standby = Postgres(self.version, fsync=self.fsync, settings=self.settings, env=self.env)
         standby.folder = scratch.new_folder("pg")
-        copy = ["-D", standby.data, "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres"]
+        copy: list[str | Path] = ["-D", standby.data, "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres"]
         _run([self.bin / "pg_basebackup", *copy, "-R", "-X", "stream", "-c", "fast", "--no-sync"])
         return standby.start()
 

@@ -94,11 +94,8 @@ def eventually(true: Callable[[], object], *, within: float = 10.0, what: str = 
 
 def children(pid: int) -> list[int]:
     """Direct children of a process, zombies left out."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (stat := state_and_parent(int(entry.name))) and stat[1] == pid and stat[0] != "Z":
-            found.append(int(entry.name))
-    return found
+    processes = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+    return [child for child in processes if (stat := state_and_parent(child)) and stat[1] == pid and stat[0] != "Z"]
 
 
 def running(pid: int) -> bool:

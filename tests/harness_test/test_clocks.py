@@ -60,7 +60,7 @@ def test_a_running_server_sees_its_clock_jump():
     with Postgres(env=clock.env) as server:
         for wall in (0, 7200, -7200):
             clock.wall(wall)
-            [(now, stamp, slept)] = server.execute(
+            [(now, stamp, _slept)] = server.execute(
                 "SELECT extract(epoch FROM now()), extract(epoch FROM clock_timestamp()), pg_sleep(0.01)"
             )
             assert float(now) - time.time() == pytest.approx(wall, abs=0.5)
