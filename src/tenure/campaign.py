@@ -1,0 +1,462 @@
+"""The campaign: a thread that tries to win elections, gives back what is over, and declares the dead.
+
+It owns the second connection of a node and waits on everything that may mean work: its inbox, notices from other nodes, and a pidfd
+for every node on this host. What the pacemaker learns from a beat comes in through the inbox, with the time at which it arrived.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tenure import evidence, watch
+from tenure.clock import boottime
+from tenure.errors import StoreError
+from tenure.lease import AcquireAnswered, AcquireFailed, ReleaseAcked
+from tenure.model import Acquire, BeatAnswer, Cadence, ElectionRow, Epoch, NodeCard, NodeId, Outcome, Pulse, Vacancy
+from tenure.quiet import Quiet
+from tenure.standing import Standing
+from tenure.stores import Session, Store
+
+logger = logging.getLogger("tenure")
+
+WAKE_JITTER = 0.05
+"""Those who hear of a vacancy at the same moment spread over this many seconds."""
+BUSY_RETRY = (0.02, 0.1)
+PROBE_AGAIN = (0.05, 0.25)
+"""How soon to look again for a process that ended while its children still hold its lock; the second number after two seconds."""
+SWEEP_EVERY = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidacy:
+    """What the campaign must know of an election."""
+
+    name: str
+    fenced: bool
+    not_before: float
+
+
+@dataclass(slots=True)
+class _Declaration:
+    at: float
+    pulse: Pulse | None
+    why: str
+
+
+@dataclass(slots=True)
+class _Probing:
+    since: float
+    at: float
+    ended: bool
+    """Its process is known to have ended, or cannot be watched: look again until the lock is free."""
+
+
+class Campaign(threading.Thread):
+    """Runs until it is told to stop."""
+
+    def __init__(
+        self,
+        store: Store,
+        standing: Standing,
+        cadence: Cadence,
+        *,
+        label: str,
+        quiet: Quiet,
+        candidacy: Callable[[str], Candidacy | None],
+        names: Callable[[], tuple[str, ...]],
+        refused: Callable[[str], None],
+        beat_now: Callable[[], None],
+        host_evidence: bool,
+    ) -> None:
+        super().__init__(name=f"tenure campaign {label}", daemon=True)
+        self._store, self._standing, self._cadence = store, standing, cadence
+        self._quiet, self._candidacy, self._names = quiet, candidacy, names
+        self._refused, self._beat_now = refused, beat_now
+        self._directory = store.evidence_directory if host_evidence else None
+        self._session: Session | None = None
+        self._listening_as: NodeId = ""
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._wake_in, self._wake_out = os.pipe()
+        os.set_blocking(self._wake_out, False)
+        self._stopping = False
+        self._failures = 0
+        self._not_before = 0.0
+        self._rows: dict[str, ElectionRow] = {}
+        self._tries: dict[str, float] = {}
+        self._releases: dict[tuple[NodeId, str, int], str] = {}
+        self._watches: dict[NodeId, watch.Watch] = {}
+        self._suspicions: dict[str, watch.Suspicion] = {}
+        self._declarations: dict[NodeId, _Declaration] = {}
+        self._cards: dict[NodeId, NodeCard] = {}
+        self._unknown: set[NodeId] = set()
+        self._pidfds: dict[int, NodeId] = {}
+        self._probing: dict[NodeId, _Probing] = {}
+        self._moved: tuple[Epoch, float] | None = None
+        self._unsettled = False
+        self._sweep_at = boottime() + random.uniform(60, SWEEP_EVERY)
+
+    # From other threads
+
+    def observed(self, answer: BeatAnswer, at: float) -> None:
+        """A beat was answered at this time."""
+        self._post(lambda: self._on_beat(answer, at))
+
+    def checked(self, free: dict[str, Vacancy], at: float) -> None:
+        """A check of the session found these holders' locks free."""
+        if free or self._suspicions:
+            self._post(lambda: self._on_check(free, at))
+
+    def look(self, name: str, at: float = 0.0) -> None:
+        """Try to win this election, now or at that time."""
+        self._post(lambda: self._tries.__setitem__(name, at))
+
+    def release(self, name: str, term: int, why: str) -> None:
+        """Give a term back."""
+        node = self._standing.node
+        self._post(lambda: self._releases.__setitem__((node, name, term), why))
+
+    def put_back(self) -> None:
+        """The database was put back in time: no grants before the epoch is raised."""
+        self._post(lambda: setattr(self, "_unsettled", True))
+
+    def rejoined(self) -> None:
+        """This node has a new identity."""
+        self._post(self._forget)
+
+    def stop(self, patience: float) -> None:
+        """End after what was asked for before."""
+        self._post(lambda: setattr(self, "_stopping", True))
+        self.join(patience)
+
+    def abandon(self) -> None:
+        """In a forked child, where this thread does not run."""
+        if self._session is not None:
+            self._session.abandon()
+        for fd in [*self._pidfds, self._wake_in, self._wake_out]:
+            os.close(fd)
+
+    def _post(self, message: Callable[[], None]) -> None:
+        self._inbox.append(message)
+        with suppress(BlockingIOError):  # the pipe is full: it will wake up anyway
+            os.write(self._wake_out, b".")
+
+    # The loop
+
+    def run(self) -> None:
+        while not self._stopping:
+            try:
+                self._turn()
+            except Exception as error:
+                self._stumble(error)
+            if not self._stopping:
+                self._wait(self._next())
+            self._take_inbox()
+        with suppress(StoreError, OSError):
+            self._give_back()
+        self._drop_session()
+        for fd in [*self._pidfds, self._wake_in, self._wake_out]:
+            os.close(fd)
+
+    def _turn(self) -> None:
+        if boottime() < self._not_before or not self._standing.node:
+            return
+        session = self._ready()
+        self._hear(session)
+        self._give_back()
+        self._meet(session)
+        self._probe()
+        self._declare(session)
+        self._try(session)
+        self._settle(session)
+        if boottime() >= self._sweep_at:
+            self._sweep_at = boottime() + SWEEP_EVERY
+            session.sweep()
+        self._failures = 0
+        self._quiet.worked("campaign")
+
+    def _wait(self, until: float) -> None:
+        poll = select.poll()
+        poll.register(self._wake_in, select.POLLIN)
+        for pidfd in self._pidfds:
+            poll.register(pidfd, select.POLLIN)
+        bell = self._session.fileno() if self._session else None
+        if bell is not None:
+            poll.register(bell, select.POLLIN)
+        for fd, _ in poll.poll(max(until - boottime(), 0.0) * 1000):
+            if fd == self._wake_in:
+                os.read(self._wake_in, 4096)
+            elif fd in self._pidfds:
+                node = self._pidfds.pop(fd)
+                os.close(fd)
+                self._probing[node] = _Probing(boottime(), boottime(), ended=True)
+
+    def _take_inbox(self) -> None:
+        while self._inbox:
+            self._inbox.popleft()()
+
+    def _next(self) -> float:
+        """When something is due that nobody will wake us for."""
+        moments = [boottime() + self._cadence.heartbeat_every, *self._tries.values()]
+        moments += [declaration.at for declaration in self._declarations.values()]
+        moments += [probing.at for probing in self._probing.values()]
+        moments += [suspicion.ripe_at for suspicion in self._suspicions.values()]
+        if self._moved is not None:
+            moments.append(self._moved[1])
+        return max(min(moments), self._not_before)
+
+    def _ready(self) -> Session:
+        if self._session is None:
+            self._session = self._store.session("campaign", self._cadence.attempt_timeout)
+            self._listening_as = ""
+        if self._listening_as != self._standing.node:
+            self._listening_as = self._standing.node
+            self._session.listen(self._listening_as)
+            self._try_all(boottime())  # whatever was said before was said to nobody
+        return self._session
+
+    def _stumble(self, error: Exception) -> None:
+        self._drop_session()
+        self._quiet.failed("campaign", error)
+        pause = min(0.05 * 2**self._failures, self._cadence.heartbeat_every) * random.uniform(0.5, 1.0)
+        self._failures = min(self._failures + 1, 16)
+        self._not_before = boottime() + pause
+
+    def _drop_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._session = None
+
+    # What comes in
+
+    def _on_beat(self, answer: BeatAnswer, at: float) -> None:
+        self._rows = {row.name: row for row in answer.elections}
+        self._watches = watch.observe(self._watches, answer.peers, at)
+        alive = {peer.id for peer in answer.peers}
+        for node in [node for node in self._cards if node not in alive]:
+            self._part_from(node)
+        self._unknown |= alive - self._cards.keys()
+        if self._directory is not None:
+            watched = set(self._pidfds.values()) | self._probing.keys()
+            self._probing.update({node: _Probing(at, at, ended=False) for node in self._cards.keys() - watched})
+        for node, seen in self._watches.items():
+            if seen.over and node not in self._declarations:
+                place = watch.rank([*alive, self._standing.node], node, self._standing.node)
+                delay = min(place * watch.PLACE, self._cadence.heartbeat_every)
+                self._declarations[node] = _Declaration(boottime() + delay, seen.pulse, f"silent for {seen.ttl:g} s")
+        for name in self._names():
+            row = self._rows.get(name)
+            if row is None or row.vacant:
+                self._tries.setdefault(name, at)
+
+    def _on_check(self, free: dict[str, Vacancy], at: float) -> None:
+        self._suspicions = watch.suspect(self._suspicions, free, at)
+        for name in free:
+            candidacy = self._candidacy(name)
+            if candidacy is not None and candidacy.fenced:
+                self._tries.setdefault(name, at)
+
+    def _forget(self) -> None:
+        """A new identity starts with an empty memory of the others."""
+        for fd in self._pidfds:
+            os.close(fd)
+        for memory in (
+            self._pidfds,
+            self._cards,
+            self._probing,
+            self._watches,
+            self._suspicions,
+            self._declarations,
+            self._rows,
+        ):
+            memory.clear()
+        self._try_all(boottime())
+
+    def _hear(self, session: Session) -> None:
+        for said in session.notices():
+            at = boottime() + random.uniform(0, WAKE_JITTER)
+            if said.startswith("?"):
+                self._beat_now()
+            elif said:
+                self._tries[said] = min(self._tries.get(said, at), at)
+            else:
+                self._try_all(at)
+
+    def _try_all(self, at: float) -> None:
+        for name in self._names():
+            self._tries[name] = min(self._tries.get(name, at), at)
+
+    # What goes out
+
+    def _give_back(self) -> None:
+        for (node, name, term), why in list(self._releases.items()):
+            if self._session is None:
+                return
+            if node == self._standing.node:
+                self._session.release(node, name, term, why)
+                self._standing.step(ReleaseAcked(name, term), only=node)
+            del self._releases[node, name, term]
+
+    def _meet(self, session: Session) -> None:
+        """Make the acquaintance of new nodes, so that their deaths can be proved."""
+        if self._directory is None or not self._unknown:
+            return
+        for card in session.cards(self._unknown):
+            self._cards[card.id] = card
+            self._watch_process(card)
+        self._unknown.clear()
+
+    def _watch_process(self, card: NodeCard) -> None:
+        if card.host is None or card.host.boot_id != evidence.boot_id():
+            return
+        pidfd = evidence.open_pidfd(card.host)
+        if pidfd is None:
+            self._probing[card.id] = _Probing(boottime(), boottime(), ended=True)
+        else:
+            self._pidfds[pidfd] = card.id
+
+    def _part_from(self, node: NodeId) -> None:
+        self._cards.pop(node, None)
+        self._probing.pop(node, None)
+        self._declarations.pop(node, None)
+        for fd in [fd for fd, watched in self._pidfds.items() if watched == node]:
+            del self._pidfds[fd]
+            os.close(fd)
+
+    def _probe(self) -> None:
+        now = boottime()
+        for node, probing in list(self._probing.items()):
+            card = self._cards.get(node)
+            if probing.at > now:
+                continue
+            if card is None or card.host is None or self._directory is None:
+                del self._probing[node]
+                continue
+            proof = evidence.probe(self._directory, node, card.host)
+            if proof is evidence.Proof.DEAD:
+                del self._probing[node]
+                here = [
+                    other.id for other in self._cards.values() if other.host and other.host.boot_id == card.host.boot_id
+                ]
+                delay = min(
+                    watch.rank([*here, self._standing.node], node, self._standing.node) * watch.PLACE,
+                    self._cadence.heartbeat_every,
+                )
+                self._declarations[node] = _Declaration(now + delay, None, "its host lock is free")
+            elif proof is evidence.Proof.ALIVE and probing.ended:
+                probing.at = (
+                    now + PROBE_AGAIN[now > probing.since + 2.0]
+                )  # the process is gone, children that do our work are not
+            else:
+                del self._probing[node]
+
+    def _declare(self, session: Session) -> None:
+        now = boottime()
+        for node, declaration in list(self._declarations.items()):
+            if declaration.at > now:
+                continue
+            del self._declarations[node]
+            seen = self._watches.get(node)
+            if declaration.pulse is not None and (seen is None or not seen.over or seen.pulse != declaration.pulse):
+                continue  # it gave a sign of life while we waited for our turn
+            if session.declare(node, declaration.pulse, declaration.why):
+                label = self._cards[node].label if node in self._cards else node
+                logger.info("node %s is dead: %s", label, declaration.why, extra={"action": "node_dead", "node": node})
+                if self._directory is not None:
+                    evidence.clear(self._directory, node)
+            self._watches.pop(node, None)
+            self._part_from(node)
+            self._try_all(boottime())
+
+    def _try(self, session: Session) -> None:
+        now = boottime()
+        for name, suspicion in list(self._suspicions.items()):
+            if suspicion.ripe_at <= now:
+                del self._suspicions[name]
+                self._attempt(session, name, suspicion.vacancy)
+        for name, at in list(self._tries.items()):
+            if at <= now:
+                del self._tries[name]
+                self._attempt(session, name, None)
+
+    def _attempt(self, session: Session, name: str, vanished: Vacancy | None) -> None:
+        candidacy = self._candidacy(name)
+        if candidacy is None:
+            return
+        if candidacy.not_before > boottime():
+            self._tries[name] = candidacy.not_before
+            return
+        opened = self._standing.open(name)
+        if opened is None:
+            return
+        node, attempt = opened
+        try:
+            answer = session.acquire(Acquire(node, name, candidacy.fenced, vanished=vanished, hint=candidacy.fenced))
+        except BaseException:
+            self._standing.step(AcquireFailed(name, attempt), only=node)
+            raise
+        granted = answer.outcome is Outcome.GRANTED
+        self._standing.step(AcquireAnswered(name, attempt, answer.term if granted else None), only=node)
+        if not granted:
+            self._refused(name)
+        match answer.outcome:
+            case Outcome.BUSY:
+                self._tries[name] = boottime() + random.uniform(*BUSY_RETRY)
+            case Outcome.GONE:
+                self._beat_now()
+            case Outcome.MOVED:
+                self._notice_move(session)
+            case Outcome.MISMATCH:
+                logger.error(
+                    "election %r is run in mode %r elsewhere; use one mode for all its nodes",
+                    name,
+                    answer.detail,
+                    extra={"action": "mode_mismatch"},
+                )
+            case Outcome.HELD if (
+                answer.holder is not None and answer.holder not in self._cards and self._directory is not None
+            ):
+                self._unknown.add(answer.holder)
+            case _:
+                pass
+
+    # Failover of the database
+
+    def _notice_move(self, session: Session) -> None:
+        """Grants may have been lost: wait until everybody who may have had one has stopped believing in it, then leap."""
+        epoch = session.epoch()
+        if epoch.settled:
+            self._moved = None
+            self._try_all(boottime())
+            return
+        if self._moved is None or self._moved[0] != epoch:
+            logger.warning(
+                "the database is not the one that the terms were granted on (failover, restore or copy): no grants for %g s, then the epoch is raised",
+                epoch.max_ttl,
+                extra={"action": "database_moved"},
+            )
+            self._moved = (epoch, boottime() + epoch.max_ttl)
+            self._watches.clear()
+
+    def _settle(self, session: Session) -> None:
+        if self._unsettled:
+            self._unsettled = False
+            session.unsettle(session.epoch())
+            self._notice_move(session)
+        if self._moved is None:
+            return
+        noticed, at = self._moved
+        if boottime() < at:
+            return
+        self._moved = None
+        if session.raise_epoch(noticed):
+            logger.warning("the epoch was raised: terms go on from a higher number", extra={"action": "epoch_raised"})
+        self._watches.clear()
+        self._notice_move(session)

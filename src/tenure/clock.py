@@ -1,0 +1,32 @@
+"""The only module that reads time.
+
+Trust is measured on `boottime`, a clock that never steps and goes on while the machine sleeps (CLOCK_BOOTTIME on Linux; elsewhere
+the nearest there is). `walltime` is for people and, on SQLite, for due times; nothing is ever taken away because of it.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
+
+if _BOOTTIME is not None:
+
+    def boottime(_which: int = _BOOTTIME) -> float:
+        """Seconds on a clock that only moves forward, at its own pace, also during suspend."""
+        return time.clock_gettime(_which)
+
+else:  # macOS: time.monotonic counts sleep; Windows: it does not, and the watch of the others decides
+    boottime = time.monotonic  # type: ignore[assignment, unused-ignore]
+
+
+def walltime() -> datetime:
+    """What the clock on the wall says, in UTC."""
+    return datetime.now(UTC)
+
+
+def sleep(seconds: float) -> None:
+    """Sleep; nothing for zero and less."""
+    if seconds > 0:
+        time.sleep(seconds)

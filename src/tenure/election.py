@@ -1,0 +1,426 @@
+"""An election as a program sees it: wait for a term, act while it is trusted, give it up.
+
+with Election("postgresql:///app", "exporter") as election:
+    for term in election.terms():
+        while term.trusted:
+            export_batch(token=term.number)
+            term.wait(seconds=5)
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Literal, Protocol, Self, TypeVar
+
+from tenure.clock import boottime
+from tenure.durations import Duration, seconds
+from tenure.errors import ConfigurationError
+from tenure.events import Elected, ElectionEvent, Lost
+from tenure.model import MAX_NAME, Cadence, Leader, NodeId, TermRecord, Trust
+from tenure.node import Member, Node, shared
+from tenure.stores import Session, Store, store_for
+from tenure.term import Term
+
+logger = logging.getLogger("tenure")
+
+STAND_BACK = 1.0
+"""Whoever gave a term up lets the others go first for this many seconds."""
+
+Listener = TypeVar("Listener", bound=Callable[..., object])
+
+
+class Seat(Protocol):
+    """What an election needs of the node it is entered on; there is one kind for leases and one for advisory locks."""
+
+    store: Store
+    cadence: Cadence
+
+    @property
+    def id(self) -> NodeId: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def trust(self) -> Trust: ...
+    @property
+    def lock_fileno(self) -> int | None: ...
+    def enter(self, member: Member) -> None: ...
+    def exit(self, member: Member, *, release: bool = True) -> None: ...
+    def look(self, name: str, at: float = 0.0) -> None: ...
+    def resign(self, name: str, term: int, reason: str) -> None: ...
+    def drained(self, name: str, term: int) -> None: ...
+    def tell(self, what: Callable[[], None]) -> None: ...
+    def session(self) -> Session: ...
+
+
+class Election:
+    """A named contest. Constructing one opens nothing; `with`, `start()` or the first use does."""
+
+    def __init__(
+        self,
+        url: object = None,
+        name: str = "",
+        *,
+        label: str | None = None,
+        ttl: Duration = 10.0,
+        heartbeat_every: Duration | None = None,
+        attempt_timeout: Duration | None = None,
+        validate_every: Duration | None = None,
+        validate_timeout: Duration | None = None,
+        session_grace: Duration | None = None,
+        keepalive_every: Duration | None = None,
+        fenced: bool = False,
+        candidate: bool = True,
+        mode: Literal["lease", "advisory"] = "lease",
+        host_evidence: bool = True,
+        session_evidence: bool = True,
+        schema: str = "tenure",
+        migrate: bool = True,
+    ) -> None:
+        self.name = checked_name(name)
+        self.fenced = fenced
+        self._barred = not candidate
+        self._schema = schema
+        cadence = Cadence.of(
+            ttl,
+            heartbeat_every=heartbeat_every,
+            attempt_timeout=attempt_timeout,
+            validate_every=validate_every,
+            validate_timeout=validate_timeout,
+            session_grace=session_grace,
+            keepalive_every=keepalive_every,
+        )
+        store = store_for(url, schema=schema, migrate=migrate)
+        self._seat = _seat(
+            mode, self.name, store, cadence, label, host_evidence=host_evidence, session_evidence=session_evidence
+        )
+        self._listeners: list[tuple[tuple[type[ElectionEvent], ...], Callable[[ElectionEvent], object]]] = []
+        self._observers: list[Callable[[], None]] = []
+        self._changed = threading.Condition()
+        self._started = False
+        self._stopping = False
+        self._term: Term | None = None
+        self._in_body = False
+        self._loss_told = False
+        self._tries = 0
+        self._not_before = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Election {self.name!r} on {self._seat.store.shown}, {'leading' if self.is_leader else 'not leading'}>"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # Whether this node leads
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads at this very moment; worked out anew at each call, never a stored boolean."""
+        term = self._term
+        return term is not None and term.trusted
+
+    @property
+    def term(self) -> Term | None:
+        """The term in which this node leads, if it does."""
+        term = self._term
+        return term if term is not None and term.trusted else None
+
+    @property
+    def label(self) -> str:
+        """This node's name for people."""
+        return self._seat.label
+
+    @property
+    def lock_fileno(self) -> int | None:
+        """To be passed to child processes that do this node's work, so that nobody takes over while they live."""
+        return self._seat.lock_fileno
+
+    # Taking part
+
+    def start(self) -> None:
+        """Join the others. Raises what is wrong with the store; from then on failures heal by themselves."""
+        with self._changed:
+            if self._started:
+                return
+            self._started, self._stopping = True, False
+        try:
+            self._seat.enter(self)
+        except BaseException:
+            self._started = False
+            raise
+
+    def stop(self, drain: Duration = 30.0) -> None:
+        """Resign, wait for the work to stop, and leave. Work that does not stop in time keeps its term until the process ends."""
+        patience = seconds(drain, "drain")
+        with self._changed:
+            if not self._started:
+                return
+            self._stopping = True
+            self._changed.notify_all()
+        self._give_up("stopped")
+        with self._changed:
+            drained = self._changed.wait_for(lambda: self._term is None, patience)
+        if not drained:
+            logger.error(
+                "election %r: the work of its term did not stop in %g s",
+                self.name,
+                patience,
+                extra={"action": "not_drained"},
+            )
+        self._seat.exit(self, release=drained)
+        self._started = False
+        self._tell_observers()
+
+    def terms(self) -> Iterator[Term]:
+        """Wait for terms, one turn of the loop for each. Leaving the body, however, resigns that term."""
+        self.start()
+        while (term := self._next_term()) is not None:
+            try:
+                yield term
+            finally:
+                self.leave_body(term)
+
+    def wait_until_leading(self, timeout: Duration | None = None) -> Term | None:
+        """The term once this node leads, None after the time-out. 0 means one try."""
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        self.start()
+        before = self._tries
+        if limit == 0:
+            self._seat.look(self.name)
+            limit = self._seat.cadence.ttl  # for the try itself
+            with self._changed:
+                self._changed.wait_for(lambda: self.is_leader or self._tries > before or self._stopping, limit)
+        else:
+            with self._changed:
+                self._changed.wait_for(lambda: self.is_leader or self._stopping, limit)
+        return self.term
+
+    def resign(self) -> None:
+        """Give up the present term now, if there is one. The work is told; the others wake when it has stopped."""
+        self._give_up("resigned")
+
+    def bar(self) -> None:
+        """Never lead from now on: resign, and stay in the cluster without standing for this election."""
+        self._barred = True
+        self._give_up("barred")
+
+    def unbar(self) -> None:
+        """Stand for this election again."""
+        self._barred = False
+        self._seat.look(self.name)
+
+    def on(self, *kinds: type[ElectionEvent]) -> Callable[[Listener], Listener]:
+        """Call a function for `Elected` or `Lost`, on a thread of its own. A term is released after its listeners have returned."""
+        if not kinds or not all(kind in {Elected, Lost} for kind in kinds):
+            raise ConfigurationError(
+                f"on(): {kinds!r} are not events of an election. Write election.on(Elected), .on(Lost) or both."
+            )
+
+        def register(listener: Listener) -> Listener:
+            self._listeners.append((kinds, listener))
+            return listener
+
+        return register
+
+    # Questions to the database, from any process, started or not
+
+    def leader(self) -> Leader | None:
+        """Who leads, in which term, since when, and whether it is healthy; None if nobody does."""
+        session = self._asking()
+        try:
+            return session.leader(self.name)
+        finally:
+            session.close()
+
+    def history(self, limit: int = 20) -> list[TermRecord]:
+        """The newest terms first: who, from when to when, for which reasons, and after which gap."""
+        session = self._asking()
+        try:
+            return session.terms(self.name, limit)
+        finally:
+            session.close()
+
+    def ask_to_resign(self) -> int | None:
+        """Ask whoever leads to resign; returns the term that was asked, None if nobody leads."""
+        session = self._asking()
+        try:
+            return session.ask(self.name)
+        finally:
+            session.close()
+
+    # What the node says, under its mutex
+
+    def ready_at(self) -> float | None:
+        """From when on this election wants to be won; None while it does not want to, or has a term that is not drained."""
+        return None if self._barred or self._stopping or self._term is not None else self._not_before
+
+    def announced(self, term: int, stretch: int, node: NodeId) -> None:
+        """A term was won."""
+        with self._changed:
+            self._term = Term(
+                self.name, term, node=node, stretch=stretch, trust=lambda: self._seat.trust, schema=self._schema
+            )
+            self._loss_told = False
+            self._changed.notify_all()
+        logger.info(
+            "election %r: leading in term %d",
+            self.name,
+            term,
+            extra={"action": "elected", "election": self.name, "term": term},
+        )
+        self._seat.tell(lambda: self._tell(Elected(self.name, term, self.label)))
+        self._tell_observers()
+
+    def withdrawn(self, term: int, reason: str) -> None:
+        """Belief is off."""
+        with self._changed:
+            if self._term is None or self._term.number != term:
+                return
+            ending = self._term
+            ending.end(reason)
+            self._changed.notify_all()
+        logger.info(
+            "election %r: term %d is over: %s",
+            self.name,
+            term,
+            reason,
+            extra={"action": "lost", "election": self.name, "term": term},
+        )
+        if reason in {"resigned", "asked to resign"}:
+            self._not_before = boottime() + STAND_BACK
+        self._seat.tell(lambda: self._tell_loss(ending, reason))
+        self._tell_observers()
+
+    def refused(self) -> None:
+        """A try to win was answered with no."""
+        with self._changed:
+            self._tries += 1
+            self._changed.notify_all()
+
+    def forked(self) -> None:
+        """This is a forked child now: it leads nothing, and takes part only if it says so."""
+        self._changed = threading.Condition()
+        if self._term is not None:
+            self._term.forked()
+        self._started, self._term, self._in_body = False, None, False
+        self._observers.clear()
+
+    # For the async bridge
+
+    def observe(self, observer: Callable[[], None]) -> None:
+        """Call this, without blocking, whenever something changes."""
+        self._observers.append(observer)
+
+    def enter_body(self) -> Term | None:
+        """Take the present term for a body, if there is one and nobody has."""
+        with self._changed:
+            if self._term is None or self._in_body or not self._term.trusted:
+                return None
+            self._in_body = True
+            return self._term
+
+    def leave_body(self, term: Term) -> None:
+        """The work of a term has stopped."""
+        self._not_before = boottime() + STAND_BACK if term.trusted else self._not_before
+        self._seat.resign(self.name, term.number, "its body was left")
+        with self._changed:
+            self._in_body = False
+        self._settle(term)
+
+    def _next_term(self) -> Term | None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or (self.is_leader and not self._in_body))
+            if self._stopping:
+                return None
+            if (term := self.enter_body()) is not None:
+                return term
+
+    def _give_up(self, reason: str) -> None:
+        term = self._term
+        if term is not None:
+            self._seat.resign(self.name, term.number, reason)
+
+    def _tell_loss(self, term: Term, reason: str) -> None:
+        try:
+            self._tell(Lost(self.name, term.number, self.label, reason))
+        finally:
+            with self._changed:
+                self._loss_told = True
+            self._settle(term)
+
+    def _settle(self, term: Term) -> None:
+        """When the body was left and the listeners have returned, the term is drained and may go back."""
+        with self._changed:
+            if self._term is not term or self._in_body or not self._loss_told:
+                return
+            self._term = None
+            self._changed.notify_all()
+        self._seat.drained(self.name, term.number)
+        self._seat.look(self.name, self._not_before)
+        self._tell_observers()
+
+    def _tell(self, event: ElectionEvent) -> None:
+        for kinds, listener in self._listeners:
+            if isinstance(event, kinds):
+                try:
+                    listener(event)
+                except Exception:
+                    logger.exception("election %r: a listener failed", self.name, extra={"action": "listener_failed"})
+
+    def _tell_observers(self) -> None:
+        for observer in list(self._observers):
+            observer()
+
+    def _asking(self) -> Session:
+        if not self._started:
+            self._seat.store.prepare()
+        return self._seat.session()
+
+
+def checked_name(name: object) -> str:
+    """A name that every store, log and environment variable can carry."""
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"election name: {name!r} must be text, such as 'exporter'.")
+    if len(name) > MAX_NAME:
+        raise ConfigurationError(
+            f"election name: {name[:30]!r}… has {len(name)} characters, at most {MAX_NAME} are allowed."
+        )
+    if not name.isprintable() or name != name.strip() or name.startswith("?"):
+        raise ConfigurationError(
+            f"election name: {name!r} must be printable, without spaces at its ends, and not begin with '?'."
+        )
+    return name
+
+
+def _seat(
+    mode: str,
+    name: str,
+    store: Store,
+    cadence: Cadence,
+    label: str | None,
+    *,
+    host_evidence: bool,
+    session_evidence: bool,
+) -> Seat:
+    if mode == "lease":
+        key = (type(store), store.key, cadence, label, host_evidence, session_evidence)
+        return shared(
+            key,
+            lambda: Node(store, cadence, label=label, host_evidence=host_evidence, session_evidence=session_evidence),
+        )
+    if mode == "advisory":
+        from tenure.advisory import AdvisoryNode
+
+        return AdvisoryNode(store, cadence, name, label=label)
+    raise ConfigurationError(
+        f"mode: {mode!r} is not a way to run an election. Write mode='lease' (the default) or mode='advisory'."
+    )

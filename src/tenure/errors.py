@@ -1,0 +1,55 @@
+"""Everything that tenure raises. Each message says what happened, with names and numbers, then what to do.
+
+TenureError
+├── ConfigurationError        what was written is wrong, and what to write instead (also a ValueError)
+├── StoreError
+│   ├── StoreUnavailable      no answer from the database: refused, timed out, read-only, restarting
+│   ├── SchemaOutdated        tenure's tables are missing or older than this library
+│   ├── SchemaTooNew          tenure's tables were migrated by a library that this one is too old for
+│   └── WrongDatabase         a connection to another database than the one that granted the term
+└── LeadershipError
+    ├── TermLost              this node no longer leads; raised on the node itself
+    └── StaleTerm             the database refused work fenced with a term that is over
+"""
+
+from __future__ import annotations
+
+
+class TenureError(Exception):
+    """The root of all errors that tenure raises."""
+
+
+class ConfigurationError(TenureError, ValueError):
+    """What was asked for cannot work. The message names the value and what to write instead."""
+
+
+class StoreError(TenureError):
+    """Something about the database."""
+
+
+class StoreUnavailable(StoreError):
+    """The database did not answer, or cannot write now. Running loops retry by themselves."""
+
+
+class SchemaOutdated(StoreError):
+    """tenure's tables are missing or too old for this library."""
+
+
+class SchemaTooNew(StoreError):
+    """tenure's tables were migrated by a newer library, and this one is too old to run on them."""
+
+
+class WrongDatabase(StoreError):
+    """The connection leads to another database than the one in question."""
+
+
+class LeadershipError(TenureError):
+    """Something about leading."""
+
+
+class TermLost(LeadershipError):
+    """This node stopped leading. Another may lead already: stop side effects."""
+
+
+class StaleTerm(LeadershipError):
+    """The database refused work of a term that is over. The transaction was not committed."""

@@ -1,0 +1,229 @@
+"""Host evidence: the proof that a node on this host is dead, in milliseconds instead of a ttl (promise G6).
+
+A node takes an exclusive `flock` on a file of its own before its first beat and keeps it for its life. The kernel drops the lock when
+the last process that has the descriptor is gone; children that run our work inherit it, so that the lock outlives the parent as long
+as they do. Another node proves the death by getting the lock (shared: probers do not disturb each other), after it made sure that it
+has the file the node's row speaks of: same boot, device, inode and nonce. Whatever cannot be made sure of proves nothing.
+
+A pidfd tells *when* to look. It is no proof by itself: working children may have outlived their parent.
+
+On SQLite the file also carries the pulse, so that a heartbeat needs no write to the user's database.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import tempfile
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+
+from tenure.model import HostCard, NodeId
+
+try:
+    import fcntl as _fcntl
+except ImportError:  # Windows: no host evidence, the ttl decides
+    fcntl: ModuleType | None = None
+else:
+    fcntl = _fcntl
+
+_PULSE_BYTES = 8
+
+
+class Proof(Enum):
+    """What a probe has shown."""
+
+    DEAD = "dead"
+    ALIVE = "alive"
+    NOTHING = "nothing"
+
+
+class LockFile:
+    """This node's own lock file."""
+
+    def __init__(self, directory: Path, node: NodeId) -> None:
+        self.path = directory / f"{node}.lock"
+        self._nonce = secrets.token_hex(16)
+        self._fd = os.open(
+            self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), _mode(directory)
+        )
+        try:
+            if fcntl is not None:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.pwrite(self._fd, (0).to_bytes(_PULSE_BYTES, "little") + self._nonce.encode(), 0)
+            self._status = os.fstat(self._fd)
+        except OSError:
+            os.close(self._fd)
+            raise
+
+    def card(self) -> HostCard:
+        """What others need to find and judge it."""
+        return HostCard(
+            boot_id=boot_id(),
+            pid=os.getpid(),
+            pid_namespace=pid_namespace(),
+            started=started(os.getpid()),
+            device=self._status.st_dev,
+            inode=self._status.st_ino,
+            nonce=self._nonce,
+        )
+
+    def pulse(self, number: int) -> None:
+        """Write a sign of life. No flush: a power failure ends all watchers too."""
+        os.pwrite(self._fd, number.to_bytes(_PULSE_BYTES, "little"), 0)
+
+    def intact(self) -> bool:
+        """Whether others still find this very file under its name."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == (self._status.st_dev, self._status.st_ino)
+
+    def fileno(self) -> int:
+        """To be inherited by children that run our work."""
+        return self._fd
+
+    def let_go(self) -> None:
+        """In a forked child: close, never unlock. The lock belongs to all who share the descriptor."""
+        os.close(self._fd)
+
+    def remove(self) -> None:
+        """The node has left: nobody needs the file any more."""
+        os.close(self._fd)
+        self.path.unlink(missing_ok=True)
+
+
+def probe(directory: Path, node: NodeId, card: HostCard) -> Proof:
+    """Try to prove that a node is dead."""
+    if fcntl is None or card.boot_id != boot_id() or not card.boot_id:
+        return Proof.NOTHING
+    fd = _open_matching(directory, node, card)
+    if fd is None:
+        return Proof.NOTHING
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return Proof.ALIVE
+    except OSError:
+        return Proof.NOTHING
+    else:
+        return Proof.DEAD
+    finally:
+        os.close(fd)
+
+
+def read_pulse(directory: Path, node: NodeId, card: HostCard) -> int | None:
+    """The count in another node's lock file; None if it cannot be observed."""
+    fd = _open_matching(directory, node, card)
+    if fd is None:
+        return None
+    try:
+        return int.from_bytes(os.pread(fd, _PULSE_BYTES, 0), "little")
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def last_pulse_at(directory: Path, node: NodeId) -> float | None:
+    """When a lock file was last written, on the wall clock: for people."""
+    try:
+        return (directory / f"{node}.lock").stat().st_mtime
+    except OSError:
+        return None
+
+
+def clear(directory: Path, node: NodeId) -> None:
+    """Remove what a dead node left behind."""
+    for suffix in (".lock", ".bell"):
+        (directory / f"{node}{suffix}").unlink(missing_ok=True)
+
+
+def open_pidfd(card: HostCard) -> int | None:
+    """Something that becomes readable when the process ends; None where there is no such thing, or it is not that process."""
+    if not hasattr(os, "pidfd_open") or card.boot_id != boot_id() or card.pid_namespace != pid_namespace():
+        return None
+    try:
+        fd = os.pidfd_open(card.pid)
+    except OSError:
+        return None
+    if started(card.pid) != card.started:  # the number was used again
+        os.close(fd)
+        return None
+    return fd
+
+
+def runtime_directory() -> Path | None:
+    """$TENURE_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenure, else a private folder in the temporary directory; None if none is safe."""
+    given = os.environ.get("TENURE_RUNTIME_DIR")
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    candidates = [Path(given)] if given else []
+    if not given and (xdg := os.environ.get("XDG_RUNTIME_DIR")) and os.access(xdg, os.W_OK):
+        candidates.append(Path(xdg) / "tenure")
+    if not given:
+        candidates.append(Path(tempfile.gettempdir()) / f"tenure-{user}")
+    return next((path for path in candidates if _private(path, user)), None)
+
+
+def boot_id() -> str:
+    """The kernel's name for this boot, '' where it has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def pid_namespace() -> int:
+    """Process numbers mean something only inside one of these."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def started(pid: int) -> int:
+    """When a process started, in ticks since boot; 0 if that cannot be seen, which proves nothing."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return 0
+    return int(text.rpartition(")")[2].split()[19])
+
+
+def _open_matching(directory: Path, node: NodeId, card: HostCard) -> int | None:
+    """The node's lock file, opened, if it is the one on its card. The name is made from the id, never read from a row."""
+    try:
+        fd = os.open(
+            directory / f"{node}.lock", os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+        )
+    except OSError:
+        return None
+    try:
+        status = os.fstat(fd)
+        nonce = os.pread(fd, 64, _PULSE_BYTES).decode("ascii", errors="replace")
+    except OSError:
+        os.close(fd)
+        return None
+    if (status.st_dev, status.st_ino, nonce) != (card.device, card.inode, card.nonce):
+        os.close(fd)
+        return None
+    return fd
+
+
+def _mode(directory: Path) -> int:
+    """Who may enter the directory may read and probe its files."""
+    return stat.S_IMODE(directory.stat().st_mode) & 0o666
+
+
+def _private(path: Path, user: int) -> bool:
+    """Create it if it is not there. A folder of somebody else, or one that others may write, proves nothing."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        status = path.lstat()
+    except OSError:
+        return False
+    owned = not hasattr(os, "getuid") or status.st_uid == user
+    return stat.S_ISDIR(status.st_mode) and owned and not status.st_mode & 0o022

@@ -1,0 +1,41 @@
+"""Where terms are kept: one protocol, three stores. `store_for` is the way in."""
+
+from __future__ import annotations
+
+import os
+
+from tenure import urls
+from tenure.errors import ConfigurationError
+from tenure.stores.protocol import Session, Store
+
+__all__ = ["Session", "Store", "store_for"]
+
+
+def store_for(url: object = None, *, schema: str = "tenure", migrate: bool = True) -> Store:
+    """The store behind a URL (or TENURE_URL). Nothing is opened yet. Drivers are imported here and not before."""
+    if isinstance(url, Store):
+        return url
+    if url is None:
+        url = os.environ.get("TENURE_URL")
+        if not url:
+            raise ConfigurationError(
+                f"no store URL was given and TENURE_URL is not set. Write a URL such as {urls.EXAMPLES}."
+            )
+    match urls.parse(url):
+        case urls.SqliteURL() as parsed:
+            from tenure.stores.sqlite import SqliteStore
+
+            return SqliteStore(parsed, migrate=migrate)
+        case urls.MemoryURL() as parsed:
+            from tenure.stores.memory import MemoryStore
+
+            return MemoryStore(parsed)
+        case urls.PostgresURL() as parsed:
+            try:
+                from tenure.stores.postgres import PostgresStore
+            except ImportError as error:
+                raise ConfigurationError(
+                    f"PostgreSQL needs the driver psycopg 3, which could not be imported ({error}). Run: pip install 'tenure[postgres]'."
+                ) from error
+
+            return PostgresStore(parsed, schema=schema, migrate=migrate)

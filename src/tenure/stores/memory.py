@@ -1,0 +1,299 @@
+"""A store inside one process, for tests and one-process tools. The same rules as the others, with a mutex for a database."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+
+from tenure.clock import walltime
+from tenure.errors import ConfigurationError
+from tenure.model import (
+    MAX_TTL,
+    Acquire,
+    Acquired,
+    Beat,
+    BeatAnswer,
+    ElectionRow,
+    Epoch,
+    Identity,
+    Leader,
+    NodeCard,
+    NodeId,
+    Outcome,
+    Peer,
+    Pulse,
+    TermRecord,
+    Verdict,
+)
+from tenure.stores.protocol import Session, Store
+from tenure.urls import MemoryURL
+
+
+@dataclass(slots=True)
+class _Node:
+    card: NodeCard
+    state: str = "alive"
+    seq: int = 0
+    ended_by: str = ""
+
+
+@dataclass(slots=True)
+class _Election:
+    term: int = 0
+    holder: NodeId | None = None
+    held: bool = False
+    asked: int | None = None
+
+
+@dataclass(slots=True)
+class _Database:
+    """What a server would keep."""
+
+    mutex: threading.RLock = field(default_factory=threading.RLock)
+    nodes: dict[NodeId, _Node] = field(default_factory=dict)
+    elections: dict[str, _Election] = field(default_factory=dict)
+    terms: list[TermRecord] = field(default_factory=list)
+    epoch: int = 0
+    settled: bool = True
+    bells: list[int] = field(default_factory=list)
+
+    def alive(self, node: NodeId | None) -> bool:
+        return node is not None and node in self.nodes and self.nodes[node].state == "alive"
+
+
+_DATABASES: dict[str, _Database] = {}
+_HERE = Identity("memory", 0, "", "")
+
+
+class MemoryStore(Store):
+    """Equal names share one store, within this process."""
+
+    def __init__(self, url: MemoryURL) -> None:
+        self._url = url
+
+    @property
+    def shown(self) -> str:
+        return str(self._url)
+
+    @property
+    def key(self) -> object:
+        return self._url
+
+    @property
+    def evidence_directory(self) -> Path | None:
+        return None
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    def session(self, purpose: str, timeout: float) -> MemorySession:
+        del purpose, timeout
+        return MemorySession(_DATABASES.setdefault(self._url.name, _Database()))
+
+    def migration(self) -> str:
+        return "-- The memory store has no tables.\n"
+
+
+class MemorySession(Session):
+    """A view of the shared store."""
+
+    def __init__(self, database: _Database) -> None:
+        self._db = database
+        self._bell: tuple[int, int] | None = None
+
+    def close(self) -> None:
+        with self._db.mutex:
+            if self._bell:
+                self._db.bells.remove(self._bell[1])
+                os.close(self._bell[0])
+                os.close(self._bell[1])
+                self._bell = None
+
+    def abandon(self) -> None:
+        if self._bell:
+            os.close(self._bell[0])
+            os.close(self._bell[1])
+
+    def listen(self, node: NodeId) -> None:
+        del node
+        with self._db.mutex:
+            if self._bell is None:
+                self._bell = os.pipe()
+                os.set_blocking(self._bell[0], False)
+                os.set_blocking(self._bell[1], False)
+                self._db.bells.append(self._bell[1])
+
+    def fileno(self) -> int | None:
+        return self._bell[0] if self._bell else None
+
+    def notices(self) -> list[str]:
+        if self._bell is None:
+            return []
+        try:
+            return os.read(self._bell[0], 65536).decode().split("\n")[:-1]
+        except BlockingIOError:
+            return []
+
+    def join(self, card: NodeCard) -> None:
+        with self._db.mutex:
+            self._db.nodes.setdefault(card.id, _Node(card))
+
+    def beat(self, beat: Beat) -> BeatAnswer:
+        with self._db.mutex:
+            node = self._db.nodes.get(beat.node)
+            if node is None or node.state != "alive":
+                return BeatAnswer(Verdict.GONE)
+            if node.seq >= beat.number:
+                return BeatAnswer(Verdict.LATE)
+            was, node.seq = node.seq, beat.number
+            peers = [
+                Peer(i, ("row", n.seq), n.card.ttl)
+                for i, n in self._db.nodes.items()
+                if n.state == "alive" and i != beat.node
+            ]
+            rows = [
+                ElectionRow(name, e.term, e.holder, e.held, e.asked == e.term, self._db.alive(e.holder))
+                for name, e in self._db.elections.items()
+                if name in beat.names or (e.held and e.holder == beat.node)
+            ]
+        return BeatAnswer(Verdict.RENEWED, was, tuple(peers), tuple(rows), walltime().timestamp())
+
+    def leave(self, node: NodeId, why: str) -> None:
+        with self._db.mutex:
+            if self._db.alive(node):
+                self._db.nodes[node].state, self._db.nodes[node].ended_by = "left", why
+            for name, election in self._db.elections.items():
+                if election.held and election.holder == node:
+                    self.release(node, name, election.term, why)
+
+    def declare(self, dead: NodeId, pulse: Pulse | None, why: str) -> bool:
+        with self._db.mutex:
+            if (
+                not self._db.alive(dead)
+                or (pulse is not None and self._db.nodes[dead].seq != pulse[1])
+                or not self._db.settled
+            ):
+                return False
+            self._db.nodes[dead].state, self._db.nodes[dead].ended_by = "dead", why
+            self._ring("")
+            return True
+
+    def cards(self, ids: Iterable[NodeId]) -> list[NodeCard]:
+        with self._db.mutex:
+            return [self._db.nodes[node].card for node in ids if self._db.alive(node)]
+
+    def acquire(self, request: Acquire) -> Acquired:
+        if request.mode != "lease":
+            raise ConfigurationError(
+                "mode: 'advisory' is a matter of PostgreSQL's advisory locks. In memory use the default mode."
+            )
+        with self._db.mutex:
+            if not self._db.alive(request.node):
+                return Acquired(Outcome.GONE)
+            if not self._db.settled:
+                return Acquired(Outcome.MOVED)
+            election = self._db.elections.setdefault(request.name, _Election())
+            if election.holder is None:
+                why = "first"
+            elif not election.held:
+                why = "released"
+            elif not self._db.alive(election.holder):
+                gone = self._db.nodes.get(election.holder)
+                why = f"{gone.state}: {gone.ended_by}" if gone else "dead: its row is gone"
+            else:
+                return Acquired(Outcome.HELD, holder=election.holder)
+            self._end(request.name, election.term, why)
+            election.term, election.holder = max(election.term + 1, self._db.epoch << 20), request.node
+            election.held, election.asked = True, None
+            self._begin(request, election.term, why)
+            return Acquired(Outcome.GRANTED, election.term, request.node, why)
+
+    def release(self, node: NodeId, name: str, term: int, why: str) -> bool:
+        with self._db.mutex:
+            election = self._db.elections.get(name)
+            if election is None or (election.held, election.term, election.holder) != (True, term, node):
+                return False
+            election.held, election.asked = False, None
+            self._end(name, term, why)
+            self._ring(name)
+            return True
+
+    def ask(self, name: str) -> int | None:
+        with self._db.mutex:
+            election = self._db.elections.get(name)
+            if election is None or not election.held:
+                return None
+            election.asked = election.term
+            self._ring("?" + name)
+            return election.term
+
+    def leader(self, name: str) -> Leader | None:
+        return next((leader for leader in self.elections() if leader.election == name), None)
+
+    def elections(self) -> list[Leader]:
+        with self._db.mutex:
+            since = {(record.election, record.number): record.began_at for record in self._db.terms}
+            return [
+                Leader(
+                    name,
+                    e.term,
+                    e.holder,
+                    self._db.nodes[e.holder].card.label,
+                    since[name, e.term],
+                    self._db.alive(e.holder),
+                )
+                for name, e in sorted(self._db.elections.items())
+                if e.held and e.holder is not None
+            ]
+
+    def terms(self, name: str | None, limit: int) -> list[TermRecord]:
+        with self._db.mutex:
+            return [record for record in reversed(self._db.terms) if name in {None, record.election}][:limit]
+
+    def epoch(self) -> Epoch:
+        with self._db.mutex:
+            return Epoch(
+                self._db.epoch,
+                MAX_TTL,
+                recorded=_HERE if self._db.settled else replace(_HERE, timeline=-1),
+                actual=_HERE,
+            )
+
+    def unsettle(self, epoch: Epoch) -> None:
+        with self._db.mutex:
+            self._db.settled = self._db.settled and self._db.epoch != epoch.number
+
+    def raise_epoch(self, noticed: Epoch) -> bool:
+        with self._db.mutex:
+            if self.epoch() != noticed:
+                return False
+            self._db.epoch, self._db.settled = max(self._db.epoch + 1, int(walltime().timestamp())), True
+            return True
+
+    def sweep(self) -> None:
+        """The process will not live that long."""
+
+    def _begin(self, request: Acquire, term: int, why: str) -> None:
+        before = next((record for record in reversed(self._db.terms) if record.election == request.name), None)
+        now = walltime()
+        gap = now - before.ended_at if before and before.ended_at else None
+        label = self._db.nodes[request.node].card.label
+        self._db.terms.append(
+            TermRecord(request.name, term, request.node, label, now, why, None, None, gap and max(gap, timedelta()))
+        )
+
+    def _end(self, name: str, term: int, why: str) -> None:
+        for index, record in enumerate(self._db.terms):
+            if (record.election, record.number) == (name, term) and record.ended_at is None:
+                self._db.terms[index] = replace(record, ended_at=walltime(), ended_by=why)
+
+    def _ring(self, words: str) -> None:
+        for bell in self._db.bells:
+            try:
+                os.write(bell, f"{words}\n".encode())
+            except BlockingIOError:
+                continue

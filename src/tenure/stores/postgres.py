@@ -1,0 +1,432 @@
+"""PostgreSQL: nodes and elections as rows, beats as one statement, NOTIFY to wake, advisory locks as evidence.
+
+Directly connected, a session is set up once: time-outs, durable commits, prepared statements, LISTEN. Behind a transaction pooler
+there is no session to rely on, so that every statement carries its settings in its own transaction, and there is no LISTEN, no
+prepared statement and no session evidence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import psycopg
+from psycopg import errors as pg
+
+from tenure.errors import ConfigurationError, SchemaOutdated, SchemaTooNew, StoreError, StoreUnavailable
+from tenure.evidence import runtime_directory
+from tenure.model import (
+    Acquire,
+    Acquired,
+    Advert,
+    Beat,
+    BeatAnswer,
+    ElectionRow,
+    Epoch,
+    HostCard,
+    Identity,
+    Leader,
+    NodeCard,
+    NodeId,
+    Outcome,
+    Peer,
+    Pulse,
+    TermRecord,
+    Vacancy,
+    Verdict,
+)
+from tenure.stores import statements
+from tenure.stores.deadline import DeadlineConnection
+from tenure.stores.protocol import Checked, Session, Store
+from tenure.urls import PostgresURL
+
+CONNECT_TIMEOUT = 2
+"""The least that libpq knows."""
+
+
+class PostgresStore(Store):
+    """A PostgreSQL database, 14 or newer."""
+
+    def __init__(self, url: PostgresURL, *, schema: str = "tenure", migrate: bool = True) -> None:
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", schema):
+            raise ConfigurationError(
+                f"schema: {schema!r} must be a plain lower-case name such as 'tenure' (letters, digits, '_', at most 41)."
+            )
+        self._url = url
+        self._migrate = migrate
+        self._pooled: bool | None = None
+        self.schema = schema
+        self.statements = statements.load("postgres", schema=schema, channel=schema)
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self.shown!r})"
+
+    @property
+    def shown(self) -> str:
+        return self._url.shown
+
+    @property
+    def key(self) -> object:
+        return (self._url, self.schema, self._migrate)
+
+    @property
+    def evidence_directory(self) -> Path | None:
+        return runtime_directory()
+
+    @property
+    def sessions_are_evidence(self) -> bool:
+        return self._pooled is False
+
+    @property
+    def pooled(self) -> bool | None:
+        """Whether a pooler stands in between; None before the first connection."""
+        return self._pooled
+
+    def prepare(self) -> None:
+        try:
+            with self.connect("migrate", timeout=5.0) as connection:
+                self._check_server(connection)
+                migrate(self, connection, allowed=self._migrate)
+        except psycopg.OperationalError as error:
+            raise StoreUnavailable(f"{self.shown}: {explained(error)}") from error
+
+    def session(self, purpose: str, timeout: float) -> PostgresSession:
+        try:
+            connection = self.connect(purpose, timeout)
+            return PostgresSession(self, connection)
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"{self.shown}: {explained(error)}") from error
+
+    def connect(self, purpose: str, timeout: float) -> DeadlineConnection:
+        """A connection of our own, with everything set so that it can neither hang nor commit softly."""
+        try:
+            connection = DeadlineConnection.connect(
+                self._url.conninfo,
+                autocommit=True,
+                connect_timeout=CONNECT_TIMEOUT,
+                application_name=f"tenure:{purpose}"[:63],
+                keepalives_idle=5,
+                keepalives_interval=2,
+                keepalives_count=3,
+                tcp_user_timeout=int(max(timeout, 1.0) * 2000),
+            )
+        except psycopg.ProgrammingError as error:  # an option that libpq does not know
+            raise ConfigurationError(f"store URL {self.shown}: {explained(error)}") from error
+        connection.timeout = timeout
+        if self._pooled is None:
+            # A pooler invents the backend pid that it announces; a server does not.
+            self._pooled = connection.info.backend_pid != connection.execute("SELECT pg_backend_pid()").fetchone()[0]  # type: ignore[index]
+        settings = self.settings(timeout)
+        if self._pooled:
+            connection.prepare_threshold = None
+        else:
+            connection.prepare_threshold = 2
+            connection.execute("SELECT " + ", ".join(f"set_config('{k}', '{v}', false)" for k, v in settings.items()))
+        return connection
+
+    def settings(self, timeout: float) -> dict[str, str]:
+        """What every transaction of ours runs under."""
+        milliseconds = max(int(timeout * 1000), 1)
+        return {
+            "statement_timeout": f"{milliseconds}ms",
+            "lock_timeout": f"{max(milliseconds // 2, 1)}ms",
+            "idle_in_transaction_session_timeout": "5s",
+            "synchronous_commit": "on",
+        }
+
+    def migration(self) -> str:
+        replaced = {"schema": self.schema, "channel": self.schema}
+        parts = [text for _, text in statements.migrations("postgres", **replaced)]
+        newest = statements.migrations("postgres", **replaced)[-1][0]
+        return "\n".join(
+            [
+                "BEGIN;",
+                _SCHEMA.format(schema=self.schema),
+                *parts,
+                _STAMP.format(schema=self.schema, version=newest),
+                "COMMIT;",
+                "",
+            ]
+        )
+
+    def _check_server(self, connection: psycopg.Connection[Any]) -> None:
+        if connection.info.server_version < 140000:  # noqa: PLR2004 - PostgreSQL 14
+            raise ConfigurationError(
+                f"{self.shown}: PostgreSQL {connection.info.server_version // 10000} is too old. tenure needs 14 or newer."
+            )
+
+
+_SCHEMA = """CREATE SCHEMA IF NOT EXISTS {schema};
+CREATE TABLE {schema}.schema_version (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, oldest int NOT NULL);
+INSERT INTO {schema}.schema_version (version, oldest) VALUES (0, 0);
+"""
+_STAMP = "UPDATE {schema}.schema_version SET version = {version}, oldest = 1;"
+
+
+def migrate(store: PostgresStore, connection: psycopg.Connection[Any], *, allowed: bool) -> None:
+    """Bring tenure's tables up to date under one advisory lock, or say what has to be done."""
+    schema = store.schema
+    steps = statements.migrations("postgres", schema=schema, channel=schema)
+    newest = steps[-1][0]
+    how = "Run `tenure migrate` as a role that may, or apply what `tenure migrate --print` prints."
+
+    def version() -> int | None:
+        if connection.execute("SELECT to_regclass(%s)", [f"{schema}.schema_version"]).fetchone()[0] is None:  # type: ignore[index]
+            return None
+        found, oldest = cast("tuple[int, int]", connection.execute(store.statements["schema_version"]).fetchone())
+        if oldest > newest:
+            raise SchemaTooNew(
+                f"{store.shown}: tenure's schema {schema!r} has version {found} and needs a library that knows version {oldest}; "
+                f"this one knows {newest}. Upgrade tenure here."
+            )
+        return found
+
+    try:
+        found = version()
+        if found is not None and found >= newest:
+            return
+        if not allowed:
+            raise SchemaOutdated(
+                f"{store.shown}: tenure's schema {schema!r} is {_state(found)}, this library needs version {newest}. {how}"
+            )
+        with connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = '5s'")
+            connection.execute("SET LOCAL statement_timeout = '30s'")
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"tenure migrate {schema}"])
+            connection.execute("SET LOCAL lock_timeout = '500ms'")
+            found = version()
+            if found is None:
+                connection.execute(_SCHEMA.format(schema=schema))
+            for number, text in steps:
+                if number > (found or 0):
+                    connection.execute(text)
+            if (found or 0) < newest:
+                connection.execute(_STAMP.format(schema=schema, version=newest))
+    except pg.InsufficientPrivilege as error:
+        raise SchemaOutdated(
+            f"{store.shown}: this role may not use or migrate tenure's schema {schema!r} ({explained(error)}). {how}"
+        ) from error
+
+
+def _state(version: int | None) -> str:
+    return "missing" if version is None else f"at version {version}"
+
+
+class PostgresSession(Session):
+    """One connection to PostgreSQL."""
+
+    def __init__(self, store: PostgresStore, connection: DeadlineConnection) -> None:
+        self._store = store
+        self._connection = connection
+        self._pooled = bool(store.pooled)
+        self._listening = False
+        self._heard: list[str] = []
+        self._lock: tuple[NodeId, int, int] | None = None
+
+    def close(self) -> None:
+        self._connection.timeout = 0.2
+        self._connection.close()
+
+    def abandon(self) -> None:
+        if not self._connection.closed:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(
+                nowhere, self._connection.fileno()
+            )  # whatever libpq says from now on, the parent's server does not hear it
+            os.close(nowhere)
+
+    def listen(self, node: NodeId) -> None:
+        del node  # everybody listens to the same channel
+        if self._pooled or self._listening:
+            return  # a transaction pooler accepts LISTEN and delivers nothing
+        try:
+            self._connection.add_notify_handler(
+                lambda notice: self._heard.append(notice.payload)
+            )  # heard during a statement
+            self._connection.execute(f"LISTEN {self._store.schema}")
+        except psycopg.Error as error:
+            raise self._unavailable(error) from error
+        self._listening = True
+
+    def fileno(self) -> int | None:
+        return self._connection.fileno() if self._listening else None
+
+    def notices(self) -> list[str]:
+        if not self._listening:
+            return []
+        try:
+            self._connection.pgconn.consume_input()
+            while (notice := self._connection.pgconn.notifies()) is not None:
+                self._heard.append(notice.extra.decode())
+        except psycopg.Error as error:
+            raise self._unavailable(error) from error
+        heard, self._heard = self._heard, []
+        return heard
+
+    def join(self, card: NodeCard) -> None:
+        host = json.dumps(asdict(card.host)) if card.host else None
+        self._run("join", id=card.id, ttl=card.ttl, label=card.label, host=host)
+
+    def beat(self, beat: Beat) -> BeatAnswer:
+        advert = beat.advert
+        renewed, state, seq, time, peers, elections = self._one(
+            "beat",
+            number=beat.number,
+            node=beat.node,
+            names=list(beat.names),
+            nonce=advert.nonce if advert else None,
+            grace=advert.grace if advert else None,
+        )
+        if not renewed:
+            return BeatAnswer(Verdict.LATE if state == "alive" else Verdict.GONE)
+        return BeatAnswer(
+            Verdict.RENEWED,
+            was_seq=seq,
+            peers=tuple(Peer(node, ("row", count), ttl) for node, count, ttl in peers or ()),
+            elections=tuple(_election(row) for row in elections or ()),
+            time=time,
+        )
+
+    def leave(self, node: NodeId, why: str) -> None:
+        self._run("leave", node=node, why=why)
+
+    def declare(self, dead: NodeId, pulse: Pulse | None, why: str) -> bool:
+        return bool(self._one("declare", dead=dead, seq=pulse[1] if pulse else None, why=why)[0])
+
+    def cards(self, ids: Iterable[NodeId]) -> list[NodeCard]:
+        return [
+            NodeCard(node, label, ttl, host_card(host)) for node, label, ttl, host in self._run("cards", ids=list(ids))
+        ]
+
+    def acquire(self, request: Acquire) -> Acquired:
+        seen = request.vanished
+        outcome, granted, holder, detail = self._one(
+            "acquire",
+            node=request.node,
+            name=request.name,
+            mode=request.mode,
+            hint=request.hint,
+            term=seen.term if seen else None,
+            holder=seen.holder if seen else None,
+            seq=seen.seq if seen else None,
+            nonce=seen.advert.nonce if seen else None,
+        )
+        return Acquired(Outcome(outcome), granted or 0, str(holder) if holder else None, detail or "")
+
+    def release(self, node: NodeId, name: str, term: int, why: str) -> bool:
+        return bool(self._one("release", node=node, name=name, term=term, why=why)[0])
+
+    def ask(self, name: str) -> int | None:
+        rows = self._run("ask", name=name, channel=self._store.schema)
+        return int(rows[0][0]) if rows else None
+
+    def leader(self, name: str) -> Leader | None:
+        rows = self._run("leader", name=name)
+        return _leader(rows[0]) if rows else None
+
+    def elections(self) -> list[Leader]:
+        return [_leader(row) for row in self._run("elections")]
+
+    def terms(self, name: str | None, limit: int) -> list[TermRecord]:
+        return [
+            TermRecord(*facts, None if gap is None else timedelta(seconds=gap))
+            for *facts, gap in self._run("terms", name=name, limit=limit)
+        ]
+
+    def epoch(self) -> Epoch:
+        number, max_ttl, *ids = self._one("epoch")
+        return Epoch(number, max_ttl, recorded=Identity(*ids[:4]), actual=Identity(*ids[4:]))
+
+    def unsettle(self, epoch: Epoch) -> None:
+        self._run("unsettle", number=epoch.number)
+
+    def raise_epoch(self, noticed: Epoch) -> bool:
+        recorded = {f"r_{key}": value for key, value in asdict(noticed.recorded).items()}
+        actual = {f"a_{key}": value for key, value in asdict(noticed.actual).items()}
+        return bool(self._run("raise_epoch", number=noticed.number, **recorded, **actual))
+
+    def sweep(self) -> None:
+        self._run("sweep")
+
+    def hold_session_lock(self, node: NodeId, grace: float) -> Advert | None:
+        if self._pooled:
+            return None
+        nonce = secrets.randbits(62)
+        _, pid = self._one("lock_session", node=node, nonce=nonce)
+        self._lock = (node, nonce, pid)
+        return Advert(nonce, grace)
+
+    def check_session_lock(self, names: tuple[str, ...], timeout: float) -> Checked:
+        if self._lock is None:
+            return Checked(held=False, free={})
+        node, nonce, pid = self._lock
+        usual, self._connection.timeout = self._connection.timeout, timeout
+        try:
+            held, free = self._one("validate", node=node, nonce=nonce, pid=pid, names=list(names))
+        finally:
+            self._connection.timeout = usual
+        vacancies = {
+            name: Vacancy(term, holder, seq, Advert(other, grace))
+            for name, term, holder, seq, other, grace in free or ()
+        }
+        return Checked(held=bool(held), free=vacancies)
+
+    def _one(self, name: str, /, **values: object) -> tuple[Any, ...]:
+        return self._run(name, **values)[0]
+
+    def _run(self, name: str, /, **values: object) -> list[tuple[Any, ...]]:
+        statement = self._store.statements[name]
+        try:
+            if not self._pooled:
+                cursor = self._connection.execute(statement, values)
+                return cursor.fetchall() if cursor.description else []
+            with self._connection.transaction():
+                settings = self._store.settings(self._connection.timeout)
+                self._connection.execute("".join(f"SET LOCAL {k} = '{v}';" for k, v in settings.items()))
+                cursor = self._connection.execute(statement, values)
+                return cursor.fetchall() if cursor.description else []
+        except (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName) as error:
+            raise SchemaOutdated(
+                f"{self._store.shown}: tenure's schema {self._store.schema!r} is missing or too old ({explained(error)}). Run `tenure migrate`."
+            ) from error
+        except pg.InsufficientPrivilege as error:
+            raise StoreError(
+                f"{self._store.shown}: {explained(error)}. Ask `tenure doctor` what this role needs."
+            ) from error
+        except psycopg.Error as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: psycopg.Error) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._store.shown}: {explained(error)}")
+
+
+def host_card(host: object) -> HostCard | None:
+    """The evidence in a row, if it is of the right shape; a row is never trusted further than that."""
+    try:
+        return HostCard(**cast("dict[str, Any]", host)) if isinstance(host, dict) else None
+    except TypeError:
+        return None
+
+
+def explained(error: psycopg.Error) -> str:
+    """The driver's words on one line, without the password that libpq never prints anyway."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if error.sqlstate is None else f"{text} [{error.sqlstate}]"
+
+
+def _election(row: list[Any]) -> ElectionRow:
+    name, term, holder, held, asked, alive, seq, nonce, grace = row
+    advert = None if nonce is None or grace is None else Advert(nonce, grace)
+    return ElectionRow(name, term, holder, held, bool(asked), bool(alive), seq or 0, advert)
+
+
+def _leader(row: tuple[Any, ...]) -> Leader:
+    name, term, holder, label, since, healthy = row
+    return Leader(name, term, holder, label, cast("datetime", since), healthy)

@@ -1,0 +1,106 @@
+-- name: beat
+-- The row is the node's right to act. `seq < number` makes a late or reordered beat change nothing. One round trip brings all that a
+-- node needs to know; the sub-selects see the moment before the update.
+WITH renewed AS (
+    UPDATE {schema}.node
+       SET seq = %(number)s, renewed_at = clock_timestamp(), session_nonce = %(nonce)s, session_grace = %(grace)s
+     WHERE id = %(node)s AND state = 'alive' AND seq < %(number)s
+ RETURNING 1
+)
+SELECT EXISTS (SELECT FROM renewed),
+       me.state, me.seq, extract(epoch FROM clock_timestamp())::float8,
+       (SELECT json_agg(json_build_array(p.id, p.seq, p.ttl)) FROM {schema}.node p WHERE p.state = 'alive' AND p.id <> %(node)s),
+       (SELECT json_agg(json_build_array(e.name, e.term, e.holder, e.state = 'held', e.asked_term = e.term,
+                                         h.state = 'alive', h.seq, h.session_nonce, h.session_grace))
+          FROM {schema}.election e LEFT JOIN {schema}.node h ON h.id = e.holder
+         WHERE e.name = ANY (%(names)s) OR (e.holder = %(node)s AND e.state = 'held'))
+  FROM (VALUES (1)) AS one LEFT JOIN {schema}.node me ON me.id = %(node)s
+
+-- name: join
+INSERT INTO {schema}.node (id, ttl, label, host) VALUES (%(id)s, %(ttl)s, %(label)s, %(host)s) ON CONFLICT DO NOTHING
+
+-- name: acquire
+SELECT outcome, granted, current_holder, detail
+  FROM {schema}.acquire(%(node)s, %(name)s, %(mode)s, %(hint)s, %(term)s, %(holder)s, %(seq)s, %(nonce)s)
+
+-- name: release
+SELECT {schema}.release(%(node)s, %(name)s, %(term)s, %(why)s)
+
+-- name: declare
+SELECT {schema}.declare_dead(%(dead)s, %(seq)s, %(why)s)
+
+-- name: leave
+SELECT {schema}.leave(%(node)s, %(why)s)
+
+-- name: cards
+SELECT id::text, label, ttl, host FROM {schema}.node WHERE id = ANY (%(ids)s::uuid[]) AND state = 'alive'
+
+-- name: lock_session
+SELECT pg_advisory_lock({schema}.session_key(%(node)s, %(nonce)s)), pg_backend_pid()
+
+-- name: validate
+-- The session still is the one that took the lock, the lock is still there, and which holders' locks are free. The probes are shared
+-- and end with the statement: they disturb nobody and pin no snapshot.
+SELECT pg_backend_pid() = %(pid)s
+       AND EXISTS (SELECT FROM pg_locks l
+                    WHERE l.locktype = 'advisory' AND l.granted AND l.pid = pg_backend_pid() AND l.objsubid = 1
+                      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+                      AND (l.classid::bigint << 32) | l.objid::bigint = {schema}.session_key(%(node)s, %(nonce)s)),
+       (SELECT json_agg(json_build_array(s.name, s.term, s.holder, s.seq, s.nonce, s.grace))
+          FROM (SELECT e.name, e.term, e.holder, h.seq, h.session_nonce AS nonce, h.session_grace AS grace
+                  FROM {schema}.election e JOIN {schema}.node h ON h.id = e.holder
+                 WHERE e.name = ANY (%(names)s) AND e.state = 'held' AND h.state = 'alive' AND h.id <> %(node)s
+                   AND h.session_nonce IS NOT NULL
+                OFFSET 0) s
+         WHERE pg_try_advisory_xact_lock_shared({schema}.session_key(s.holder, s.nonce)))
+
+-- name: ask
+UPDATE {schema}.election SET asked_term = term WHERE name = %(name)s AND state = 'held' RETURNING term, pg_notify(%(channel)s, '?' || name)
+
+-- name: leader
+SELECT e.name, e.term, e.holder::text, coalesce(n.label, ''), e.granted_at,
+       coalesce(n.state = 'alive' AND clock_timestamp() - n.renewed_at < make_interval(secs => n.ttl), false)
+  FROM {schema}.election e LEFT JOIN {schema}.node n ON n.id = e.holder
+ WHERE e.name = %(name)s AND e.state = 'held'
+
+-- name: elections
+SELECT e.name, e.term, e.holder::text, coalesce(n.label, ''), e.granted_at,
+       coalesce(n.state = 'alive' AND clock_timestamp() - n.renewed_at < make_interval(secs => n.ttl), false)
+  FROM {schema}.election e LEFT JOIN {schema}.node n ON n.id = e.holder
+ WHERE e.state = 'held' ORDER BY e.name
+
+-- name: terms
+SELECT election, number, node::text, label, began_at, began_by, ended_at, ended_by, gap
+  FROM {schema}.term
+ WHERE %(name)s::text IS NULL OR election = %(name)s
+ ORDER BY began_at DESC, number DESC LIMIT %(limit)s
+
+-- name: epoch
+SELECT e.number, e.max_ttl, e.system_identifier, e.timeline, e.database, e.relation, h.system_identifier, h.timeline, h.database, h.relation
+  FROM {schema}.epoch e, {schema}.here() h
+
+-- name: unsettle
+-- Grants stop everywhere until the epoch is raised: for a restore that leaves no trace in the server's identity.
+UPDATE {schema}.epoch SET timeline = -1 WHERE number = %(number)s
+
+-- name: raise_epoch
+UPDATE {schema}.epoch e
+   SET number = greatest(e.number + 1, extract(epoch FROM clock_timestamp())::bigint),
+       system_identifier = h.system_identifier, timeline = h.timeline, database = h.database, relation = h.relation
+  FROM {schema}.here() h
+ WHERE e.number = %(number)s
+   AND (e.system_identifier, e.timeline, e.database, e.relation) = (%(r_system)s, %(r_timeline)s, %(r_database)s, %(r_relation)s)
+   AND (h.system_identifier, h.timeline, h.database, h.relation) = (%(a_system)s, %(a_timeline)s, %(a_database)s, %(a_relation)s)
+RETURNING e.number
+
+-- name: sweep
+-- A row that is not alive says no more than no row: both mean dead. Nobody needs it after a week.
+DELETE FROM {schema}.node n
+ WHERE n.state <> 'alive' AND n.ended_at < clock_timestamp() - interval '7 days'
+   AND NOT EXISTS (SELECT FROM {schema}.election e WHERE e.holder = n.id)
+
+-- name: schema_version
+SELECT version, oldest FROM {schema}.schema_version
+
+-- name: fence
+SELECT {schema}.fence(%(name)s, %(term)s, %(holder)s)

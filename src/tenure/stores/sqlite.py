@@ -1,0 +1,566 @@
+"""SQLite: one file on one host, with the heartbeat beside it.
+
+SQLite has one writer at a time, and that may be the application for longer than a ttl. So an idle cluster writes nothing to the
+database: a node's pulse is a counter in its lock file, in `<database>-tenure/`, and reading one's own row needs no lock in WAL mode.
+Only what changes hands is written: joining, grants, releases, deaths. Nodes wake each other through named pipes in the same folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tenure import evidence
+from tenure.clock import boottime, sleep, walltime
+from tenure.errors import ConfigurationError, SchemaOutdated, SchemaTooNew, StoreError, StoreUnavailable
+from tenure.model import (
+    Acquire,
+    Acquired,
+    Beat,
+    BeatAnswer,
+    ElectionRow,
+    Epoch,
+    HostCard,
+    Identity,
+    Leader,
+    NodeCard,
+    NodeId,
+    Outcome,
+    Peer,
+    Pulse,
+    TermRecord,
+    Verdict,
+)
+from tenure.stores import filesystem, statements
+from tenure.stores.bell import Bell
+from tenure.stores.protocol import Session, Store
+from tenure.urls import SqliteURL
+
+OLDEST_SQLITE = (3, 35, 0)
+WEEK = 7 * 86400
+
+
+class SqliteStore(Store):
+    """A SQLite file."""
+
+    def __init__(self, url: SqliteURL, *, migrate: bool = True) -> None:
+        self.path = Path(os.path.abspath(url.path))  # noqa: PTH100 - resolve() would follow the user's symbolic links
+        self._migrate = migrate
+        self.statements = statements.load("sqlite")
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({self.shown!r})"
+
+    @property
+    def shown(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    @property
+    def key(self) -> object:
+        return (self.path, self._migrate)
+
+    @property
+    def evidence_directory(self) -> Path:
+        return self.path.with_name(self.path.name + "-tenure")
+
+    @property
+    def pulse_in_file(self) -> bool:
+        return True
+
+    def prepare(self) -> None:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise ConfigurationError(
+                f"SQLite {sqlite3.sqlite_version} is too old. tenure needs {'.'.join(map(str, OLDEST_SQLITE))} or newer."
+            )
+        if not self.path.parent.is_dir():
+            raise ConfigurationError(
+                f"{self.shown}: the folder {self.path.parent} does not exist. Create it, or write another path."
+            )
+        if found := filesystem.shared(self.path.parent):
+            raise ConfigurationError(
+                f"{self.shown}: lies on {found}, which other machines may write too. SQLite is for one host: use a local disk, or PostgreSQL."
+            )
+        try:
+            with self._open(timeout=5.0) as connection:
+                mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+                if mode != "wal":
+                    raise ConfigurationError(
+                        f"{self.shown}: cannot switch to write-ahead logging (journal mode is {mode!r}), which tenure needs."
+                    )
+                _migrate(self, connection, allowed=self._migrate)
+        except sqlite3.DatabaseError as error:
+            raise _explained(self, error) from error
+        self._make_directory()
+
+    def session(self, purpose: str, timeout: float) -> SqliteSession:
+        del purpose
+        try:
+            return SqliteSession(self, self._open(timeout), timeout)
+        except sqlite3.DatabaseError as error:
+            raise _explained(self, error) from error
+
+    def migration(self) -> str:
+        steps = statements.migrations("sqlite")
+        return "\n".join(
+            [
+                "BEGIN IMMEDIATE;",
+                _SCHEMA,
+                *(text for _, text in steps),
+                _STAMP.format(version=steps[-1][0]),
+                "COMMIT;",
+                "",
+            ]
+        )
+
+    def _open(self, timeout: float) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=min(timeout, 0.05), isolation_level=None, check_same_thread=False
+        )
+        connection.execute(
+            "PRAGMA synchronous = FULL"
+        )  # NORMAL may forget the last commits: no place for a fencing token
+        return connection
+
+    def _make_directory(self) -> None:
+        """Who can open the database can see the lock files."""
+        status = self.path.stat()
+        mode = status.st_mode & 0o666
+        directory = self.evidence_directory
+        with suppress(FileExistsError):
+            directory.mkdir()
+            directory.chmod(mode | (mode & 0o444) >> 2)
+            if hasattr(os, "geteuid") and os.geteuid() == 0:
+                os.chown(directory, status.st_uid, status.st_gid)
+
+
+_SCHEMA = """CREATE TABLE tenure_schema_version (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, oldest INTEGER NOT NULL);
+INSERT INTO tenure_schema_version (one, version, oldest) VALUES (1, 0, 0);
+"""
+_STAMP = "UPDATE tenure_schema_version SET version = {version}, oldest = 1;"
+
+
+def _migrate(store: SqliteStore, connection: sqlite3.Connection, *, allowed: bool) -> None:
+    steps = statements.migrations("sqlite")
+    newest = steps[-1][0]
+
+    def version() -> int | None:
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tenure_schema_version'").fetchone() is None:
+            return None
+        found, oldest = connection.execute(store.statements["schema_version"]).fetchone()
+        if oldest > newest:
+            raise SchemaTooNew(
+                f"{store.shown}: tenure's tables have version {found} and need a library that knows version {oldest}; "
+                f"this one knows {newest}. Upgrade tenure here."
+            )
+        return int(found)
+
+    found = version()
+    if found is None or found < newest:
+        if not allowed:
+            state = "missing" if found is None else f"at version {found}"
+            raise SchemaOutdated(
+                f"{store.shown}: tenure's tables are {state}, this library needs version {newest}. Run `tenure migrate`, "
+                "or apply what `tenure migrate --print` prints."
+            )
+        with _writing(connection, deadline=boottime() + 5.0):
+            found = version()
+            text = _SCHEMA if found is None else ""
+            text += "".join(step for number, step in steps if number > (found or 0))
+            for statement in _split(text + _STAMP.format(version=newest)):
+                connection.execute(statement)
+    with _writing(connection, deadline=boottime() + 5.0):
+        if connection.execute(store.statements["epoch"]).fetchone() is None:
+            connection.execute(store.statements["begin_epoch"], _file_identity(store.path))
+
+
+class SqliteSession(Session):
+    """One connection to the file."""
+
+    def __init__(self, store: SqliteStore, connection: sqlite3.Connection, timeout: float) -> None:
+        self._store = store
+        self._connection = connection
+        self._timeout = timeout
+        self._directory = store.evidence_directory
+        self._inode = store.path.stat().st_ino
+        self._lock: evidence.LockFile | None = None
+        self._bell: Bell | None = None
+        self._known: dict[NodeId, HostCard | None] = {}
+
+    def close(self) -> None:
+        if self._bell:
+            self._bell.remove()
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+    def abandon(self) -> None:
+        _GRAVEYARD.append(self._connection)  # SQLite forbids even closing a connection that was carried across a fork
+        if self._bell:
+            self._bell.let_go()
+
+    def use_lock_file(self, lock: evidence.LockFile) -> None:
+        self._lock = lock
+
+    def listen(self, node: NodeId) -> None:
+        if self._bell:
+            self._bell.remove()
+        self._bell = Bell(self._directory, node)
+
+    def fileno(self) -> int | None:
+        return self._bell.fileno() if self._bell else None
+
+    def notices(self) -> list[str]:
+        return self._bell.heard() if self._bell else []
+
+    def join(self, card: NodeCard) -> None:
+        host = json.dumps(asdict(card.host)) if card.host else None
+        with self._write():
+            self._run("join", id=card.id, ttl=card.ttl, label=card.label, host=host, now=_now())
+
+    def beat(self, beat: Beat) -> BeatAnswer:
+        with self._read():
+            row = self._run("own_row", id=beat.node).fetchone()
+            peers = self._run("peers", id=beat.node).fetchall()
+            elections = self._run("rows", id=beat.node, names=json.dumps(beat.names)).fetchall()
+        verdict = self._pulse(beat, row)
+        if verdict is not Verdict.RENEWED:
+            return BeatAnswer(verdict)
+        return BeatAnswer(
+            verdict,
+            was_seq=beat.number - 1,
+            peers=tuple(self._peer(*peer) for peer in peers),
+            elections=tuple(
+                ElectionRow(n, t, h, bool(held), bool(asked), bool(alive), seq or 0)
+                for n, t, h, held, asked, alive, seq in elections
+            ),
+            time=walltime().timestamp(),
+        )
+
+    def leave(self, node: NodeId, why: str) -> None:
+        with self._write():
+            self._run("leave", id=node, why=why, now=_now())
+            held = self._run("held_by", id=node).fetchall()
+            for name, term in held:
+                self._release(node, name, term, why)
+        for name, _ in held:
+            self._ring(name)
+
+    def declare(self, dead: NodeId, pulse: Pulse | None, why: str) -> bool:
+        with self._write():
+            if not self._settled():
+                return False
+            seq = None
+            if pulse is not None and pulse[0] == "row":
+                seq = pulse[1]
+            elif pulse is not None and self._file_pulse(dead, self._card(dead)) != pulse[1]:
+                return False
+            last_seen = evidence.last_pulse_at(self._directory, dead)
+            done = self._run("declare", id=dead, seq=seq, why=why, now=_now(), last_seen=last_seen).rowcount == 1
+        if done:
+            self._ring("")
+        return done
+
+    def cards(self, ids: Iterable[NodeId]) -> list[NodeCard]:
+        with self._read():
+            rows = self._run("cards", ids=json.dumps(list(ids))).fetchall()
+        return [NodeCard(node, label, ttl, _host_card(host)) for node, label, ttl, host in rows]
+
+    def acquire(self, request: Acquire) -> Acquired:
+        if request.mode != "lease":
+            raise ConfigurationError(
+                "mode: 'advisory' is a matter of PostgreSQL's advisory locks. On SQLite use the default mode."
+            )
+        with self._read():  # no write lock for what is plainly held
+            row = self._run("election", name=request.name).fetchone()
+            if row and row[2] == "held" and row[3] == "alive":
+                return Acquired(Outcome.HELD, holder=row[1])
+        with self._write():
+            return self._grant(request)
+
+    def release(self, node: NodeId, name: str, term: int, why: str) -> bool:
+        with self._write():
+            done = self._release(node, name, term, why)
+        if done:
+            self._ring(name)
+        return done
+
+    def ask(self, name: str) -> int | None:
+        with self._write():
+            row = self._run("ask", name=name).fetchone()
+        if row:
+            self._ring("?" + name)
+        return int(row[0]) if row else None
+
+    def leader(self, name: str) -> Leader | None:
+        return next(iter(self._leaders(name)), None)
+
+    def elections(self) -> list[Leader]:
+        return self._leaders(None)
+
+    def terms(self, name: str | None, limit: int) -> list[TermRecord]:
+        with self._read():
+            rows = self._run("terms", name=name, limit=limit).fetchall()
+        return [
+            TermRecord(
+                e,
+                n,
+                node,
+                label,
+                _time(began),
+                by,
+                None if end is None else _time(end),
+                end_by,
+                None if gap is None else timedelta(seconds=gap),
+            )
+            for e, n, node, label, began, by, end, end_by, gap in rows
+        ]
+
+    def epoch(self) -> Epoch:
+        with self._read():
+            return self._epoch()
+
+    def unsettle(self, epoch: Epoch) -> None:
+        with self._write():
+            self._run("unsettle", number=epoch.number)
+
+    def raise_epoch(self, noticed: Epoch) -> bool:
+        with self._write():
+            if self._epoch() != noticed:
+                return False
+            return (
+                self._run(
+                    "raise_epoch", number=noticed.number, now=int(_now()), **_file_identity(self._store.path)
+                ).rowcount
+                == 1
+            )
+
+    def sweep(self) -> None:
+        with self._write():
+            self._run("sweep", before=_now() - WEEK)
+
+    def _pulse(self, beat: Beat, row: tuple[Any, ...] | None) -> Verdict:
+        if row is None or row[0] != "alive":
+            return Verdict.GONE
+        asked = bool(row[2])
+        if self._lock is not None and not asked:
+            self._lock.pulse(beat.number)
+            # Only now: a node that froze between the check and the pulse must not find itself alive.
+            if self._lock.intact() and boottime() < beat.deadline:
+                return Verdict.RENEWED
+        with self._write():
+            if self._run("beat", id=beat.node, number=beat.number).rowcount == 1:
+                if self._lock is not None:
+                    self._lock.pulse(beat.number)
+                return Verdict.RENEWED
+            row = self._run("own_row", id=beat.node).fetchone()
+        return Verdict.LATE if row and row[0] == "alive" else Verdict.GONE
+
+    def _peer(self, node: NodeId, seq: int, asked: int, ttl: float, host: str | None) -> Peer:
+        if asked:
+            return Peer(node, ("row", seq), ttl)
+        if node not in self._known:
+            self._known[node] = _host_card(host)
+        count = self._file_pulse(node, self._known[node])
+        if count is None:
+            with (
+                suppress(StoreUnavailable),
+                self._write(patience=0.0),
+            ):  # not seen is not silent: it is asked to beat in the database
+                self._run("ask_node", id=node)
+            return Peer(node, None, ttl)
+        return Peer(node, ("file", count), ttl)
+
+    def _file_pulse(self, node: NodeId, card: HostCard | None) -> int | None:
+        return evidence.read_pulse(self._directory, node, card) if card else None
+
+    def _card(self, node: NodeId) -> HostCard | None:
+        row = self._run("cards", ids=json.dumps([node])).fetchone()
+        return _host_card(row[3]) if row else None
+
+    def _grant(self, request: Acquire) -> Acquired:
+        me = self._run("candidate", id=request.node).fetchone()
+        if me is None:
+            return Acquired(Outcome.GONE)
+        if not self._settled():
+            return Acquired(Outcome.MOVED)
+        self._run("create", name=request.name)
+        term, holder, state, holder_state, ended_by, last_seen, released_at = self._run(
+            "election", name=request.name
+        ).fetchone()
+        since = last_seen
+        if holder is None:
+            why = "first"
+        elif state == "released":
+            why, since = "released", released_at
+        elif holder_state != "alive":
+            why = f"{holder_state}: {ended_by}" if holder_state else "dead: its row is gone"
+        else:
+            return Acquired(Outcome.HELD, holder=holder)
+        now = _now()
+        granted = max(term + 1, self._epoch().number << 20)
+        self._run("grant", name=request.name, term=granted, id=request.node, now=now, why=why)
+        self._run("end_term", name=request.name, term=term, now=now, why=why)
+        gap = None if since is None else max(now - since, 0.0)
+        self._run(
+            "begin_term", name=request.name, term=granted, id=request.node, label=me[0], now=now, why=why, gap=gap
+        )
+        self._run("forget_terms", name=request.name)
+        return Acquired(Outcome.GRANTED, granted, request.node, why)
+
+    def _release(self, node: NodeId, name: str, term: int, why: str) -> bool:
+        if self._run("release", id=node, name=name, term=term).rowcount == 0:
+            return False
+        self._run("end_term", name=name, term=term, why=why, now=_now())
+        return True
+
+    def _settled(self) -> bool:
+        settled = self._epoch().settled
+        if settled:
+            here = _file_identity(self._store.path)
+            self._run("restamp", boot_id=here["boot_id"], device=here["device"])
+        return settled
+
+    def _epoch(self) -> Epoch:
+        number, max_ttl, boot, device, inode = self._run("epoch").fetchone()
+        here = _file_identity(self._store.path)
+        if boot != here["boot_id"] and inode == here["inode"]:
+            device = here["device"]  # devices are numbered anew at each boot, and nobody of the last boot is alive
+        return Epoch(number, max_ttl, _identity(device, inode), _identity(here["device"], here["inode"]))
+
+    def _leaders(self, name: str | None) -> list[Leader]:
+        with self._read():
+            rows = self._run("leaders", name=name).fetchall()
+        return [
+            Leader(e, term, holder, label, _time(since), bool(alive) and self._healthy(holder, _host_card(host)))
+            for e, term, holder, label, since, alive, host in rows
+        ]
+
+    def _healthy(self, node: NodeId, card: HostCard | None) -> bool:
+        if card is None or evidence.probe(self._directory, node, card) is evidence.Proof.DEAD:
+            return card is None
+        ttl = next((known.ttl for known in self.cards([node])), 0.0)
+        last = evidence.last_pulse_at(self._directory, node)
+        return last is None or _now() - last < ttl
+
+    def _ring(self, words: str) -> None:
+        with suppress(StoreUnavailable):  # the bell only saves a wait
+            with self._read():
+                nodes = [node for (node,) in self._run("alive")]
+            for node in nodes:
+                Bell.ring(self._directory, node, words)
+
+    def _run(self, name: str, /, **values: object) -> sqlite3.Cursor:
+        return self._connection.execute(self._store.statements[name], values)
+
+    @contextmanager
+    def _read(self) -> Iterator[None]:
+        """One snapshot, held no longer than it takes."""
+        self._same_file()
+        try:
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+        except sqlite3.DatabaseError as error:
+            raise _explained(self._store, error) from error
+
+    @contextmanager
+    def _write(self, patience: float | None = None) -> Iterator[None]:
+        self._same_file()
+        try:
+            with _writing(self._connection, deadline=boottime() + (self._timeout if patience is None else patience)):
+                yield
+        except sqlite3.DatabaseError as error:
+            raise _explained(self._store, error) from error
+
+    def _same_file(self) -> None:
+        """A file that was replaced under us goes on answering, to us alone."""
+        try:
+            inode = self._store.path.stat().st_ino
+        except OSError as error:
+            raise StoreUnavailable(f"{self._store.shown}: the file is gone ({error.strerror}).") from error
+        if inode != self._inode:
+            raise StoreUnavailable(f"{self._store.shown}: another file was put in its place.")
+
+
+_GRAVEYARD: list[sqlite3.Connection] = []
+
+
+@contextmanager
+def _writing(connection: sqlite3.Connection, deadline: float) -> Iterator[None]:
+    """A write transaction. SQLite's own busy handler starves waiters; short tries at random moments are fair."""
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            break
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or boottime() >= deadline:
+                raise
+            sleep(random.uniform(0.001, 0.01))
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _split(script: str) -> Iterator[str]:
+    """The statements of a script; `executescript` would commit the transaction first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def _explained(store: SqliteStore, error: sqlite3.Error) -> StoreError:
+    if "no such table: tenure" in str(error):
+        return SchemaOutdated(f"{store.shown}: tenure's tables are missing ({error}). Run `tenure migrate`.")
+    if _is_busy(error):
+        return StoreUnavailable(f"{store.shown}: another transaction is writing ({error}).")
+    if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
+        return ConfigurationErrorInStore(f"{store.shown}: this file is not a SQLite database. Write another path.")
+    return StoreUnavailable(f"{store.shown}: {error}")
+
+
+class ConfigurationErrorInStore(StoreError, ConfigurationError):
+    """The path leads to something else."""
+
+
+def _file_identity(path: Path) -> dict[str, str]:
+    status = path.stat()
+    return {"boot_id": evidence.boot_id(), "device": str(status.st_dev), "inode": str(status.st_ino)}
+
+
+def _identity(device: str, inode: str) -> Identity:
+    return Identity(system="", timeline=0, database=device, relation=inode)
+
+
+def _host_card(text: str | None) -> HostCard | None:
+    try:
+        return HostCard(**json.loads(text)) if text else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _now() -> float:
+    return walltime().timestamp()
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

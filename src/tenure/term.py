@@ -1,0 +1,103 @@
+"""A term in the hand of whoever leads: a number to fence with, and a belief that ends in time."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from tenure import fence
+from tenure.clock import boottime
+from tenure.durations import Duration, positive, readable
+from tenure.errors import TermLost
+from tenure.model import NodeId, Trust
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Term:
+    """One unbroken stretch of leadership. `number` only ever grows; `trusted` is worked out anew at every look."""
+
+    def __init__(
+        self, election: str, number: int, *, node: NodeId, stretch: int, trust: Callable[[], Trust], schema: str
+    ) -> None:
+        self.election = election
+        self.number = number
+        self.node = node
+        self._stretch = stretch
+        self._trust = trust
+        self._schema = schema
+        self._told = threading.Event()
+        self._reason = ""
+        self._ended_at: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<Term {self.number} of {self.election!r}, {'trusted' if self.trusted else 'over'}>"
+
+    @property
+    def trusted(self) -> bool:
+        """Whether this node leads at this very moment."""
+        trust = self._trust()
+        return not self._told.is_set() and trust.stretch == self._stretch and boottime() < trust.until
+
+    @property
+    def remaining(self) -> float:
+        """For how many seconds this term is trusted if no further heartbeat is acknowledged; 0 when it is over."""
+        trust = self._trust()
+        if self._told.is_set() or trust.stretch != self._stretch:
+            return 0.0
+        return max(trust.until - boottime(), 0.0)
+
+    @property
+    def reason(self) -> str:
+        """Why it ended; '' while it lasts."""
+        return self._reason or ("" if self.trusted else "trust ran out")
+
+    def wait(self, seconds: Duration | None = None) -> bool:
+        """Wait; True after that time, False at once when trust ends. Without a time: until trust ends."""
+        deadline = None if seconds is None else boottime() + positive(seconds, "seconds")
+        while True:
+            left = self.remaining
+            if left <= 0:
+                return False
+            if deadline is not None:
+                if boottime() >= deadline:
+                    return True
+                left = min(left, deadline - boottime())
+            self._told.wait(max(left, 0.0))
+
+    def check(self) -> None:
+        """Raise `TermLost` unless this node leads."""
+        if self.trusted:
+            return
+        ended_at = self._ended_at or min(self._trust().until, boottime())
+        ago = f" {readable(boottime() - ended_at)} ago" if ended_at > 0 else ""
+        raise TermLost(
+            f"election {self.election!r} lost term {self.number}{ago} ({self.reason}). "
+            "Another node may lead: stop side effects, or guard them with term.fence(conn)."
+        )
+
+    def fence(self, connection: Any) -> Any:
+        """Refuse, inside the server, to commit the connection's open transaction if this term is over. Awaitable for async connections."""
+        return fence.fence(connection, self)
+
+    def fenced(self, connection: Any) -> AbstractContextManager[Any]:
+        """`with term.fenced(conn):` fences at the end of the block; `async with` for async connections."""
+        return fence.fenced(connection, self)
+
+    @property
+    def schema(self) -> str:
+        """Where the fence lives on PostgreSQL."""
+        return self._schema
+
+    def forked(self) -> None:
+        """In a forked child this term is over, whatever the parent does."""
+        self._told = threading.Event()
+        self.end("this process is a forked child of the one that leads")
+
+    def end(self, reason: str) -> None:
+        """Belief is off. Called by the election."""
+        if not self._told.is_set():
+            self._reason, self._ended_at = reason, boottime()
+            self._told.set()
