@@ -215,9 +215,13 @@ def _reachable(binaries: Path) -> Path:
         _run([binaries / "postgres", "--version"])
         return binaries
     except PermissionError:
-        copy = scratch.new_folder("pginstall")
-        shutil.copytree(binaries.parent, copy / "install", symlinks=True)
-        return copy / "install" / binaries.name
+        package, copy = binaries.parents[1], scratch.new_folder("pginstall")
+        for part in (
+            package,
+            package.with_name(f"{package.name}.libs"),
+        ):  # the binaries find their libraries beside them
+            shutil.copytree(part, copy / part.name, symlinks=True)
+        return copy / package.name / binaries.relative_to(package)
 
 
 def _copy(template: Path, data: Path) -> None:

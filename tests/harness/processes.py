@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
 
@@ -160,6 +161,9 @@ class Worker:
 
     def _story(self, what: str) -> str:
         assert self.process
+        if self._open == 0:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(1)  # it has closed its output, so it is about to end
         said = "\n".join(self.lines[-30:]) or "(nothing)"
         errors = "\n".join(self.errors[-30:]) or "(nothing)"
         status = self.process.poll()
