@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cluster import HERE, Cluster
+from report import Report
+
 from harness import scratch
 from harness.pgbouncer import PgBouncer, find
 from harness.postgres import Postgres
-from report import Report
 
 _numbers = itertools.count(1)
 

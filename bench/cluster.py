@@ -100,7 +100,8 @@ class Cluster:
                 os.close(fd)
 
     def _spawn(self) -> int:
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "tests")])}
+        paths = [str(HERE), str(HERE.parent / "tests"), os.environ.get("PYTHONPATH")]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         with self._log.open("ab") as errors:
             process = subprocess.Popen(
                 [*scratch.dies_with_us(), *self.command],

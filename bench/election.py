@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Measures elections: `python3 dev.py bench-election [--quick | --long] [--only TOPIC,…] [--out FOLDER]`.
 
 Goals stand beside the figures; a miss does not fail the run. A whole run takes about ten minutes and writes
@@ -19,8 +18,9 @@ import idle  # noqa: E402
 import many  # noqa: E402
 import takeover  # noqa: E402
 from bench import Bench  # noqa: E402
-from harness.postgres import Postgres  # noqa: E402
 from report import Report  # noqa: E402
+
+from harness.postgres import Postgres  # noqa: E402
 
 TOPICS = {
     "heartbeat": heartbeat.measure,

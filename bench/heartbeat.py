@@ -101,7 +101,7 @@ def _postgres(bench: Bench) -> None:
     values = interleaved(cases, rounds=bench.count(20, 2), each=bench.count(200, 10))
     bare = Series("bare psycopg, one-row UPDATE … RETURNING", values["bare"], "µs")
     beside = [bare, Series("bare psycopg, the beat's own statement", values["same"], "µs")]
-    goal = Goal("p50", 1.3 * bare.at(0.5), "1.3 × the bare driver's statement")
+    goal = Goal("p50", 1.3 * bare.at(0.5), "1.3 times the bare driver's statement")
     bench.report.add(
         Figure("heartbeat", Series("PostgreSQL", values["ours"], "µs", note=ratio(values)), [goal], beside)
     )
@@ -173,4 +173,4 @@ def interleaved(cases: dict[str, Callable[[], object]], *, rounds: int, each: in
 
 def ratio(values: dict[str, list[float]]) -> str:
     halves = {name: Series(name, measured).at(0.5) for name, measured in values.items()}
-    return f"{halves['ours'] / halves['bare']:.2f} × bare"
+    return f"{halves['ours'] / halves['bare']:.2f} times bare"

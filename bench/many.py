@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from pathlib import Path
 
 from bench import Bench
 from cluster import HERE, Cluster
-from harness import scratch
 from heartbeat import Beating, interleaved
 from idle import processor
 from report import Figure, Goal, Series
+
+from harness import scratch
 
 WRITES = """SELECT relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables WHERE schemaname = 'tenure'"""
 
@@ -73,7 +73,7 @@ def _idle_file(bench: Bench, held: int) -> None:
 
 def state(connection: sqlite3.Connection, path: Path) -> list[object]:
     files = [path, path.with_name(path.name + "-wal")]
-    known = [os.stat(file) for file in files]
+    known = [file.stat() for file in files]
     version = connection.execute("PRAGMA data_version").fetchone()[0]
     return [version, *((status.st_size, status.st_mtime_ns) for status in known)]
 

@@ -52,7 +52,7 @@ class Series:
                 f"p50 {self.shown(self.at(0.5))}{unit}, p99 {self.shown(self.at(0.99))}, {spread} (n={len(self.values):,})"
             )
         if self.missing:
-            parts.append(f"{self.missing} × nothing happened")
+            parts.append(f"nothing happened in {self.missing} of {self.missing + len(self.values)}")
         if self.note:
             parts.append(self.note)
         return "; ".join(parts)
@@ -83,8 +83,8 @@ class Figure:
     beside: list[Series] = field(default_factory=list)
 
     def cells(self) -> tuple[str, str, str, str]:
-        goals = "; ".join(goal.verdict(self.ours) for goal in self.goals) or "–"
-        beside = "; ".join(f"{other.what}: {other.summary()}" for other in self.beside) or "–"
+        goals = "; ".join(goal.verdict(self.ours) for goal in self.goals) or "-"
+        beside = "; ".join(f"{other.what}: {other.summary()}" for other in self.beside) or "-"
         return f"{self.topic}: {self.ours.what}", self.ours.summary(), goals, beside
 
 
@@ -107,7 +107,7 @@ class Report:
 
     def add(self, figure: Figure) -> None:
         self.figures.append(figure)
-        what, ours, goals, beside = figure.cells()
+        what, ours, goals, _ = figure.cells()
         self.say(f"  {what}\n    ours    {ours}")
         if figure.goals:
             self.say(f"    goal    {goals}")

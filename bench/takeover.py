@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections import defaultdict
 
 import others
 from bench import Bench
