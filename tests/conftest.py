@@ -1,6 +1,8 @@
 """Fixtures on real servers. Each test gets a database of its own; nothing that it starts outlives it."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,22 @@ def each_postgres(request: pytest.FixtureRequest) -> Iterator[Postgres]:
         return
     with Postgres(request.param) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_versions(postgres: Postgres) -> Iterator[Callable[[str], Postgres]]:
+    """A running server of any installed version, shared by the whole run."""
+    running = {"wheel": postgres}
+
+    def server(version: str) -> Postgres:
+        if version not in running:
+            running[version] = Postgres(version).start()
+        return running[version]
+
+    yield server
+    for version, started in running.items():
+        if version != "wheel":
+            started.close()
 
 
 @pytest.fixture
@@ -78,3 +96,20 @@ def shifted_clock() -> ShiftedClock:
 def no_worker_outlives_its_test() -> Iterator[None]:
     yield
     processes.end_all()
+
+
+@pytest.fixture
+def run_together() -> Callable[[int, Callable[[int], object]], None]:
+    """Call a function in so many threads at the same moment; the first exception is raised."""
+
+    def run(count: int, what: Callable[[int], object]) -> None:
+        gate = threading.Barrier(count)
+
+        def one(number: int) -> None:
+            gate.wait()
+            what(number)
+
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(one, range(count)))
+
+    return run

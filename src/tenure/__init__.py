@@ -1,5 +1,6 @@
 """tenure: scheduled jobs and leadership for all the workers of an application, with nothing to operate but its database."""
 
+from tenure.aio import AsyncElection, AsyncTerm
 from tenure.election import Election
 from tenure.errors import (
     ConfigurationError,
@@ -20,6 +21,8 @@ from tenure.term import Term
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncElection",
+    "AsyncTerm",
     "ConfigurationError",
     "Elected",
     "Election",

@@ -86,6 +86,8 @@ class Campaign(threading.Thread):
         self._inbox: deque[Callable[[], None]] = deque()
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_out, False)
+        self._wake_mutex = threading.Lock()
+        self._ended = False
         self._stopping = False
         self._failures = 0
         self._not_before = 0.0
@@ -145,8 +147,9 @@ class Campaign(threading.Thread):
 
     def _post(self, message: Callable[[], None]) -> None:
         self._inbox.append(message)
-        with suppress(BlockingIOError):  # the pipe is full: it will wake up anyway
-            os.write(self._wake_out, b".")
+        with self._wake_mutex, suppress(BlockingIOError):  # the pipe is full: it will wake up anyway
+            if not self._ended:  # else the number may be that of another file by now
+                os.write(self._wake_out, b".")
 
     # The loop
 
@@ -162,8 +165,10 @@ class Campaign(threading.Thread):
         with suppress(StoreError, OSError):
             self._give_back()
         self._drop_session()
-        for fd in [*self._pidfds, self._wake_in, self._wake_out]:
-            os.close(fd)
+        with self._wake_mutex:
+            self._ended = True
+            for fd in [*self._pidfds, self._wake_in, self._wake_out]:
+                os.close(fd)
 
     def _turn(self) -> None:
         if boottime() < self._not_before or not self._standing.node:
@@ -179,6 +184,7 @@ class Campaign(threading.Thread):
         if boottime() >= self._sweep_at:
             self._sweep_at = boottime() + SWEEP_EVERY
             session.sweep()
+        self._hear(session)  # what was said while our own statements ran does not ring again
         self._failures = 0
         self._quiet.worked("campaign")
 

@@ -165,6 +165,7 @@ class Election:
                 return
             self._stopping = True
             self._changed.notify_all()
+        self._tell_observers()
         self._give_up("stopped")
         with self._changed:
             drained = self._changed.wait_for(lambda: self._term is None, patience)
@@ -315,6 +316,11 @@ class Election:
 
     # For the async bridge
 
+    @property
+    def taking_part(self) -> bool:
+        """Started, and not about to stop."""
+        return self._started and not self._stopping
+
     def observe(self, observer: Callable[[], None]) -> None:
         """Call this, without blocking, whenever something changes."""
         self._observers.append(observer)
@@ -328,11 +334,14 @@ class Election:
             return self._term
 
     def leave_body(self, term: Term) -> None:
-        """The work of a term has stopped."""
-        self._not_before = boottime() + STAND_BACK if term.trusted else self._not_before
-        self._seat.resign(self.name, term.number, "its body was left")
+        """The work of a term has stopped. Once is enough; more does no harm."""
         with self._changed:
+            if self._term is not term or not self._in_body:
+                return
             self._in_body = False
+            if term.trusted:
+                self._not_before = boottime() + STAND_BACK
+        self._seat.resign(self.name, term.number, "its body was left")
         self._settle(term)
 
     def _next_term(self) -> Term | None:

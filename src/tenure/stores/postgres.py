@@ -167,6 +167,7 @@ _SCHEMA = """CREATE SCHEMA IF NOT EXISTS {schema};
 CREATE TABLE {schema}.schema_version (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, oldest int NOT NULL);
 INSERT INTO {schema}.schema_version (version, oldest) VALUES (0, 0);
 """
+_HAS_TABLES = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'schema_version'"
 _STAMP = "UPDATE {schema}.schema_version SET version = {version}, oldest = 1;"
 
 
@@ -178,7 +179,8 @@ def migrate(store: PostgresStore, connection: psycopg.Connection[Any], *, allowe
     how = "Run `tenure migrate` as a role that may, or apply what `tenure migrate --print` prints."
 
     def version() -> int | None:
-        if connection.execute("SELECT to_regclass(%s)", [f"{schema}.schema_version"]).fetchone()[0] is None:  # type: ignore[index]
+        # The catalogue itself: to_regclass() may answer from a cache that is older than the lock we waited for.
+        if not connection.execute(_HAS_TABLES, [schema]).fetchone():
             return None
         found, oldest = cast("tuple[int, int]", connection.execute(store.statements["schema_version"]).fetchone())
         if oldest > newest:
@@ -335,10 +337,7 @@ class PostgresSession(Session):
         return [_leader(row) for row in self._run("elections")]
 
     def terms(self, name: str | None, limit: int) -> list[TermRecord]:
-        return [
-            TermRecord(*facts, None if gap is None else timedelta(seconds=gap))
-            for *facts, gap in self._run("terms", name=name, limit=limit)
-        ]
+        return [_record(row) for row in self._run("terms", name=name, limit=limit)]
 
     def epoch(self) -> Epoch:
         number, max_ttl, *ids = self._one("epoch")
@@ -430,3 +429,9 @@ def _election(row: list[Any]) -> ElectionRow:
 def _leader(row: tuple[Any, ...]) -> Leader:
     name, term, holder, label, since, healthy = row
     return Leader(name, term, holder, label, cast("datetime", since), healthy)
+
+
+def _record(row: tuple[Any, ...]) -> TermRecord:
+    election, number, node, label, began_at, began_by, ended_at, ended_by, gap = row
+    paused = None if gap is None else timedelta(seconds=gap)
+    return TermRecord(election, number, node, label, began_at, began_by, ended_at, ended_by, paused)

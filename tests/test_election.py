@@ -1,0 +1,292 @@
+"""The election as a program uses it, on every store: one process, several nodes (other labels make other nodes)."""
+
+import contextlib
+import gc
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from harness.scratch import eventually
+from tenure import Elected, Election, Lost, StoreUnavailable, Term, TermLost, quiet
+from tenure.clock import boottime
+from tenure.model import Cadence, Trust
+
+WITHIN = 10.0
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    match request.param:
+        case "memory":
+            return f"memory://{uuid.uuid4()}"
+        case "sqlite":
+            return str(request.getfixturevalue("sqlite_url"))
+        case _:
+            return str(request.getfixturevalue("database"))
+
+
+@pytest.fixture
+def enter(url: str) -> Iterator[Callable[..., Election]]:
+    """Elections that are stopped at the end, whatever happens."""
+    with contextlib.ExitStack() as stack:
+        entered: list[Election] = []
+
+        def make(label: str, name: str = "x", **options: Any) -> Election:
+            election = Election(url, name, label=label, **{"ttl": 2, **options})
+            stack.callback(election.stop, 2)
+            election.start()
+            entered.append(election)
+            return election
+
+        yield make
+
+
+def test_one_leads_and_the_others_know_who(enter: Callable[..., Election]) -> None:
+    a = enter("a")
+    term = a.wait_until_leading(WITHIN)
+    assert term is not None
+    b = enter("b")
+    assert (a.is_leader, b.is_leader) == (True, False)
+    assert b.wait_until_leading(0) is None, "one try, and no waiting"
+    leader = b.leader()
+    assert leader is not None
+    assert (leader.label, leader.term, leader.healthy) == ("a", term.number, True)
+
+
+def test_resigning_hands_over_at_once_and_lets_others_first(enter: Callable[..., Election]) -> None:
+    a = enter("a")
+    first = a.wait_until_leading(WITHIN)
+    b = enter("b")
+    a.resign()
+    assert not a.is_leader, "belief is off before anything else"
+    second = b.wait_until_leading(WITHIN)
+    assert first is not None
+    assert second is not None
+    assert second.number == first.number + 1
+    assert not first.trusted
+    assert not a.is_leader
+
+
+def test_leaving_the_body_resigns_its_term(enter: Callable[..., Election]) -> None:
+    a = enter("a")
+    numbers = []
+    for term in a.terms():
+        assert term.trusted
+        numbers.append(term.number)
+        if len(numbers) == 3:
+            break
+    assert numbers == [1, 2, 3]
+    assert not a.is_leader
+    eventually(lambda: (leader := a.leader()) is None or leader.term > 3, within=WITHIN, what="term 3 is released")
+
+
+def test_an_exception_in_the_body_resigns_too(enter: Callable[..., Election]) -> None:
+    a, b = enter("a"), enter("b", candidate=False)
+    with pytest.raises(ZeroDivisionError):
+        for _ in a.terms():
+            a.bar()
+            _ = 1 / 0
+    eventually(lambda: b.leader() is None, within=WITHIN, what="the term is released")
+
+
+def test_a_term_is_released_only_after_its_body_was_left(enter: Callable[..., Election]) -> None:
+    a, b = enter("a"), enter("b")
+    told, go_on, left = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        for term in a.terms():
+            term.wait()
+            told.set()
+            go_on.wait(WITHIN)
+            left.set()
+            return
+
+    thread = threading.Thread(target=work, daemon=True)
+    assert a.wait_until_leading(WITHIN) or b.wait_until_leading(WITHIN)
+    if b.is_leader:
+        b.bar()
+    thread.start()
+    eventually(lambda: a.is_leader and thread.is_alive(), within=WITHIN, what="a leads")
+    eventually(lambda: a._in_body, within=WITHIN, what="the body runs")
+    b.unbar()
+    a.bar()
+    assert told.wait(WITHIN), "the work is told"
+    assert b.wait_until_leading(0) is None, "nobody leads beside work that goes on"
+    go_on.set()
+    assert b.wait_until_leading(WITHIN) is not None
+    assert left.is_set()
+    thread.join(WITHIN)
+
+
+def test_listeners_return_before_the_term_is_released(enter: Callable[..., Election]) -> None:
+    a, b = enter("a", candidate=False), enter("b", candidate=False)
+    seen: list[object] = []
+    go_on = threading.Event()
+
+    @a.on(Elected, Lost)
+    def remember(event: Elected | Lost) -> None:
+        if isinstance(event, Lost):
+            go_on.wait(WITHIN)
+        seen.append(event)
+
+    @a.on(Lost)
+    def fails(event: Lost) -> None:
+        raise RuntimeError(event.reason)
+
+    a.unbar()
+    assert a.wait_until_leading(WITHIN)
+    b.unbar()
+    a.bar()
+    assert b.wait_until_leading(0) is None
+    go_on.set()
+    assert b.wait_until_leading(WITHIN) is not None
+    assert seen == [Elected("x", 1, "a"), Lost("x", 1, "a", "barred")]
+
+
+def test_a_leader_resigns_when_asked_from_elsewhere(enter: Callable[..., Election], url: str) -> None:
+    a = enter("a")
+    assert a.wait_until_leading(WITHIN)
+    b = enter("b")
+    stranger = Election(url, "x", label="somebody with a terminal")
+    assert stranger.ask_to_resign() == 1
+    assert b.wait_until_leading(WITHIN) is not None
+    assert not a.is_leader
+
+
+def test_barred_nodes_never_lead(enter: Callable[..., Election]) -> None:
+    a = enter("a", candidate=False)
+    assert a.wait_until_leading(0.5) is None
+    a.unbar()
+    assert a.wait_until_leading(WITHIN)
+    a.bar()
+    assert not a.is_leader
+    assert a.wait_until_leading(0.5) is None
+
+
+def test_waiting_in_a_term_ends_with_it(enter: Callable[..., Election]) -> None:
+    a = enter("a")
+    term = a.wait_until_leading(WITHIN)
+    assert term is not None
+    assert term.wait(seconds="10ms") is True
+    term.check()
+    threading.Timer(0.1, a.resign).start()
+    assert term.wait() is False
+    with pytest.raises(TermLost, match=r"election 'x' lost term 1 .* ago \(resigned\)\. Another node may lead"):
+        term.check()
+    assert term.remaining == 0
+
+
+def test_many_elections_share_one_node(enter: Callable[..., Election], url: str) -> None:
+    elections = [enter("a", name=f"election {number}") for number in range(20)]
+    for election in elections:
+        assert election.wait_until_leading(WITHIN)
+    assert len({election._seat.id for election in elections}) == 1
+    beats = [thread for thread in threading.enumerate() if thread.name == "tenure pacemaker a"]
+    assert len(beats) == 1
+
+
+def test_stopping_hands_over_and_stops_every_thread(enter: Callable[..., Election]) -> None:
+    a = enter("a")
+    assert a.wait_until_leading(WITHIN)
+    b = enter("b")
+    a.stop()
+    assert b.wait_until_leading(WITHIN)
+    assert [
+        thread.name
+        for thread in threading.enumerate()
+        if thread.name.startswith("tenure") and thread.name.endswith(" a")
+    ] == []
+    a.start()
+    b.stop()
+    assert a.wait_until_leading(WITHIN), "and can come back"
+
+
+def test_the_history_names_reasons_and_gaps(enter: Callable[..., Election]) -> None:
+    a = enter("a")
+    assert a.wait_until_leading(WITHIN)
+    b = enter("b")
+    a.resign()
+    assert b.wait_until_leading(WITHIN)
+    newest, oldest = b.history()
+    assert (oldest.label, oldest.began_by, newest.label, newest.began_by) == ("a", "first", "b", "released")
+    assert newest.gap is not None
+    assert newest.gap.total_seconds() < WITHIN
+
+
+def test_nothing_is_lost_to_the_garbage_collector(enter: Callable[..., Election]) -> None:
+    """The trap of bare advisory locks: a connection that nobody references is closed, and its lock with it."""
+    a = enter("a")
+    assert a.wait_until_leading(WITHIN)
+    for _ in range(3):
+        gc.collect()
+    b = enter("b")
+    assert b.wait_until_leading(0) is None
+    assert a.is_leader
+
+
+def test_eight_threads_see_no_belief_past_the_deadline(enter: Callable[..., Election]) -> None:
+    a = enter("a", ttl=1)
+    term = a.wait_until_leading(WITHIN)
+    assert term is not None
+    late: list[float] = []
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            deadline = a._seat.trust.until
+            before = boottime()
+            if a.is_leader and before >= max(deadline, a._seat.trust.until):
+                late.append(before - deadline)
+
+    threads = [threading.Thread(target=look) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    a._seat._threads[0]._turn = _unreachable  # type: ignore[attr-defined]
+    assert not term.wait(WITHIN)
+    time.sleep(0.2)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert late == []
+    assert not term.trusted
+
+
+def _unreachable() -> None:
+    raise StoreUnavailable("the network is cut")
+
+
+def test_is_leader_is_worked_out_at_each_call() -> None:
+    """No thread needs to run for belief to end."""
+    now = boottime()
+    term = Term("x", 1, node="n", stretch=3, trust=lambda: Trust(now + 0.05, 3), schema="tenure")
+    assert term.trusted
+    time.sleep(0.06)
+    assert not term.trusted
+    other = Term("x", 1, node="n", stretch=2, trust=lambda: Trust(now + 100, 3), schema="tenure")
+    assert not other.trusted, "a term of an earlier stretch is never believed again"
+
+
+def test_refused_connections_make_few_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten minutes of failures, two threads, a failure every two seconds each: at most 12 lines."""
+    now = 1000.0
+    monkeypatch.setattr(quiet, "boottime", lambda: now)
+    lines = quiet.Quiet(logging.getLogger("tenure"), "postgresql://db")
+    with caplog.at_level(logging.INFO, logger="tenure"):
+        for _ in range(300):
+            for who in ("pacemaker", "campaign"):
+                lines.failed(who, OSError("connection refused"))
+            now += 2
+        lines.worked("pacemaker")
+        lines.worked("campaign")
+    assert 3 <= len(caplog.records) <= 12
+    assert "works again after 10 min" in caplog.records[-1].message
+    assert "600 failures" in caplog.records[-1].message
+
+
+def test_the_defaults_can_work() -> None:
+    Cadence().check()

@@ -1,0 +1,364 @@
+"""One behaviour for every store: what the runtime relies on, said once and held against all of them.
+
+PostgreSQL is also tried in each installed version and through a transaction pooler.
+"""
+
+import select
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness.components import need
+from harness.pgbouncer import PgBouncer
+from harness.postgres import Postgres, installed
+from tenure.clock import boottime
+from tenure.errors import StoreError
+from tenure.evidence import LockFile
+from tenure.model import Acquire, Acquired, Beat, BeatAnswer, ElectionRow, NodeCard, Outcome, Peer, Verdict
+from tenure.stores import Session, Store, store_for
+
+
+class Actor:
+    """A node driven by hand: one session, one identity, a beat when told to."""
+
+    def __init__(self, store: Store, ttl: float = 10.0) -> None:
+        self.id = str(uuid.uuid4())
+        self.session: Session = store.session("test", timeout=2.0)
+        self.number = 0
+        self.lock: LockFile | None = None
+        if store.pulse_in_file:
+            assert store.evidence_directory is not None
+            self.lock = LockFile(store.evidence_directory, self.id)
+            self.session.use_lock_file(self.lock)
+        self.session.join(NodeCard(self.id, f"label of {self.id[:4]}", ttl, self.lock.card() if self.lock else None))
+        assert self.beat().verdict is Verdict.RENEWED
+
+    def beat(self, *names: str, number: int | None = None, deadline: float | None = None) -> BeatAnswer:
+        self.number = self.number + 1 if number is None else number
+        trusted_until = boottime() + 8 if deadline is None else deadline
+        return self.session.beat(Beat(self.id, self.number, boottime(), trusted_until, None, names))
+
+    def acquire(self, name: str = "x") -> Acquired:
+        return self.session.acquire(Acquire(self.id, name))
+
+    def sees(self, other: "Actor") -> Peer | None:
+        return next((peer for peer in self.beat().peers if peer.id == other.id), None)
+
+    def row(self, name: str = "x") -> ElectionRow:
+        return next(row for row in self.beat(name).elections if row.name == name)
+
+    def close(self) -> None:
+        self.session.close()
+        if self.lock:
+            self.lock.remove()
+
+
+@pytest.fixture(params=["memory", "sqlite", *(f"postgres {version}" for version in sorted(installed())), "pgbouncer"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    match request.param:
+        case "memory":
+            url = f"memory://{uuid.uuid4()}"
+        case "sqlite":
+            url = f"sqlite:///{tmp_path / 'jobs.db'}"
+        case "pgbouncer":
+            need("pgbouncer")
+            bouncer: PgBouncer = request.getfixturevalue("pgbouncer")
+            url = bouncer.url(request.getfixturevalue("database").rsplit("/", 1)[1])
+        case version:
+            server: Postgres = request.getfixturevalue("postgres_versions")(version.removeprefix("postgres "))
+            url = server.create_database()
+    opened = store_for(url)
+    opened.prepare()
+    return opened
+
+
+@pytest.fixture
+def actor(store: Store) -> Iterator[Callable[[], Actor]]:
+    actors: list[Actor] = []
+
+    def make(ttl: float = 10.0) -> Actor:
+        actors.append(Actor(store, ttl))
+        return actors[-1]
+
+    yield make
+    for one in actors:
+        one.close()
+
+
+def test_a_beat_renews_and_a_late_one_changes_nothing(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    assert a.beat(number=5, deadline=0).verdict is Verdict.RENEWED
+    seen = b.sees(a)
+    if a.lock is None:  # SQLite counts in its lock file and looks at the row only to be revived
+        assert a.beat(number=4).verdict is Verdict.LATE
+        assert b.sees(a) == seen
+    assert a.beat(number=6).verdict is Verdict.RENEWED
+    after = b.sees(a)
+    assert seen is not None
+    assert after is not None
+    assert seen.pulse != after.pulse
+
+
+def test_nodes_see_each_other_but_not_themselves(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    assert {peer.id for peer in a.beat().peers} == {b.id}
+    assert [card.label for card in a.session.cards([b.id])] == [f"label of {b.id[:4]}"]
+
+
+def test_a_silent_node_keeps_its_pulse(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    assert a.sees(b) == a.sees(b)
+
+
+def test_death_is_final(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    peer = a.sees(b)
+    assert peer is not None
+    assert a.session.declare(b.id, peer.pulse, "silent")
+    assert b.beat().verdict is Verdict.GONE
+    assert b.acquire().outcome is Outcome.GONE
+    assert not a.session.declare(b.id, peer.pulse, "silent"), "only one call does it"
+    b.session.join(NodeCard(b.id, "again", 10.0))
+    assert b.beat().verdict is Verdict.GONE, "an identity never comes back"
+    assert a.sees(b) is None
+
+
+def test_a_declaration_compares_the_pulse(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    peer = a.sees(b)
+    assert peer is not None
+    b.beat(deadline=0)
+    assert not a.session.declare(b.id, peer.pulse, "silent")
+    assert b.beat().verdict is Verdict.RENEWED
+
+
+def test_proof_of_death_needs_no_pulse(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    b.beat()
+    assert a.session.declare(b.id, None, "its host lock is free")
+    assert b.beat().verdict is Verdict.GONE
+
+
+def test_no_row_is_dead(store: Store) -> None:
+    session = store.session("test", 2.0)
+    assert session.beat(Beat(str(uuid.uuid4()), 1, boottime(), 0.0, None, ())).verdict is Verdict.GONE
+    session.close()
+
+
+def test_one_is_granted_and_the_others_are_told_who_holds(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    first = a.acquire()
+    assert (first.outcome, first.term) == (Outcome.GRANTED, 1)
+    refused = b.acquire()
+    assert (refused.outcome, refused.holder) == (Outcome.HELD, a.id)
+    row = b.row()
+    assert (row.term, row.holder, row.held, row.holder_alive, row.vacant) == (1, a.id, True, True, False)
+
+
+def test_the_holder_is_shown_what_it_holds_unasked(actor: Callable[[], Actor]) -> None:
+    a = actor()
+    a.acquire("x")
+    a.acquire("y")
+    assert {(row.name, row.holder) for row in a.beat().elections} == {("x", a.id), ("y", a.id)}
+
+
+def test_a_release_compares_term_and_holder(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    a.acquire()
+    assert not b.session.release(b.id, "x", 1, "not mine")
+    assert not a.session.release(a.id, "x", 2, "not that term")
+    assert a.session.release(a.id, "x", 1, "resigned")
+    assert not a.session.release(a.id, "x", 1, "twice")
+    assert b.row().vacant
+    assert b.acquire().term == 2
+    assert not a.session.release(a.id, "x", 1, "late, after the next grant")
+    assert b.row().held
+
+
+def test_a_term_number_survives_its_release_and_grows(actor: Callable[[], Actor]) -> None:
+    a = actor()
+    numbers = []
+    for _ in range(5):
+        numbers.append(a.acquire().term)
+        a.session.release(a.id, "x", numbers[-1], "resigned")
+    assert numbers == [1, 2, 3, 4, 5]
+
+
+def test_what_a_dead_node_held_is_vacant(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    a.acquire()
+    b.session.declare(a.id, None, "its host lock is free")
+    assert b.row().vacant
+    won = b.acquire()
+    assert (won.outcome, won.term) == (Outcome.GRANTED, 2)
+    assert "its host lock is free" in won.detail
+
+
+def test_leaving_releases_everything_at_once(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    a.acquire("x")
+    a.acquire("y")
+    a.session.leave(a.id, "left")
+    assert a.beat().verdict is Verdict.GONE
+    assert (b.acquire("x").term, b.acquire("y").term) == (2, 2)
+    assert {record.began_by for record in b.session.terms(None, 10)} == {"first", "released"}
+
+
+def test_a_leader_is_asked_to_resign_once(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    assert b.session.ask("x") is None
+    a.acquire()
+    assert b.session.ask("x") == 1
+    assert a.row().asked
+    a.session.release(a.id, "x", 1, "asked to resign")
+    b.acquire()
+    assert not b.row().asked, "the question was for term 1"
+
+
+def test_a_release_wakes_those_who_listen(actor: Callable[[], Actor], store: Store) -> None:
+    a, b = actor(), actor()
+    b.session.listen(b.id)
+    a.acquire("an election")
+    b.session.notices()
+    a.session.release(a.id, "an election", 1, "resigned")
+    if getattr(store, "pooled", False):
+        assert b.session.fileno() is None, "a transaction pooler delivers no notices: the beat looks instead"
+        return
+    assert _heard(b.session) == ["an election"]
+    a.acquire("an election")
+    a.session.ask("an election")
+    assert _heard(b.session) == ["?an election"]
+    a.session.declare(a.id, None, "dead")
+    assert _heard(b.session) == [""]
+
+
+def test_no_grant_and_no_declaration_on_another_database(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    a.acquire("before")
+    epoch = a.session.epoch()
+    assert epoch.settled
+    a.session.unsettle(epoch)
+    noticed = b.session.epoch()
+    assert not noticed.settled
+    assert a.acquire("after").outcome is Outcome.MOVED
+    assert not a.session.declare(b.id, None, "proof")
+    assert a.beat().verdict is Verdict.RENEWED, "whoever holds something goes on"
+    assert not b.session.raise_epoch(epoch), "the epoch is raised only as it was noticed"
+    assert b.session.raise_epoch(noticed)
+    assert not b.session.raise_epoch(noticed), "and once"
+    assert a.session.epoch().settled
+    leaped = a.acquire("after").term
+    assert leaped >= a.session.epoch().number << 20 > 2**40
+    assert leaped < 2**53, "every language can carry the number"
+    a.session.release(a.id, "before", 1, "resigned")
+    assert b.acquire("before").term >= leaped
+
+
+def test_the_history_says_who_led_why_and_after_which_gap(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    a.acquire()
+    a.session.release(a.id, "x", 1, "resigned")
+    b.acquire()
+    newest, oldest = b.session.terms("x", 10)
+    assert (oldest.number, oldest.node, oldest.began_by, oldest.ended_by, oldest.gap) == (
+        1,
+        a.id,
+        "first",
+        "resigned",
+        None,
+    )
+    assert (newest.number, newest.node, newest.began_by, newest.ended_at) == (2, b.id, "released", None)
+    assert newest.gap is not None
+    assert 0 <= newest.gap.total_seconds() < 60
+    assert [record.number for record in b.session.terms("x", 1)] == [2]
+    assert b.session.terms("no such election", 5) == []
+
+
+def test_the_leader_can_be_asked_for_by_anybody(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    assert b.session.leader("x") is None
+    a.acquire()
+    leader = b.session.leader("x")
+    assert leader is not None
+    assert (leader.term, leader.node, leader.label, leader.healthy) == (1, a.id, f"label of {a.id[:4]}", True)
+    assert leader.since.tzinfo is not None
+    assert [held.election for held in b.session.elections()] == ["x"]
+    b.session.declare(a.id, None, "dead")
+    after = b.session.leader("x")
+    assert after is not None
+    assert not after.healthy
+
+
+def test_sweeping_forgets_nobody_who_matters(actor: Callable[[], Actor]) -> None:
+    a, b = actor(), actor()
+    a.acquire()
+    a.session.sweep()
+    assert a.row().held
+    assert b.sees(a) is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["it's", 'a "quoted" name', "x'; DROP TABLE tenure.election; --", "선거", "%s {} :x ?", "a" * 200]
+)
+def test_any_name_is_only_a_name(actor: Callable[[], Actor], name: str) -> None:
+    a = actor()
+    assert a.acquire(name).outcome is Outcome.GRANTED
+    assert a.row(name).holder == a.id
+    assert a.session.release(a.id, name, 1, name)
+    assert a.session.terms(name, 1)[0].ended_by == name
+
+
+def test_of_many_candidates_at_once_one_is_granted(store: Store) -> None:
+    actors = [Actor(store) for _ in range(6)]
+    start = threading.Barrier(len(actors))
+
+    def once(one: Actor, name: str) -> Acquired:
+        start.wait()
+        for _ in range(50):
+            answer = one.acquire(name)
+            if answer.outcome is not Outcome.BUSY:
+                return answer
+        return answer
+
+    with ThreadPoolExecutor(len(actors)) as pool:
+        for round_ in range(15):
+            name = f"election {round_}"
+            answers = list(pool.map(lambda one, name=name: once(one, name), actors))
+            outcomes = [answer.outcome for answer in answers]
+            assert outcomes.count(Outcome.GRANTED) == 1, outcomes
+    for one in actors:
+        one.close()
+
+
+def test_terms_of_rivals_never_repeat(store: Store) -> None:
+    actors = [Actor(store) for _ in range(4)]
+    won: list[int] = []
+
+    def compete(one: Actor) -> None:
+        for _ in range(25):
+            try:
+                answer = one.acquire()
+                if answer.outcome is Outcome.GRANTED:
+                    won.append(answer.term)
+                    assert one.session.release(one.id, "x", answer.term, "resigned")
+            except StoreError:
+                continue  # a lost round: SQLite was busy for longer than we wait
+
+    with ThreadPoolExecutor(len(actors)) as pool:
+        list(pool.map(compete, actors))
+    assert len(won) > 1
+    assert sorted(won) == list(range(1, len(won) + 1))
+    for one in actors:
+        one.close()
+
+
+def _heard(session: Session) -> list[str]:
+    fileno = session.fileno()
+    assert fileno is not None
+    ready, _, _ = select.select([fileno], [], [], 5.0)
+    assert ready, "nobody rang"
+    return session.notices()
