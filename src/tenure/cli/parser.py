@@ -1,0 +1,219 @@
+"""The words of the command line, with an example in the help of each."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+
+import tenure
+from tenure.cli import completion, verbs
+
+ABOUT = """Leader election with fencing on the database you already have.
+
+The store is given by --url or TENURE_URL: sqlite:///jobs.db, postgresql://user@host/database.
+A URL on the command line can be seen by other users of the machine: put passwords into TENURE_URL, or into ~/.pgpass."""
+
+CODES = (
+    "exit codes: 0 yes, 1 no, 2 usage, 3 database does not answer, 4 tables missing or unusable (docs/reference/cli.md)"
+)
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def build() -> argparse.ArgumentParser:
+    """The whole grammar."""
+    parser = argparse.ArgumentParser(
+        prog="tenure", description=ABOUT, epilog=CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"tenure {tenure.__version__}")
+    words = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
+
+    def verb(
+        name: str, run: Run, help_: str, about: str, *examples: str, json: bool = False, store: bool = True
+    ) -> argparse.ArgumentParser:
+        lines = "\n".join(f"  {example}" for example in examples)
+        word = words.add_parser(
+            name,
+            help=help_,
+            description=about,
+            epilog=f"example{'s' if len(examples) > 1 else ''}:\n{lines}\n\n{CODES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        word.set_defaults(run=run)
+        word.add_argument("-v", "--verbose", action="store_true", help="also print what the library logs")
+        if store:
+            word.add_argument("--url", metavar="URL", help="the store (default: TENURE_URL)")
+            word.add_argument(
+                "--schema",
+                default=os.environ.get("TENURE_SCHEMA", "tenure"),
+                help="PostgreSQL schema of tenure's tables (default: TENURE_SCHEMA, else tenure)",
+            )
+        if json:
+            word.add_argument("--json", action="store_true", help="print JSON")
+        return word
+
+    _lead(verb)
+    leader = verb(
+        "leader",
+        verbs.leader,
+        "who leads an election",
+        "Say who leads an election, in which term and since when. Exit code 1 if nobody does.",
+        "tenure leader exporter",
+        "tenure leader exporter --json | jq -r .label",
+        json=True,
+    )
+    leader.add_argument("name", metavar="NAME", help="the election")
+    terms = verb(
+        "terms",
+        verbs.terms,
+        "the history of terms",
+        "List the newest terms: who led, from when to when, why it began and ended, and how long nobody had led before.",
+        "tenure terms exporter --limit 50",
+        json=True,
+    )
+    terms.add_argument("name", metavar="NAME", nargs="?", help="the election (default: all)")
+    terms.add_argument("--limit", type=_count, default=20, metavar="N", help="how many (default: 20)")
+    resign = verb(
+        "resign",
+        verbs.resign,
+        "ask the leader to resign",
+        "Ask whoever leads to resign: it stops its work, then another node may take over. The node goes on as a candidate,\n"
+        "but lets the others go first. Exit code 1 if nobody leads or, with --wait, if nobody else took over in time.",
+        "tenure resign exporter",
+        "tenure resign exporter --wait 20s    # before a deployment: return when another node leads",
+        json=True,
+    )
+    resign.add_argument("name", metavar="NAME", help="the election")
+    resign.add_argument(
+        "--wait", metavar="DURATION", nargs="?", const="30s", help="wait until another node leads (default: 30s)"
+    )
+    verb(
+        "elections",
+        verbs.elections,
+        "all elections that are led",
+        "List every election that somebody leads.",
+        "tenure elections",
+        json=True,
+    )
+    migrate = verb(
+        "migrate",
+        verbs.migrate,
+        "create or upgrade tenure's tables",
+        "Create or upgrade tenure's tables. Programs do this by themselves unless they were told not to (migrate=False)\n"
+        "or their role may not; then run this as a role that may, or hand the printed SQL to whoever may.",
+        "tenure migrate",
+        "tenure migrate --print | psql -1 app",
+    )
+    migrate.add_argument(
+        "--print", action="store_true", dest="print_", help="print the SQL for an empty database, change nothing"
+    )
+    epoch = verb(
+        "epoch",
+        verbs.epoch,
+        "the epoch of the terms, and how to raise it",
+        "Terms are numbered from epoch · 2^20 on. tenure raises the epoch by itself when it sees that the database is not the\n"
+        "one that granted the terms: after a failover, a restored dump, a copied file. Use `raise` for a restore that nobody\n"
+        "can see, such as a storage snapshot put back under a running server: it stops all grants, waits until everybody who\n"
+        "may have been granted a forgotten term has stopped believing in it, then raises the epoch, so that no term number\n"
+        "is ever given out twice. Leaders of today go on. Exit code 1 if the epoch is not settled.",
+        "tenure epoch",
+        "tenure epoch raise",
+        json=True,
+    )
+    epoch.add_argument("action", nargs="?", choices=["show", "raise"], default="show", help="show (default) or raise")
+    doctor = verb(
+        "doctor",
+        verbs.doctor,
+        "check a store and this machine",
+        "Check whether everything that tenure relies on is there, and say what to do about what is not.",
+        "tenure doctor postgresql:///app",
+        json=True,
+    )
+    doctor.add_argument("store", metavar="URL", nargs="?", help="the store (default: --url, else TENURE_URL)")
+    demo = verb(
+        "demo",
+        verbs.demo,
+        "five processes, one leader, many accidents",
+        "Start five processes that stand for one election, kill or freeze the leader every few seconds, and check from what\n"
+        "the processes wrote down that no two ever led at once. Leaves nothing behind. Exit code 1 if two did.",
+        "tenure demo",
+        "tenure demo --seconds 10 --postgres postgresql:///test",
+        store=False,
+    )
+    demo.add_argument("--seconds", type=float, default=40.0, metavar="N", help="how long (default: 40)")
+    demo.add_argument(
+        "--postgres", metavar="URL", help="use this database, in a schema of its own that is dropped at the end"
+    )
+    complete = verb(
+        "completion",
+        lambda arguments: completion.write(parser, arguments.shell),
+        "a completion script for your shell",
+        "Print a completion script.",
+        'eval "$(tenure completion bash)"                                      # in ~/.bashrc',
+        'eval "$(tenure completion zsh)"                                       # in ~/.zshrc, after compinit',
+        "tenure completion fish > ~/.config/fish/completions/tenure.fish",
+        store=False,
+    )
+    complete.add_argument("shell", choices=sorted(completion.SHELLS), help="which shell")
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
+    """Take the arguments apart. What follows the first `--` of `tenure lead` is the command and is not looked at."""
+    words, command = list(given), None
+    if words[:1] == ["lead"] and "--" in words:
+        cut = words.index("--")
+        words, command = words[:cut], words[cut + 1 :]
+    arguments, unknown = parser.parse_known_args(words)
+    if arguments.verb == "lead":
+        if unknown and command is None and not unknown[0].startswith("-"):
+            parser.error(f"write the command after '--': tenure lead {arguments.name} -- {' '.join(unknown)}")
+        if not command and not unknown:
+            parser.error(f"the command is missing: tenure lead {arguments.name} -- command …")
+        arguments.command = command
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return arguments
+
+
+def _lead(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    lead = verb(
+        "lead",
+        verbs.lead,
+        "run a command while leading",
+        "Wait for a term, run the command while it lasts, and stop it in time: when the term is lost, the command's whole\n"
+        "process group is dead before another node can lead. If the command ends by itself, resign and end with its exit code.\n"
+        "If it was stopped because the term was lost, wait for the next term and run it again.\n"
+        "The command finds TENURE_ELECTION, TENURE_TERM, TENURE_NODE and TENURE_SCHEMA in its environment.",
+        "tenure lead exporter -- ./export --forever-young",
+        "tenure lead nightly --try -- ./report     # cron on every host: one runs it, the others end with 1",
+    )
+    lead.usage = "tenure lead NAME [options] -- command [argument …]"
+    lead.add_argument("name", metavar="NAME", help="the election")
+    lead.add_argument(
+        "--ttl", default="10s", metavar="DURATION", help="how long a silent node keeps a term (default: 10s)"
+    )
+    lead.add_argument(
+        "--grace", metavar="DURATION", help="time between SIGTERM and SIGKILL; less than 0.6 · ttl (default: 0.3 · ttl)"
+    )
+    lead.add_argument("--label", help="this node's name for people (default: host:pid)")
+    again = lead.add_mutually_exclusive_group()
+    again.add_argument("--once", action="store_true", help="if the term is lost, stop the command and end with 1")
+    again.add_argument(
+        "--forever", action="store_true", help="run the command again, in a new term, also when it ends by itself"
+    )
+    patience = lead.add_mutually_exclusive_group()
+    patience.add_argument(
+        "--wait", metavar="DURATION", help="end with 1 if not leading after this time (default: wait for ever)"
+    )
+    patience.add_argument("--try", action="store_true", dest="try_", help="end with 1 if not leading at once")
+    lead.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    lead.add_argument("--no-migrate", action="store_true", help="do not create or upgrade tenure's tables")
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{count} must be 1 or more")
+    return count
