@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import TYPE_CHECKING, Any, overload
 
 from tenure import fence
 from tenure.clock import boottime
 from tenure.durations import Duration, positive, readable
 from tenure.errors import TermLost
+from tenure.fence import AsyncConnection, SyncConnection
 from tenure.model import NodeId, Trust
 
 if TYPE_CHECKING:
@@ -78,11 +80,19 @@ class Term:
             "Another node may lead: stop side effects, or guard them with term.fence(conn)."
         )
 
+    @overload
+    def fence(self, connection: AsyncConnection) -> Coroutine[Any, Any, None]: ...
+    @overload
+    def fence(self, connection: SyncConnection) -> None: ...
     def fence(self, connection: Any) -> Any:
         """Refuse, inside the server, to commit the connection's open transaction if this term is over. Awaitable for async connections."""
         return fence.fence(connection, self)
 
-    def fenced(self, connection: Any) -> AbstractContextManager[Any]:
+    @overload
+    def fenced(self, connection: AsyncConnection) -> AbstractAsyncContextManager[None]: ...
+    @overload
+    def fenced(self, connection: SyncConnection) -> AbstractContextManager[None]: ...
+    def fenced(self, connection: Any) -> Any:
         """`with term.fenced(conn):` fences at the end of the block; `async with` for async connections."""
         return fence.fenced(connection, self)
 

@@ -103,3 +103,10 @@ DELETE FROM tenure_node
 
 -- name: schema_version
 SELECT version, oldest FROM tenure_schema_version
+
+-- name: fence
+-- main: an attached file would not commit together with the caller's.
+INSERT INTO main.tenure_fence (name, term, holder) VALUES (:name, :term, :holder)
+
+-- name: standing
+SELECT term, holder, state = 'held' FROM main.tenure_election WHERE name = :name
