@@ -104,3 +104,48 @@ SELECT version, oldest FROM {schema}.schema_version
 
 -- name: fence
 SELECT {schema}.fence(%(name)s, %(term)s, %(holder)s)
+
+-- name: election_mode
+SELECT mode FROM {schema}.election WHERE name = %(name)s
+
+-- name: set_socket
+-- Where the server listens on a Unix socket these change nothing.
+SELECT set_config('tcp_keepalives_idle', %(tcp_keepalives_idle)s, false),
+       set_config('tcp_keepalives_interval', %(tcp_keepalives_interval)s, false),
+       set_config('tcp_keepalives_count', %(tcp_keepalives_count)s, false),
+       set_config('tcp_user_timeout', %(tcp_user_timeout)s, false)
+
+-- name: lock_election
+SELECT pg_try_advisory_lock(%(key)s::bigint)
+
+-- name: holds_election
+-- The backend is the one that took the lock (no pooler in between), and the lock is there, in this database: the same key may be
+-- taken in another.
+SELECT pg_backend_pid() = %(pid)s::int
+       AND EXISTS (SELECT FROM pg_locks l
+                    WHERE l.locktype = 'advisory' AND l.granted AND l.pid = pg_backend_pid() AND l.objsubid = 1
+                      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+                      AND (l.classid::bigint << 32) | l.objid::bigint = %(key)s::bigint)
+
+-- name: unlock_election
+SELECT pg_advisory_unlock(%(key)s::bigint)
+
+-- name: give_back
+-- The lock is free before the commit, and the notice is delivered after it: nobody wakes too early.
+SELECT {schema}.release(%(node)s, %(name)s, %(term)s, %(why)s), pg_advisory_unlock(%(key)s::bigint)
+
+-- name: evict
+-- Whose backend it is that has the lock is told by the other lock it holds, that of its node and nonce. Only a node that was declared
+-- dead, or has left, loses its session: a successor that has the lock by now is alive. Never by a stored time.
+SELECT n.label, l.pid, pg_terminate_backend(l.pid)
+  FROM pg_locks l
+  JOIN pg_locks own ON own.pid = l.pid AND own.database = l.database
+                   AND own.locktype = 'advisory' AND own.granted AND own.objsubid = 1
+  JOIN {schema}.node n ON n.state <> 'alive' AND n.session_nonce IS NOT NULL
+                      AND {schema}.session_key(n.id, n.session_nonce) = (own.classid::bigint << 32) | own.objid::bigint
+ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
+   AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+   AND (l.classid::bigint << 32) | l.objid::bigint = %(key)s::bigint
+
+-- name: keep_alive
+SELECT 1
