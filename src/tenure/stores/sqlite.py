@@ -88,8 +88,14 @@ class SqliteStore(Store):
             raise ConfigurationError(
                 f"{self.shown}: lies on {found}, which other machines may write too. SQLite is for one host: use a local disk, or PostgreSQL."
             )
+        if not self._migrate and not self.path.exists():  # opening would create it
+            raise SchemaOutdated(
+                f"{self.shown}: there is no such file. Write another path, or run `tenure migrate` to create it."
+            )
         try:
             with self._open(timeout=5.0) as connection:
+                if not self._migrate:
+                    _version(self, connection, allowed=False)  # refuse before anything is changed
                 mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
                 if mode != "wal":
                     raise ConfigurationError(
@@ -147,31 +153,33 @@ INSERT INTO tenure_schema_version (one, version, oldest) VALUES (1, 0, 0);
 _STAMP = "UPDATE tenure_schema_version SET version = {version}, oldest = 1;"
 
 
-def _migrate(store: SqliteStore, connection: sqlite3.Connection, *, allowed: bool) -> None:
-    steps = statements.migrations("sqlite")
-    newest = steps[-1][0]
-
-    def version() -> int | None:
-        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tenure_schema_version'").fetchone() is None:
-            return None
+def _version(store: SqliteStore, connection: sqlite3.Connection, *, allowed: bool) -> int | None:
+    """The version of the tables, None without any; refuses what this library cannot use and may not change."""
+    newest = statements.migrations("sqlite")[-1][0]
+    found = None
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tenure_schema_version'").fetchone() is not None:
         found, oldest = connection.execute(store.statements["schema_version"]).fetchone()
         if oldest > newest:
             raise SchemaTooNew(
                 f"{store.shown}: tenure's tables have version {found} and need a library that knows version {oldest}; "
                 f"this one knows {newest}. Upgrade tenure here."
             )
-        return int(found)
+    if not allowed and (found is None or found < newest):
+        state = "missing" if found is None else f"at version {found}"
+        raise SchemaOutdated(
+            f"{store.shown}: tenure's tables are {state}, this library needs version {newest}. Run `tenure migrate`, "
+            "or apply what `tenure migrate --print` prints."
+        )
+    return None if found is None else int(found)
 
-    found = version()
+
+def _migrate(store: SqliteStore, connection: sqlite3.Connection, *, allowed: bool) -> None:
+    steps = statements.migrations("sqlite")
+    newest = steps[-1][0]
+    found = _version(store, connection, allowed=allowed)
     if found is None or found < newest:
-        if not allowed:
-            state = "missing" if found is None else f"at version {found}"
-            raise SchemaOutdated(
-                f"{store.shown}: tenure's tables are {state}, this library needs version {newest}. Run `tenure migrate`, "
-                "or apply what `tenure migrate --print` prints."
-            )
         with _writing(connection, deadline=boottime() + 5.0):
-            found = version()
+            found = _version(store, connection, allowed=allowed)
             text = _SCHEMA if found is None else ""
             text += "".join(step for number, step in steps if number > (found or 0))
             for statement in _split(text + _STAMP.format(version=newest)):
