@@ -36,6 +36,9 @@ from tenure.term import Term
 TICK = 0.25
 """How often the deadline is looked at and passed on to the guard."""
 
+SILENCE = 0.5
+"""A wait shorter than this is not worth a line."""
+
 KILL_MARGIN = 0.5
 """SIGKILL goes out this long before trust ends, or half the grace before where that is less."""
 
@@ -188,14 +191,14 @@ class Lead:
         assert self._wakeups is not None  # noqa: S101 - set by run
         signals, election = self._wakeups, self._election
         deadline = None if not wait else boottime() + wait
-        told = False
+        told, since = False, boottime()
         while signals.caught is None:
             term = election.enter_body()
             if term is None:
                 if deadline is not None and boottime() >= deadline:
                     self._say(f"not leading {election.name!r} after {readable(wait or 0)}{self._led_by()}")
                     return Outcome(NOT_LEADING)
-                if not told:
+                if not told and boottime() >= since + SILENCE:
                     told = True
                     self._say(f"waiting to lead {election.name!r}{self._led_by()}")
                 signals.wait(TICK if deadline is None else min(TICK, max(deadline - boottime(), 0.0)))
@@ -207,6 +210,7 @@ class Lead:
                 election.leave_body(term)
             if outcome is not None:
                 return outcome
+            since = boottime()
         return Outcome(BY_SIGNAL + signals.caught, signals.caught)
 
     def _term(self, term: Term) -> Outcome | None:
