@@ -57,9 +57,15 @@ def check(args: list[str]) -> int:
 
 
 def bench_election(args: list[str]) -> int:
-    """Measure elections."""
+    """Measure elections, with others beside; `--quick` only shows that it works."""
     prepare("test", groups=["test"])
     pgbouncer()
+    if "--quick" not in args:
+        try:
+            prepare("bench", groups=["bench"])
+        except SystemExit as failure:
+            say(f"{failure}\nwithout some of the others, then")
+        zookeeper()
     return run("python", "bench/election.py", *args)
 
 
@@ -138,6 +144,17 @@ def pgbouncer() -> None:
             unpack("pgbouncer", "libevent-2.1-7", "libc-ares2")
     except SystemExit as failure:
         say(f"{failure}\n{hint}On Debian: apt-get install --no-install-recommends pgbouncer")
+
+
+def zookeeper() -> None:
+    """One of the others in the benchmark; only as root, for it brings Java along."""
+    if Path("/usr/share/java/zookeeper.jar").exists() or os.geteuid() != 0 or not shutil.which("apt-get"):
+        return
+    try:
+        step("apt-get update", "apt-get", "update")
+        step("installing zookeeper", "apt-get", "install", "-y", "--no-install-recommends", "zookeeper")
+    except SystemExit as failure:
+        say(f"{failure}\nwithout zookeeper, then")
 
 
 def unpack(*packages: str) -> None:
