@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tenure import evidence, watch
-from tenure.clock import boottime
+from tenure.clock import boottime, walltime
 from tenure.errors import StoreError
 from tenure.lease import AcquireAnswered, AcquireFailed, ReleaseAcked
 from tenure.model import Acquire, BeatAnswer, Cadence, ElectionRow, Epoch, NodeCard, NodeId, Outcome, Pulse, Vacancy
@@ -33,6 +33,7 @@ BUSY_RETRY = (0.02, 0.1)
 PROBE_AGAIN = (0.05, 0.25)
 """How soon to look again for a process that ended while its children still hold its lock; the second number after two seconds."""
 SWEEP_EVERY = 3600.0
+DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Campaign(threading.Thread):
         host_evidence: bool,
     ) -> None:
         super().__init__(name=f"tenure campaign {label}", daemon=True)
-        self._store, self._standing, self._cadence = store, standing, cadence
+        self._store, self._standing, self._cadence, self._label = store, standing, cadence, label
         self._quiet, self._candidacy, self._names = quiet, candidacy, names
         self._refused, self._beat_now = refused, beat_now
         self._directory = store.evidence_directory if host_evidence else None
@@ -184,6 +185,8 @@ class Campaign(threading.Thread):
         if boottime() >= self._sweep_at:
             self._sweep_at = boottime() + SWEEP_EVERY
             session.sweep()
+            if self._directory is not None:
+                evidence.sweep(self._directory, older_than=walltime().timestamp() - DAY)
         self._hear(session)  # what was said while our own statements ran does not ring again
         self._failures = 0
         self._quiet.worked("campaign")
@@ -220,7 +223,7 @@ class Campaign(threading.Thread):
 
     def _ready(self) -> Session:
         if self._session is None:
-            self._session = self._store.session("campaign", self._cadence.attempt_timeout)
+            self._session = self._store.session(f"{self._label}:campaign", self._cadence.attempt_timeout)
             self._listening_as = ""
         if self._listening_as != self._standing.node:
             self._listening_as = self._standing.node
@@ -404,7 +407,7 @@ class Campaign(threading.Thread):
             return
         node, attempt = opened
         try:
-            answer = session.acquire(Acquire(node, name, candidacy.fenced, vanished=vanished, hint=candidacy.fenced))
+            answer = session.acquire(Acquire(node, name, candidacy.fenced, vanished=vanished))
         except BaseException:
             self._standing.step(AcquireFailed(name, attempt), only=node)
             raise

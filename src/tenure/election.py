@@ -278,6 +278,8 @@ class Election:
             extra={"action": "elected", "election": self.name, "term": term},
         )
         self._seat.tell(lambda: self._tell(Elected(self.name, term, self.label)))
+        if self._barred or self._stopping:  # it was won while we stepped aside
+            self._seat.tell(lambda: self._give_up("barred"))
         self._tell_observers()
 
     def withdrawn(self, term: int, reason: str) -> None:

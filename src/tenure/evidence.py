@@ -82,6 +82,14 @@ class LockFile:
             return False
         return (found.st_dev, found.st_ino) == (self._status.st_dev, self._status.st_ino)
 
+    def still_open(self) -> bool:
+        """Whether the descriptor is still ours: an application may close everything it does not know."""
+        try:
+            status = os.fstat(self._fd)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == (self._status.st_dev, self._status.st_ino)
+
     def fileno(self) -> int:
         """To be inherited by children that run our work."""
         return self._fd
@@ -92,7 +100,8 @@ class LockFile:
 
     def remove(self) -> None:
         """The node has left: nobody needs the file any more."""
-        os.close(self._fd)
+        if self.still_open():
+            os.close(self._fd)
         self.path.unlink(missing_ok=True)
 
 
@@ -140,6 +149,25 @@ def clear(directory: Path, node: NodeId) -> None:
     """Remove what a dead node left behind."""
     for suffix in (".lock", ".bell"):
         (directory / f"{node}{suffix}").unlink(missing_ok=True)
+
+
+def sweep(directory: Path, older_than: float) -> None:
+    """Remove lock files that nobody holds and that were last written before this time (seconds since 1970)."""
+    if fcntl is None:
+        return
+    for path in directory.glob("*.lock"):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if os.fstat(fd).st_mtime < older_than:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                clear(directory, path.stem)
+        except OSError:
+            continue
+        finally:
+            os.close(fd)
 
 
 def open_pidfd(card: HostCard) -> int | None:

@@ -444,7 +444,7 @@ class Keeper(threading.Thread):
         suspicion, fenced = self._suspicion, self._candidate.fenced
         vanished = suspicion.vacancy if suspicion is not None and suspicion.ripe_at <= boottime() else None
         try:
-            answer = session.acquire(Acquire(node, self._name, fenced, mode=MODE, vanished=vanished, hint=fenced))
+            answer = session.acquire(Acquire(node, self._name, fenced, mode=MODE, vanished=vanished))
         except BaseException:
             self._standing.step(AcquireFailed(self._name, attempt), only=node)
             raise

@@ -227,10 +227,9 @@ class Acquire:
     node: NodeId
     name: str
     fenced: bool = False
+    """All effects are fenced: take over where the holder said so too and its advertised lock is free in this very statement."""
     mode: str = "lease"
     vanished: Vacancy | None = None
-    hint: bool = False
-    """For fenced elections: take over where the advertised lock is free in this very statement."""
 
 
 @dataclass(frozen=True, slots=True)

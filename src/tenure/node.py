@@ -112,6 +112,8 @@ class Node:
             self._members.pop(member.name, None)
             if not self._members:
                 self._leave(goodbye=release)
+            elif release and (hand := self._standing.lease.hands.get(member.name)) is not None:
+                self._hand_back(member.name, hand.term)
 
     def look(self, name: str, at: float = 0.0) -> None:
         """Try to win an election, now or at that time."""
@@ -133,7 +135,7 @@ class Node:
 
     def session(self) -> Session:
         """A short-lived connection for questions."""
-        return self.store.session("query", self.cadence.attempt_timeout)
+        return self.store.session(f"{self.label}:query", self.cadence.attempt_timeout)
 
     def forked(self) -> None:
         """In a forked child: nobody, with nothing of the parent's in hand."""
@@ -197,6 +199,11 @@ class Node:
         herald.stop(GOODBYE)
         self._standing.become("")
 
+    def _hand_back(self, name: str, term: int) -> None:
+        """An election that was stopped while it was being won: nobody else will drain its term."""
+        self._standing.step(Resign(name, term, "stopped"))
+        self._standing.step(Drained(name, term))
+
     def _names(self) -> tuple[str, ...]:
         """The elections for which this node is a candidate."""
         return tuple(name for name, member in list(self._members.items()) if member.ready_at() is not None)
@@ -231,6 +238,8 @@ class Node:
             case Announce(name, term, stretch):
                 if name in self._members:
                     self._members[name].announced(term, stretch, self.id)
+                else:
+                    self._hand_back(name, term)
                 herald.call(lambda: None)  # it has a deadline to watch from now on
             case Withdraw(name, term, reason):
                 if name in self._members:

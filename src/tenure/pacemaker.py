@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tenure.clock import boottime
-from tenure.errors import StoreError, StoreUnavailable, TenureError
+from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
 from tenure.evidence import LockFile
 from tenure.lease import BeatAnswered, BeatFailed, BeatSent, SessionChecked
 from tenure.model import Advert, Beat, BeatAnswer, Cadence, NodeCard, NodeId, Vacancy, Verdict
@@ -113,7 +113,7 @@ class Pacemaker(threading.Thread):
 
     def _turn(self) -> None:
         if self._session is None:
-            self._session = self._store.session("pacemaker", self._cadence.attempt_timeout)
+            self._session = self._store.session(f"{self._label}:pacemaker", self._cadence.attempt_timeout)
         if self._needs_identity:
             self._take_identity(self._session)
         if self._advert is None and self._session_evidence and self._store.sessions_are_evidence:
@@ -145,6 +145,10 @@ class Pacemaker(threading.Thread):
         if self._lock is not None:
             session.use_lock_file(self._lock)
             host = host or (self._lock.card() if self._store.pulse_in_file else None)
+        if self._cadence.ttl > (longest := session.epoch().max_ttl):
+            raise ConfigurationError(
+                f"ttl: {self._cadence.ttl:g} s is more than the {longest:g} s that this database was set up for."
+            )
         self._standing.become(node)
         session.join(NodeCard(node, self._label, self._cadence.ttl, host))
         self._needs_identity = False
@@ -161,6 +165,11 @@ class Pacemaker(threading.Thread):
             self._beats_from = 0.0  # the row must say so at once, or must stop saying something else
 
     def _beat(self, session: Session) -> None:
+        if self._lock is not None and not self._lock.still_open():
+            logger.error(
+                "the descriptor of this node's lock was closed by the application", extra={"action": "lock_closed"}
+            )
+            self._take_identity(session)  # others may have taken it for our death already
         standing = self._standing.lease
         number, sent_at = standing.sent + 1, boottime()
         self._standing.step(BeatSent(number, sent_at, self._advert))

@@ -126,6 +126,7 @@ class PostgresStore(Store):
         settings = self.settings(timeout)
         if self._pooled:
             connection.prepare_threshold = None
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         else:
             connection.prepare_threshold = 2
             connection.execute("SELECT " + ", ".join(f"set_config('{k}', '{v}', false)" for k, v in settings.items()))
@@ -139,6 +140,7 @@ class PostgresStore(Store):
             "lock_timeout": f"{max(milliseconds // 2, 1)}ms",
             "idle_in_transaction_session_timeout": "5s",
             "synchronous_commit": "on",
+            "default_transaction_isolation": "read committed",
         }
 
     def migration(self) -> str:
@@ -314,7 +316,7 @@ class PostgresSession(Session):
             node=request.node,
             name=request.name,
             mode=request.mode,
-            hint=request.hint,
+            fenced=request.fenced,
             term=seen.term if seen else None,
             holder=seen.holder if seen else None,
             seq=seen.seq if seen else None,

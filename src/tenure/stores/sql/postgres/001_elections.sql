@@ -35,6 +35,7 @@ CREATE TABLE {schema}.election (
     holder     uuid,
     state      text NOT NULL DEFAULT 'released' CHECK (state IN ('held', 'released')),
     mode       text NOT NULL DEFAULT 'lease' CHECK (mode IN ('lease', 'advisory')),
+    fenced     boolean NOT NULL DEFAULT false,   -- the holder of this term has all its effects fenced: it gave up G2 for speed
     granted_at timestamptz,
     reason     text,
     asked_term bigint,   -- somebody wants the holder of this term to resign
@@ -84,9 +85,10 @@ CREATE FUNCTION {schema}.session_key(node uuid, nonce bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT pg_catalog.hashtextextended('tenure ' || node::text, nonce) $$;
 
 -- Grant a term, by compare-and-swap on (term, holder), where the holder released, is not alive, has vanished by session evidence
--- (the last four arguments, compared again here), or, for a fenced election, its advertised lock is free in this very statement.
+-- (the last four arguments, compared again here), or, where both sides declared the election fenced, its advertised lock is free in
+-- this very statement.
 CREATE FUNCTION {schema}.acquire(
-    candidate uuid, election_name text, wanted_mode text, use_hint boolean,
+    candidate uuid, election_name text, wanted_mode text, is_fenced boolean,
     seen_term bigint, seen_holder uuid, seen_seq bigint, seen_nonce bigint,
     OUT outcome text, OUT granted bigint, OUT current_holder uuid, OUT detail text
 ) LANGUAGE plpgsql AS $$
@@ -121,7 +123,7 @@ BEGIN
         why := coalesce(h.state || ': ' || h.ended_by, 'dead: its row is gone');
     ELSIF e.holder = seen_holder AND e.term = seen_term AND h.seq = seen_seq AND h.session_nonce = seen_nonce THEN
         why := 'session ended';
-    ELSIF use_hint AND h.session_nonce IS NOT NULL
+    ELSIF is_fenced AND e.fenced AND h.session_nonce IS NOT NULL
           AND pg_try_advisory_xact_lock_shared({schema}.session_key(h.id, h.session_nonce)) THEN
         why := 'session lock free (fenced election)';
     ELSE
@@ -138,7 +140,7 @@ BEGIN
     now_ := clock_timestamp();
     granted := greatest(e.term + 1, epoch << 20);
     UPDATE {schema}.election
-       SET term = granted, holder = candidate, state = 'held', granted_at = now_, reason = why, asked_term = NULL
+       SET term = granted, holder = candidate, state = 'held', fenced = is_fenced, granted_at = now_, reason = why, asked_term = NULL
      WHERE name = e.name;
     UPDATE {schema}.term t SET ended_at = now_, ended_by = why
      WHERE t.election = e.name AND t.number = e.term AND t.ended_at IS NULL;

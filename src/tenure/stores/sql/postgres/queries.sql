@@ -21,7 +21,7 @@ INSERT INTO {schema}.node (id, ttl, label, host) VALUES (%(id)s, %(ttl)s, %(labe
 
 -- name: acquire
 SELECT outcome, granted, current_holder, detail
-  FROM {schema}.acquire(%(node)s, %(name)s, %(mode)s, %(hint)s, %(term)s, %(holder)s, %(seq)s, %(nonce)s)
+  FROM {schema}.acquire(%(node)s, %(name)s, %(mode)s, %(fenced)s, %(term)s, %(holder)s, %(seq)s, %(nonce)s)
 
 -- name: release
 SELECT {schema}.release(%(node)s, %(name)s, %(term)s, %(why)s)
