@@ -1,0 +1,134 @@
+"""What the doctor says: findings with a code that stays, and who holds what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Literal
+
+Severity = Literal["ok", "note", "warning", "problem"]
+
+CODES: dict[str, str] = {
+    # Both stores
+    "configuration": "What was written cannot work, so that nothing was tried.",
+    "connection": "Without the store no term is granted or renewed: leaders step down when their trust runs out.",
+    "deadline": "What was not looked at may be wrong as well.",
+    "schema": "A node refuses to start on tables that are missing, too old for it, or too new.",
+    "epoch": "The database is not the one that the epoch was written for (failover, restored backup, copied file). Terms may have been "
+    "lost, so that nothing is granted until every lease of before has run out and the epoch is raised.",
+    "silent-nodes": "A silent node keeps what it holds until another node has watched it for its ttl, or has proof of its death. "
+    "Where no other node runs, nobody watches.",
+    # PostgreSQL
+    "pooler": "Behind a pooler tenure does without LISTEN and session evidence: a crash on another host is noticed after a ttl "
+    "instead of seconds, and a hand-over at the next look instead of at once. What is promised holds.",
+    "session-lock": "A lock that belongs to a session is evidence only if the session keeps it. Bare advisory locks give two leaders "
+    "here, or none, and mode='advisory' cannot work.",
+    "read-only": "Beats and grants are writes. A leader loses its trust, and nobody can be elected.",
+    "server-version": "tenure is written for PostgreSQL 14 and newer.",
+    "durability": "A fence holds as long as a granted term survives a crash. Without these settings a power failure may bring "
+    "an older term back, or a broken table.",
+    "synchronous-commit": "tenure turns it on for its own transactions. Those of the application, also fenced ones, may be reported "
+    "as committed and be gone after a crash.",
+    "privileges": "A node whose role may not do these things cannot join, beat or be elected.",
+    "unlogged": "A crash empties unlogged tables: terms start again from low numbers, and old fences pass.",
+    "latency": "A beat that takes longer than attempt_timeout wins no trust; two in a row cost the term.",
+    "prepared-transactions": "A prepared transaction keeps its locks without a session, also across restarts, and no time-out ends it.",
+    "two-phase": "A fence in a transaction that is prepared and committed later holds up the next term for as long: "
+    "two-phase commit is not supported with a fence.",
+    "blockers": "While a transaction keeps a row of ours locked, its election cannot change hands and its node cannot be declared dead; "
+    "a table lock stops the beats of everybody.",
+    "zombie-sessions": "A session lock without a live node behind it is left over from a process that froze, or from a connection "
+    "that the network forgot. It takes up a connection, and in mode='advisory' it keeps the others out.",
+    "slots": "A node that finds no free connection cannot beat: it loses its trust although nothing else is wrong.",
+    "clock": "Times that people read differ. tenure decides nothing from them.",
+    "visibility": "What cannot be seen may be wrong as well.",
+    # SQLite
+    "file-system": "Locks on a file system that other machines may write mean nothing: two nodes may lead, and the file may break.",
+    "sqlite-version": "tenure uses statements that older versions do not know.",
+    "writable": "Grants are writes, and write-ahead logging needs files beside the database.",
+    "journal-mode": "Without write-ahead logging readers wait for writers: a long transaction of the application stops the beats.",
+    "evidence-directory": "The beats of all nodes are in files in this folder. A node that cannot write there cannot take part, and "
+    "one that cannot be read must be watched through the database.",
+    "writer": "SQLite has one writer at a time. Beats go on, but nobody can join, be elected or resign until it ends.",
+    "leftovers": "Files of nodes that are gone. They harm nothing and take up a little room.",
+    "integrity": "A broken file may forget terms or repeat them.",
+}
+"""Every code, and why it matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    code: str
+    severity: Severity
+    what: str
+    """What was found, with names and numbers."""
+    why: str
+    """Why it matters."""
+    do: str
+    """What to do; empty where there is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who leads an election, as far as can be known from here."""
+
+    election: str
+    term: int
+    mode: str
+    node: str
+    label: str
+    since: datetime | None
+    healthy: bool
+    state: str
+    """In words: alive, silent for 30 s, proved dead …"""
+    process: int | None = None
+    """The process on its host."""
+    session: int | None = None
+    """The server process of the session that holds its lock (PostgreSQL)."""
+    client: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lock on something of ours: held, or waited for."""
+
+    target: str
+    mode: str
+    granted: bool
+    pid: int | None
+    """None for a prepared transaction, which `application` then names."""
+    user: str | None
+    application: str | None
+    client: str | None
+    state: str | None
+    since: datetime | None
+    waits_for: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Report:
+    """An examination, complete or as far as it got."""
+
+    store: str = ""
+    server: str = ""
+    reachable: bool = False
+    findings: list[Finding] = field(default_factory=list)
+    holders: list[Holder] = field(default_factory=list)
+    locks: list[Lock] = field(default_factory=list)
+
+    def add(self, code: str, severity: Severity, what: str, *, do: str = "") -> None:
+        """Enter a finding; the reason comes from the code."""
+        self.findings.append(Finding(code, severity, what, CODES[code], do))
+
+    def copy(self) -> Report:
+        """As it is now, whatever the examination does later."""
+        return replace(self, findings=list(self.findings), holders=list(self.holders), locks=list(self.locks))
+
+    @property
+    def exit_code(self) -> int:
+        """3 if the store could not be reached, 1 if there is something to do, else 0."""
+        if not self.reachable:
+            return 3
+        return int(any(finding.severity in {"warning", "problem"} for finding in self.findings))

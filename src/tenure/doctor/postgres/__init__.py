@@ -1,0 +1,71 @@
+"""PostgreSQL under examination: what stands in between, what the server promises, what the role may, and who holds what."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import psycopg
+
+from tenure.doctor.findings import Report
+from tenure.doctor.postgres import between, locks, server, tables
+from tenure.doctor.postgres.desk import Desk
+from tenure.model import Cadence
+from tenure.stores import Store
+from tenure.stores.postgres import PostgresStore, explained
+from tenure.urls import PostgresURL
+
+
+def examine(report: Report, store: Store, url: PostgresURL, cadence: Cadence) -> None:
+    """Look at everything that can be seen."""
+    desk = Desk(report, cast("PostgresStore", store), url, cadence)
+    try:
+        _examine(desk)
+    except psycopg.OperationalError as error:
+        after = "stopped answering" if report.reachable else "could not be reached"
+        report.reachable = False
+        report.add("connection", "problem", f"{url.shown} {after}: {explained(error)}", do=_remedy(str(error)))
+    except psycopg.ProgrammingError as error:  # an option that libpq does not know
+        report.reachable = True
+        report.add("configuration", "problem", f"store URL {url.shown}: {explained(error)}", do="Correct the URL.")
+    finally:
+        desk.close()
+
+
+def _examine(desk: Desk) -> None:
+    desk.open()
+    found, report = desk.server, desk.report
+    report.reachable = True
+    report.server = f"PostgreSQL {found.version}, database {found.database}, schema {desk.schema}, role {found.role}"
+    report.add("connection", "ok", f"connected as {found.role} to database {found.database}")
+    desk.attempt("the clock", lambda: server.clock(desk))
+    server.settings(desk)
+    desk.attempt("the pooler", lambda: between.pooler(desk))
+    desk.attempt("latency", lambda: between.latency(desk))
+    server.slots(desk)
+    desk.attempt("locks on tenure's tables", lambda: locks.tables(desk))
+    desk.attempt("tenure's schema", lambda: tables.contents(desk))
+    if not found.sees_all:
+        report.add(
+            "visibility",
+            "note",
+            f"role {found.role} does not see what sessions of other roles do: their state, statements and addresses are missing here",
+            do=f"For a full picture: GRANT pg_monitor TO {desk.quoted(found.role)};",
+        )
+
+
+def _remedy(text: str) -> str:
+    for words, do in _REMEDIES.items():
+        if words in text:
+            return do
+    return "Check host, port and network, and that the server runs."
+
+
+_REMEDIES = {
+    "password": "Check user and password (URL, PGPASSWORD, ~/.pgpass) and pg_hba.conf.",
+    "no pg_hba.conf entry": "Allow this host, user and database in pg_hba.conf.",
+    "does not exist": "Check the names of database and role, or create them.",
+    "too many": "The connection slots are used up: raise max_connections or the role's CONNECTION LIMIT, or make pools smaller.",
+    "remaining connection slots": "The connection slots are used up: raise max_connections, or make pools smaller.",
+    "starting up": "The server is starting: try again in a moment.",
+    "no answer": "Something accepts connections and does not answer: a frozen server, a firewall, or a pooler without server connections.",
+}

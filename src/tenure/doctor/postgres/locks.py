@@ -1,0 +1,211 @@
+"""Who holds or waits for what: locks on tenure's tables, prepared transactions, session locks."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import psycopg
+from psycopg import sql
+
+from tenure.clock import sleep
+from tenure.doctor.findings import Lock, Severity
+from tenure.doctor.postgres.desk import Desk, Row
+from tenure.durations import readable
+from tenure.stores.postgres import explained
+
+IDLE = 0.5
+"""A fence is the last statement before the commit: whoever keeps its lock for longer without doing anything has forgotten it."""
+SECOND_LOOK = 0.7
+"""A session takes its lock a moment before its row says so: what looks left over must look so twice."""
+
+_STRONG = {"ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"}
+"""Table locks that stop the beats of everybody."""
+
+
+def tables(desk: Desk) -> None:
+    rows = desk.ask("locks", schema=desk.schema)
+    rows = [row for row in rows if row.application != "tenure:doctor"]
+    for row in rows:
+        desk.report.locks.append(
+            Lock(
+                target=f"{desk.schema}.{row.relation}" if row.relation else "another transaction",
+                mode=row.mode,
+                granted=row.granted,
+                pid=row.pid,
+                user=row.role or row.owner,
+                application=f"prepared transaction {row.gid!r}" if row.gid is not None else row.application,
+                client=row.client,
+                state=row.state,
+                since=row.since or row.prepared,
+                waits_for=tuple(row.waits_for),
+            )
+        )
+    waited_for = {pid: row for row in rows for pid in row.waits_for}
+    _prepared(desk, [row for row in rows if row.gid is not None], waited_for.get(0))
+    _blockers(desk, rows, waited_for)
+
+
+def _prepared(desk: Desk, ours: list[Row], waiter: Row | None) -> None:
+    found = desk.ask("prepared")
+    held: dict[str, set[str]] = {}
+    for row in ours:
+        held.setdefault(row.gid, set()).add(f"{row.mode} on {desk.schema}.{row.relation}")
+    for row in found:
+        age = f"prepared by {row.owner} at {_at(row.prepared)}"
+        do = f"Ask its transaction manager for the outcome, then COMMIT PREPARED {_literal(row.gid)} or ROLLBACK PREPARED {_literal(row.gid)}."
+        if row.gid in held:
+            blocked = f"; session {waiter.pid} waits for it" if waiter else ""
+            desk.report.add(
+                "prepared-transactions",
+                "problem",
+                f"prepared transaction {row.gid!r} ({age}) holds {' and '.join(sorted(held[row.gid]))}{blocked}",
+                do=do,
+            )
+        else:
+            desk.report.add(
+                "prepared-transactions",
+                "note",
+                f"prepared transaction {row.gid!r} ({age}) holds nothing of tenure's",
+                do=do,
+            )
+    if not found:
+        desk.report.add("prepared-transactions", "ok", "no prepared transaction is open in this database")
+
+
+def _blockers(desk: Desk, rows: list[Row], waited_for: dict[int, Row]) -> None:
+    clean = True
+    for pid in dict.fromkeys(row.pid for row in rows if row.pid is not None and row.granted):
+        held = [row for row in rows if row.pid == pid and row.granted and row.relation]
+        severity = _judged(desk, held, pid in waited_for)
+        if severity is None or not held:
+            continue
+        clean = False
+        who = held[0]
+        locks = sorted({f"{row.mode} on {desk.schema}.{row.relation}" for row in held})
+        waiting = (
+            f"; session {waited_for[pid].pid} ({waited_for[pid].application}) waits for it" if pid in waited_for else ""
+        )
+        desk.report.add(
+            "blockers",
+            severity,
+            f"session {pid} ({_who(who)}) {_doing(who)} and holds {', '.join(locks)}{waiting}",
+            do=f"End that transaction in its application, or: SELECT pg_terminate_backend({pid});",
+        )
+    if clean:
+        desk.report.add("blockers", "ok", "no idle or long transaction holds tenure's tables")
+
+
+def _judged(desk: Desk, held: list[Row], waited_for: bool) -> Severity | None:
+    if waited_for:
+        return "problem"
+    for row in held:
+        if row.age is None:
+            return "note"  # its role is hidden from ours: that it holds something is all that can be said
+        idle = (row.state or "").startswith("idle in transaction") and row.still >= IDLE
+        if not idle and row.age < desk.cadence.ttl:
+            return None
+    modes = {row.mode for row in held}
+    if modes == {"AccessShareLock"}:
+        return "note"  # it only reads: a migration would have to wait, nothing else
+    return "problem" if modes & _STRONG else "warning"
+
+
+def zombies(desk: Desk) -> None:
+    """Locks that belong to no live node, seen twice."""
+    known = _keys_of_other_schemas(desk)
+    seen: list[Row] = []
+
+    def suspects() -> dict[tuple[int, int], Row]:
+        found = [row for row in desk.ask("advisory") if row.application != "tenure:doctor"]
+        seen[:] = found
+        return {
+            (row.pid, row.key): row
+            for row in found
+            if row.granted and row.node_state != "alive" and row.key not in known
+        }
+
+    zombies = suspects()
+    if zombies:
+        sleep(SECOND_LOOK)
+        again = suspects()
+        zombies = {which: row for which, row in again.items() if which in zombies}
+    for row in seen:
+        target = f"session lock of node {row.label!r}" if row.label is not None else f"advisory lock {row.key}"
+        desk.report.locks.append(
+            Lock(
+                target,
+                "ExclusiveLock",
+                row.granted,
+                row.pid,
+                row.role,
+                row.application,
+                row.client,
+                row.state,
+                row.since,
+            )
+        )
+    for row in zombies.values():
+        whose = (
+            f"of node {row.label!r}, which is {row.node_state}" if row.label is not None else "of no node that is known"
+        )
+        desk.report.add(
+            "zombie-sessions",
+            "warning",
+            f"session {row.pid} ({_who(row)}, connected at {_at(row.since)}) holds the advisory lock {row.key} {whose}",
+            do=f"If its process is gone or hangs: SELECT pg_terminate_backend({row.pid});",
+        )
+    if not zombies:
+        desk.report.add("zombie-sessions", "ok", "every session lock belongs to a live node")
+
+
+def _keys_of_other_schemas(desk: Desk) -> set[int]:
+    """Another application may keep its own tables in the same database."""
+    keys: set[int] = set()
+    for row in desk.ask("other_schemas", schema=desk.schema):
+        name = sql.Identifier(row.name)
+        text = sql.SQL(
+            "SELECT {}.session_key(id, session_nonce) FROM {}.node WHERE state = 'alive' AND session_nonce IS NOT NULL"
+        )
+        try:
+            keys |= {key for (key,) in desk.ask_text(text.format(name, name).as_string(desk.main))}
+        except psycopg.Error as error:
+            desk.recover(error)
+            desk.unseen(f"the nodes of schema {row.name}", explained(error))
+    return keys
+
+
+def _who(row: Row) -> str:
+    parts = [
+        f"role {row.role}" if row.role else "role hidden",
+        f"application {row.application!r}" if row.application else "",
+        row.client and f"from {row.client}",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _doing(row: Row) -> str:
+    if row.age is None:
+        return "does what this role may not see"
+    statement = (
+        f"its last statement, {_shortened(row.query)!r}, began at {_at(row.statement_since)}" if row.query else ""
+    )
+    if row.state and row.state.startswith("idle in transaction"):
+        what = f"is idle in its transaction for {readable(row.still)}"
+    else:
+        what = f"has a transaction open for {readable(row.age)}"
+    return f"{what} (begun at {_at(row.since)}; {statement})"
+
+
+def _shortened(query: str) -> str:
+    """The beginning of a statement without what it carries."""
+    bare = re.sub(r"'(?:[^']|'')*'?", "'…'", " ".join(query.split()))
+    return bare if len(bare) <= 60 else bare[:59] + "…"  # noqa: PLR2004 - a readable piece
+
+
+def _at(moment: datetime | None) -> str:
+    return "an unknown time" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,450 @@
+"""SQLite under examination: the file, the folder beside it, and the nodes whose pulse is in there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+from tenure import evidence
+from tenure.clock import boottime, sleep, walltime
+from tenure.doctor import statements
+from tenure.doctor.findings import Holder, Report
+from tenure.durations import readable
+from tenure.errors import StoreError
+from tenure.evidence import Proof
+from tenure.model import Cadence, HostCard
+from tenure.stores import Store, filesystem
+from tenure.stores.sqlite import OLDEST_SQLITE, SqliteStore
+from tenure.stores.statements import migrations
+
+PATIENCE = 0.5
+"""How long to try for the write lock: what is held for longer is felt by those who wait to be elected."""
+SMALL = 64 * 2**20
+"""Files up to this size are checked from end to end."""
+LONGEST = 5.0
+"""No question takes longer, in seconds."""
+
+_WAL_WRITE_BYTE = 120
+_RESERVED_BYTE = 0x40000001
+
+
+def examine(report: Report, store: Store, cadence: Cadence) -> None:
+    """Look at everything that can be seen."""
+    del cadence  # the pulse is in a file of this host: there is no latency to compare a ttl with
+    _Patient(report, cast("SqliteStore", store)).examine()
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    id: str
+    label: str
+    state: str
+    ttl: float
+    card: HostCard | None
+    proof: Proof
+    silent: float | None
+    """Seconds since its last pulse; None where there is no file to see it in."""
+
+
+class _Patient:
+    def __init__(self, report: Report, store: SqliteStore) -> None:
+        self._report, self._store, self._path = report, store, store.path
+        self._statements = statements.load("sqlite")
+        self._directory = store.evidence_directory
+
+    def examine(self) -> None:
+        report, path = self._report, self._path
+        report.server = f"SQLite {sqlite3.sqlite_version}"
+        self._sqlite_version()
+        if not path.parent.is_dir():
+            report.add(
+                "connection",
+                "problem",
+                f"the folder {path.parent} does not exist",
+                do="Create it, or write another path.",
+            )
+            return
+        self._file_system()
+        if not path.exists():
+            report.reachable = True
+            if self._writable_directory():
+                report.add("writable", "ok", f"{_me()} may write in the folder {path.parent}")
+            report.add(
+                "schema",
+                "warning",
+                f"the file {path} does not exist yet",
+                do="Start a node or run `tenure migrate`, which create it; or correct the path (a relative one depends on the working directory).",
+            )
+            return
+        try:
+            self._contents()
+        except sqlite3.DatabaseError as error:
+            report.reachable = False
+            name = getattr(error, "sqlite_errorname", "")
+            do = "Write the path of a SQLite database." if name == "SQLITE_NOTADB" else "Check the file and its rights."
+            report.add("connection", "problem", f"{path} cannot be read: {error}", do=do)
+
+    def _contents(self) -> None:
+        with closing(self._open("ro")) as connection:
+            tables = {name for (name,) in self._ask(connection, "tables")}
+            self._report.reachable = True
+            self._report.add(
+                "connection", "ok", f"{self._path} is a SQLite database of {self._path.stat().st_size} bytes"
+            )
+            self._journal_mode(connection, tables)
+            self._integrity(connection)
+            usable = self._schema(connection, tables)
+            nodes = self._nodes(connection) if usable else []
+            held = self._ask(connection, "held") if usable else []
+            epoch = self._ask(connection, "epoch") if usable else []
+        self._writable()
+        self._writer()
+        self._evidence_directory(nodes)
+        if usable:
+            self._epoch(written=bool(epoch))
+            self._silence(nodes)
+            self._leftovers(nodes)
+            self._holders(held, nodes)
+
+    # The file
+
+    def _sqlite_version(self) -> None:
+        wanted = ".".join(map(str, OLDEST_SQLITE))
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            self._report.add(
+                "sqlite-version",
+                "problem",
+                f"SQLite {sqlite3.sqlite_version} is older than {wanted}",
+                do="Use a Python that was built with a newer SQLite.",
+            )
+        else:
+            self._report.add("sqlite-version", "ok", f"SQLite {sqlite3.sqlite_version}")
+
+    def _file_system(self) -> None:
+        number = filesystem.type_number(self._path.parent)
+        if found := filesystem.shared(self._path.parent):
+            self._report.add(
+                "file-system",
+                "problem",
+                f"{self._path.parent} lies on {found}, which other machines may write too",
+                do="Move the file to a local disk, or use PostgreSQL.",
+            )
+        elif number is None:
+            self._report.add(
+                "file-system",
+                "note",
+                "this system does not say what kind of file system it is",
+                do="Make sure that it is a local disk.",
+            )
+        else:
+            self._report.add("file-system", "ok", f"a local file system (type {number:#x})")
+
+    def _journal_mode(self, connection: sqlite3.Connection, tables: set[str]) -> None:
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if mode == "wal":
+            self._report.add("journal-mode", "ok", "write-ahead logging is on")
+        else:
+            self._report.add(
+                "journal-mode",
+                "warning" if tables else "note",
+                f"the journal mode is {mode!r}, not write-ahead logging",
+                do="Nothing now: a node turns it on when it starts. If it was turned off, find the PRAGMA journal_mode that does so."
+                if tables
+                else "Nothing: the first node turns it on.",
+            )
+
+    def _integrity(self, connection: sqlite3.Connection) -> None:
+        size = self._path.stat().st_size
+        if size > SMALL:
+            self._report.add(
+                "integrity", "ok", f"not checked: {size // 2**20} MB would take long (PRAGMA quick_check does it)"
+            )
+            return
+        try:
+            said = [text for (text,) in connection.execute("PRAGMA quick_check(5)")]
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorname", "") != "SQLITE_INTERRUPT":
+                raise
+            self._report.add(
+                "integrity",
+                "note",
+                f"the check was given up after {readable(LONGEST)}",
+                do="Run PRAGMA quick_check by hand.",
+            )
+            return
+        except sqlite3.DatabaseError as error:
+            said = [str(error)]
+        if said == ["ok"]:
+            self._report.add("integrity", "ok", "PRAGMA quick_check found nothing")
+        else:
+            self._report.add(
+                "integrity",
+                "problem",
+                f"PRAGMA quick_check: {'; '.join(' '.join(text.split()) for text in said)}",
+                do="Stop all nodes, restore a backup or `.recover` the file, and start them again: the epoch is then raised.",
+            )
+
+    def _schema(self, connection: sqlite3.Connection, tables: set[str]) -> bool:
+        """Whether there are tables that this library can read."""
+        newest = migrations("sqlite")[-1][0]
+        if "tenure_schema_version" not in tables:
+            self._report.add(
+                "schema",
+                "warning",
+                "there are no tables of tenure's in this file",
+                do="Start a node or run `tenure migrate`, which create them.",
+            )
+            return False
+        version, oldest = self._ask(connection, "version")[0]
+        if oldest > newest:
+            self._report.add(
+                "schema",
+                "problem",
+                f"tenure's tables have version {version} and need a library that knows version {oldest}; this one knows {newest}",
+                do="Upgrade tenure here.",
+            )
+            return False
+        if version < newest:
+            self._report.add(
+                "schema",
+                "problem",
+                f"tenure's tables have version {version}, this library needs {newest}",
+                do="Run `tenure migrate`.",
+            )
+            return False
+        self._report.add("schema", "ok", f"tenure's tables have version {version}")
+        return True
+
+    def _writable_directory(self) -> bool:
+        if _may(self._path.parent, os.W_OK | os.X_OK):
+            return True
+        self._report.add(
+            "writable",
+            "problem",
+            f"{_me()} may not write in the folder {self._path.parent}",
+            do="Give that user write access to the folder: SQLite keeps its log there, and tenure its lock files.",
+        )
+        return False
+
+    def _writable(self) -> None:
+        writable = self._writable_directory()
+        if not _may(self._path, os.W_OK):
+            self._report.add(
+                "writable",
+                "problem",
+                f"{_me()} may not write {self._path}",
+                do="Give that user write access to the file.",
+            )
+        elif writable:
+            self._report.add("writable", "ok", f"{_me()} may write the file and its folder")
+
+    def _writer(self) -> None:
+        """Ask for the write lock, and give it back at once."""
+        with closing(self._open("rw")) as connection:
+            deadline = boottime() + PATIENCE
+            while True:
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.execute("ROLLBACK")
+                except sqlite3.OperationalError as error:
+                    name = getattr(error, "sqlite_errorname", "")
+                    if not name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                        if not name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):  # told by `writable`
+                            raise
+                        return
+                    if boottime() < deadline:
+                        sleep(0.01)
+                        continue
+                    self._report.add(
+                        "writer",
+                        "warning",
+                        f"a transaction has been writing for more than {readable(PATIENCE)}{_writers(self._path)}",
+                        do="Find the transaction that stays open (a request, a shell, a migration) and end it.",
+                    )
+                else:
+                    self._report.add("writer", "ok", "nobody keeps the write lock")
+                return
+
+    # The folder beside it, and the nodes
+
+    def _evidence_directory(self, nodes: list[_Node]) -> None:
+        directory, alive = self._directory, [node for node in nodes if node.state == "alive"]
+        if not directory.exists():
+            self._report.add(
+                "evidence-directory",
+                "problem" if alive else "ok",
+                f"the folder {directory} is missing"
+                + (f", and {len(alive)} nodes count as alive" if alive else ": the first node makes it"),
+                do="Restart the nodes: each makes its file anew. Then find out who removed the folder."
+                if alive
+                else "",
+            )
+            return
+        status, owner = directory.stat(), self._path.stat().st_uid
+        if not directory.is_dir() or not _may(directory, os.R_OK | os.W_OK | os.X_OK):
+            self._report.add(
+                "evidence-directory",
+                "problem",
+                f"{_me()} cannot read and write the folder {directory} (owner {status.st_uid}, mode {status.st_mode & 0o777:o})",
+                do=f"Run all nodes as one user, or: chmod g+rwx {directory} and a common group.",
+            )
+        elif status.st_uid != owner:
+            self._report.add(
+                "evidence-directory",
+                "warning",
+                f"the folder {directory} belongs to user {status.st_uid}, the database to user {owner}",
+                do=f"chown {owner} {directory}",
+            )
+        else:
+            self._report.add("evidence-directory", "ok", f"{directory} can be read and written")
+
+    def _nodes(self, connection: sqlite3.Connection) -> list[_Node]:
+        found = []
+        for identity, label, state, ttl, _asked, host in self._ask(connection, "nodes"):
+            card = _card(host)
+            proof = evidence.probe(self._directory, identity, card) if card and state == "alive" else Proof.NOTHING
+            last = evidence.last_pulse_at(self._directory, identity)
+            silent = None if last is None else max(walltime().timestamp() - last, 0.0)
+            found.append(_Node(identity, label, state, ttl, card, proof, silent))
+        return found
+
+    def _epoch(self, *, written: bool) -> None:
+        if not written:
+            self._report.add("epoch", "note", "no epoch was written yet", do="Nothing: the first node writes it.")
+            return
+        try:
+            session = self._store.session("doctor", PATIENCE)
+            with closing(session):
+                epoch = session.epoch()
+        except StoreError as error:
+            self._report.add("visibility", "note", f"not looked at: the epoch ({error})", do="Run the doctor again.")
+            return
+        if epoch.settled:
+            self._report.add("epoch", "ok", f"epoch {epoch.number} was written for this very file")
+            return
+        recorded, actual = epoch.recorded, epoch.actual
+        self._report.add(
+            "epoch",
+            "problem",
+            f"epoch {epoch.number} is not settled: it was written for the file with inode {recorded.relation or 'unknown'} on device "
+            f"{recorded.database}, this is inode {actual.relation} on device {actual.database} (a copy, or a restored backup)",
+            do=f"A running node raises it by itself after {readable(epoch.max_ttl)}; look again then. If no node runs, start one.",
+        )
+
+    def _silence(self, nodes: list[_Node]) -> None:
+        alive = [node for node in nodes if node.state == "alive"]
+        quiet = [node for node in alive if _state(node) != "alive"]
+        for node in quiet:
+            process = f", process {node.card.pid}" if node.card else ""
+            self._report.add(
+                "silent-nodes",
+                "warning",
+                f"node {node.label!r} ({node.id}{process}) counts as alive but is {_state(node)}, its ttl is {node.ttl:g} s",
+                do="See whether its process hangs. Any other node on this host declares it dead; start one if none runs.",
+            )
+        if not quiet:
+            self._report.add("silent-nodes", "ok", f"{len(alive)} nodes are alive, none is silent")
+
+    def _leftovers(self, nodes: list[_Node]) -> None:
+        alive = {node.id for node in nodes if node.state == "alive"}
+        try:
+            names = sorted(entry.name for entry in self._directory.iterdir())
+        except OSError:
+            return  # told by `evidence-directory`
+        left = [name for name in names if name.endswith((".lock", ".bell")) and name.rpartition(".")[0] not in alive]
+        if left:
+            self._report.add(
+                "leftovers",
+                "note",
+                f"{len(left)} files of nodes that are not alive in {self._directory}: {', '.join(left[:3])}{', …' if len(left) > 3 else ''}",  # noqa: PLR2004 - enough to see
+                do="They may be removed when the processes they belonged to are gone.",
+            )
+        else:
+            self._report.add("leftovers", "ok", "no files of nodes that are gone")
+
+    def _holders(self, held: list[tuple[Any, ...]], nodes: list[_Node]) -> None:
+        known = {node.id: node for node in nodes}
+        for name, term, holder, label, since, state in held:
+            node = known.get(holder)
+            words = _state(node) if node else state
+            self._report.holders.append(
+                Holder(
+                    name,
+                    term,
+                    "lease",
+                    holder,
+                    label,
+                    None if since is None else datetime.fromtimestamp(since, UTC),
+                    healthy=words == "alive",
+                    state=words,
+                    process=node.card.pid if node and node.card else None,
+                )
+            )
+
+    # Asking
+
+    def _open(self, mode: str) -> sqlite3.Connection:
+        """Never creates a file, and gives up each question in time."""
+        connection = sqlite3.connect(f"{self._path.as_uri()}?mode={mode}", uri=True, timeout=0.05, isolation_level=None)
+        deadline = boottime() + LONGEST
+        connection.set_progress_handler(lambda: int(boottime() > deadline), 10_000)
+        return connection
+
+    def _ask(self, connection: sqlite3.Connection, name: str) -> list[tuple[Any, ...]]:
+        return connection.execute(self._statements[name]).fetchall()
+
+
+def _state(node: _Node) -> str:
+    if node.state != "alive":
+        return node.state
+    if node.proof is Proof.DEAD:
+        return "proved dead (its lock is free)"
+    if node.silent is not None and node.silent > node.ttl:
+        return f"silent for {readable(node.silent)}"
+    if node.silent is None:
+        return "without a lock file"
+    return "alive"
+
+
+def _card(host: str | None) -> HostCard | None:
+    try:
+        return HostCard(**json.loads(host)) if host else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _may(path: Path, what: int) -> bool:
+    return os.access(path, what, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _me() -> str:
+    return f"user {os.geteuid()}" if hasattr(os, "geteuid") else "this user"
+
+
+def _writers(path: Path) -> str:
+    """Who has the write lock, where the kernel tells: a lock on one byte of the log's index, or of the database itself."""
+    wanted = {}
+    for name, byte in ((path.name + "-shm", _WAL_WRITE_BYTE), (path.name, _RESERVED_BYTE)):
+        try:
+            wanted[str(path.with_name(name).stat().st_ino)] = byte
+        except OSError:
+            continue
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        fields = line.split()
+        if len(fields) < 8 or fields[1] != "POSIX" or fields[3] != "WRITE":  # noqa: PLR2004 - those that wait have an arrow and one more
+            continue
+        inode = fields[5].rpartition(":")[2]
+        end = float("inf") if fields[7] == "EOF" else int(fields[7])
+        if inode in wanted and int(fields[6]) <= wanted[inode] <= end:
+            return f" (process {fields[4]})"
+    return ""

@@ -1,0 +1,16 @@
+-- name: tables
+SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'tenure\_%' ESCAPE '\'
+
+-- name: version
+SELECT version, oldest FROM tenure_schema_version
+
+-- name: nodes
+SELECT id, label, state, ttl, asked, host FROM tenure_node ORDER BY label
+
+-- name: held
+SELECT e.name, e.term, e.holder, coalesce(n.label, ''), e.granted_at, coalesce(n.state, 'gone')
+  FROM tenure_election e LEFT JOIN tenure_node n ON n.id = e.holder
+ WHERE e.state = 'held' ORDER BY e.name
+
+-- name: epoch
+SELECT number FROM tenure_epoch
