@@ -39,6 +39,7 @@ FREEZE_FOR = 1.5 * TTL
 SAMPLE_EVERY = 0.005
 REDRAW_EVERY = 0.1
 SHORTEST_WITH_FREEZE = 15.0
+START_WITHIN = 30.0
 COLOURS = {"leads": "32;1", "killed": "31", "frozen": "36", "starting": "2"}
 
 
@@ -169,7 +170,7 @@ class Show:
         due = next(accidents, None)
         session: Session | None = None
         try:
-            while boottime() < self.began + self.seconds:
+            while boottime() < self.began + (self.seconds if self.last_belief else START_WITHIN):
                 session = session or self.stage.store.session("demo", TTL)
                 try:
                     self._listen(session)
@@ -178,7 +179,7 @@ class Show:
                     session = None
                     continue
                 self._thaw()
-                if due is not None and boottime() >= self.began + due[0] and self._strike(due[1]):
+                if self.last_belief and due is not None and boottime() >= self.began + due[0] and self._strike(due[1]):
                     due = next(accidents, None)
                 self.screen.draw(self._table())
                 sleep(REDRAW_EVERY if self.screen.live else REDRAW_EVERY / 2)
@@ -235,6 +236,8 @@ class Show:
                 case "joined":
                     actor.state = "stands by"
                 case "leads":
+                    if not self.last_belief:
+                        self.began = boottime()  # the time counts from the first leader, however slow the machine is
                     self._say(self._won(session, actor, note))
                     if actor.state not in {"killed", "frozen"}:
                         actor.state, actor.term = "leads", note["term"]
@@ -259,7 +262,7 @@ class Show:
         ]:
             term = f"term {actor.term}" if actor.state in {"leads", "frozen", "killed"} else ""
             lines.append(Screen.paint(actor.state, f"{actor.label:10}{actor.pid:>8}  {actor.state:10}{term}"))
-        left = max(self.seconds - (boottime() - self.began), 0.0)
+        left = max(self.seconds - (boottime() - self.began), 0.0) if self.last_belief else self.seconds
         lines.append(f"{self.kills} kills, {self.freezes} freezes, {left:.0f} s left (Ctrl-C ends it)")
         return lines
 
@@ -386,7 +389,7 @@ def summarise(show: Show, judgement: Judgement) -> int:
     for overlap in judgement.overlaps:
         print(f"  {overlap}")
     if not judgement.stretches:
-        print("nobody ever led: the time was too short")
+        print("nobody ever led")
     return 1 if judgement.overlaps or not judgement.stretches else 0
 
 

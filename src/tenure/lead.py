@@ -19,6 +19,7 @@ import signal
 import struct
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -220,7 +221,7 @@ class Lead:
         command = self._start(term)
         if command is None:
             return None
-        shown = shlex.join(self._command)
+        shown = textwrap.shorten(shlex.join(self._command), 100, placeholder=" …")
         self._say(f"leading {term.election!r} in term {term.number}: running {shown} (pid {command.pid})")
         try:
             stopped, code = self._watch(command, term)
@@ -262,10 +263,15 @@ class Lead:
         until = boottime()
         told_at: float | None = None
         why = ""
-        killed = by_itself = False
+        killed = by_itself = warned = False
         while True:
             until = _until(term, until)
             guard.tell(command.pid, until - timing.margin / 2)
+            if guard.gone and not warned:
+                warned = True
+                self._say(
+                    "the guard process was killed: if this process is frozen now, nobody stops the command in time"
+                )
             ended = command.ended()
             if ended and told_at is None and not killed:
                 by_itself = term.trusted  # if not, the guard was quicker than we
@@ -391,6 +397,10 @@ class Guard:
 
     _MESSAGE = struct.Struct("=qd")
 
+    def __init__(self) -> None:
+        self.gone = False
+        """Somebody killed it. The command still ends with this process, but not if this process is frozen."""
+
     def __enter__(self) -> Self:
         reader, self._writer = os.pipe()
         self._pid = os.fork()
@@ -410,8 +420,12 @@ class Guard:
 
     def tell(self, group: int, deadline: float) -> None:
         """Kill this process group at that time, unless told otherwise before. 0: nothing to kill."""
-        with suppress(BlockingIOError, BrokenPipeError):
+        try:
             os.write(self._writer, self._MESSAGE.pack(group, deadline))
+        except BlockingIOError:
+            return  # it is frozen, and acts on the last that it has read
+        except BrokenPipeError:
+            self.gone = True
 
     def _live(self, reader: int) -> NoReturn:
         try:

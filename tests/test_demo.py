@@ -1,0 +1,103 @@
+"""The demo tells the truth about real processes and leaves nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import scratch
+from tenure.demo import Note, judge
+
+
+def start(tmp_path, *words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "tenure", "demo", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+
+
+def test_leaders_are_killed_and_others_take_over(tmp_path):
+    with start(tmp_path, "--seconds", "6") as demo:
+        out, err = demo.communicate(timeout=30)
+    assert (demo.returncode, err) == (0, "")
+    assert "kill -9" in out
+    assert re.search(r"leads in term 2 \(dead: its host lock is free\), after [\d.]+ m?s without a leader", out)
+    assert re.search(r"\d+ processes: [1-9] kills, 0 freezes, [2-9] terms", out)
+    assert re.search(r"two leaders at once: +0 times, by \d{3,} samples", out)
+    assert "\033" not in out
+    left_nothing(tmp_path)
+
+
+def test_on_postgres_in_a_schema_of_its_own(tmp_path, postgres, database):
+    with start(tmp_path, "--seconds", "4", "--postgres", database) as demo:
+        out, err = demo.communicate(timeout=30)
+    assert (demo.returncode, err) == (0, "")
+    assert re.search(r"1 kills?, 0 freezes, 2 terms", out)
+    assert (
+        postgres.execute(
+            "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'tenure%%'", dbname=database.rpartition("/")[2]
+        )
+        == []
+    )
+    left_nothing(tmp_path)
+
+
+def test_ctrl_c_ends_it_with_the_summary(tmp_path):
+    with start(tmp_path) as demo:
+        for line in demo.stdout:
+            if "leads in term 1" in line:
+                break
+        demo.send_signal(signal.SIGINT)
+        out, err = demo.communicate(timeout=10)
+    assert (demo.returncode, err) == (0, "")
+    assert "two leaders at once:" in out
+    left_nothing(tmp_path)
+
+
+def test_a_killed_demo_leaves_no_processes(tmp_path):
+    with start(tmp_path) as demo:
+        for line in demo.stdout:
+            if "leads in term 1" in line:
+                break
+        nodes = scratch.children(demo.pid)
+        assert len(nodes) == 5
+        demo.kill()
+    scratch.eventually(lambda: not any(map(scratch.running, nodes)), what="all nodes are gone")
+
+
+@pytest.mark.parametrize(
+    ("notes", "found"),
+    [
+        ([Note("a", "leads", 1, 1.0, 1.1), Note("a", "sample", 1, 2.0, 2.1), Note("b", "leads", 2, 2.05, 2.06)], []),
+        (
+            [
+                Note("a", "leads", 1, 1.0, 1.1),
+                Note("a", "sample", 1, 3.0, 3.1),
+                Note("b", "leads", 2, 2.0, 2.1),
+                Note("b", "sample", 2, 2.5, 2.6),
+            ],
+            ["a (term 1) and b (term 2) both led, for 0.400000 s"],
+        ),
+        (
+            [Note("a", "leads", 2, 1.0, 1.1), Note("b", "leads", 2, 5.0, 5.1)],
+            ["a (term 2) and b (term 2) both led, for 0.000000 s"],
+        ),
+        (
+            [Note("a", "leads", 2, 1.0, 1.1), Note("b", "leads", 1, 5.0, 5.1)],
+            ["b led in term 1 after a in term 2: terms must grow"],
+        ),
+    ],
+)
+def test_the_judge_finds_two_leaders(notes, found):
+    assert judge(notes).overlaps == found
+
+
+def left_nothing(folder: Path) -> None:
+    assert list(folder.glob("tenure-demo-*")) == []
