@@ -5,7 +5,9 @@ without a leader. A trap that stops being one (a driver or pooler changed) fails
 """
 
 import asyncio
+import contextlib
 import gc
+import weakref
 
 import asyncpg
 import psycopg
@@ -15,6 +17,7 @@ import pytest
 from harness.components import need
 from harness.pgbouncer import PgBouncer
 from harness.scratch import eventually
+from tenure import ConfigurationError, Election
 
 LOCK = "SELECT pg_try_advisory_lock(4242)"
 UNLOCK = "SELECT pg_advisory_unlock(4242)"
@@ -117,8 +120,93 @@ class TestPgbouncerInTransactionMode:
             assert held(database) == 1, "resigned, and still nobody else can lead"
 
 
+MODES = ["lease", "advisory"]
+
+
 class TestHarmlessInTenure:
     """For each trap above, the same scene with an `Election` instead of the bare lock: one leader, always."""
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_an_application_pool_that_resets_its_connections(self, database, mode):
+        """tenure's connections are its own: what the application's pool does to its sessions takes nothing from it."""
+
+        async def busy_pool():
+            async with asyncpg.create_pool(database, min_size=1) as pool:
+                for _ in range(5):
+                    async with pool.acquire() as connection:
+                        await connection.fetchval(LOCK)
+
+        with rivals(database, mode) as (leader, rival):
+            asyncio.run(busy_pool())
+            assert (leader.is_leader, rival.is_leader) == (True, False)
+            assert rival.wait_until_leading(0.5) is None
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_an_election_that_nobody_references(self, database, mode):
+        """Its threads hold it, and its connections, as long as it is started."""
+
+        def start_and_forget():
+            election = Election(database, "x", label="forgotten", mode=mode, ttl=2)
+            return election.wait_until_leading(10), weakref.ref(election)
+
+        term, forgotten = start_and_forget()
+        for _ in range(3):
+            gc.collect()
+        assert term.wait(seconds=1) is True, "still trusted after the collector ran"
+        with Election(database, "x", label="rival", mode=mode, ttl=2) as rival:
+            assert rival.wait_until_leading(0) is None
+            assert rival.ask_to_resign() == term.number
+            assert rival.wait_until_leading(10).number > term.number
+        forgotten().stop()
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_session_that_is_ended_behind_its_back(self, database, postgres, mode):
+        """The backends vanish and return; belief is right all the time, and operation goes on without a restart."""
+        with rivals(database, mode) as (leader, rival):
+            before = leader.term.number
+            seen = set()
+            postgres.terminate_backends(like="tenure:%")
+            eventually(lambda: watch(leader, rival, seen), within=20, what="somebody leads again")
+            assert all(len(believers) <= 1 for believers in seen)
+            assert max(e.term.number for e in (leader, rival) if e.is_leader) >= before
+
+    def test_a_transaction_pooler_in_lease_mode(self, pgbouncer, database):
+        """The lock would be everybody's; the row is not."""
+        url = pgbouncer.url(database.rpartition("/")[2])
+        with rivals(url, "lease") as (leader, rival):
+            assert rival.wait_until_leading(0) is None
+            leader.resign()
+            assert rival.wait_until_leading(10)
+            assert not leader.is_leader
+
+    def test_a_pooler_that_recycles_its_connections(self, postgres, database):
+        need("pgbouncer")
+        with (
+            PgBouncer(postgres, "transaction", pool_size=2, server_lifetime=1, server_idle_timeout=1) as bouncer,
+            rivals(bouncer.url(database.rpartition("/")[2]), "lease") as (leader, rival),
+        ):
+            number = leader.term.number
+            assert rival.wait_until_leading(3) is None, "nothing is lost with a server connection"
+            assert leader.term.number == number
+
+    def test_a_transaction_pooler_in_advisory_mode_is_refused(self, pgbouncer, database):
+        with pytest.raises(ConfigurationError, match="pooler"):
+            Election(pgbouncer.url(database.rpartition("/")[2]), "x", mode="advisory").start()
+
+
+@contextlib.contextmanager
+def rivals(url, mode):
+    """Two candidates of which the first leads."""
+    with Election(url, "x", label="a", mode=mode, ttl=2) as leader:
+        assert leader.wait_until_leading(10)
+        with Election(url, "x", label="b", mode=mode, ttl=2) as rival:
+            yield leader, rival
+
+
+def watch(leader, rival, seen):
+    believers = frozenset(e.label for e in (leader, rival) if e.is_leader)
+    seen.add(believers)
+    return bool(believers)
 
 
 def client(url):
