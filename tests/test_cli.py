@@ -148,7 +148,7 @@ def test_looking_does_not_change_a_file_of_somebody_else(sqlite_url, tmp_path, c
     connection.close()
 
 
-def test_raising_the_epoch(tenure, url):
+def test_raising_the_epoch(tenure, url, capsys):
     assert tenure("migrate")[0] == 0
     table = "tenure.epoch" if url.startswith("postgresql") else "tenure_epoch"
     apply(url, f"UPDATE {table} SET max_ttl = 0.6;")
@@ -169,6 +169,7 @@ def test_raising_the_epoch(tenure, url):
         term = election.wait_until_leading("10s")
         assert term
         assert term.number == raised.number << 20
+    capsys.readouterr()
     found = json.loads(tenure("epoch", "--json")[1])
     assert (found["number"], found["settled"]) == (raised.number, True)
 

@@ -157,6 +157,7 @@ class Show:
     kills: int = 0
     freezes: int = 0
     last_belief: float = 0.0
+    last_killed: Actor | None = None
     interrupted_terms: set[int] = field(default_factory=set)
     """Terms that ended by kill -9; the gaps after them are the ones that evidence makes short."""
 
@@ -211,7 +212,7 @@ class Show:
             self.kills += 1
             self.interrupted_terms.add(leader.term or 0)
             self._say(f"kill -9 {leader.label} (pid {leader.pid}), which leads in term {leader.term}")
-            leader.state = "killed"
+            leader.state, self.last_killed = "killed", leader
             self.stage.enter()
         else:
             os.kill(leader.pid, signal.SIGSTOP)
@@ -257,17 +258,14 @@ class Show:
 
     def _table(self) -> list[str]:
         lines = [f"{'process':10}{'pid':>8}  {'state':10}"]
-        for actor in [a for a in self.stage.actors if a.state != "killed" or a is self._last_killed()][
-            -PROCESSES - 1 :
-        ]:
+        for actor in [a for a in self.stage.actors if a.state != "killed" or a is self.last_killed][-PROCESSES - 1 :]:
             term = f"term {actor.term}" if actor.state in {"leads", "frozen", "killed"} else ""
             lines.append(Screen.paint(actor.state, f"{actor.label:10}{actor.pid:>8}  {actor.state:10}{term}"))
         left = max(self.seconds - (boottime() - self.began), 0.0) if self.last_belief else self.seconds
-        lines.append(f"{self.kills} kills, {self.freezes} freezes, {left:.0f} s left (Ctrl-C ends it)")
+        lines.append(
+            f"{_count(self.kills, 'kill')}, {_count(self.freezes, 'freeze')}, {left:.0f} s left (Ctrl-C ends it)"
+        )
         return lines
-
-    def _last_killed(self) -> Actor | None:
-        return next((actor for actor in reversed(self.stage.actors) if actor.state == "killed"), None)
 
     def _say(self, text: str) -> None:
         self.screen.say(f"{boottime() - self.began:5.1f} s  {text}")
@@ -373,16 +371,14 @@ def summarise(show: Show, judgement: Judgement) -> int:
     after_kills = [gap for term, gap in gaps if term in show.interrupted_terms]
     others = [gap for term, gap in gaps if term not in show.interrupted_terms]
     print(
-        f"\n{show.lasted:.0f} s, {len(show.stage.actors)} processes: {show.kills} kills, {show.freezes} freezes, {len(judgement.stretches)} terms"
+        f"\n{show.lasted:.0f} s, {len(show.stage.actors)} processes: {_count(show.kills, 'kill')}, {_count(show.freezes, 'freeze')}, {len(judgement.stretches)} terms"
     )
     if after_kills:
         print(
             f"without a leader after a kill -9:  median {readable(statistics.median(after_kills))}, largest {readable(max(after_kills))}"
         )
     if others:
-        print(
-            f"without a leader after a freeze:   largest {readable(max(others))} (nothing proves the death of a frozen process: its ttl of {TTL:g} s decides)"
-        )
+        print(f"without a leader after a freeze:   largest {readable(max(others))} (its ttl of {TTL:g} s decides)")
     print(
         f"two leaders at once:               {len(judgement.overlaps)} times, by {judgement.samples} samples of {len(judgement.stretches)} terms"
     )
@@ -420,6 +416,10 @@ def act(label: str, path: str, schema: str) -> None:
 def _end_with_stdin() -> None:
     sys.stdin.buffer.read()
     os._exit(0)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _drop_schema(store: Store, schema: str) -> None:

@@ -21,11 +21,16 @@ CODES = (
 Run = Callable[[argparse.Namespace], int]
 
 
+class Layout(argparse.RawDescriptionHelpFormatter):
+    """Room for the longest word in the left column."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+
+
 def build() -> argparse.ArgumentParser:
     """The whole grammar."""
-    parser = argparse.ArgumentParser(
-        prog="tenure", description=ABOUT, epilog=CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="tenure", description=ABOUT, epilog=CODES, formatter_class=Layout)
     parser.add_argument("--version", action="version", version=f"tenure {tenure.__version__}")
     words = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
 
@@ -38,7 +43,7 @@ def build() -> argparse.ArgumentParser:
             help=help_,
             description=about,
             epilog=f"example{'s' if len(examples) > 1 else ''}:\n{lines}\n\n{CODES}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=Layout,
         )
         word.set_defaults(run=run)
         word.add_argument("-v", "--verbose", action="store_true", help="also print what the library logs")
