@@ -280,7 +280,7 @@ class PostgresSession(Session):
 
     def beat(self, beat: Beat) -> BeatAnswer:
         advert = beat.advert
-        renewed, state, seq, time, peers, elections = self._one(
+        renewed, time, rows, elections = self._one(
             "beat",
             number=beat.number,
             node=beat.node,
@@ -288,13 +288,14 @@ class PostgresSession(Session):
             nonce=advert.nonce if advert else None,
             grace=advert.grace if advert else None,
         )
+        alive = {row[0]: row for row in rows or ()}
         if not renewed:
-            return BeatAnswer(Verdict.LATE if state == "alive" else Verdict.GONE)
+            return BeatAnswer(Verdict.LATE if beat.node in alive else Verdict.GONE)
         return BeatAnswer(
             Verdict.RENEWED,
-            was_seq=seq,
-            peers=tuple(Peer(node, ("row", count), ttl) for node, count, ttl in peers or ()),
-            elections=tuple(_election(row) for row in elections or ()),
+            was_seq=alive[beat.node][1],
+            peers=tuple(Peer(node, ("row", seq), ttl) for node, seq, ttl, *_ in alive.values() if node != beat.node),
+            elections=tuple(_election(row, alive) for row in elections or ()),
             time=time,
         )
 
@@ -422,10 +423,13 @@ def explained(error: psycopg.Error) -> str:
     return text if error.sqlstate is None else f"{text} [{error.sqlstate}]"
 
 
-def _election(row: list[Any]) -> ElectionRow:
-    name, term, holder, held, asked, alive, seq, nonce, grace = row
+def _election(row: list[Any], alive: dict[NodeId, list[Any]]) -> ElectionRow:
+    name, term, holder, held, asked = row
+    if holder not in alive:
+        return ElectionRow(name, term, holder, held, bool(asked))
+    _, seq, _, nonce, grace = alive[holder]
     advert = None if nonce is None or grace is None else Advert(nonce, grace)
-    return ElectionRow(name, term, holder, held, bool(asked), bool(alive), seq or 0, advert)
+    return ElectionRow(name, term, holder, held, bool(asked), True, seq, advert)
 
 
 def _leader(row: tuple[Any, ...]) -> Leader:

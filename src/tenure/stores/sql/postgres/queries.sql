@@ -1,6 +1,7 @@
 -- name: beat
 -- The row is the node's right to act. `seq < number` makes a late or reordered beat change nothing. One round trip brings all that a
--- node needs to know; the sub-selects see the moment before the update.
+-- node needs to know; the sub-selects see the moment before the update, all the same one. So the list of live nodes also says whether
+-- this node was alive, and whether a holder is: no join is needed for that.
 WITH renewed AS (
     UPDATE {schema}.node
        SET seq = %(number)s, renewed_at = clock_timestamp(), session_nonce = %(nonce)s, session_grace = %(grace)s
@@ -8,13 +9,11 @@ WITH renewed AS (
  RETURNING 1
 )
 SELECT EXISTS (SELECT FROM renewed),
-       me.state, me.seq, extract(epoch FROM clock_timestamp())::float8,
-       (SELECT json_agg(json_build_array(p.id, p.seq, p.ttl)) FROM {schema}.node p WHERE p.state = 'alive' AND p.id <> %(node)s),
-       (SELECT json_agg(json_build_array(e.name, e.term, e.holder, e.state = 'held', e.asked_term = e.term,
-                                         h.state = 'alive', h.seq, h.session_nonce, h.session_grace))
-          FROM {schema}.election e LEFT JOIN {schema}.node h ON h.id = e.holder
+       extract(epoch FROM clock_timestamp())::float8,
+       (SELECT json_agg(json_build_array(n.id, n.seq, n.ttl, n.session_nonce, n.session_grace)) FROM {schema}.node n WHERE n.state = 'alive'),
+       (SELECT json_agg(json_build_array(e.name, e.term, e.holder, e.state = 'held', e.asked_term = e.term))
+          FROM {schema}.election e
          WHERE e.name = ANY (%(names)s) OR (e.holder = %(node)s AND e.state = 'held'))
-  FROM (VALUES (1)) AS one LEFT JOIN {schema}.node me ON me.id = %(node)s
 
 -- name: join
 INSERT INTO {schema}.node (id, ttl, label, host) VALUES (%(id)s, %(ttl)s, %(label)s, %(host)s) ON CONFLICT DO NOTHING
