@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+import uuid
 import weakref
 from pathlib import Path
 
@@ -20,8 +21,10 @@ import pytest
 from harness import belief
 from harness.processes import Worker
 from harness.scratch import eventually
-from tenure import ConfigurationError, Election, Elected, Lost
-from tenure.stores.advisory import lock_key
+from tenure import ConfigurationError, Elected, Election, Lost
+from tenure.model import Beat, NodeCard
+from tenure.stores import store_for
+from tenure.stores.advisory import lock_key, open_session
 
 NAME = "exporter"
 GRACE = 0.8
@@ -34,7 +37,7 @@ FAST = {
     "validate_every": 0.2,
     "validate_timeout": 0.25,
 }
-BACKENDS = "tenure:advisory%"
+BACKENDS = "tenure:%:advisory"
 HOLDERS = """
     SELECT pid FROM pg_locks
      WHERE locktype = 'advisory' AND granted AND (classid::bigint << 32) | objid::bigint = %s
@@ -52,7 +55,7 @@ class TestOneLeads:
         assert len(holders(database)) == 1
         assert [e.wait_until_leading(0) for e in three if e is not leader] == [None, None]
 
-    def test_resigning_wakes_a_standby(self, database, elections):
+    def test_resigning_wakes_a_standby(self, elections):
         slow = {"ttl": 60, "heartbeat_every": 12, "attempt_timeout": 5, "session_grace": 20, "validate_every": 9}
         first = elections(**slow)
         assert first.wait_until_leading(5)
@@ -131,7 +134,7 @@ class TestCrashes:
         assert began_by(database).startswith("dead: silent for")
         leader.thaw()
         leader.wait_event(event="lost", term=term)
-        with psycopg.connect(database) as connection, pytest.raises(psycopg.Error, match="term .* is over"):
+        with psycopg.connect(database) as connection, pytest.raises(psycopg.Error, match=r"term .* is over"):
             connection.execute("SELECT tenure.fence(%s, %s, %s)", [NAME, term, node])
         standby.kill()
         leader.wait_event(event="elected", within=20)
@@ -150,7 +153,7 @@ class TestCrashes:
         proxy.heal()
         workers.report().verify(terms=2)
 
-    def test_terminating_sessions_again_and_again_never_makes_two_leaders(self, postgres, database, workers):
+    def test_terminating_sessions_again_and_again_never_makes_two_leaders(self, database, workers):
         three = workers("a", "b", "c")
         three[0].wait_event(event="joined")
         eventually(lambda: standing(database), what="first term")
@@ -176,7 +179,7 @@ class TestLosingTheLock:
     def test_a_terminated_session_ends_belief_at_once_and_the_lock_is_tried_again_at_once(self, database, elections):
         election = elections()
         lost = threading.Event()
-        election.on(Lost)(lambda event: lost.set())
+        election.on(Lost)(lambda _: lost.set())
         term = election.wait_until_leading(5)
         first_life = election._seat.id
         terminate(database, holders(database))
@@ -188,7 +191,7 @@ class TestLosingTheLock:
         assert again.node != first_life, "a session that is lost takes its identity with it"
         assert began_by(database) == "released"
 
-    def test_a_lock_that_vanishes_from_a_living_session_ends_belief(self, database, elections):
+    def test_a_lock_that_vanishes_from_a_living_session_ends_belief(self, elections):
         election = elections()
         term = election.wait_until_leading(5)
         unlock_behind_its_back(election)
@@ -263,7 +266,7 @@ class TestZombies:
         zombie.kill()
         assert standby.wait_until_leading(5)
 
-    def test_the_same_key_in_another_database_is_not_ours(self, postgres, database, elections):
+    def test_the_same_key_in_another_database_is_not_ours(self, postgres, elections):
         other = postgres.create_database()
         with psycopg.connect(other, autocommit=True) as neighbour:
             neighbour.execute("SELECT pg_advisory_lock(%s)", [lock_key("tenure", NAME)])
@@ -275,15 +278,29 @@ class TestZombies:
             assert neighbour.execute("SELECT 1").fetchone() == (1,)
         postgres.drop_database(other)
 
-    def test_a_successor_that_has_the_lock_by_now_is_not_ended(self, database, elections):
-        first, second = elections(), elections()
-        leader = leading([first, second])
-        run(database, "UPDATE tenure.election SET state = 'released'")  # a row that looks as if nobody led
-        standby = second if leader is first else first
+    def test_only_a_session_whose_node_is_not_alive_is_ended(self, database):
+        store = store_for(database)
+        store.prepare()
+        frozen, successor, watcher = (open_session(store, NAME, "test", 2.0) for _ in range(3))
+        first, second = enter(frozen), enter(successor)
+        assert frozen.lock()
+        assert watcher.evict() == [], "alive"
+        assert watcher.declare(first, ("row", 1), "silent")
+        assert [label for label, _, _ in watcher.evict()] == [first]
+        eventually(successor.lock, what="lock free")
+        assert watcher.evict() == [], "the successor is alive: it keeps the lock that the dead one had"
+        assert successor.holds()
+        successor.leave(second, "left")
+        for session in (frozen, successor, watcher):
+            session.close()
+
+    def test_a_row_that_looks_vacant_ends_no_session(self, database, elections):
+        pair = [elections(), elections()]
+        leading(pair)
         backend = holders(database)
+        run(database, "UPDATE tenure.election SET state = 'released'")
         time.sleep(3 * FAST["heartbeat_every"])
-        assert standby.is_leader is False
-        assert holders(database) in (backend, []) or leader.is_leader
+        assert holders(database) == backend
 
 
 class TestRefused:
@@ -297,12 +314,23 @@ class TestRefused:
         with pytest.raises(ConfigurationError, match="needs PostgreSQL"):
             Election(url, NAME, mode="advisory")
 
-    def test_an_election_that_is_run_by_leases(self, database, elections):
+    def test_an_election_that_is_run_by_leases(self, database):
         with Election(database, NAME, ttl=2.5) as lease:
             assert lease.wait_until_leading(5)
             with pytest.raises(ConfigurationError, match="is run in mode 'lease'"):
                 Election(database, NAME, mode="advisory", **FAST).start()
             assert lease.is_leader
+
+    def test_an_election_that_became_one_of_leases_later_is_said_once(self, database, elections, caplog):
+        election = elections(candidate=False)
+        run(database, "INSERT INTO tenure.election (name, mode) VALUES (%s, 'lease')", [NAME])
+        election.unbar()
+        time.sleep(3 * FAST["heartbeat_every"])
+        assert election.wait_until_leading(0) is None
+        assert holders(database) == []
+        assert len([record for record in caplog.records if "is run in mode 'lease'" in record.message]) == 1
+        run(database, "UPDATE tenure.election SET mode = 'advisory'")
+        assert election.wait_until_leading(5), "as the message says"
 
     def test_a_lease_in_an_election_of_locks(self, database, elections, caplog):
         election = elections()
@@ -367,7 +395,7 @@ class TestTheTrapsOfBareLocks:
         assert term.trusted
         assert len(holders(database)) == 1
 
-    def test_a_silent_connection_is_kept_alive(self, database, elections):
+    def test_a_silent_connection_is_kept_alive(self, elections):
         election = elections(heartbeat_every=0.5, validate_every=0.3, validate_timeout=0.2, keepalive_every=0.1)
         election.wait_until_leading(5)
         session = election._seat._threads[0]._session
@@ -436,6 +464,15 @@ def terminate(url, pids):
     run(url, "SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid", [pids])
 
 
+def enter(session):
+    """A node with a session lock and one beat, as the keeper makes it."""
+    node = str(uuid.uuid4())
+    advert = session.hold_session_lock(node, GRACE)
+    session.join(NodeCard(node, node, TTL))
+    session.beat(Beat(node, 1, 0.0, 0.0, advert, (NAME,)))
+    return node
+
+
 def standing(url):
     return one(url, "SELECT term, holder FROM tenure.election WHERE name = %s AND state = 'held'", [NAME])
 
@@ -450,7 +487,14 @@ def refusals(caplog):
 
 def unlock_behind_its_back(election):
     """What a pool's reset does. Only the session itself can: this is the keeper's own connection."""
-    election._seat._threads[0]._session._connection.execute("SELECT pg_advisory_unlock_all()")
+    keeper, done = election._seat._threads[0], threading.Event()
+
+    def reset():
+        keeper._session._connection.execute("SELECT pg_advisory_unlock_all()")
+        done.set()
+
+    keeper._post(reset)
+    assert done.wait(5)
 
 
 def one(url, sql, values=None):

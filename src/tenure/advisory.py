@@ -121,7 +121,7 @@ class AdvisoryNode:
 
     def session(self) -> Session:
         """A short-lived connection for questions; the one that has the lock is for nothing else."""
-        return self.store.session("query", self.cadence.attempt_timeout)
+        return self.store.session(f"{self.label}:query", self.cadence.attempt_timeout)
 
     def forked(self) -> None:
         """In a forked child: nobody, with nothing of the parent's in hand."""

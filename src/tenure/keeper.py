@@ -171,10 +171,9 @@ class Keeper(threading.Thread):
         while self._leaving is None:
             try:
                 self._turn()
+                self._wait(self._next())
             except Exception as error:
                 self._stumble(error)
-            if self._leaving is None:
-                self._wait(self._next())
             self._take_inbox()
         self._goodbye()
 
@@ -238,7 +237,7 @@ class Keeper(threading.Thread):
         """Connect as somebody new. The session lock comes first: whoever sees the row must be able to find its backend."""
         from tenure.stores.advisory import open_session
 
-        session = self._session = open_session(self._store, self._name, self._patience)
+        session = self._session = open_session(self._store, self._name, f"{self._label}:advisory", self._patience)
         session.set_up()
         found = session.mode()
         if found not in {None, MODE}:
@@ -412,7 +411,6 @@ class Keeper(threading.Thread):
         self._locked = session.lock()
         if self._locked:
             self._vouch(began_at)
-            self._complained.clear()
             return True
         self._tries_from = began_at + self._cadence.validate_every
         self._candidate.refused()
@@ -456,6 +454,7 @@ class Keeper(threading.Thread):
         match answer.outcome:
             case Outcome.GRANTED:
                 self._suspicion = None
+                self._complained.clear()
             case Outcome.BUSY:
                 self._tries_from = boottime() + random.uniform(*BUSY_RETRY)
             case Outcome.HELD | Outcome.GONE:
@@ -468,7 +467,7 @@ class Keeper(threading.Thread):
                 self._complain("mode", "election %r: %s", _other_mode(self._name, answer.detail, self._store.schema))
 
     def _complain(self, about: object, message: str, detail: object) -> None:
-        """Once, until the lock was had again."""
+        """Once, until a term was won again."""
         if about not in self._complained:
             self._complained.add(about)
             logger.warning(message, self._name, detail, extra={"action": "advisory_lock", "election": self._name})

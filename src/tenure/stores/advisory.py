@@ -87,9 +87,9 @@ class LockSession(PostgresSession):
         return isinstance(error.__cause__, _PASSING) and not (self._connection.closed or self._connection.broken)
 
 
-def open_session(store: PostgresStore, election: str, timeout: float) -> LockSession:
+def open_session(store: PostgresStore, election: str, purpose: str, timeout: float) -> LockSession:
     """A connection of its own for one election, never shared, never pooled."""
     try:
-        return LockSession(store, store.connect("advisory", timeout), election)
+        return LockSession(store, store.connect(purpose, timeout), election)
     except psycopg.Error as error:
         raise StoreUnavailable(f"{store.shown}: {explained(error)}") from error
