@@ -257,7 +257,7 @@ def test_the_doctor_is_at_home(url, capsys):
 def test_every_verb_has_help_with_an_example(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
-    verbs = re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE)
+    verbs = re.findall(r"^    (\w+)\s", capsys.readouterr().out, re.MULTILINE)
     assert {
         "lead",
         "leader",
