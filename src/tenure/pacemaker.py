@@ -114,6 +114,8 @@ class Pacemaker(threading.Thread):
     def _turn(self) -> None:
         if self._session is None:
             self._session = self._store.session(f"{self._label}:pacemaker", self._cadence.attempt_timeout)
+            if self._lock is not None:
+                self._session.use_lock_file(self._lock)  # or it would beat where nobody looks
         if self._needs_identity:
             self._take_identity(self._session)
         if self._advert is None and self._session_evidence and self._store.sessions_are_evidence:
