@@ -12,7 +12,7 @@ import os
 import random
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,6 +41,7 @@ from tenure.model import (
 )
 from tenure.stores import filesystem, statements
 from tenure.stores.bell import Bell
+from tenure.stores.forks import gate, inherited
 from tenure.stores.protocol import Session, Store
 from tenure.urls import SqliteURL
 
@@ -92,26 +93,34 @@ class SqliteStore(Store):
             raise SchemaOutdated(
                 f"{self.shown}: there is no such file. Write another path, or run `tenure migrate` to create it."
             )
-        try:
-            with self._open(timeout=5.0) as connection:
-                if not self._migrate:
-                    _version(self, connection, allowed=False)  # refuse before anything is changed
-                mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-                if mode != "wal":
-                    raise ConfigurationError(
-                        f"{self.shown}: cannot switch to write-ahead logging (journal mode is {mode!r}), which tenure needs."
-                    )
-                _migrate(self, connection, allowed=self._migrate)
-        except sqlite3.DatabaseError as error:
-            raise _explained(self, error) from error
+        self._refuse_inherited()
+        deadline = boottime() + 5.0
+        while True:
+            try:
+                with gate.statement(), closing(self.open(timeout=5.0)) as connection:
+                    self._set_up(connection)
+                break
+            except sqlite3.DatabaseError as error:
+                # Those who start together meet where SQLite does not wait: at the switch to write-ahead logging.
+                if not _is_busy(error) or boottime() >= deadline:
+                    raise _explained(self, error) from error
+                sleep(random.uniform(0.005, 0.02))
         self._make_directory()
+
+    def _set_up(self, connection: sqlite3.Connection) -> None:
+        if not self._migrate:
+            _version(self, connection, allowed=False)  # refuse before anything is changed
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise ConfigurationError(
+                f"{self.shown}: cannot switch to write-ahead logging (journal mode is {mode!r}), which tenure needs."
+            )
+        _migrate(self, connection, allowed=self._migrate)
 
     def session(self, purpose: str, timeout: float) -> SqliteSession:
         del purpose
-        try:
-            return SqliteSession(self, self._open(timeout), timeout)
-        except sqlite3.DatabaseError as error:
-            raise _explained(self, error) from error
+        self._refuse_inherited()
+        return SqliteSession(self, timeout)
 
     def migration(self) -> str:
         steps = statements.migrations("sqlite")
@@ -126,7 +135,8 @@ class SqliteStore(Store):
             ]
         )
 
-    def _open(self, timeout: float) -> sqlite3.Connection:
+    def open(self, timeout: float) -> sqlite3.Connection:
+        """A connection, to be used inside `gate.statement()` alone."""
         connection = sqlite3.connect(
             self.path, timeout=min(timeout, 0.05), isolation_level=None, check_same_thread=False
         )
@@ -134,6 +144,13 @@ class SqliteStore(Store):
             "PRAGMA synchronous = FULL"
         )  # NORMAL may forget the last commits: no place for a fencing token
         return connection
+
+    def _refuse_inherited(self) -> None:
+        if self.path.exists() and inherited(self.path):
+            raise ConfigurationErrorInStore(
+                f"{self.shown}: this process was forked while its parent had the file open, and SQLite's locks do not work across a "
+                "fork. Close all connections before forking (SQLAlchemy: engine.dispose()), or start workers by spawn."
+            )
 
     def _make_directory(self) -> None:
         """Who can open the database can see the lock files."""
@@ -192,24 +209,30 @@ def _migrate(store: SqliteStore, connection: sqlite3.Connection, *, allowed: boo
 class SqliteSession(Session):
     """One connection to the file."""
 
-    def __init__(self, store: SqliteStore, connection: sqlite3.Connection, timeout: float) -> None:
+    def __init__(self, store: SqliteStore, timeout: float) -> None:
         self._store = store
-        self._connection = connection
+        self._opened: sqlite3.Connection | None = None
         self._timeout = timeout
         self._directory = store.evidence_directory
         self._inode = store.path.stat().st_ino
         self._lock: evidence.LockFile | None = None
         self._bell: Bell | None = None
         self._known: dict[NodeId, HostCard | None] = {}
+        gate.members.add(self)
 
     def close(self) -> None:
         if self._bell:
             self._bell.remove()
-        with suppress(sqlite3.Error):
-            self._connection.close()
+        with gate.statement():
+            self.suspend()
+
+    def suspend(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            with suppress(sqlite3.Error):
+                opened.close()
 
     def abandon(self) -> None:
-        _GRAVEYARD.append(self._connection)  # SQLite forbids even closing a connection that was carried across a fork
         if self._bell:
             self._bell.let_go()
 
@@ -464,6 +487,13 @@ class SqliteSession(Session):
             for node in nodes:
                 Bell.ring(self._directory, node, words)
 
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._opened is None:
+            self._opened = self._store.open(self._timeout)
+            self._same_file()
+        return self._opened
+
     def _run(self, name: str, /, **values: object) -> sqlite3.Cursor:
         return self._connection.execute(self._store.statements[name], values)
 
@@ -472,20 +502,22 @@ class SqliteSession(Session):
         """One snapshot, held no longer than it takes."""
         self._same_file()
         try:
-            self._connection.execute("BEGIN")
-            try:
-                yield
-            finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+            with gate.statement():
+                self._connection.execute("BEGIN")
+                try:
+                    yield
+                finally:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
         except sqlite3.DatabaseError as error:
             raise _explained(self._store, error) from error
 
     @contextmanager
     def _write(self, patience: float | None = None) -> Iterator[None]:
         self._same_file()
+        deadline = boottime() + (self._timeout if patience is None else patience)
         try:
-            with _writing(self._connection, deadline=boottime() + (self._timeout if patience is None else patience)):
+            with gate.statement(), _writing(self._connection, deadline):
                 yield
         except sqlite3.DatabaseError as error:
             raise _explained(self._store, error) from error
@@ -500,9 +532,6 @@ class SqliteSession(Session):
             raise StoreUnavailable(f"{self._store.shown}: another file was put in its place.")
 
 
-_GRAVEYARD: list[sqlite3.Connection] = []
-
-
 @contextmanager
 def _writing(connection: sqlite3.Connection, deadline: float) -> Iterator[None]:
     """A write transaction. SQLite's own busy handler starves waiters; short tries at random moments are fair."""
@@ -511,7 +540,7 @@ def _writing(connection: sqlite3.Connection, deadline: float) -> Iterator[None]:
             connection.execute("BEGIN IMMEDIATE")
             break
         except sqlite3.OperationalError as error:
-            if not _is_busy(error) or boottime() >= deadline:
+            if not _is_busy(error) or gate.shut or boottime() >= deadline:
                 raise
             sleep(random.uniform(0.001, 0.01))
     try:

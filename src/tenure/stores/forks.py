@@ -1,0 +1,91 @@
+"""SQLite and fork(2): at the moment a process forks, no statement of ours runs and no connection of ours is open.
+
+SQLite remembers per process and file which locks it has taken. A forked child inherits that memory but not the locks, so that even a
+connection of its own takes none: the last real connection elsewhere deletes the write-ahead log that the child goes on writing to, and
+a child that was forked in the middle of a write finds the file locked for ever. So whoever forks waits for our statements, which
+takes milliseconds, and our connections are closed; the parent opens them again with its next statement.
+
+Connections of the application are not ours to close. Files that they had open at the fork are remembered in the child, and refused.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+
+class Closing(Protocol):
+    """Something with a connection."""
+
+    def suspend(self) -> None:
+        """Close the connection; the next statement opens another."""
+
+
+class Gate:
+    """Many statements, or one fork."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._inside = 0
+        self._forks = threading.Lock()
+        self.shut = False
+        """Somebody wants to fork: whoever only waits for a lock gives up."""
+        self.members: weakref.WeakSet[Closing] = weakref.WeakSet()
+
+    @contextmanager
+    def statement(self) -> Iterator[None]:
+        """Keep forks away."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.shut)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Before a fork."""
+        self._forks.acquire()
+        with self._changed:
+            self.shut = True
+            self._changed.wait_for(lambda: self._inside == 0)
+        for member in list(self.members):
+            member.suspend()
+
+    def open(self) -> None:
+        """After a fork, in the parent."""
+        with self._changed:
+            self.shut = False
+            self._changed.notify_all()
+        self._forks.release()
+
+
+gate = Gate()
+_inherited: set[tuple[int, int]] = set()
+
+
+def inherited(path: Path) -> bool:
+    """Whether this process got the file open from the one that forked it."""
+    status = path.stat()
+    return (status.st_dev, status.st_ino) in _inherited
+
+
+def _after_fork_in_child() -> None:
+    gate.__init__()  # type: ignore[misc] # the threads that it knew are not here
+    _inherited.clear()
+    with suppress(OSError):
+        for fd in Path("/dev/fd").iterdir():
+            with suppress(OSError):
+                status = os.fstat(int(fd.name))
+                _inherited.add((status.st_dev, status.st_ino))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=gate.close, after_in_parent=gate.open, after_in_child=_after_fork_in_child)
