@@ -48,7 +48,7 @@ class Worker:
         assert self.process is None, "already started"
         self.process = subprocess.Popen(
             [*scratch.dies_with_us(), *self.command],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -67,6 +67,13 @@ class Worker:
     def pid(self) -> int:
         assert self.process, "not started"
         return self.process.pid
+
+    def say(self, **order: object) -> None:
+        """Write one JSON object to its stdin."""
+        assert self.process
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
 
     def wait_line(self, text: str, *, within: float = 10.0) -> str:
         """The next line of stdout that contains `text`."""
@@ -90,7 +97,7 @@ class Worker:
         try:
             status = self.process.wait(within)
         except subprocess.TimeoutExpired:
-            raise AssertionError(self._story(f"did not end within {within} s")) from None
+            raise AssertionError(self.story(f"did not end within {within} s")) from None
         self._reap()
         return status
 
@@ -145,7 +152,7 @@ class Worker:
                 left = deadline - time.monotonic()
                 if self._open == 0 or left <= 0:
                     raise AssertionError(
-                        self._story(f"said no {what} within {within} s" if self._open else f"ended without {what}")
+                        self.story(f"said no {what} within {within} s" if self._open else f"ended without {what}")
                     )
                 self._news.wait(left)
 
@@ -158,8 +165,11 @@ class Worker:
         if not any(reader.is_alive() for reader in self._readers):
             for stream in filter(None, (self.process.stdout, self.process.stderr)):
                 stream.close()
+        if self.process.stdin:
+            with suppress(BrokenPipeError):  # what it was told last and never read
+                self.process.stdin.close()
 
-    def _story(self, what: str) -> str:
+    def story(self, what: str = "said") -> str:
         assert self.process
         if self._open == 0:
             with suppress(subprocess.TimeoutExpired):
