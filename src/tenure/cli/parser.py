@@ -108,7 +108,7 @@ def build() -> argparse.ArgumentParser:
         "Create or upgrade tenure's tables. Programs do this by themselves unless they were told not to (migrate=False)\n"
         "or their role may not; then run this as a role that may, or hand the printed SQL to whoever may.",
         "tenure migrate",
-        "tenure migrate --print | psql -1 app",
+        "tenure migrate --print | psql -v ON_ERROR_STOP=1 app",
     )
     migrate.add_argument(
         "--print", action="store_true", dest="print_", help="print the SQL for an empty database, change nothing"
