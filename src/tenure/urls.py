@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from tenure.errors import ConfigurationError
 
@@ -98,7 +98,7 @@ def _postgres(text: str, rest: str) -> PostgresURL:
         key == "prepared_statement_cache_size" for key, _ in query
     ):  # asyncpg's through SQLAlchemy; libpq would refuse it
         query = [(key, value) for key, value in query if key != "prepared_statement_cache_size"]
-    kept = "&".join(f"{key}={value}" for key, value in query)
+    kept = "&".join(f"{key}={quote(value, safe='/:,')}" for key, value in query)  # options=-c… has a '=' of its own
     plain = urlunsplit(("postgresql", parts.netloc, parts.path, kept, ""))
     return PostgresURL(plain, shown=_masked(plain))
 

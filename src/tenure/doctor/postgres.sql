@@ -57,7 +57,10 @@ SELECT c.relname AS relation, l.mode, l.granted, l.pid, a.usename AS role, a.app
   LEFT JOIN pg_class c ON c.oid = l.relation
   LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-  LEFT JOIN pg_prepared_xacts p ON l.pid IS NULL AND l.virtualtransaction = '-1/' || p.transaction::text
+  -- A prepared transaction has no process; its lock on its own number tells which one it is.
+  LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock'
+                      AND x.virtualtransaction = l.virtualtransaction
+  LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
  WHERE l.pid IS DISTINCT FROM pg_backend_pid()
    AND (n.nspname = %(schema)s AND c.relkind IN ('r', 'p')
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
@@ -72,7 +75,8 @@ SELECT c.relname AS relation, l.mode, l.granted, l.pid, a.usename AS role, a.app
 SELECT p.gid, p.owner, p.prepared FROM pg_prepared_xacts p WHERE p.database = current_database() ORDER BY p.prepared
 
 -- name: advisory
--- Exclusive locks of one 64-bit key in this database: those of sessions that call themselves ours, and those whose key is a node's.
+-- Exclusive locks of one 64-bit key in this database: those of sessions that call themselves ours, and those whose key is a node's
+-- or an election's.
 SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint AS key, l.granted, a.usename AS role, a.application_name AS application,
        host(a.client_addr) AS client, a.state, a.backend_start AS since, k.label, k.state AS node_state
   FROM pg_locks l
@@ -83,9 +87,13 @@ SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint AS key, l.granted, a.u
  WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ExclusiveLock'
    AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
    AND l.pid <> pg_backend_pid()
-   AND (k.key IS NOT NULL OR a.application_name LIKE 'tenure:%%')
+   AND (k.key IS NOT NULL OR a.application_name LIKE 'tenure:%%'
+        OR (l.classid::bigint << 32) | l.objid::bigint = ANY (%(elections)s::bigint[]))
    AND (l.classid::bigint << 32) | l.objid::bigint <> hashtextextended('tenure migrate {schema}', 0)
  ORDER BY l.pid
+
+-- name: advisory_elections
+SELECT e.name FROM {schema}.election e WHERE e.mode = 'advisory'
 
 -- name: other_schemas
 SELECT n.nspname AS name

@@ -82,6 +82,7 @@ class _Patient:
                 do="Start a node or run `tenure migrate`, which create it; or correct the path (a relative one depends on the working directory).",
             )
             return
+        self._writable()
         try:
             self._contents()
         except sqlite3.DatabaseError as error:
@@ -103,7 +104,6 @@ class _Patient:
             nodes = self._nodes(connection) if usable else []
             held = self._ask(connection, "held") if usable else []
             epoch = self._ask(connection, "epoch") if usable else []
-        self._writable()
         self._writer()
         self._evidence_directory(nodes)
         if usable:

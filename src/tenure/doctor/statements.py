@@ -13,6 +13,6 @@ def load(store: str, **replaced: str) -> dict[str, str]:
         text = text.replace("{" + word + "}", value)
     parts = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)[1:]
     return {
-        name: re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip()
+        name: re.sub(r"^\s*--.*\n", "", body, flags=re.MULTILINE).strip()
         for name, body in zip(parts[::2], parts[1::2], strict=True)
     }

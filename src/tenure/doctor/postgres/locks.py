@@ -12,6 +12,7 @@ from tenure.clock import sleep
 from tenure.doctor.findings import Lock, Severity
 from tenure.doctor.postgres.desk import Desk, Row
 from tenure.durations import readable
+from tenure.stores.advisory import lock_key
 from tenure.stores.postgres import explained
 
 IDLE = 0.5
@@ -112,51 +113,46 @@ def _judged(desk: Desk, held: list[Row], waited_for: bool) -> Severity | None:
 
 
 def zombies(desk: Desk) -> None:
-    """Locks that belong to no live node, seen twice."""
+    """Sessions that hold locks of ours and belong to no live node, seen twice."""
     known = _keys_of_other_schemas(desk)
-    seen: list[Row] = []
+    names = {lock_key(desk.schema, row.name): row.name for row in desk.ask("advisory_elections")}
 
-    def suspects() -> dict[tuple[int, int], Row]:
-        found = [row for row in desk.ask("advisory") if row.application != "tenure:doctor"]
-        seen[:] = found
-        return {
-            (row.pid, row.key): row
-            for row in found
-            if row.granted and row.node_state != "alive" and row.key not in known
-        }
+    def look() -> list[Row]:
+        rows = desk.ask("advisory", elections=list(names))
+        return [row for row in rows if row.application != "tenure:doctor"]
 
-    zombies = suspects()
-    if zombies:
+    def suspects(rows: list[Row]) -> dict[tuple[int, int], Row]:
+        # In mode='advisory' one session holds the lock of its node and that of its election: the first tells whose it is.
+        fine = {row.pid for row in rows if row.node_state == "alive" or row.key in known}
+        return {(row.pid, row.key): row for row in rows if row.granted and row.pid not in fine}
+
+    seen = look()
+    found = suspects(seen)
+    if found:
         sleep(SECOND_LOOK)
-        again = suspects()
-        zombies = {which: row for which, row in again.items() if which in zombies}
+        seen = look()
+        found = {which: row for which, row in suspects(seen).items() if which in found}
     for row in seen:
-        target = f"session lock of node {row.label!r}" if row.label is not None else f"advisory lock {row.key}"
-        desk.report.locks.append(
-            Lock(
-                target,
-                "ExclusiveLock",
-                row.granted,
-                row.pid,
-                row.role,
-                row.application,
-                row.client,
-                row.state,
-                row.since,
-            )
-        )
-    for row in zombies.values():
-        whose = (
-            f"of node {row.label!r}, which is {row.node_state}" if row.label is not None else "of no node that is known"
-        )
+        who = (row.pid, row.role, row.application, row.client, row.state, row.since)
+        desk.report.locks.append(Lock(_target(row, names), "ExclusiveLock", row.granted, *who))
+    for row in found.values():
+        whose = f"node {row.label!r} is {row.node_state}" if row.label is not None else "no live node is behind it"
         desk.report.add(
             "zombie-sessions",
             "warning",
-            f"session {row.pid} ({_who(row)}, connected at {_at(row.since)}) holds the advisory lock {row.key} {whose}",
+            f"session {row.pid} ({_who(row)}, connected at {_at(row.since)}) holds the {_target(row, names)}, and {whose}",
             do=f"If its process is gone or hangs: SELECT pg_terminate_backend({row.pid});",
         )
-    if not zombies:
+    if not found:
         desk.report.add("zombie-sessions", "ok", "every session lock belongs to a live node")
+
+
+def _target(row: Row, elections: dict[int, str]) -> str:
+    if row.label is not None:
+        return f"session lock of node {row.label!r}"
+    if row.key in elections:
+        return f"lock of election {elections[row.key]!r}"
+    return f"advisory lock {row.key}"
 
 
 def _keys_of_other_schemas(desk: Desk) -> set[int]:
