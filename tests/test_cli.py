@@ -311,8 +311,8 @@ def test_bash_completes(line, offered, capsys):
     words = line.split(" ")
     ask = f'{script}\nCOMP_WORDS=({" ".join(words[:-1])} "{words[-1]}"); COMP_CWORD={len(words) - 1}; _tenure; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
-    found = set(done.stdout.split())
-    assert offered == {word for word in found if not word.startswith("--")} if not words[-1].startswith("-") else found
+    options = words[-1].startswith("-")
+    assert {word for word in done.stdout.split() if word.startswith("-") == options} == offered
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
