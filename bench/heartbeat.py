@@ -86,11 +86,11 @@ def _postgres(bench: Bench) -> None:
     connection = bare_connection(ours.store, url)
     own_row = BareRow(connection)
     same = Beating(url, peers=0)
-    text = ours.store.statements["beat"]
+    text, cursor = ours.store.statements["beat"], connection.cursor()
     cases: dict[str, Callable[[], object]] = {
         "ours": ours.beat,
         "bare": own_row.update,
-        "same": lambda: connection.execute(text, same.parameters()).fetchall(),
+        "same": lambda: cursor.execute(text, same.parameters()).fetchall(),
     }
     pooled_url = bench.pooled(url)
     if pooled_url is not None:
@@ -137,7 +137,7 @@ class BareRow:
                  WHERE id = %(id)s AND state = 'alive' AND seq < %(number)s RETURNING seq, clock_timestamp()"""
 
     def __init__(self, connection: psycopg.Connection, *, create: bool = True) -> None:
-        self._connection, self._id, self._number = connection, uuid.uuid4(), 0
+        self._cursor, self._id, self._number = connection.cursor(), uuid.uuid4(), 0
         if create:
             connection.execute(self.TABLE)
         for node in [self._id, *(uuid.uuid4() for _ in range(NODES - 1))]:
@@ -145,7 +145,7 @@ class BareRow:
 
     def update(self) -> object:
         self._number += 1
-        return self._connection.execute(self.UPDATE, {"id": self._id, "number": self._number}).fetchall()
+        return self._cursor.execute(self.UPDATE, {"id": self._id, "number": self._number}).fetchall()
 
 
 def bare_connection(store: PostgresStore, url: str) -> psycopg.Connection:

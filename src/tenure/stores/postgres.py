@@ -229,6 +229,7 @@ class PostgresSession(Session):
     def __init__(self, store: PostgresStore, connection: DeadlineConnection) -> None:
         self._store = store
         self._connection = connection
+        self._cursor = connection.cursor()  # one for all: a new one would look up every type again at every beat
         self._pooled = bool(store.pooled)
         self._listening = False
         self._heard: list[str] = []
@@ -387,13 +388,11 @@ class PostgresSession(Session):
         statement = self._store.statements[name]
         try:
             if not self._pooled:
-                cursor = self._connection.execute(statement, values)
-                return cursor.fetchall() if cursor.description else []
+                return _rows(self._cursor.execute(statement, values))
             with self._connection.transaction():
                 settings = self._store.settings(self._connection.timeout)
                 self._connection.execute("".join(f"SET LOCAL {k} = '{v}';" for k, v in settings.items()))
-                cursor = self._connection.execute(statement, values)
-                return cursor.fetchall() if cursor.description else []
+                return _rows(self._cursor.execute(statement, values))
         except (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName) as error:
             raise SchemaOutdated(
                 f"{self._store.shown}: tenure's schema {self._store.schema!r} is missing or too old ({explained(error)}). Run `tenure migrate`."
@@ -421,6 +420,11 @@ def explained(error: psycopg.Error) -> str:
     """The driver's words on one line, without the password that libpq never prints anyway."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if error.sqlstate is None else f"{text} [{error.sqlstate}]"
+
+
+def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """All of them; none of a statement that returns nothing. (`description` would be built anew for that question.)"""
+    return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
 
 
 def _election(row: list[Any], alive: dict[NodeId, list[Any]]) -> ElectionRow:
