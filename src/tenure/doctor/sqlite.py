@@ -349,7 +349,7 @@ class _Patient:
                 do="See whether its process hangs. Any other node on this host declares it dead; start one if none runs.",
             )
         if not quiet:
-            self._report.add("silent-nodes", "ok", f"{len(alive)} nodes are alive, none is silent")
+            self._report.add("silent-nodes", "ok", f"alive: {len(alive)}, silent: none")
 
     def _leftovers(self, nodes: list[_Node]) -> None:
         alive = {node.id for node in nodes if node.state == "alive"}

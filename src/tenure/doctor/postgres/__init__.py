@@ -24,7 +24,10 @@ def examine(report: Report, store: Store, url: PostgresURL, cadence: Cadence) ->
         after = "stopped answering" if report.reachable else "could not be reached"
         report.reachable = False
         report.add("connection", "problem", f"{url.shown} {after}: {explained(error)}", do=_remedy(str(error)))
-    except psycopg.ProgrammingError as error:  # an option that libpq does not know
+    except psycopg.ProgrammingError as error:
+        if error.sqlstate is not None:
+            raise
+        # An option that libpq does not know.
         report.reachable = True
         report.add("configuration", "problem", f"store URL {url.shown}: {explained(error)}", do="Correct the URL.")
     finally:

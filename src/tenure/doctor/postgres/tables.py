@@ -149,7 +149,7 @@ def _nodes(desk: Desk) -> None:
             do="See whether its process hangs. Any other node declares it dead after its ttl; start one if none runs.",
         )
     if not silent:
-        desk.report.add("silent-nodes", "ok", f"{len(nodes)} nodes are alive, none is silent")
+        desk.report.add("silent-nodes", "ok", f"alive: {len(nodes)}, silent: none")
     for row in desk.ask("held"):
         node = nodes.get(row.node)
         state = row.state if node is None else f"silent for {readable(node.silent)}" if node in silent else "alive"
