@@ -207,6 +207,9 @@ def test_a_file_system_that_others_may_write(
 
 
 def test_tables_that_are_missing_and_may_not_be_made(database: str, sqlite_url: str) -> None:
+    with pytest.raises(SchemaOutdated, match=r"there is no such file"):
+        Election(sqlite_url, "x", migrate=False).start()
+    Path(sqlite_url.removeprefix("sqlite:///")).touch()
     for url in (database, sqlite_url):
         with pytest.raises(SchemaOutdated, match=r"missing, this library needs version \d+\. .*tenure migrate"):
             Election(url, "x", migrate=False).start()
@@ -240,6 +243,14 @@ def test_a_role_that_may_not_migrate(database: str, postgres: Postgres) -> None:
         SchemaOutdated, match=r"may not use or migrate tenure's schema 'tenure'.*tenure migrate --print"
     ):
         Election(weak, "x").start()
+
+
+def test_a_role_that_owns_a_prepared_schema_may_migrate(database: str, postgres: Postgres) -> None:
+    name = database.rsplit("/", 1)[1]
+    postgres.execute(f"DROP ROLE IF EXISTS owner_of_{name}; CREATE ROLE owner_of_{name} LOGIN")
+    postgres.execute(f"CREATE SCHEMA tenure AUTHORIZATION owner_of_{name}", dbname=name)
+    with Election(database.replace("postgres@", f"owner_of_{name}@"), "x") as election:
+        assert election.wait_until_leading(10)
 
 
 def test_printed_migrations_can_be_applied_by_hand(database: str, postgres: Postgres, sqlite_url: str) -> None:

@@ -144,19 +144,10 @@ class PostgresStore(Store):
         }
 
     def migration(self) -> str:
-        replaced = {"schema": self.schema, "channel": self.schema}
-        parts = [text for _, text in statements.migrations("postgres", **replaced)]
-        newest = statements.migrations("postgres", **replaced)[-1][0]
-        return "\n".join(
-            [
-                "BEGIN;",
-                _SCHEMA.format(schema=self.schema),
-                *parts,
-                _STAMP.format(schema=self.schema, version=newest),
-                "COMMIT;",
-                "",
-            ]
-        )
+        steps = statements.migrations("postgres", schema=self.schema, channel=self.schema)
+        parts = [_CREATE_SCHEMA, _SCHEMA, *(text for _, text in steps), _STAMP]
+        filled = [part.replace("{schema}", self.schema).replace("{version}", str(steps[-1][0])) for part in parts]
+        return "\n".join(["BEGIN;", *filled, "COMMIT;", ""])
 
     def _check_server(self, connection: psycopg.Connection[Any]) -> None:
         if connection.info.server_version < 140000:  # noqa: PLR2004 - PostgreSQL 14
@@ -165,10 +156,11 @@ class PostgresStore(Store):
             )
 
 
-_SCHEMA = """CREATE SCHEMA IF NOT EXISTS {schema};
-CREATE TABLE {schema}.schema_version (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, oldest int NOT NULL);
+_CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS {schema};"
+_SCHEMA = """CREATE TABLE {schema}.schema_version (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, oldest int NOT NULL);
 INSERT INTO {schema}.schema_version (version, oldest) VALUES (0, 0);
 """
+_HAS_SCHEMA = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s"
 _HAS_TABLES = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'schema_version'"
 _STAMP = "UPDATE {schema}.schema_version SET version = {version}, oldest = 1;"
 
@@ -207,6 +199,10 @@ def migrate(store: PostgresStore, connection: psycopg.Connection[Any], *, allowe
             connection.execute("SET LOCAL lock_timeout = '500ms'")
             found = version()
             if found is None:
+                if not connection.execute(
+                    _HAS_SCHEMA, [schema]
+                ).fetchone():  # else its owner needs no right on the database
+                    connection.execute(_CREATE_SCHEMA.format(schema=schema))
                 connection.execute(_SCHEMA.format(schema=schema))
             for number, text in steps:
                 if number > (found or 0):
