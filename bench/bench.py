@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,10 @@ class Bench:
     long: bool = False
     stack: ExitStack = field(default_factory=ExitStack)
 
+    @property
+    def standbys(self) -> int:
+        return self.count(4, 2)
+
     def count(self, usual: int, quick: int) -> int:
         return quick if self.quick else usual
 
@@ -48,16 +53,14 @@ class Bench:
         bouncer = self.stack.enter_context(PgBouncer(self.server))
         return bouncer.url(url.rpartition("/")[2])
 
-    def candidates(self, name: str, url: str, *, size: int = 5, **options: object) -> Cluster:
-        """A cluster of our own candidates."""
-        import json
-
+    def candidates(self, name: str, url: str, *, size: int = 0, **options: object) -> Cluster:
+        """A cluster of our own candidates: a leader and the standbys of this run, unless another size is asked for."""
         script: list[object] = [HERE / "candidate.py", url, f"bench-{next(_numbers)}", json.dumps(options)]
-        return self.stack.enter_context(Cluster(name, script, size))
+        return self.stack.enter_context(Cluster(name, script, size or 1 + self.standbys))
 
-    def peers(self, name: str, script: str, *args: object, size: int = 5) -> Cluster:
+    def peers(self, name: str, script: str, *args: object) -> Cluster:
         """A cluster of another kind, from a file in peers/."""
-        return self.stack.enter_context(Cluster(name, [HERE / "peers" / script, *args], size))
+        return self.stack.enter_context(Cluster(name, [HERE / "peers" / script, *args], 1 + self.standbys))
 
     def folder(self, prefix: str) -> Path:
         return scratch.new_folder(prefix)

@@ -38,7 +38,7 @@ def say(event: str, at: float | None = None, **facts: object) -> None:
 class Cluster:
     """Candidates of one election. `with Cluster("name", command) as cluster:` starts them, and ends them by pid."""
 
-    def __init__(self, name: str, command: Sequence[object], size: int = 5) -> None:
+    def __init__(self, name: str, command: Sequence[object], size: int) -> None:
         self.name = name
         self.command = [sys.executable, *map(str, command)]
         self.size = size

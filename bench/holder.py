@@ -1,4 +1,4 @@
-"""One process with many elections: `holder.py URL COUNT TTL`. Says `leading` when it leads them all."""
+"""One process with many elections: `holder.py URL COUNT BEAT`. Says `leading` when it leads them all."""
 
 import signal
 import sys
@@ -7,8 +7,8 @@ from cluster import say
 
 from tenure import Election
 
-url, count, ttl = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-elections = [Election(url, f"election-{number}", ttl=ttl) for number in range(count)]
+url, count, beat = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+elections = [Election(url, f"election-{number}", heartbeat_every=beat) for number in range(count)]
 for election in elections:
     election.start()
 say("joined")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import time
 from pathlib import Path
 
@@ -15,45 +13,62 @@ from report import Figure, Goal, Series
 
 def measure(bench: Bench) -> None:
     bench.report.topic("An idle node")
-    seconds = bench.count(30, 2)
-    bare = bench.stack.enter_context(Cluster("bare", [HERE / "bare.py"], size=1))
-    bare_memory = resident(bare.leader)
-    goals = {"without session evidence": 1.0, "with session evidence": 3.0}
-    for what, limit in goals.items():
-        with_evidence = what.startswith("with ")
-        url = bench.database()
-        name = url.rpartition("/")[2]
-        bench.server.execute(f"ALTER DATABASE {name} SET log_statement = 'all'")
-        nodes = bench.candidates(what, url, size=2, session_evidence=with_evidence)  # the second one is a standby
-        time.sleep(0.5 if bench.quick else 4.0)
-        busy, counted, began = processor(nodes.leader), statements(bench.server.log, name), time.monotonic()
-        time.sleep(seconds)
-        lasted = time.monotonic() - began
-        each = (statements(bench.server.log, name) - counted) / lasted / 2
-        used = (processor(nodes.leader) - busy) / lasted * 3600
-        sessions = bench.server.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = %s", [name])[0][0] / 2
-        add = bench.report.add
-        add(Figure("idle node, statements per second", Series(what, [each], "/s"), [Goal("p50", limit)]))
-        add(Figure("idle node, connections", Series(what, [sessions], ""), [Goal("p50", 2)]))
-        memory = Series(f"{what}, beyond Python with psycopg", [resident(nodes.leader) - bare_memory], "MB")
-        add(Figure("idle node, memory", memory, [], [Series("Python with psycopg alone", [bare_memory], "MB")]))
+    bare = {driver: bare_memory(driver) for driver in ("psycopg", "sqlite3")}
+    idle = [
+        Idle(bench, "PostgreSQL, without session evidence", bench.database(), 1.0, session_evidence=False),
+        Idle(bench, "PostgreSQL, with session evidence", bench.database(), 3.0),
+        Idle(bench, "SQLite", bench.file()),
+    ]
+    time.sleep(bench.count(40, 5) / 10)
+    for one in idle:
+        one.begin()
+    time.sleep(bench.count(300, 10) / 10)
+    for one in idle:
+        one.end(bare)
+
+
+class Idle:
+    """A leader and a standby with nothing to do; both send the same statements, the leader's process is looked at."""
+
+    def __init__(self, bench: Bench, what: str, url: str, limit: float = 0.0, **options: object) -> None:
+        self._bench, self._what, self._limit = bench, what, limit
+        self._database = url.rpartition("/")[2] if url.startswith("postgresql:") else ""
+        if self._database:
+            bench.server.execute(f"ALTER DATABASE {self._database} SET log_statement = 'all'")
+        self._nodes = bench.candidates(what, url, size=2, **options)
+
+    def begin(self) -> None:
+        self._began, self._busy, self._counted = time.monotonic(), processor(self._nodes.leader), self._statements()
+
+    def end(self, bare: dict[str, float]) -> None:
+        lasted = time.monotonic() - self._began
+        used = (processor(self._nodes.leader) - self._busy) / lasted * 3600
+        sent = (self._statements() - self._counted) / lasted / 2
+        add, what = self._bench.report.add, self._what
+        if self._database:
+            asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
+            connections = self._bench.server.execute(asked, [self._database])[0][0] / 2
+            add(Figure("idle node, statements per second", Series(what, [sent], "/s"), [Goal("p50", self._limit)]))
+            add(Figure("idle node, connections", Series(what, [connections], ""), [Goal("p50", 2)]))
+        driver = "psycopg" if self._database else "sqlite3"
+        memory = Series(f"{what}, beyond Python with {driver}", [resident(self._nodes.leader) - bare[driver]], "MB")
+        add(Figure("idle node, memory", memory, [], [Series(f"Python with {driver} alone", [bare[driver]], "MB")]))
         add(Figure("idle node, processor", Series(what, [used], "s per hour")))
-        nodes.close()
-    nodes = bench.candidates("SQLite", bench.file(), size=2)
-    time.sleep(0.5 if bench.quick else 4.0)
-    busy, began = processor(nodes.leader), time.monotonic()
-    time.sleep(seconds)
-    used = (processor(nodes.leader) - busy) / (time.monotonic() - began) * 3600
-    bench.report.add(Figure("idle node, processor", Series("SQLite", [used], "s per hour")))
-    nodes.close()
-    os.kill(bare.leader, signal.SIGCONT)
-    bare.close()
+        self._nodes.close()
+
+    def _statements(self) -> int:
+        return statements(self._bench.server.log, self._database) if self._database else 0
 
 
 def statements(log: Path, database: str) -> int:
     """Statements that the server wrote down for a database (log_line_prefix ends with its name)."""
     began = re.compile(rf"\[{database}\] LOG:  (statement|execute )")
     return sum(1 for line in log.read_text(errors="replace").splitlines() if began.search(line))
+
+
+def bare_memory(driver: str) -> float:
+    with Cluster("bare", [HERE / "bare.py", driver], size=1) as bare:
+        return resident(bare.leader)
 
 
 def resident(pid: int) -> float:

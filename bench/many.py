@@ -20,30 +20,35 @@ WRITES = """SELECT relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_ta
 def measure(bench: Bench) -> None:
     held = bench.count(1000, 50)
     bench.report.topic(f"{held:,} elections in one process")
-    _rows_per_beat(bench, held)
-    _idle_file(bench, held)
+    postgres, sqlite = Counted(bench, bench.database(), held), Watched(bench, bench.file(), held)
+    time.sleep(bench.count(200, 10) / 10)
+    postgres.tell()
+    sqlite.tell()
     for store, url in bench.urls().items():
         latency(bench, store, url, held)
 
 
-def _rows_per_beat(bench: Bench, held: int) -> None:
-    """Counted by the server. A killed client's backend hands in its last counts before it goes, so that they are exact."""
-    url = bench.database()
-    ttl = 1.0 if bench.quick else 10.0
-    process = holder(bench, url, held, ttl)
-    busy, began = processor(process.leader), time.monotonic()
-    time.sleep(1.0 if bench.quick else 20.0)
-    used = (processor(process.leader) - busy) / (time.monotonic() - began) * 3600
-    process.close()
-    name = url.rpartition("/")[2]
-    alone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = %s"
-    scratch.eventually(lambda: bench.server.execute(alone, [name])[0][0], what="backends gone")
-    counts = {table: numbers for table, *numbers in bench.server.execute(WRITES, dbname=name)}
-    beats = bench.server.execute("SELECT max(seq) FROM tenure.node", dbname=name)[0][0]
-    written = sum(map(sum, counts.values())) - setup(counts, held)
-    series = Series(f"PostgreSQL, {held:,} held", [written / beats], "", note=f"{written:,} rows in {beats:,} beats")
-    bench.report.add(Figure("rows written per beat", series, [Goal("p50", 1)]))
-    bench.report.add(Figure("many elections, processor", Series(f"PostgreSQL, {held:,} held", [used], "s per hour")))
+class Counted:
+    """PostgreSQL counts the rows. A killed client's backend hands in its last counts before it goes, so that they are exact."""
+
+    def __init__(self, bench: Bench, url: str, held: int) -> None:
+        self._bench, self._held = bench, held
+        self._database = url.rpartition("/")[2]
+        self._process = holder(bench, url, held)
+        self._busy, self._began = processor(self._process.leader), time.monotonic()
+
+    def tell(self) -> None:
+        used = (processor(self._process.leader) - self._busy) / (time.monotonic() - self._began) * 3600
+        self._process.close()
+        server, database, what = self._bench.server, self._database, f"PostgreSQL, {self._held:,} held"
+        alone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = %s"
+        scratch.eventually(lambda: server.execute(alone, [database])[0][0], what="backends gone")
+        counts = {table: numbers for table, *numbers in server.execute(WRITES, dbname=database)}
+        beats = server.execute("SELECT max(seq) FROM tenure.node", dbname=database)[0][0]
+        written = sum(map(sum, counts.values())) - setup(counts, self._held)
+        rows = Series(what, [written / beats], "", note=f"{written:,} rows in {beats:,} beats")
+        self._bench.report.add(Figure("rows written per beat", rows, [Goal("p50", 1)]))
+        self._bench.report.add(Figure("many elections, processor", Series(what, [used], "s per hour")))
 
 
 def setup(counts: dict[str, list[int]], held: int) -> int:
@@ -52,35 +57,39 @@ def setup(counts: dict[str, list[int]], held: int) -> int:
     return once + 1 + 3 * held
 
 
-def _idle_file(bench: Bench, held: int) -> None:
-    url = bench.file()
-    path = Path(url.removeprefix("sqlite:///"))
-    process = holder(bench, url, held, 1.0 if bench.quick else 10.0)
-    time.sleep(1.0)
-    watcher = sqlite3.connect(path, isolation_level=None)
-    before = state(watcher, path)
-    lock = next(path.with_name(path.name + "-tenure").glob("*.lock"))
-    beats = int.from_bytes(lock.read_bytes()[:8], "little")
-    time.sleep(1.0 if bench.quick else 20.0)
-    changed = sum(a != b for a, b in zip(before, state(watcher, path), strict=True))
-    beats = int.from_bytes(lock.read_bytes()[:8], "little") - beats
-    watcher.close()
-    process.close()
-    note = f"data_version, size and time of the file and its log, over {beats} beats"
-    series = Series(f"SQLite, {held:,} held, changes of the file", [changed], "", note=note)
-    bench.report.add(Figure("rows written per beat", series, [Goal("p50", 0)]))
+class Watched:
+    """A SQLite file says by itself whether anybody wrote to it."""
+
+    def __init__(self, bench: Bench, url: str, held: int) -> None:
+        self._bench, self._held = bench, held
+        self._path = Path(url.removeprefix("sqlite:///"))
+        self._process = holder(bench, url, held)
+        self._connection = sqlite3.connect(self._path, isolation_level=None)
+        self._lock = next(self._path.with_name(self._path.name + "-tenure").glob("*.lock"))
+        self._before, self._beats = self._state(), self._pulse()
+
+    def tell(self) -> None:
+        changed = sum(a != b for a, b in zip(self._before, self._state(), strict=True))
+        beats = self._pulse() - self._beats
+        self._connection.close()
+        self._process.close()
+        note = f"data_version, size and time of the file and its log, over {beats} beats"
+        series = Series(f"SQLite, {self._held:,} held, changes of the file", [changed], "", note=note)
+        self._bench.report.add(Figure("rows written per beat", series, [Goal("p50", 0)]))
+
+    def _pulse(self) -> int:
+        return int.from_bytes(self._lock.read_bytes()[:8], "little")
+
+    def _state(self) -> list[object]:
+        files = [self._path, self._path.with_name(self._path.name + "-wal")]
+        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        return [version, *((status.st_size, status.st_mtime_ns) for status in (file.stat() for file in files))]
 
 
-def state(connection: sqlite3.Connection, path: Path) -> list[object]:
-    files = [path, path.with_name(path.name + "-wal")]
-    known = [file.stat() for file in files]
-    version = connection.execute("PRAGMA data_version").fetchone()[0]
-    return [version, *((status.st_size, status.st_mtime_ns) for status in known)]
-
-
-def holder(bench: Bench, url: str, held: int, ttl: float) -> Cluster:
+def holder(bench: Bench, url: str, held: int) -> Cluster:
     """A process that has won all of them."""
-    return bench.stack.enter_context(Cluster("many", [HERE / "holder.py", url, held, ttl], size=1))
+    beat = 0.2 if bench.quick else 2.0
+    return bench.stack.enter_context(Cluster("many", [HERE / "holder.py", url, held, beat], size=1))
 
 
 def latency(bench: Bench, store: str, url: str, held: int) -> None:

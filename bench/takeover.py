@@ -16,7 +16,7 @@ SMALL_TTL = 1.0
 
 def killed(bench: Bench) -> None:
     """kill -9 on the same host, four standbys: the kernel's word is enough, on both stores."""
-    bench.report.topic("Leader killed (kill -9), four standbys on the same host")
+    bench.report.topic(f"Leader killed (kill -9), {bench.standbys} standbys on the same host")
     ours = {store: bench.candidates(store, url) for store, url in bench.urls().items()}
     instant = others.advisory(bench)
     series = {name: Series(name) for name in [*ours, *instant.clusters]}
@@ -36,10 +36,10 @@ def killed(bench: Bench) -> None:
 
 def resigned(bench: Bench) -> None:
     """From the call of resign() to the successor's first true is_leader; the body of the term stops in between."""
-    bench.report.topic("Leader resigns, four standbys")
+    bench.report.topic(f"Leader resigns, {bench.standbys} standbys")
     ours = {store: bench.candidates(store, url) for store, url in bench.urls().items()}
     series = {store: Series(store) for store in ours}
-    for _ in range(bench.count(120, 3)):
+    for _ in range(bench.count(120, 2)):
         for store, cluster in ours.items():
             time.sleep(random.uniform(0.2, 0.4) if bench.quick else random.uniform(0.5, 0.7))
             record(series[store], resignation(cluster))
@@ -50,7 +50,7 @@ def resigned(bench: Bench) -> None:
 
 def slow(bench: Bench) -> None:
     """Everything that waits for a time to pass, struck in the same rounds: no host evidence, frozen leaders, leases of others."""
-    bench.report.topic("Takeovers that wait for a time to pass, four standbys")
+    bench.report.topic(f"Takeovers that wait for a time to pass, {bench.standbys} standbys")
     rounds: dict[str, tuple[Cluster, signal.Signals, float, int]] = {}
 
     def enter(name: str, cluster: Cluster, number: signal.Signals, within: float, times: int) -> None:

@@ -1,0 +1,52 @@
+"""The benchmark works: everything that it counts is counted, and the counts are right. Its times are nobody's business here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.components import need
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory):
+    """What a quick run measured, by (topic, what)."""
+    need("postgres")
+    out = tmp_path_factory.mktemp("bench")
+    command = [sys.executable, ROOT / "bench" / "election.py", "--quick", "--out", out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((out / "election-benchmark.json").read_text())
+    return {(figure["topic"], figure["ours"]["what"]): figure["ours"] for figure in report["figures"]}
+
+
+@pytest.mark.timeout(180)
+def test_every_struck_leader_was_followed(figures):
+    takeovers = [ours for (topic, _), ours in figures.items() if "leader" in topic and topic != "is_leader, per call"]
+    assert len(takeovers) == 6
+    takeovers += [ours for (topic, _), ours in figures.items() if topic.startswith("resign()")]
+    assert all(ours["values"] and not ours["missing"] for ours in takeovers), takeovers
+
+
+@pytest.mark.timeout(180)
+def test_a_beat_writes_one_row_whatever_is_held_and_on_sqlite_none(figures):
+    written = {what: ours["values"] for (topic, what), ours in figures.items() if topic == "rows written per beat"}
+    assert written == {"PostgreSQL, 50 held": [1.0], "SQLite, 50 held, changes of the file": [0]}
+
+
+@pytest.mark.timeout(180)
+def test_an_idle_node_has_two_connections(figures):
+    connections = [ours["values"][0] for (topic, _), ours in figures.items() if topic == "idle node, connections"]
+    assert len(connections) == 2
+    assert max(connections) <= 2
+
+
+@pytest.mark.timeout(180)
+def test_a_beat_and_a_question_cost_something(figures):
+    assert min(figures["heartbeat", "PostgreSQL"]["values"]) > 0
+    assert min(figures["heartbeat", "SQLite"]["values"]) > 0
+    assert figures["is_leader, per call", "a leader"]["values"]
