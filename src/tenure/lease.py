@@ -16,7 +16,7 @@ was seen free. So belief in terms also ends `grace` after the start of the last 
 row: that of the last acknowledged beat and of all beats sent since, acknowledged or not.
 
 **Open, in hand, draining, releasing.** An attempt to acquire is entered as OPEN *before* it is sent. Its answer puts the term in hand,
-if the node still has trust and the same identity; otherwise it is abandoned and never acted on. The beat shows what the database
+if the node has had trust all the time and has the same identity; otherwise it is abandoned and never acted on. The beat shows what the database
 believes that this node holds, and both sides are compared:
 
 - the database shows a term that is neither open nor in hand: release it (an abandoned attempt succeeded after all);
@@ -288,13 +288,18 @@ def believes(lease: Lease, name: str, now: float) -> int | None:
 
 
 def _lapse(lease: Lease, now: float) -> tuple[Lease, list[Action]]:
-    held = [(name, hand) for name, hand in lease.hands.items() if hand.phase is Phase.HELD]
-    if not held or now < lease.terms_until:
+    """Trust ran out: what is held ends, and what is open is abandoned, because somebody else may be granted a term before its answer."""
+    if now < lease.terms_until or not any(hand.phase in {Phase.HELD, Phase.OPEN} for hand in lease.hands.values()):
         return lease, []
+    held = {name: hand for name, hand in lease.hands.items() if hand.phase is Phase.HELD}
     reason = "no beat was acknowledged in time" if now >= lease.until else "its session could not be checked in time"
-    hands = {**lease.hands, **{name: replace(hand, phase=Phase.DRAINING) for name, hand in held}}
-    return replace(lease, stretch=lease.stretch + 1, hands=hands), [
-        Withdraw(name, hand.term, reason) for name, hand in held
+    hands = {
+        name: replace(hand, phase=Phase.DRAINING) if name in held else hand
+        for name, hand in lease.hands.items()
+        if hand.phase is not Phase.OPEN
+    }
+    return replace(lease, stretch=lease.stretch + bool(held), hands=hands), [
+        Withdraw(name, hand.term, reason) for name, hand in held.items()
     ]
 
 
