@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tenure import lease
 from tenure.clock import boottime
-from tenure.lease import AcquireSent, Action, Event, Lease
+from tenure.lease import AcquireSent, Action, Event, Lease, Phase, Withdraw
 from tenure.model import Cadence, NodeId, Trust
 
 NOBODY = ""
@@ -38,8 +38,11 @@ class Standing:
     def become(self, node: NodeId) -> None:
         """Take on a new identity: nothing of the old one is believed any more."""
         with self._mutex:
-            self._lease = Lease(node, self._cadence, stretch=self._lease.stretch + 1)
+            old, self._lease = self._lease, Lease(node, self._cadence, stretch=self._lease.stretch + 1)
             self.trust = self._lease.trust
+            for name, hand in old.hands.items():
+                if hand.phase is Phase.HELD:
+                    self._perform(Withdraw(name, hand.term, "this node has another identity now"))
 
     def forked(self) -> None:
         """In a forked child: the parent's identity is not ours, and its threads, which may have held the mutex, are not here."""
