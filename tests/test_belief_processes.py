@@ -71,6 +71,7 @@ def test_a_frozen_leader_does_not_believe_when_it_thaws(url, tmp_path, frozen_fo
     cluster, term = Cluster(tmp_path, url, ttl=ttl).start(), 0
     for _ in range(2):
         leader, term = cluster.leader(after=term)
+        leader.until(event="acts", term=term)
         leader.freeze()
         if frozen_for == "until its successor leads":
             cluster.leader(after=term)
@@ -132,6 +133,20 @@ def test_forked_children_take_part_under_identities_of_their_own(url, tmp_path, 
     cluster.verify(terms=4)
 
 
+def test_a_child_of_a_process_that_had_the_file_open_is_refused(sqlite_url, tmp_path):
+    """SQLite's locks do not work in it, so that it could believe beside the others."""
+    cluster = Cluster(tmp_path, sqlite_url, ttl=2)
+    parent = cluster.add()
+    _, term = cluster.leader()
+    parent.until(event="acts", term=term)  # a connection of the application
+    parent.say(do="fork", take_part=True)
+    child = parent.wait_event(event="child")["pid"]
+    said = cluster.log / f"{child}.stderr"
+    cluster.eventually(lambda: said.exists() and "forked while its parent had the file open" in said.read_text())
+    scratch.eventually(lambda: not scratch.running(child))
+    cluster.verify()
+
+
 def test_work_that_outlives_its_leader_is_waited_for(url, tmp_path):
     cluster, term = Cluster(tmp_path, url, ttl=5, session_evidence=False).start(), 0
     for pdeathsig in (False, True):
@@ -154,6 +169,20 @@ def test_work_that_will_not_end_is_waited_for_until_the_ttl(url, tmp_path):
     assert scratch.running(child), "it still has the lock"
     scratch.send([child], signal.SIGKILL)
     assert_work_ended_first(cluster.verify(terms=2))
+
+
+def test_a_leader_whose_lock_was_closed_by_the_application_starts_anew(url, tmp_path):
+    cluster, term = Cluster(tmp_path, url, ttl=2, session_evidence=False).start(), 0
+    for _ in range(2):
+        leader, term = cluster.leader(after=term)
+        leader.say(do="close_lock")
+        leader.until(event="lost", term=term)
+    leader, term = cluster.leader(after=term)
+    for worker in cluster.others(leader):
+        worker.kill()
+    leader.say(do="resign")
+    assert cluster.leader(after=term)[0] is leader, "also the one that lost its lock leads again"
+    cluster.verify(terms=3)
 
 
 def test_nobody_hears_yes_after_the_deadline(url, tmp_path, request):

@@ -66,6 +66,8 @@ class Cluster:
     ) -> None:
         self.url, self.name, self.effects = url, name, effects
         self.election = {"ttl": ttl, **election}
+        if ttl < 10:  # as few beats as the arithmetic allows would do, but a busy machine must be given its time
+            self.election = {"heartbeat_every": ttl * 0.1, "attempt_timeout": ttl * 0.3, **self.election}
         self.log = folder / "beliefs"
         self.log.mkdir()
         self.runtime = folder / "runtime"
@@ -159,7 +161,17 @@ class Cluster:
 
     def stories(self) -> str:
         children = [f"child {path.stem}\n{path.read_text()}" for path in sorted(self.log.glob("*.stderr"))]
-        return "\n".join([*(worker.story() for worker in self.workers), *children])
+        return "\n".join([*(worker.story() for worker in self.workers), *children, *self._history()])
+
+    def _history(self) -> list[str]:
+        """The terms as the database has them, if it answers."""
+        table = "tenure_term" if self.url.startswith("sqlite") else "tenure.term"
+        try:
+            return [
+                str(row) for row in self.query(f"SELECT number, label, began_by, ended_by FROM {table} ORDER BY number")
+            ]
+        except (psycopg.Error, sqlite3.Error) as error:
+            return [f"(no history: {error})"]
 
     def _make_table(self) -> None:
         number = "INTEGER PRIMARY KEY AUTOINCREMENT" if self.url.startswith("sqlite") else "bigserial PRIMARY KEY"

@@ -22,7 +22,7 @@ from typing import Any
 import psycopg
 
 from harness.belief import Recorder
-from tenure import Election, Lost, Term
+from tenure import Election, Lost, StoreUnavailable, Term
 from tenure.clock import boottime
 
 SAMPLE_EVERY = 0.001
@@ -52,10 +52,20 @@ class Candidate:
 
     def start(self, *, effects: bool) -> None:
         self.recorder = Recorder(self.log, f"{self.label}.{os.getpid()}")
-        self.election.start()
+        self._start_as_a_supervisor_would()
         say("started", label=self.label, node=self.election._seat.id)
         if effects:
             threading.Thread(target=self._act, name="effects", daemon=True).start()
+
+    def _start_as_a_supervisor_would(self) -> None:
+        """Again and again: on a busy machine the first statement may take longer than the small time-outs of a test."""
+        for _ in range(20):
+            try:
+                return self.election.start()
+            except StoreUnavailable as error:
+                logging.getLogger("candidate").warning("could not start: %s", error)
+                time.sleep(0.1)
+        return self.election.start()
 
     def sample(self) -> None:
         """Look whether it leads, and write it down."""
@@ -82,11 +92,13 @@ class Candidate:
         while True:
             current = self.election.term or term
             if current is not None and current.number > refused:
-                term = current
+                fresh, term = current is not term, current
                 began = time.monotonic()
                 try:
                     if actor.act(term, self.recorder.node):
                         self.recorder.record("effect", self.name, term.number, began)
+                        if fresh:
+                            say("acts", label=self.label, term=term.number)
                     else:
                         refused = term.number
                         say("refused", label=self.label, term=term.number)
@@ -226,6 +238,12 @@ class Orders:
             if term is not None:
                 self.first.recorder.sample(self.first.name, term.number, lambda: term.trusted)
             time.sleep(SAMPLE_EVERY)
+
+    def close_lock(self) -> None:
+        """As daemons do that close every descriptor they do not know."""
+        fd = self.first.election.lock_fileno
+        assert fd is not None
+        os.close(fd)
 
     def hold_gil(self, *, seconds: float) -> None:
         """No other Python thread runs for so long: one call into C that keeps the interpreter's lock."""
