@@ -34,7 +34,7 @@ def shared(postgres):
 @pytest.fixture
 def court(shared):
     with psycopg.connect(shared) as connection:
-        connection.execute("TRUNCATE effect")
+        connection.execute("DELETE FROM effect")
     with Court(shared, name=f"billing {uuid.uuid4()}") as court:
         yield court
 
@@ -389,6 +389,23 @@ def test_a_cancelled_fence_commits_nothing(kind, court, effects):
 
     scene(client, body)
     assert effects() == ["later"]
+
+
+def test_a_cancelled_fence_does_not_wait_for_a_dead_network(monkeypatch, proxy, court, effects):
+    monkeypatch.setattr(fence, "PATIENCE", 0.1)
+
+    async def body():
+        connection = await asyncpg.connect(proxy.url(court.url.rpartition("/")[2]))
+        await connection.execute("BEGIN")
+        await connection.execute(WORK)
+        proxy.black_hole()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await fence.fence(connection, court.term)
+        assert connection.is_closed()
+
+    asyncio.run(body())
+    assert effects() == []
 
 
 def test_a_connection_that_is_gone_says_so_in_the_drivers_words(court, effects):

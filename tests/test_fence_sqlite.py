@@ -1,9 +1,14 @@
 """The fence on SQLite, for every driver of it."""
 
+import random
 import sqlite3
+import threading
+import time
+from contextlib import suppress
 
 import pytest
 import sqlalchemy
+from django.db.transaction import TransactionManagementError
 
 import fencing
 from fencing import ON_SQLITE, Court, awaited, scene
@@ -109,6 +114,22 @@ def test_whoever_swallows_the_refusal_commits_nothing(client, court, effects):
     assert effects() == ["unfenced, later"]
 
 
+def test_django_runs_nothing_more_in_a_refused_atomic_block(court, effects):
+    """SQLite is out of the transaction then: what came next would be committed statement by statement."""
+    client, old = fencing.DjangoSqlite(court.url), court.depose()
+
+    async def body():
+        async with client.transaction():
+            await client.execute(WORK)
+            with pytest.raises(StaleTerm):
+                await client.fence(old)
+            with pytest.raises(TransactionManagementError):
+                await client.execute(WORK)
+
+    scene(client, body)
+    assert effects() == []
+
+
 def test_rolling_back_to_a_savepoint_revives_nothing(client, court, effects):
     old = court.depose()
 
@@ -206,6 +227,68 @@ def test_a_reader_that_another_write_overtook_may_try_again(connection, court):
     assert not connection.in_transaction
     with connection, fence.fenced(connection, court.term):
         connection.execute(WORK)
+
+
+def test_once_a_term_is_granted_no_row_of_an_older_one_is_committed(court):
+    """As on PostgreSQL: count the rows of older terms right after each grant, and again at the end."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    terms, counted, done, failures = [court.term], [], threading.Event(), []
+
+    def work(dice):
+        connection = sqlite3.connect(path(court), timeout=5)
+        try:
+            while not done.is_set():
+                attempt(connection, dice)
+        except Exception as error:
+            failures.append(error)
+        finally:
+            connection.close()
+
+    def attempt(connection, dice):
+        term, early = dice.choice(terms[-2:]), dice.random() < 0.5
+        with connection, suppress(StaleTerm):
+            if early:  # reads in a snapshot of its own before it writes
+                connection.execute("BEGIN")
+                connection.execute("SELECT * FROM effect LIMIT 1").fetchall()
+                time.sleep(dice.random() * 0.002)
+            try:
+                connection.execute("INSERT INTO effect VALUES (?)", [term.number])
+                connection.execute("SAVEPOINT before")
+            except sqlite3.OperationalError:  # somebody wrote in between
+                connection.rollback()
+                return
+            fence.fence(connection, term)
+            time.sleep(dice.random() * 0.002)
+
+    def older_than(term):
+        return reader.execute("SELECT count(*) FROM effect WHERE CAST(what AS INTEGER) < ?", [term.number]).fetchone()[
+            0
+        ]
+
+    workers = [threading.Thread(target=work, args=[random.Random(seed + i)]) for i in range(2)]
+    for worker in workers:
+        worker.start()
+    reader = connected(court)
+    deadline = time.monotonic() + 30
+    while len(terms) < 30 and time.monotonic() < deadline and not failures:
+        try:
+            court.session.release(court.term.node, court.name, court.term.number, "said the test")
+            court.try_grant()
+        except StoreUnavailable:  # the workers had the write lock all the time
+            continue
+        counted.append((court.term, older_than(court.term)))
+        terms.append(court.term)
+        time.sleep(0.005)
+    done.set()
+    for worker in workers:
+        worker.join(20)
+    late = {term.number: older_than(term) - before for term, before in counted if older_than(term) != before}
+    kinds = reader.execute("SELECT count(DISTINCT what) FROM effect").fetchone()[0]
+    reader.close()
+    assert not failures
+    assert not late, f"rows of older terms that were committed after the grant of these: {late}"
+    assert kinds > 3, "hardly anything was committed: nothing was tested"
 
 
 def test_another_file(tmp_path, court):

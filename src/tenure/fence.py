@@ -212,7 +212,7 @@ class Sqlalchemy:
     def begin(self) -> None:
         connection = self._connection()
         if not connection.in_transaction():
-            connection.exec_driver_sql("SELECT 1")  # SQLAlchemy begins at the first statement
+            connection.exec_driver_sql("SELECT 1").close()  # SQLAlchemy begins at the first statement
         self._run(connection, lambda line: line.begin())
 
     def fence(self, term: Fencing) -> None:
@@ -236,7 +236,7 @@ class Sqlalchemy:
         proxied = connection.connection
         line = _line(proxied.driver_connection)
         if isinstance(line, Postgres) and not line.in_transaction:
-            connection.exec_driver_sql("SELECT 1")  # open for SQLAlchemy, but nothing was sent yet
+            connection.exec_driver_sql("SELECT 1").close()  # open for SQLAlchemy, but nothing was sent yet
         if line.is_async:
             proxied.dbapi_connection.run_async(lambda _: _run_async(line, procedure(line)))
         else:
