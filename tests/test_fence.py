@@ -13,7 +13,7 @@ from sqlalchemy import orm
 
 import fencing
 from fencing import ISOLATION, ON_POSTGRES, WITH_SAVEPOINT_BLOCKS, Court, awaited, scene
-from tenure import fence
+from tenure import drivers, fence
 from tenure.errors import ConfigurationError, StaleTerm, StoreError, WrongDatabase
 from tenure.stores import store_for
 
@@ -392,7 +392,7 @@ def test_a_cancelled_fence_commits_nothing(kind, court, effects):
 
 
 def test_a_cancelled_fence_does_not_wait_for_a_dead_network(monkeypatch, proxy, court, effects):
-    monkeypatch.setattr(fence, "PATIENCE", 0.1)
+    monkeypatch.setattr(drivers, "PATIENCE", 0.1)
 
     async def body():
         connection = await asyncpg.connect(proxy.url(court.url.rpartition("/")[2]))
