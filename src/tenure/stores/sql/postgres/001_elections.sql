@@ -201,6 +201,7 @@ BEGIN
         RAISE EXCEPTION 'tenure: term % of election "%" is over, the current one is %', of_term, election_name, coalesce(found_term, 0)
             USING ERRCODE = 'TN001', HINT = 'Another node may lead. Nothing of this transaction was committed.';
     END IF;
-    SELECT n.ttl INTO patience FROM {schema}.node n WHERE n.id = of_holder;
-    PERFORM set_config('idle_in_transaction_session_timeout', ceil(coalesce(patience, 10) * 1000)::text, true);
+    SELECT least(n.ttl, nullif(extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval), 0)) INTO patience
+      FROM {schema}.node n WHERE n.id = of_holder;   -- a shorter limit of the caller's own stays
+    PERFORM set_config('idle_in_transaction_session_timeout', ceil(coalesce(patience, 10) * 1000)::bigint::text, true);
 END $$;
