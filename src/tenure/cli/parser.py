@@ -135,6 +135,7 @@ def build() -> argparse.ArgumentParser:
         "tenure doctor postgresql:///app",
         json=True,
     )
+    doctor.add_argument("--ttl", default="10s", metavar="DURATION", help="the ttl that you use or plan (default: 10s)")
     doctor.add_argument("store", metavar="URL", nargs="?", help="the store (default: --url, else TENURE_URL)")
     demo = verb(
         "demo",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import signal
 import sys
@@ -169,14 +168,10 @@ def epoch(arguments: argparse.Namespace) -> int:
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Check a store and this machine."""
-    try:
-        checks = importlib.import_module("tenure.doctor")
-    except ModuleNotFoundError as error:
-        if error.name != "tenure.doctor":
-            raise
-        raise ConfigurationError("this version of tenure has no doctor.") from error
-    url = arguments.store or arguments.url
-    return int(checks.run(url, schema=arguments.schema, as_json=arguments.json))
+    from tenure import doctor as checks
+
+    ttl = positive(arguments.ttl, "ttl")
+    return checks.run(arguments.store or arguments.url, schema=arguments.schema, ttl=ttl, as_json=arguments.json)
 
 
 def demo(arguments: argparse.Namespace) -> int:
