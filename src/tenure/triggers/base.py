@@ -1,0 +1,271 @@
+"""What every trigger can do. A trigger is a value: frozen, hashable, without state, and it never asks what time it is."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from tenure.durations import readable
+from tenure.errors import ConfigurationError
+from tenure.triggers.zones import (
+    CALENDAR_CHANGE,
+    EPOCH,
+    FIRST,
+    LAST,
+    Timeline,
+    Zone,
+    moment,
+    reading,
+    seconds_of,
+    timeline,
+)
+
+if TYPE_CHECKING:
+    from tenure.triggers.combined import Closed, Excluding, Union
+
+VERSION = 1
+"""Of the text form. It is raised when an older tenure could misread what a newer one writes."""
+
+HORIZON = 146_097 * 86_400
+"""Seconds in 400 years, after which the Gregorian calendar and the rules of all zones repeat. What does not come within them never comes."""
+
+MAX_PREVIEW = 10_000
+
+
+class Trigger(ABC):
+    """A pure rule that says when something is due."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def next_after(self, t: datetime) -> datetime | None:
+        """The first due time strictly after `t`, in the trigger's zone; None when nothing is due any more."""
+
+    @abstractmethod
+    def explain(self) -> str:
+        """When it is due, in plain words."""
+
+    @abstractmethod
+    def in_zone(self, tz: Zone) -> Trigger:
+        """The same trigger with this zone wherever none was given."""
+
+    @abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """What `to_json` writes, without the version."""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Trigger:
+        """The trigger that `as_dict` was asked of."""
+
+    def changes(self, after: datetime) -> Iterator[ClockChange]:  # noqa: ARG002 - the most do not depend on wall clocks
+        """The clock changes after this instant, and what they mean for the trigger. Endless in most zones."""
+        return iter(())
+
+    def preview(self, n: int, after: datetime) -> Preview:
+        """The next `n` due times after an instant, and what the next two clock changes will do."""
+        if type(n) is not int or not 0 <= n <= MAX_PREVIEW:
+            raise ConfigurationError(f"preview: n={n!r} must be a whole number from 0 to {MAX_PREVIEW}.")
+        start, times = moment(after), []
+        due = self.next_after(start) if n else None
+        while due is not None:
+            times.append(due)
+            due = self.next_after(due) if len(times) < n else None
+        soon = (start - EPOCH) + timedelta(days=400)
+        changes: list[ClockChange] = []
+        for change in self.changes(start):
+            if change.at - EPOCH > soon or len(changes) == 2:  # noqa: PLR2004 - there and back again
+                break
+            changes.append(change)
+        return Preview(self.explain(), tuple(times), tuple(changes))
+
+    def to_json(self) -> str:
+        """A text that `from_json` reads back, in this version of tenure and in later ones. Equal triggers give equal texts."""
+        return json.dumps({"v": VERSION, **self.as_dict()}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    def __or__(self, other: Trigger) -> Union:
+        if not isinstance(other, Trigger):
+            return NotImplemented
+        from tenure.triggers.combined import Union
+
+        return Union.of(self, other)
+
+    def __sub__(self, other: Closed) -> Excluding:
+        from tenure.triggers.combined import Closed, Excluding
+
+        if not isinstance(other, Closed):
+            return NotImplemented
+        return Excluding.of(self, other)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def __reduce__(self) -> tuple[Callable[[str], Trigger], tuple[str]]:
+        from tenure.triggers.text import from_json
+
+        return from_json, (self.to_json(),)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class ClockChange:
+    """One change of a zone's clocks, and what it means for a trigger."""
+
+    at: datetime
+    """The first moment after the change, in the zone."""
+    by: timedelta
+    """How far the clocks are put forward; negative when they are put back."""
+    effect: str
+
+    def __str__(self) -> str:
+        local = self.at.replace(tzinfo=None, fold=0)
+        amount = readable(abs(self.by).total_seconds())
+        way = "forward" if self.by > timedelta(0) else "back"
+        tz = getattr(self.at.tzinfo, "key", self.at.tzinfo)
+        return f"{local - self.by:%Y-%m-%d %H:%M} {tz}: clocks go {way} {amount} to {local:%H:%M}. {self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The near future of a trigger. Print it, or take its parts."""
+
+    explanation: str
+    times: tuple[datetime, ...]
+    changes: tuple[ClockChange, ...]
+
+    def __str__(self) -> str:
+        lines = [self.explanation]
+        lines += [
+            f"  {time:%a %Y-%m-%d %H:%M:%S} {time:%z} {getattr(time.tzinfo, 'key', '')}".rstrip() for time in self.times
+        ]
+        if not self.times:
+            lines.append("  never")
+        lines += [f"  {change}" for change in self.changes]
+        return "\n".join(lines)
+
+
+class WallClock(Trigger):
+    """A trigger that looks at wall clocks: it says which readings it wants, and the clock changes are dealt with here, once for all.
+
+    A trigger that `follows` the wall clock is due whenever the clock shows a wanted reading: never for one that is skipped, twice for
+    one that is repeated. Any other is due when the clock shows a wanted reading *or has passed it* for the first time: once at the end of
+    a gap for all that fell into it, and at the first of two readings.
+    """
+
+    __slots__ = ()
+    tz: str | None
+    follows: bool
+    line: Timeline
+
+    @abstractmethod
+    def find(self, wall: int) -> int:
+        """The first wanted reading from this one on, both in seconds from 1970 on the wall clock; `FOREVER` when there is none."""
+
+    def next_after(self, t: datetime) -> datetime | None:
+        line = self.line
+        start = seconds_of(t, "next_after") + 1
+        if not FIRST <= start < line.end:
+            start = max(start, FIRST)
+            line = _reaching(line, start)
+        starts, offsets = line.starts, line.offsets
+        since = line.wall if self.follows else line.fresh
+        i = bisect_right(starts, start) - 1
+        shown = start + offsets[i]
+        if starts[i] == start or shown < since[i]:
+            shown = since[i]
+        found = self.find(shown)
+        horizon = 0
+        while found - offsets[i] >= (starts[i + 1] if i + 1 < len(starts) else line.end):
+            if i + 1 == len(starts):
+                horizon = horizon or min(max(start, found) + HORIZON, LAST)
+                if line.end >= horizon:
+                    return None
+                line = line.longer()
+                starts, offsets = line.starts, line.offsets
+                since = line.wall if self.follows else line.fresh
+                continue
+            i += 1
+            if not shown <= since[i] <= found:
+                found = self.find(since[i])
+            shown = since[i]
+        due = max(found - offsets[i], starts[i])
+        return reading(due, line.zone) if due < LAST else None
+
+    def changes(self, after: datetime) -> Iterator[ClockChange]:
+        line, i = self.line, 0
+        start = max(seconds_of(after, "changes"), FIRST)
+        while start < LAST:
+            i = bisect_right(line.starts, start)
+            for at, before, now in zip(line.starts[i:], line.offsets[i - 1 :], line.offsets[i:], strict=False):
+                effect = self._effect(at + before, at + now)
+                yield ClockChange(reading(at, line.zone), timedelta(seconds=now - before), effect)
+            start, line = line.end - 1, line.longer() if line.end < LAST else line
+
+    def manner(self) -> str:
+        """What the trigger does when clocks change, in a sentence; nothing for a zone whose clocks never did."""
+        if len(self.line.starts) == 1:
+            return ""
+        if self.follows:
+            return " It follows the wall clock: skipped times do not run, repeated times run twice."
+        return " When clocks change it still runs once: at the end of a gap, at the first of two readings."
+
+    def _effect(self, before: int, after: int) -> str:
+        """What it means that the clocks are set from one reading to another."""
+        low, high = min(before, after), max(before, after)
+        readings: list[int] = []
+        found = self.find(low)
+        while found < high and len(readings) <= _SHOWN:
+            readings.append(found)
+            found = self.find(found + 1)
+        calendar_change = high - low >= CALENDAR_CHANGE
+        if not readings:
+            return f"No due time is {'skipped' if after > before else 'repeated'}."
+        shown = _listed(readings, with_date=calendar_change)
+        one = len(readings) == 1
+        if after > before:
+            missing = f"{shown} {'does' if one else 'do'} not exist"
+            if self.follows or calendar_change:
+                return f"{missing} and {'does' if one else 'do'} not run."
+            return f"{missing}: it runs{'' if one else ' once'} at {_listed([after])} instead."
+        twice = f"{shown} {'comes' if one else 'come'} twice"
+        if self.follows or calendar_change:
+            return f"{twice} and {'runs' if one else 'run'} both times."
+        return f"{twice}: it runs the first time only."
+
+
+def zone_line(tz: str | None) -> Timeline:
+    """The timeline of a trigger's zone; UTC where none was given."""
+    return timeline(tz or "UTC")
+
+
+def _reaching(line: Timeline, start: int) -> Timeline:
+    while line.end <= start and line.end < LAST:
+        line = line.longer()
+    return line
+
+
+_SHOWN = 3
+
+
+def _listed(readings: list[int], *, with_date: bool = False) -> str:
+    def text(wall: int) -> str:
+        shown = EPOCH + timedelta(seconds=wall)
+        return f"{shown:{'%Y-%m-%d ' if with_date else ''}%H:%M{':%S' if shown.second else ''}}"
+
+    *most, last = (
+        [text(wall) for wall in readings[:_SHOWN]]
+        if len(readings) <= _SHOWN
+        else [*(text(wall) for wall in readings[:_SHOWN]), "more"]
+    )
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,0 +1,275 @@
+"""Triggers made of triggers: `a | b` is due when either is, `a - closed(…)` is not due while something is closed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from typing import Any, ClassVar
+
+from tenure.errors import ConfigurationError
+from tenure.triggers.base import ClockChange, Trigger
+from tenure.triggers.text import from_dict
+from tenure.triggers.zones import DAY, EPOCH, FOREVER, LAST, Timeline, Zone, seconds_of, timeline, zone_key
+
+MAX_CLOSED = 10_000
+"""How many closed stretches in a row a trigger may fall into before it is taken to be never due."""
+
+_END = EPOCH + timedelta(seconds=LAST)
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_WEEK = 7 * DAY
+_MOMENT = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Union(Trigger):
+    """Due whenever one of its parts is, once where several are. Made by `a | b`; the order of the parts does not matter."""
+
+    kind: ClassVar[str] = "union"
+    parts: tuple[Trigger, ...]
+
+    @classmethod
+    def of(cls, *triggers: Trigger) -> Union:
+        flat = (part for trigger in triggers for part in (trigger.parts if isinstance(trigger, Union) else (trigger,)))
+        return cls(tuple(sorted(dict.fromkeys(flat), key=Trigger.to_json)))
+
+    def next_after(self, t: datetime) -> datetime | None:
+        due = [found for part in self.parts if (found := part.next_after(t)) is not None]
+        return min(due, key=lambda found: found - EPOCH) if due else None
+
+    def explain(self) -> str:
+        return " Also: ".join(part.explain() for part in self.parts)
+
+    def changes(self, after: datetime) -> Iterator[ClockChange]:
+        # Each part's changes in turn of time; a change that means the same to two parts is told once.
+        pending = [(next(changes, None), changes) for changes in (part.changes(after) for part in self.parts)]
+        told: tuple[datetime, str] | None = None
+        while ready := [(change, changes) for change, changes in pending if change is not None]:
+            soonest, source = min(ready, key=lambda pair: pair[0].at - EPOCH)
+            pending = [(next(changes, None) if changes is source else change, changes) for change, changes in ready]
+            if told != (soonest.at, soonest.effect):
+                yield soonest
+            told = soonest.at, soonest.effect
+
+    def in_zone(self, tz: Zone) -> Union:
+        return Union.of(*(part.in_zone(tz) for part in self.parts))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"trigger": self.kind, "parts": [part.as_dict() for part in self.parts]}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Union:
+        return cls.of(*(from_dict(part) for part in fields["parts"]))
+
+
+def closed(
+    name: str, *, dates: Iterable[date | str] = (), weekly: Iterable[str] = (), tz: Zone | None = None
+) -> Closed:
+    """Times at which nothing is due: `cron("0 9 * * *") - closed("holidays", dates=["2026-12-25"], weekly=["Sat-Sun"])`.
+
+    `dates` are whole days. `weekly` are windows such as "Sat", "Sat-Sun", "Mon-Fri 12:00-13:30" or "22:00-24:00" (every day); the end of a
+    window is open again. They are read in `tz`, or in the zone of the trigger they are taken from.
+    """
+    named: object = name
+    if not isinstance(named, str) or not named.strip():
+        raise ConfigurationError(f"closed: {name!r} is no name. Write what it is, such as closed('holidays', …).")
+    lists: dict[str, object] = {"dates": dates, "weekly": weekly}
+    for what, value in lists.items():
+        if isinstance(value, str | date) or not isinstance(value, Iterable):
+            raise ConfigurationError(f"closed {name!r}: {what}={value!r} is not a list. Write {what}=[{value!r}].")
+    days = tuple(sorted({_date(name, day) for day in dates}))
+    windows = tuple(dict.fromkeys(_window_text(name, window) for window in weekly))
+    if not days and not windows:
+        raise ConfigurationError(f"closed {name!r} is never closed. Write dates=[…] or weekly=[…].")
+    return Closed(name, days, windows, None if tz is None else zone_key(tz))
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A named calendar of times at which nothing is due. Made by `closed`."""
+
+    name: str
+    dates: tuple[date, ...] = ()
+    weekly: tuple[str, ...] = ()
+    tz: str | None = None
+    days: frozenset[int] = field(init=False, repr=False, compare=False)
+    windows: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
+    """In seconds from Monday 00:00, in order, not touching each other."""
+
+    def __post_init__(self) -> None:
+        windows = _merged(span for window in self.weekly for span in _spans(self.name, window))
+        if windows == [(0, _WEEK)]:
+            raise ConfigurationError(
+                f"closed {self.name!r} is closed all week, so nothing would ever run. Leave out some of it."
+            )
+        object.__setattr__(self, "windows", tuple(windows))
+        object.__setattr__(self, "days", frozenset(day.toordinal() - EPOCH.toordinal() for day in self.dates))
+
+    def until(self, t: datetime) -> datetime | None:
+        """None when it is open at this instant; else an instant up to which it is closed without a break."""
+        line = self._line(t)
+        now = seconds_of(t, f"closed {self.name!r}")
+        while line.end <= now and line.end < LAST:
+            line = line.longer()
+        i = line.at(now)
+        shown = now + line.offsets[i]
+        opens = self._opens(shown)
+        if opens == shown:
+            return None
+        # The clocks may be changed before it opens, and then show something else.
+        change = line.starts[i + 1] if i + 1 < len(line.starts) else min(line.end, FOREVER)
+        return EPOCH + timedelta(seconds=min(opens - line.offsets[i], change, LAST))
+
+    def explain(self) -> str:
+        what = [f"{len(self.dates)} date{'s' if len(self.dates) > 1 else ''}"] if self.dates else []
+        return f"{self.name} ({', '.join([*what, *self.weekly])}{f', {self.tz}' if self.tz else ''})"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "dates": [day.isoformat() for day in self.dates],
+            "weekly": list(self.weekly),
+            "tz": self.tz,
+        }
+
+    def _opens(self, shown: int) -> int:
+        """The first reading from this one on at which it is open, looking at most a day or a window ahead."""
+        day = shown // DAY
+        if day in self.days:
+            return (day + 1) * DAY
+        monday = (day - (day + 3) % 7) * DAY
+        for start, end in self.windows:
+            if start <= shown - monday < end:
+                return monday + end
+        return shown
+
+    def _line(self, t: datetime) -> Timeline:
+        return timeline(self.tz or getattr(t.tzinfo, "key", None) or "UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class Excluding(Trigger):
+    """Due when its trigger is and nothing is closed. Made by `a - closed(…)`."""
+
+    kind: ClassVar[str] = "excluding"
+    trigger: Trigger
+    closed: tuple[Closed, ...]
+
+    @classmethod
+    def of(cls, trigger: Trigger, *more: Closed) -> Excluding:
+        before: tuple[Closed, ...] = ()
+        if isinstance(trigger, Excluding):
+            before, trigger = trigger.closed, trigger.trigger
+        unique = dict.fromkeys((*before, *more))
+        return cls(trigger, tuple(sorted(unique, key=lambda one: (one.name, one.dates, one.weekly, one.tz or ""))))
+
+    def next_after(self, t: datetime) -> datetime | None:
+        due = self.trigger.next_after(t)
+        for _ in range(MAX_CLOSED):
+            if due is None:
+                return None
+            opens = max((until for one in self.closed if (until := one.until(due))), default=None)
+            if opens is None:
+                return due
+            if opens >= _END:
+                return None
+            due = self.trigger.next_after(opens - _MOMENT)
+        return None
+
+    def explain(self) -> str:
+        return f"{self.trigger.explain()} Not during {' or '.join(one.explain() for one in self.closed)}."
+
+    def changes(self, after: datetime) -> Iterator[ClockChange]:
+        for change in self.trigger.changes(after):
+            opens = max((until for one in self.closed if (until := one.until(change.at))), default=None)
+            if opens is None:
+                yield change
+            elif change.by > timedelta(0) or opens - change.at >= -change.by:
+                yield replace(change, effect="Closed then: nothing runs.")
+            else:
+                yield replace(change, effect=f"{change.effect} Except while closed.")
+
+    def in_zone(self, tz: Zone) -> Excluding:
+        return replace(self, trigger=self.trigger.in_zone(tz))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"trigger": self.kind, "of": self.trigger.as_dict(), "closed": [one.as_dict() for one in self.closed]}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Excluding:
+        return cls.of(from_dict(fields["of"]), *(closed(**one) for one in fields["closed"]))
+
+
+def _date(name: str, value: date | str) -> date:
+    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
+        try:
+            return date.fromisoformat(value)
+        except ValueError as error:
+            raise ConfigurationError(f"closed {name!r}: {value!r}: {error}. Write a date that exists.") from None
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise ConfigurationError(f"closed {name!r}: {value!r} is not a date. Write date(2026, 12, 25) or '2026-12-25'.")
+    return date(value.year, value.month, value.day)
+
+
+def _window_text(name: str, window: str) -> str:
+    if not isinstance(window, str):
+        raise ConfigurationError(
+            f"closed {name!r}: {window!r} is a {type(window).__name__}. Write 'Sat-Sun' or 'Mon 12:00-13:30'."
+        )
+    text = re.sub("[A-Za-z]+", lambda word: word[0].title(), " ".join(window.split()))
+    _spans(name, text)
+    return text
+
+
+def _spans(name: str, window: str) -> list[tuple[int, int]]:
+    """The stretches of a weekly window, in seconds from Monday 00:00."""
+    parts = re.fullmatch(r"([A-Za-z,-]+)?(?:(?:^| )(\d\d):(\d\d)-(\d\d):(\d\d))?", window, re.ASCII)
+    if not window or not parts:
+        raise ConfigurationError(
+            f"closed {name!r}: {window!r} is no weekly window. Write days, a time span or both: 'Sat-Sun', '22:00-24:00', 'Mon,Wed 12:00-13:30'."
+        )
+    low, high = 0, DAY
+    if parts[2]:
+        hours_and_minutes = [int(number) for number in parts.groups()[1:]]
+        low, high = (hour * 3600 + minute * 60 for hour, minute in (hours_and_minutes[:2], hours_and_minutes[2:]))
+        if max(hours_and_minutes[1::2]) > 59 or high > DAY:  # noqa: PLR2004 - minutes
+            raise ConfigurationError(
+                f"closed {name!r}: {window!r} has a time that no clock shows. Write 00:00 to 24:00."
+            )
+        if high <= low:
+            times = window.rsplit(" ", 1)[-1].split("-")
+            raise ConfigurationError(
+                f"closed {name!r}: {window!r} ends before it begins. "
+                f"Write the part up to {times[0]}-24:00 and the part 00:00-{times[1]} of the next day as two windows."
+            )
+    return [(day * DAY + low, day * DAY + high) for day in _weekdays(name, window, parts[1])]
+
+
+def _weekdays(name: str, window: str, text: str | None) -> list[int]:
+    days: list[int] = []
+    for item in text.split(",") if text else ["Mon-Sun"]:
+        first, _, last = item.partition("-")
+        ends = [first, last] if "-" in item else [first]
+        for end in ends:
+            if end not in _WEEKDAYS:
+                raise ConfigurationError(
+                    f"closed {name!r}: {window!r}: {end!r} is no weekday. Write {', '.join(_WEEKDAYS)}."
+                )
+        low, high = _WEEKDAYS.index(ends[0]), _WEEKDAYS.index(ends[-1])
+        if high < low:
+            raise ConfigurationError(
+                f"closed {name!r}: {window!r}: {item!r} runs backwards. Write {first}-Sun,Mon-{last}; a week begins on Monday here."
+            )
+        days += range(low, high + 1)
+    return days
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(spans):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], high)
+        else:
+            merged.append((low, high))
+    return merged

@@ -1,0 +1,142 @@
+"""`cron`: times of the wall clock, in the language and with the manners of Debian's cron."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any, ClassVar
+
+from tenure.triggers.base import WallClock, zone_line
+from tenure.triggers.grammar import Days, normalise, parse, spell_out
+from tenure.triggers.zones import DAY, FOREVER, LAST, Timeline, Zone, zone_key
+
+_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_FEBRUARY, _DECEMBER = 2, 12
+_LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_LAST_DAY = LAST // DAY + 2
+
+
+def cron(expr: str, tz: Zone | None = None) -> Cron:
+    """Due as Debian's cron would be: `cron("30 2 * * MON-FRI", tz="Europe/Berlin")`. Five fields, six with seconds first, or @daily."""
+    return Cron(expr, None if tz is None else zone_key(tz))
+
+
+@dataclass(frozen=True, slots=True)
+class Cron(WallClock):
+    """Made by `cron`."""
+
+    kind: ClassVar[str] = "cron"
+    expr: str
+    tz: str | None = None
+
+    # Worked out from the two above.
+    follows: bool = field(init=False, repr=False, compare=False)
+    line: Timeline = field(init=False, repr=False, compare=False)
+    seconds: int = field(init=False, repr=False, compare=False)
+    minutes: int = field(init=False, repr=False, compare=False)
+    hours: int = field(init=False, repr=False, compare=False)
+    months: int = field(init=False, repr=False, compare=False)
+    days: Days = field(init=False, repr=False, compare=False)
+    week: int = field(init=False, repr=False, compare=False)
+    first: tuple[int, int, int] = field(init=False, repr=False, compare=False)
+    shapes: dict[int, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        give = object.__setattr__
+        give(self, "expr", normalise(self.expr))
+        fields = parse(self.expr)
+        give(self, "line", zone_line(self.tz))
+        give(self, "follows", fields.follows_wall_clock)
+        give(self, "seconds", fields.seconds)
+        give(self, "minutes", fields.minutes)
+        give(self, "hours", fields.hours)
+        give(self, "months", fields.months)
+        give(self, "days", fields.days)
+        # The weekdays twice in a row, from Thursday (1 January 1970): the next one is found by a shift. Zero when more than weekdays counts.
+        weekly = fields.days.weekly if fields.months == _ALL_MONTHS else None
+        week = 0 if weekly is None else (weekly >> 4 | weekly << 3) & 0b1111111
+        give(self, "week", week | week << 7)
+        second = _lowest(fields.seconds)
+        minute = _lowest(fields.minutes) * 60 + second
+        give(self, "first", (second, minute, _lowest(fields.hours) * 3600 + minute))
+        give(self, "shapes", {})
+
+    def find(self, wall: int) -> int:
+        day, second = divmod(wall, DAY)
+        week = self.week
+        if (week >> day % 7 & 1) if week else self._matches(day):
+            hour, rest = divmod(second, 3600)
+            if self.hours >> hour & 1:
+                minute, rest = divmod(rest, 60)
+                bits = self.minutes >> minute
+                if bits & 1 and (seconds := self.seconds >> rest):
+                    return wall + (seconds & -seconds).bit_length() - 1
+                if bits := bits & -2:
+                    return wall - rest + ((bits & -bits).bit_length() - 1) * 60 + self.first[0]
+            if bits := self.hours >> hour + 1:
+                return day * DAY + (hour + (bits & -bits).bit_length()) * 3600 + self.first[1]
+        if week:
+            bits = week >> day % 7 + 1
+            return (day + (bits & -bits).bit_length()) * DAY + self.first[2]
+        return self._following(day) * DAY + self.first[2]
+
+    def explain(self) -> str:
+        from cronsim.explain import Expression
+
+        fields = spell_out(self.expr).split(" ")
+        words = Expression(fields if len(fields) == 6 else ["0", *fields]).explain()  # noqa: PLR2004 - with seconds
+        return f"{words}, {self.tz or 'UTC'}.{self.manner()}"
+
+    def in_zone(self, tz: Zone) -> Cron:
+        return self if self.tz else cron(self.expr, tz)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"trigger": self.kind, "expr": self.expr, "tz": self.tz}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Cron:
+        return cron(fields["expr"], fields["tz"])
+
+    def _matches(self, day: int) -> int:
+        today = date.fromordinal(day + _EPOCH_ORDINAL)
+        return self._month(today.year, today.month, day - today.day + 1) >> today.day & 1
+
+    def _following(self, day: int) -> int:
+        """The first matching day after this one."""
+        if day >= _LAST_DAY:
+            return FOREVER // DAY
+        today = date.fromordinal(day + _EPOCH_ORDINAL)
+        year, month, first = today.year, today.month, day - today.day + 1
+        bits = self._month(year, month, first) >> today.day + 1 << today.day + 1
+        while not bits:
+            first += _length(year, month)
+            year, month = (year, month + 1) if month < _DECEMBER else (year + 1, 1)
+            if first > _LAST_DAY:
+                return FOREVER // DAY
+            bits = self._month(year, month, first)
+        return first + (bits & -bits).bit_length() - 2
+
+    def _month(self, year: int, month: int, first: int) -> int:
+        """The matching days of a month, as bits; `first` is the number of its first day."""
+        if not self.months >> month & 1:
+            return 0
+        length = _length(year, month)
+        shape = (first + 4) % 7 * 32 + length
+        bits = self.shapes.get(shape)
+        if bits is None:
+            bits = self.shapes[shape] = self.days.of_month(shape // 32, length)
+        return bits
+
+
+_ALL_MONTHS = 0b1111111111110
+
+
+def _length(year: int, month: int) -> int:
+    if month == _FEBRUARY and year % 4 == 0 and (year % 100 or year % 400 == 0):
+        return 29
+    return _LENGTHS[month]
+
+
+def _lowest(bits: int) -> int:
+    return (bits & -bits).bit_length() - 1

@@ -1,0 +1,242 @@
+"""Time zones, from the `tzdata` package alone, so that all nodes agree whatever their machines have installed.
+
+A zone is two things here: a `ZoneInfo` for the datetimes that users see, and a `Timeline`, the same rules as plain numbers, on which
+the triggers calculate. A timeline is a list of stretches in which the wall clock runs evenly; between two of them it is put forward
+(a gap: some readings do not exist) or back (a fold: some readings come twice).
+"""
+
+from __future__ import annotations
+
+import difflib
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from struct import unpack_from
+from zoneinfo import ZoneInfo
+
+import tzdata  # type: ignore[import-untyped]  # ships no types
+
+from tenure.errors import ConfigurationError
+
+Zone = str | tzinfo
+"""How people name a zone: its key ('Asia/Seoul'), a `ZoneInfo`, or `timezone.utc`."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAY = 86_400
+
+CALENDAR_CHANGE = 3 * 3600
+"""Seconds. Changes of the wall clock from here on are changes of the calendar, as in Debian's cron: nothing is made up for them."""
+
+FIRST = -62_135_596_800 + 3 * DAY
+"""The earliest instant that is looked at, in seconds from 1970: every zone can still write it as a datetime."""
+LAST = 253_402_300_800 - 3 * DAY
+"""The same at the end: nothing is due from here on."""
+
+FOREVER = 1 << 62
+_NEAR = 2100
+_LAST_YEAR = 9999
+_CYCLE = 400
+_WEEK = 7 * DAY
+
+
+def tzdata_version() -> str:
+    """The release of the zone rules that this process calculates with, such as '2026a'. Later releases compare as greater."""
+    return str(tzdata.IANA_VERSION)
+
+
+def zone_key(tz: Zone, what: str = "tz") -> str:
+    """The key of a zone that exists in `tzdata`; everything else is refused with what to write."""
+    match tz:
+        case str():
+            key = tz
+        case ZoneInfo() if tz.key:
+            key = tz.key
+        case timezone() if tz == UTC:
+            key = "UTC"
+        case tzinfo():
+            raise ConfigurationError(
+                f"{what}: {tz!r} has no name in the time zone database, so its clock changes are unknown. "
+                f"Write a name such as 'Europe/Berlin'."
+            )
+        case _:
+            raise ConfigurationError(
+                f"{what}: {tz!r} is a {type(tz).__name__}. Write a zone's name such as 'Europe/Berlin', or a ZoneInfo."
+            )
+    if key not in _keys():
+        raise ConfigurationError(f"{what}: {key!r} is not a zone of tzdata {tzdata_version()}. {_advice(key)}")
+    return key
+
+
+@lru_cache(maxsize=1024)
+def zone(key: str) -> ZoneInfo:
+    """The zone of this key, always the same object, read from the `tzdata` package."""
+    with _file(zone_key(key)).open("rb") as file:
+        return _PackagedZone.from_file(file, key=key)
+
+
+def elapsed(t: datetime, since: datetime = EPOCH, what: str = "after") -> timedelta:
+    """From one instant to another. Naive datetimes are refused."""
+    try:
+        return t - since
+    except TypeError:
+        raise _not_aware(t, what) from None
+
+
+def seconds_of(t: datetime, what: str = "after") -> int:
+    """The whole seconds from 1970 to this instant, rounded down. Naive datetimes are refused."""
+    try:
+        passed = t - EPOCH
+    except TypeError:
+        raise _not_aware(t, what) from None
+    return passed.days * DAY + passed.seconds
+
+
+def moment(t: datetime, what: str = "after") -> datetime:
+    """The same instant in UTC. Naive datetimes are refused."""
+    elapsed(t, EPOCH, what)
+    try:
+        return t.astimezone(UTC)
+    except OverflowError:
+        raise ConfigurationError(f"{what}: {t!r} is too close to the end of what a datetime can hold.") from None
+
+
+def reading(seconds: int, tz: ZoneInfo) -> datetime:
+    """What the clocks of the zone show at an instant."""
+    return (EPOCH + timedelta(seconds=seconds)).astimezone(tz)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A zone as numbers: stretch `i` lasts from `starts[i]` to `starts[i + 1]` and its clocks show UTC plus `offsets[i]` seconds.
+
+    `wall[i]` is the first reading of the stretch. `fresh[i]` is the first one that was not shown before it: in a fold it is later
+    than `wall[i]`, for what comes in between was shown already; after a gap it is earlier, for what comes in between never was. After
+    a change of the calendar the two are equal.
+    """
+
+    key: str
+    zone: ZoneInfo
+    until: int
+    """The first year that is not worked out."""
+    end: int
+    """The instant at which it begins, `FOREVER` when no change follows any more."""
+    starts: tuple[int, ...]
+    offsets: tuple[int, ...]
+    wall: tuple[int, ...]
+    fresh: tuple[int, ...]
+
+    def at(self, seconds: int) -> int:
+        """The stretch that an instant belongs to."""
+        return bisect_right(self.starts, seconds) - 1
+
+    def longer(self) -> Timeline:
+        return _timeline(self.key, self.until + _CYCLE)
+
+
+def timeline(key: str) -> Timeline:
+    """The timeline of a zone up to the year 2100 at least; `longer()` goes on from there."""
+    return _timeline(key, _NEAR)
+
+
+class _PackagedZone(ZoneInfo):
+    """A `ZoneInfo` that came from a file cannot be pickled; this one can, for the other side reads the same package."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return zone, (self.key,)
+
+
+@lru_cache(maxsize=4096)
+def _timeline(key: str, until: int) -> Timeline:
+    tz = zone(key)
+
+    def offset(seconds: int) -> int:
+        shown = reading(seconds, tz).utcoffset()
+        return shown.days * DAY + shown.seconds if shown is not None else 0
+
+    if until == _NEAR:
+        changes = _listed_changes(key)
+        ruled_from = max(changes[-1] if changes else 0, 0)
+        starts, offsets = [-FOREVER], [offset(FIRST)]
+    else:
+        shorter = _timeline(key, until - _CYCLE)
+        if shorter.end == FOREVER:
+            return shorter
+        changes, ruled_from = [], shorter.end
+        starts, offsets = list(shorter.starts), list(shorter.offsets)
+    end = min(seconds_of(datetime(until, 1, 1, tzinfo=UTC)), LAST) if until <= _LAST_YEAR else LAST
+    ruled = _ruled_changes(offset, ruled_from, end)
+    changes += ruled
+    settled = not ruled
+    for change in changes:
+        if (after := offset(change)) != offsets[-1]:
+            starts.append(change)
+            offsets.append(after)
+    wall, fresh = [-FOREVER], [-FOREVER]
+    for start, before, after in zip(starts[1:], offsets, offsets[1:], strict=False):
+        wall.append(start + after)
+        fresh.append(start + after if abs(after - before) >= CALENDAR_CHANGE else max(fresh[-1], start + before))
+    last = FOREVER if settled else end
+    return Timeline(key, tz, until, last, tuple(starts), tuple(offsets), tuple(wall), tuple(fresh))
+
+
+def _listed_changes(key: str) -> list[int]:
+    """The instants that a zone's TZif file (RFC 8536) lists; its rule for the time after them is asked elsewhere."""
+    data = _file(key).read_bytes()
+    _, isut, isstd, leap, times, types, chars = unpack_from(">20s6l", data)
+    second = 44 + times * 5 + types * 6 + chars + leap * 8 + isstd + isut
+    times = unpack_from(">20s6l", data, second)[4]
+    return [change for change in unpack_from(f">{times}q", data, second + 44) if FIRST < change < LAST]
+
+
+def _ruled_changes(offset: Callable[[int], int], start: int, end: int) -> list[int]:
+    """The changes after `start` and before `end` that a zone's yearly rule makes: looked for week by week in the first year, then
+    each about a year after the one before. Empty when the zone has no such rule."""
+
+    def between(low: int, high: int) -> int:
+        before = offset(low)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if offset(middle) == before else (low, middle)
+        return high
+
+    weeks = ((week, week + _WEEK) for week in range(start, start + 366 * DAY, _WEEK))
+    year = [between(low, high) for low, high in weeks if high < LAST and offset(low) != offset(high)]
+    changes = []
+    while year:
+        changes += year
+        nearly = ((change + 358 * DAY, change + 372 * DAY) for change in year)
+        year = [between(low, high) for low, high in nearly if low < end and high < LAST]
+    return sorted({change for change in changes if change < end})
+
+
+@lru_cache(maxsize=1)
+def _keys() -> frozenset[str]:
+    return frozenset(resources.files(tzdata).joinpath("zones").read_text("utf-8").split())
+
+
+def _file(key: str) -> Traversable:
+    return resources.files(tzdata).joinpath("zoneinfo", *key.split("/"))
+
+
+def _advice(key: str) -> str:
+    folded = {name.casefold(): name for name in sorted(_keys())}
+    wanted = key.strip().casefold().replace(" ", "_")
+    close = [name for low, name in folded.items() if wanted and low.rsplit("/", 1)[-1] == wanted]
+    close += [folded[low] for low in difflib.get_close_matches(wanted, folded, n=3, cutoff=0.6)]
+    close = [folded[wanted]] if wanted in folded else list(dict.fromkeys(close))[:3]
+    if not close:
+        return "Write a name such as 'Europe/Berlin' or 'UTC'."
+    return f"Did you mean {' or '.join(map(repr, close))}?"
+
+
+def _not_aware(t: object, what: str) -> ConfigurationError:
+    if isinstance(t, datetime):
+        return ConfigurationError(
+            f"{what}: {t!r} has no time zone, so it is no instant. Write datetime(…, tzinfo=ZoneInfo('Europe/Berlin')) "
+            f"or datetime.now(UTC)."
+        )
+    return ConfigurationError(f"{what}: {t!r} is a {type(t).__name__}. Write a datetime with a time zone.")
