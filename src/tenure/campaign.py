@@ -205,7 +205,7 @@ class Campaign(threading.Thread):
             elif fd in self._pidfds:
                 node = self._pidfds.pop(fd)
                 os.close(fd)
-                self._probing[node] = _Probing(boottime(), boottime(), ended=True)
+                self._probe_ended(node)
 
     def _take_inbox(self) -> None:
         while self._inbox:
@@ -327,7 +327,7 @@ class Campaign(threading.Thread):
             return
         pidfd = evidence.open_pidfd(card.host)
         if pidfd is None:
-            self._probing[card.id] = _Probing(boottime(), boottime(), ended=True)
+            self._probe_ended(card.id)
         else:
             self._pidfds[pidfd] = card.id
 
@@ -351,20 +351,25 @@ class Campaign(threading.Thread):
             proof = evidence.probe(self._directory, node, card.host)
             if proof is evidence.Proof.DEAD:
                 del self._probing[node]
-                here = [
-                    other.id for other in self._cards.values() if other.host and other.host.boot_id == card.host.boot_id
-                ]
-                delay = min(
-                    watch.rank([*here, self._standing.node], node, self._standing.node) * watch.PLACE,
-                    self._cadence.heartbeat_every,
-                )
-                self._declarations[node] = _Declaration(now + delay, None, "its host lock is free")
+                at = now if probing.ended else now + self._place(node)
+                self._declarations[node] = _Declaration(at, None, "its host lock is free")
             elif proof is evidence.Proof.ALIVE and probing.ended:
                 probing.at = (
                     now + PROBE_AGAIN[now > probing.since + 2.0]
                 )  # the process is gone, children that do our work are not
             else:
                 del self._probing[node]
+
+    def _probe_ended(self, node: NodeId) -> None:
+        """Its process has ended. Whoever comes first in rank looks at once; the others later, when there is nothing left to prove."""
+        now = boottime()
+        self._probing[node] = _Probing(now, now + self._place(node), ended=True)
+
+    def _place(self, node: NodeId) -> float:
+        """For how long to let others on this host go first who can prove this death too."""
+        here = [card.id for card in self._cards.values() if card.host and card.host.boot_id == evidence.boot_id()]
+        place = watch.rank([*here, self._standing.node], node, self._standing.node)
+        return min(place * watch.PLACE, self._cadence.heartbeat_every)
 
     def _declare(self, session: Session) -> None:
         now = boottime()

@@ -12,6 +12,7 @@ On SQLite the file also carries the pulse, so that a heartbeat needs no write to
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import stat
@@ -196,8 +197,9 @@ def runtime_directory() -> Path | None:
     return next((path for path in candidates if _private(path, user)), None)
 
 
+@functools.cache
 def boot_id() -> str:
-    """The kernel's name for this boot, '' where it has none."""
+    """The kernel's name for this boot, '' where it has none. Read once: no process outlives its boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
