@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import timeit
+from collections.abc import Callable
 
 from bench import Bench
 from report import Figure, Series
@@ -12,17 +13,15 @@ from tenure import Election
 
 def measure(bench: Bench) -> None:
     bench.report.topic("Asking is_leader")
-    calls = bench.count(200_000, 1000)
+    calls, rounds = bench.count(200_000, 1000), bench.count(9, 2)
+
+    def timed(call: Callable[[], object]) -> list[float]:
+        return [seconds / calls for seconds in timeit.repeat(call, number=calls, repeat=rounds)]
+
     with Election(bench.file(), "asked") as election, Election(bench.file(), "other", candidate=False) as standby:
         assert election.wait_until_leading(10)
-        values = {
-            name: [
-                seconds / calls
-                for seconds in timeit.repeat(lambda one=one: one.is_leader, number=calls, repeat=bench.count(9, 2))
-            ]  # type: ignore[misc]
-            for name, one in {"a leader": election, "a standby": standby}.items()
-        }
-        call = [seconds / calls for seconds in timeit.repeat(lambda: None, number=calls, repeat=bench.count(9, 2))]
+        values = {"a leader": timed(lambda: election.is_leader), "a standby": timed(lambda: standby.is_leader)}
+        call = timed(lambda: None)
     beside = [Series("an empty function, included in the figures", call, "ns")]
     for name, measured in values.items():
         bench.report.add(Figure("is_leader, per call", Series(name, measured, "ns"), [], beside))

@@ -42,7 +42,7 @@ class Etcd:
                 "initial-advertise-peer-urls": peer,
                 "initial-cluster": f"default={peer}",
             }
-            command = [program, *(f"--{name}={value}" for name, value in options.items())]
+            command: list[str | Path] = [program, *(f"--{name}={value}" for name, value in options.items())]
             serve(self._bench, command, folder / "log", port)
             self._port = port
         return self._port
