@@ -14,12 +14,12 @@ def test_a_promoted_replica_that_lost_the_last_grants(tmp_path, promoted):
     need("postgres")
     with Postgres() as primary, Proxy(primary.port) as network:
         name = primary.create_database().rpartition("/")[2]
-        cluster = Cluster(tmp_path, network.url(name), ttl=2).start()
-        cluster.query("UPDATE tenure.epoch SET max_ttl = 3")  # what is waited out: 60 s unless a test says otherwise
+        cluster = Cluster(tmp_path, network.url(name), ttl=1.5).start()
+        cluster.query("UPDATE tenure.epoch SET max_ttl = 2")  # what is waited out: 60 s unless a test says otherwise
         _, term = cluster.leader()
         standby = primary.replica()
         try:
-            scratch.eventually(lambda: standby.execute("SELECT max_ttl FROM tenure.epoch", dbname=name) == [(3.0,)])
+            scratch.eventually(lambda: standby.execute("SELECT max_ttl FROM tenure.epoch", dbname=name) == [(2.0,)])
             standby.execute("ALTER SYSTEM SET primary_conninfo = ''")
             standby.execute("SELECT pg_reload_conf()")
             scratch.eventually(lambda: standby.execute("SELECT count(*) FROM pg_stat_wal_receiver") == [(0,)])

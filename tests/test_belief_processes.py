@@ -37,12 +37,12 @@ def test_a_killed_leader_is_followed_at_once(url, tmp_path):
 
 
 def test_a_killed_leader_is_followed_after_its_ttl_where_there_is_no_evidence(url, tmp_path):
-    cluster, term = Cluster(tmp_path, url, ttl=1, host_evidence=False, session_evidence=False).start(4), 0
-    for _ in range(3):
+    cluster, term = Cluster(tmp_path, url, ttl=1, host_evidence=False, session_evidence=False).start(), 0
+    for _ in range(2):
         leader, term = cluster.leader(after=term)
         leader.kill()
     cluster.leader(after=term)
-    report = cluster.verify(terms=4)
+    report = cluster.verify(terms=3)
     assert min(report.gaps) > 0.5, "without evidence nobody can know before the ttl"
 
 
@@ -172,17 +172,14 @@ def test_work_that_will_not_end_is_waited_for_until_the_ttl(url, tmp_path):
 
 
 def test_a_leader_whose_lock_was_closed_by_the_application_starts_anew(url, tmp_path):
-    cluster, term = Cluster(tmp_path, url, ttl=2, session_evidence=False).start(), 0
-    for _ in range(2):
-        leader, term = cluster.leader(after=term)
-        leader.say(do="close_lock")
-        leader.until(event="lost", term=term)
-    leader, term = cluster.leader(after=term)
+    cluster = Cluster(tmp_path, url, ttl=1, session_evidence=False).start()
+    leader, term = cluster.leader()
+    leader.say(do="close_lock")
+    leader.until(event="lost", term=term)
     for worker in cluster.others(leader):
         worker.kill()
-    leader.say(do="resign")
-    assert cluster.leader(after=term)[0] is leader, "also the one that lost its lock leads again"
-    cluster.verify(terms=3)
+    assert cluster.leader(after=term)[0] is leader, "the one that lost its lock leads again"
+    cluster.verify(terms=2)
 
 
 def test_nobody_hears_yes_after_the_deadline(url, tmp_path, request):
@@ -222,21 +219,19 @@ def test_nobody_hears_yes_after_the_deadline(url, tmp_path, request):
 def test_a_thread_that_keeps_the_interpreter_to_itself_costs_no_term(url, tmp_path):
     cluster = Cluster(tmp_path, url, ttl=2).start()
     leader, term = cluster.leader()
-    for _ in range(2):
-        leader.say(do="hold_gil", seconds=0.8)  # a beat is at most 0.4 s old, and lasts for 1.6 s
-        leader.wait_event(event="gil")
-        time.sleep(0.6)
+    leader.say(do="hold_gil", seconds=1.0)  # a beat is at most 0.2 s old, and lasts for 1.6 s
+    leader.wait_event(event="gil")
+    time.sleep(0.8)
     assert leader.leads == term, cluster.stories()
     cluster.verify()
 
 
 def test_resigning_all_the_time_never_makes_two_leaders(url, tmp_path):
     cluster = Cluster(tmp_path, url, ttl=2).start(3, nodes=3, storm=True)
-    deadline, term = time.monotonic() + 2.5, 0
+    deadline, term = time.monotonic() + 1.5, 0
     while time.monotonic() < deadline:
         _, term = next_term(cluster, term)
-    report = cluster.verify(terms=6)
-    print(report.counts)
+    cluster.verify(terms=6)
 
 
 def test_a_users_long_transaction_on_sqlite_costs_no_term(sqlite_url, tmp_path):
@@ -244,11 +239,10 @@ def test_a_users_long_transaction_on_sqlite_costs_no_term(sqlite_url, tmp_path):
     leader, term = cluster.leader()
     connection = sqlite3.connect(path_of(sqlite_url), isolation_level=None)
     connection.execute("CREATE TABLE mine (n)")
-    for _ in range(2):
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("INSERT INTO mine VALUES (1)")
-        time.sleep(1.5)
-        connection.execute("COMMIT")
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO mine VALUES (1)")
+    time.sleep(1.5)
+    connection.execute("COMMIT")
     connection.close()
     assert leader.leads == term
     leader.kill()
@@ -269,12 +263,9 @@ def test_a_leader_that_lapses_beside_a_users_long_transaction_is_seen_alive_afte
     time.sleep(1.0)
     connection.execute("COMMIT")
     connection.close()
-    for _ in range(3):  # until the one that lapsed leads again
-        leader, term = cluster.leader(after=term)
-        time.sleep(1.2)
-        leader.say(do="resign")
     cluster.leader(after=term)
-    cluster.verify(terms=4)
+    time.sleep(1.2)  # more than a ttl
+    cluster.verify(terms=2)
     assert cluster.query("SELECT label, ended_by FROM tenure_node WHERE ended_by LIKE 'silent%'") == []
 
 
@@ -288,9 +279,9 @@ def test_a_hundred_candidates_on_one_file_survive_the_death_of_half(sqlite_url, 
 
 
 def hundred(cluster):
-    cluster.start(10, nodes=10)
+    cluster.start(4, nodes=25)
     leader, term = cluster.leader()
-    for victim in [leader, *cluster.others(leader)[:4]]:
+    for victim in [leader, cluster.others(leader)[0]]:
         victim.kill()
     _, term = cluster.leader(after=term)
     time.sleep(1)

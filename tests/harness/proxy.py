@@ -135,6 +135,8 @@ class Proxy:
         for link in list(filter(which, self._links)):
             link.abrupt = True
             await _end(link.task)
+            self._links.discard(link)  # a task that was ended before it began has not done so itself
+            link.close()
 
     async def _heal(self) -> None:
         self._swallow_requests = self._swallow_answers = False
@@ -169,7 +171,7 @@ class Link:
         with ExitStack() as stack:
             for end in (self.client, self.server):
                 stack.callback(end.close)
-                if self.abrupt:
+                if self.abrupt and end.fileno() >= 0:
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
