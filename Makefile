@@ -1,7 +1,8 @@
 # One-line aliases; the work is in dev.py.
-.PHONY: demo test check bench-election clean
+.PHONY: demo test test-triggers check bench-election clean
 demo: ; python3 dev.py demo
 test: ; python3 dev.py test
+test-triggers: ; python3 dev.py test-triggers
 check: ; python3 dev.py check
 bench-election: ; python3 dev.py bench-election
 clean: ; python3 dev.py clean

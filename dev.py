@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Everything a contributor types: `python3 dev.py demo | test | check | bench-election | clean` (or `make test` …).
+"""Everything a contributor types: `python3 dev.py demo | test | test-triggers | check | bench-election | clean` (or `make test` …).
 
 Standard library only. Each word makes `.venv` when it is missing, installs what it needs when pyproject.toml changed,
 then runs its programs from there. Arguments after the word go to the program: `python3 dev.py test -k fence -x`.
@@ -56,6 +56,12 @@ def check(args: list[str]) -> int:
     return int(any(results.values()))
 
 
+def test_triggers(args: list[str]) -> int:
+    """Compare the triggers with a walk through every clock change of every zone; minutes, with progress."""
+    prepare("test", groups=["test"])
+    return run("python", "tests/triggers/every_change.py", *args)
+
+
 def bench_election(args: list[str]) -> int:
     """Measure elections, with others beside; `--quick` only shows that it works."""
     prepare("test", groups=["test"])
@@ -81,6 +87,7 @@ def clean(_args: list[str]) -> int:
 WORDS: dict[str, Callable[[list[str]], int]] = {
     "demo": demo,
     "test": test,
+    "test-triggers": test_triggers,
     "check": check,
     "bench-election": bench_election,
     "clean": clean,

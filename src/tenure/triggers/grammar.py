@@ -117,7 +117,7 @@ def normalise(expr: str) -> str:
 @lru_cache(maxsize=4096)
 def parse(expr: str) -> Fields:
     """What a normalised expression means, or an error that names the part that is wrong."""
-    parts = _spell_out(expr).split(" ")
+    parts = spell_out(expr).split(" ")
     match len(parts):
         case 5:
             parts = ["0", *parts]
@@ -138,10 +138,6 @@ def parse(expr: str) -> Fields:
 
 def spell_out(expr: str) -> str:
     """The expression with its alias replaced."""
-    return ALIASES.get(expr, expr)
-
-
-def _spell_out(expr: str) -> str:
     if not expr.startswith("@"):
         return expr
     if expr in ALIASES:
@@ -191,6 +187,8 @@ def _ever(months: int, days: Days) -> bool:
 
 
 def _bits(expr: str, kind: _Kind, text: str) -> int:
+    if text == "*":
+        return _every(kind)
     bits = 0
     for item in _items(expr, kind, text):
         bits |= _item(expr, kind, item)
@@ -208,6 +206,8 @@ def _items(expr: str, kind: _Kind, text: str) -> list[str]:
 
 def _item(expr: str, kind: _Kind, item: str) -> int:
     """A value, a range or a star, the latter two with a step."""
+    if item == "*":
+        return _every(kind)
     span, slash, step_text = item.partition("/")
     first, dash, last = span.partition("-")
     if slash and not re.fullmatch("[0-9]+", step_text):
@@ -267,6 +267,8 @@ def _top(kind: _Kind) -> int:
 
 
 def _every(kind: _Kind, step: int = 1) -> int:
+    if step == 1:
+        return (2 << kind.high) - (1 << kind.low)
     return sum(1 << value for value in range(kind.low, kind.high + 1, step))
 
 
