@@ -26,7 +26,7 @@ from tenure.triggers.zones import (
 )
 
 if TYPE_CHECKING:
-    from tenure.triggers.combined import Closed, Excluding, Union
+    from tenure.triggers.combined import Closed, Excluding
 
 VERSION = 1
 """Of the text form. It is raised when an older tenure could misread what a newer one writes."""
@@ -89,7 +89,7 @@ class Trigger(ABC):
         """A text that `from_json` reads back, in this version of tenure and in later ones. Equal triggers give equal texts."""
         return json.dumps({"v": VERSION, **self.as_dict()}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
-    def __or__(self, other: Trigger) -> Union:
+    def __or__(self, other: Trigger) -> Trigger:
         if not isinstance(other, Trigger):
             return NotImplemented
         from tenure.triggers.combined import Union

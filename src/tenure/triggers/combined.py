@@ -30,9 +30,12 @@ class Union(Trigger):
     parts: tuple[Trigger, ...]
 
     @classmethod
-    def of(cls, *triggers: Trigger) -> Union:
+    def of(cls, *triggers: Trigger) -> Trigger:
         flat = (part for trigger in triggers for part in (trigger.parts if isinstance(trigger, Union) else (trigger,)))
-        return cls(tuple(sorted(dict.fromkeys(flat), key=Trigger.to_json)))
+        parts = tuple(sorted(dict.fromkeys(flat), key=Trigger.to_json))
+        if not parts:
+            raise ConfigurationError("union: there are no parts, so it would never be due.")
+        return parts[0] if len(parts) == 1 else cls(parts)
 
     def next_after(self, t: datetime) -> datetime | None:
         due = [found for part in self.parts if (found := part.next_after(t)) is not None]
@@ -52,14 +55,14 @@ class Union(Trigger):
                 yield soonest
             told = soonest.at, soonest.effect
 
-    def in_zone(self, tz: Zone) -> Union:
+    def in_zone(self, tz: Zone) -> Trigger:
         return Union.of(*(part.in_zone(tz) for part in self.parts))
 
     def as_dict(self) -> dict[str, Any]:
         return {"trigger": self.kind, "parts": [part.as_dict() for part in self.parts]}
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Union:
+    def from_dict(cls, fields: Mapping[str, Any]) -> Trigger:
         return cls.of(*(from_dict(part) for part in fields["parts"]))
 
 
@@ -198,6 +201,8 @@ class Excluding(Trigger):
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Excluding:
+        if not fields["closed"]:
+            raise ConfigurationError("excluding: nothing is closed. Store the trigger itself.")
         return cls.of(from_dict(fields["of"]), *(closed(**one) for one in fields["closed"]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -84,7 +85,9 @@ class Cron(WallClock):
     def explain(self) -> str:
         from cronsim.explain import Expression
 
-        fields = spell_out(self.expr).split(" ")
+        fields = re.sub(r"\b(\w+)-\1/\d+", r"\1", spell_out(self.expr)).split(
+            " "
+        )  # which cronsim takes for another range
         words = Expression(fields if len(fields) == 6 else ["0", *fields]).explain()  # noqa: PLR2004 - with seconds
         return f"{words}, {self.tz or 'UTC'}.{self.manner()}"
 
