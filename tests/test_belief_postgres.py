@@ -3,6 +3,7 @@
 As in `test_belief_processes.py`: real processes, several blows, and a verdict over what everybody believed at every moment.
 """
 
+import signal
 import time
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -16,6 +17,7 @@ from harness.postgres import Postgres
 from harness.proxy import Proxy
 
 TTL = 1.0
+FAST_SESSIONS = {"validate_every": 0.1, "validate_timeout": 0.15, "session_grace": 0.5}
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,33 @@ def test_a_leader_that_is_cut_off_stops_believing_in_time(postgres, database, tm
             leader.say(do="resign")
         cluster.leader(after=term)
         cluster.verify(terms=3)
+
+
+def test_a_leader_whose_session_was_seen_to_end_stops_believing_in_time(postgres, database, tmp_path):
+    """Its ttl would let it believe for much longer: others take over as soon as the session's grace is over."""
+    name = database.rpartition("/")[2]
+    with Proxy(postgres.port) as network:
+        cluster = Cluster(tmp_path, database, ttl=30, host_evidence=False, **FAST_SESSIONS)
+        leader = cluster.add(network.url(name))
+        _, term = cluster.leader()
+        cluster.start(2)
+        network.refuse()
+        network.cut()
+        cluster.leader(after=term, within=15)
+        network.heal()
+        leader.until(event="over", term=term)
+        cluster.verify(terms=2)
+
+
+def test_a_forked_child_does_not_keep_its_parents_session_alive(database, tmp_path):
+    cluster = Cluster(tmp_path, database, ttl=30, host_evidence=False, **FAST_SESSIONS).start()
+    leader, term = cluster.leader()
+    leader.say(do="fork")
+    child = leader.wait_event(event="child")["pid"]
+    leader.kill()
+    cluster.leader(after=term, within=15)
+    scratch.send([child], signal.SIGKILL)
+    cluster.verify(terms=2)
 
 
 def test_a_frozen_server_ends_all_belief_and_then_somebody_leads(rough, tmp_path):

@@ -227,7 +227,7 @@ def test_a_thread_that_keeps_the_interpreter_to_itself_costs_no_term(url, tmp_pa
 
 
 def test_resigning_all_the_time_never_makes_two_leaders(url, tmp_path):
-    cluster = Cluster(tmp_path, url, ttl=2).start(3, nodes=3, storm=True)
+    cluster = Cluster(tmp_path, url, ttl=2).start(3, nodes=3, storm=True, linger=0.02)
     deadline, term = time.monotonic() + 1.5, 0
     while time.monotonic() < deadline:
         _, term = next_term(cluster, term)

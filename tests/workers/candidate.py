@@ -46,6 +46,7 @@ class Candidate:
         self.election = Election(self.url, self.name, label=label, **options.get("election", {}))
         self.election.on(Lost)(self._lost)
         self.storm = bool(options.get("storm"))
+        self.linger = float(options.get("linger", 0))
         self.recorder = Recorder(self.log, f"{label}.{os.getpid()}")
         self.shown: Term | None = None
         self.last: Term | None = None
@@ -87,7 +88,7 @@ class Candidate:
 
     def _act(self) -> None:
         """Fenced work that never asks whether it may: each term's work goes on until the database refuses it."""
-        actor = actor_for(self.effects_url)
+        actor = actor_for(self.effects_url, self.linger)
         term, refused = None, 0
         while True:
             current = self.election.term or term
@@ -104,28 +105,33 @@ class Candidate:
                         say("refused", label=self.label, term=term.number)
                 except (psycopg.Error, sqlite3.Error):
                     actor.close()
-                    actor = actor_for(self.effects_url)
+                    actor = actor_for(self.effects_url, self.linger)
             time.sleep(ACT_EVERY)
 
 
 class PostgresActor:
-    """Work in one transaction: the effect, then the fence as its last statement."""
+    """Work in one transaction: the effect, then the fence as its last statement; or, with `linger`, the fence long before the effect."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, linger: float) -> None:
+        self.url, self.linger = url, linger
         self.connection: psycopg.Connection[Any] | None = None
 
     def act(self, term: Term, node: str) -> bool:
         if self.connection is None:
             self.connection = psycopg.connect(self.url, connect_timeout=2, application_name="work")
+        effect = ("INSERT INTO effects (term, node) VALUES (%s, %s)", [term.number, node])
         with self.connection.transaction():
-            self.connection.execute("INSERT INTO effects (term, node) VALUES (%s, %s)", [term.number, node])
+            if not self.linger:
+                self.connection.execute(*effect)
             try:
                 self.connection.execute("SELECT tenure.fence(%s, %s, %s)", [term.election, term.number, term.node])
             except psycopg.Error as error:
                 if error.sqlstate == "TN001":
                     return False  # swallowed on purpose: the transaction cannot commit any more
                 raise
+            if self.linger:
+                time.sleep(self.linger)
+                self.connection.execute(*effect)
         return True
 
     def close(self) -> None:
@@ -162,8 +168,8 @@ class SqliteActor:
         self.connection.close()
 
 
-def actor_for(url: str) -> PostgresActor | SqliteActor:
-    return SqliteActor(url) if url.startswith("sqlite") else PostgresActor(url)
+def actor_for(url: str, linger: float) -> PostgresActor | SqliteActor:
+    return SqliteActor(url) if url.startswith("sqlite") else PostgresActor(url, linger)
 
 
 class Orders:
