@@ -20,7 +20,7 @@ from typing import Any
 
 from tenure import evidence
 from tenure.clock import boottime, sleep, walltime
-from tenure.errors import ConfigurationError, SchemaOutdated, SchemaTooNew, StoreError, StoreUnavailable
+from tenure.errors import ConfigurationError, SchemaOutdated, StoreError, StoreUnavailable
 from tenure.model import (
     Acquire,
     Acquired,
@@ -39,7 +39,7 @@ from tenure.model import (
     TermRecord,
     Verdict,
 )
-from tenure.stores import filesystem, statements
+from tenure.stores import filesystem, sqlite_file, statements
 from tenure.stores.bell import Bell
 from tenure.stores.forks import gate, inherited
 from tenure.stores.protocol import Session, Store
@@ -102,20 +102,20 @@ class SqliteStore(Store):
                 break
             except sqlite3.DatabaseError as error:
                 # Those who start together meet where SQLite does not wait: at the switch to write-ahead logging.
-                if not _is_busy(error) or boottime() >= deadline:
+                if not sqlite_file.is_busy(error) or boottime() >= deadline:
                     raise _explained(self, error) from error
                 sleep(random.uniform(0.005, 0.02))
         self._make_directory()
 
     def _set_up(self, connection: sqlite3.Connection) -> None:
         if not self._migrate:
-            _version(self, connection, allowed=False)  # refuse before anything is changed
+            sqlite_file.version(self, connection, allowed=False)  # refuse before anything is changed
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise ConfigurationError(
                 f"{self.shown}: cannot switch to write-ahead logging (journal mode is {mode!r}), which tenure needs."
             )
-        _migrate(self, connection, allowed=self._migrate)
+        sqlite_file.migrate(self, connection, allowed=self._migrate)
 
     def session(self, purpose: str, timeout: float) -> SqliteSession:
         del purpose
@@ -123,17 +123,7 @@ class SqliteStore(Store):
         return SqliteSession(self, timeout)
 
     def migration(self) -> str:
-        steps = statements.migrations("sqlite")
-        return "\n".join(
-            [
-                "BEGIN IMMEDIATE;",
-                _SCHEMA,
-                *(text for _, text in steps),
-                _STAMP.format(version=steps[-1][0]),
-                "COMMIT;",
-                "",
-            ]
-        )
+        return sqlite_file.printed()
 
     def open(self, timeout: float) -> sqlite3.Connection:
         """A connection, to be used inside `gate.statement()` alone."""
@@ -162,48 +152,6 @@ class SqliteStore(Store):
             directory.chmod(mode | (mode & 0o444) >> 2)
             if hasattr(os, "geteuid") and os.geteuid() == 0:
                 os.chown(directory, status.st_uid, status.st_gid)
-
-
-_SCHEMA = """CREATE TABLE tenure_schema_version (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, oldest INTEGER NOT NULL);
-INSERT INTO tenure_schema_version (one, version, oldest) VALUES (1, 0, 0);
-"""
-_STAMP = "UPDATE tenure_schema_version SET version = {version}, oldest = 1;"
-
-
-def _version(store: SqliteStore, connection: sqlite3.Connection, *, allowed: bool) -> int | None:
-    """The version of the tables, None without any; refuses what this library cannot use and may not change."""
-    newest = statements.migrations("sqlite")[-1][0]
-    found = None
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tenure_schema_version'").fetchone() is not None:
-        found, oldest = connection.execute(store.statements["schema_version"]).fetchone()
-        if oldest > newest:
-            raise SchemaTooNew(
-                f"{store.shown}: tenure's tables have version {found} and need a library that knows version {oldest}; "
-                f"this one knows {newest}. Upgrade tenure here."
-            )
-    if not allowed and (found is None or found < newest):
-        state = "missing" if found is None else f"at version {found}"
-        raise SchemaOutdated(
-            f"{store.shown}: tenure's tables are {state}, this library needs version {newest}. Run `tenure migrate`, "
-            "or apply what `tenure migrate --print` prints."
-        )
-    return None if found is None else int(found)
-
-
-def _migrate(store: SqliteStore, connection: sqlite3.Connection, *, allowed: bool) -> None:
-    steps = statements.migrations("sqlite")
-    newest = steps[-1][0]
-    found = _version(store, connection, allowed=allowed)
-    if found is None or found < newest:
-        with _writing(connection, deadline=boottime() + 5.0):
-            found = _version(store, connection, allowed=allowed)
-            text = _SCHEMA if found is None else ""
-            text += "".join(step for number, step in steps if number > (found or 0))
-            for statement in _split(text + _STAMP.format(version=newest)):
-                connection.execute(statement)
-    with _writing(connection, deadline=boottime() + 5.0):
-        if connection.execute(store.statements["epoch"]).fetchone() is None:
-            connection.execute(store.statements["begin_epoch"], _file_identity(store.path))
 
 
 class SqliteSession(Session):
@@ -367,7 +315,7 @@ class SqliteSession(Session):
                 return False
             return (
                 self._run(
-                    "raise_epoch", number=noticed.number, now=int(_now()), **_file_identity(self._store.path)
+                    "raise_epoch", number=noticed.number, now=int(_now()), **sqlite_file.identity(self._store.path)
                 ).rowcount
                 == 1
             )
@@ -454,13 +402,13 @@ class SqliteSession(Session):
     def _settled(self) -> bool:
         settled = self._epoch().settled
         if settled:
-            here = _file_identity(self._store.path)
+            here = sqlite_file.identity(self._store.path)
             self._run("restamp", boot_id=here["boot_id"], device=here["device"])
         return settled
 
     def _epoch(self) -> Epoch:
         number, max_ttl, boot, device, inode = self._run("epoch").fetchone()
-        here = _file_identity(self._store.path)
+        here = sqlite_file.identity(self._store.path)
         if boot != here["boot_id"] and inode == here["inode"]:
             device = here["device"]  # devices are numbered anew at each boot, and nobody of the last boot is alive
         return Epoch(number, max_ttl, _identity(device, inode), _identity(here["device"], here["inode"]))
@@ -517,7 +465,7 @@ class SqliteSession(Session):
         self._same_file()
         deadline = boottime() + (self._timeout if patience is None else patience)
         try:
-            with gate.statement(), _writing(self._connection, deadline):
+            with gate.statement(), sqlite_file.writing(self._connection, deadline):
                 yield
         except sqlite3.DatabaseError as error:
             raise _explained(self._store, error) from error
@@ -532,43 +480,10 @@ class SqliteSession(Session):
             raise StoreUnavailable(f"{self._store.shown}: another file was put in its place.")
 
 
-@contextmanager
-def _writing(connection: sqlite3.Connection, deadline: float) -> Iterator[None]:
-    """A write transaction. SQLite's own busy handler starves waiters; short tries at random moments are fair."""
-    while True:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            break
-        except sqlite3.OperationalError as error:
-            if not _is_busy(error) or gate.shut or boottime() >= deadline:
-                raise
-            sleep(random.uniform(0.001, 0.01))
-    try:
-        yield
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-def _split(script: str) -> Iterator[str]:
-    """The statements of a script; `executescript` would commit the transaction first."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-
-
 def _explained(store: SqliteStore, error: sqlite3.Error) -> StoreError:
     if "no such table: tenure" in str(error):
         return SchemaOutdated(f"{store.shown}: tenure's tables are missing ({error}). Run `tenure migrate`.")
-    if _is_busy(error):
+    if sqlite_file.is_busy(error):
         return StoreUnavailable(f"{store.shown}: another transaction is writing ({error}).")
     if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
         return ConfigurationErrorInStore(f"{store.shown}: this file is not a SQLite database. Write another path.")
@@ -577,11 +492,6 @@ def _explained(store: SqliteStore, error: sqlite3.Error) -> StoreError:
 
 class ConfigurationErrorInStore(StoreError, ConfigurationError):
     """The path leads to something else."""
-
-
-def _file_identity(path: Path) -> dict[str, str]:
-    status = path.stat()
-    return {"boot_id": evidence.boot_id(), "device": str(status.st_dev), "inode": str(status.st_ino)}
 
 
 def _identity(device: str, inode: str) -> Identity:
