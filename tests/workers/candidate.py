@@ -10,12 +10,14 @@ import ctypes
 import json
 import logging
 import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,6 @@ class Candidate:
         self.election = Election(self.url, self.name, label=label, **options.get("election", {}))
         self.election.on(Lost)(self._lost)
         self.storm = bool(options.get("storm"))
-        self.linger = float(options.get("linger", 0))
         self.recorder = Recorder(self.log, f"{label}.{os.getpid()}")
         self.shown: Term | None = None
         self.last: Term | None = None
@@ -80,15 +81,13 @@ class Candidate:
             if led and self.shown is not current:
                 self.shown = self.last = current
                 say("leads", label=self.label, term=current.number, node=current.node)
-                if self.storm:
-                    self.election.resign()
 
     def _lost(self, lost: Lost) -> None:
         say("lost", label=self.label, term=lost.term, reason=lost.reason)
 
     def _act(self) -> None:
         """Fenced work that never asks whether it may: each term's work goes on until the database refuses it."""
-        actor = actor_for(self.effects_url, self.linger)
+        actor = actor_for(self.effects_url)
         term, refused = None, 0
         while True:
             current = self.election.term or term
@@ -96,7 +95,7 @@ class Candidate:
                 fresh, term = current is not term, current
                 began = time.monotonic()
                 try:
-                    if actor.act(term, self.recorder.node):
+                    if actor.act(term, self.recorder.node, self._resign_in_the_middle if self.storm else None):
                         self.recorder.record("effect", self.name, term.number, began)
                         if fresh:
                             say("acts", label=self.label, term=term.number)
@@ -105,23 +104,28 @@ class Candidate:
                         say("refused", label=self.label, term=term.number)
                 except (psycopg.Error, sqlite3.Error):
                     actor.close()
-                    actor = actor_for(self.effects_url, self.linger)
+                    actor = actor_for(self.effects_url)
             time.sleep(ACT_EVERY)
+
+    def _resign_in_the_middle(self) -> None:
+        """Between the fence and the effect: nobody may be granted a term before this transaction has ended."""
+        self.election.resign()
+        time.sleep(random.uniform(0, 0.2))
 
 
 class PostgresActor:
-    """Work in one transaction: the effect, then the fence as its last statement; or, with `linger`, the fence long before the effect."""
+    """Work in one transaction: the effect, then the fence as its last statement; or the fence, something else, and the effect."""
 
-    def __init__(self, url: str, linger: float) -> None:
-        self.url, self.linger = url, linger
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.connection: psycopg.Connection[Any] | None = None
 
-    def act(self, term: Term, node: str) -> bool:
+    def act(self, term: Term, node: str, between: Callable[[], None] | None) -> bool:
         if self.connection is None:
             self.connection = psycopg.connect(self.url, connect_timeout=2, application_name="work")
         effect = ("INSERT INTO effects (term, node) VALUES (%s, %s)", [term.number, node])
         with self.connection.transaction():
-            if not self.linger:
+            if between is None:
                 self.connection.execute(*effect)
             try:
                 self.connection.execute("SELECT tenure.fence(%s, %s, %s)", [term.election, term.number, term.node])
@@ -129,8 +133,8 @@ class PostgresActor:
                 if error.sqlstate == "TN001":
                     return False  # swallowed on purpose: the transaction cannot commit any more
                 raise
-            if self.linger:
-                time.sleep(self.linger)
+            if between is not None:
+                between()
                 self.connection.execute(*effect)
         return True
 
@@ -148,14 +152,19 @@ class SqliteActor:
         )
         self.connection.execute("PRAGMA synchronous = OFF")
 
-    def act(self, term: Term, node: str) -> bool:
+    def act(self, term: Term, node: str, between: Callable[[], None] | None) -> bool:
+        effect = ("INSERT INTO effects (term, node) VALUES (?, ?)", [term.number, node])
         try:
             self.connection.execute("BEGIN")
-            self.connection.execute("INSERT INTO effects (term, node) VALUES (?, ?)", [term.number, node])
+            if between is None:
+                self.connection.execute(*effect)
             self.connection.execute(
                 "INSERT INTO tenure_fence (name, term, holder) VALUES (?, ?, ?)",
                 [term.election, term.number, term.node],
             )
+            if between is not None:
+                between()
+                self.connection.execute(*effect)
             self.connection.execute("COMMIT")
         except sqlite3.IntegrityError:
             return False
@@ -168,8 +177,8 @@ class SqliteActor:
         self.connection.close()
 
 
-def actor_for(url: str, linger: float) -> PostgresActor | SqliteActor:
-    return SqliteActor(url) if url.startswith("sqlite") else PostgresActor(url, linger)
+def actor_for(url: str) -> PostgresActor | SqliteActor:
+    return SqliteActor(url) if url.startswith("sqlite") else PostgresActor(url)
 
 
 class Orders:
