@@ -59,8 +59,8 @@ def differences(change: Change, expected: dict[str, list[datetime]]) -> Iterator
         if found != wanted:
             odd = sorted(set(found) ^ set(wanted))[:4]
             yield f"{expr} in {change.key} around {change.instant}: {[str(one.astimezone(UTC)) for one in odd]}"
-        for n in range(-12, 13):
-            start = change.instant + n * step if n else change.instant
+        starts = [change.instant + n * step for n in range(-12, 13)]
+        for start in (*starts, change.instant - timedelta(seconds=1), change.instant - timedelta(microseconds=1)):
             place = bisect_right(wanted, start)
             due = trigger.next_after(start)
             if place < len(wanted) and (due is None or due.astimezone(UTC) != wanted[place]):
