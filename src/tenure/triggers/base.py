@@ -35,6 +35,8 @@ HORIZON = 146_097 * 86_400
 """Seconds in 400 years, after which the Gregorian calendar and the rules of all zones repeat. What does not come within them never comes."""
 
 MAX_PREVIEW = 10_000
+_SHOWN = 3
+"""How many readings a sentence names before it says "more"."""
 
 
 class Trigger(ABC):
@@ -203,7 +205,7 @@ class WallClock(Trigger):
         return reading(due, line.zone) if due < LAST else None
 
     def changes(self, after: datetime) -> Iterator[ClockChange]:
-        line, i = self.line, 0
+        line = self.line
         start = max(seconds_of(after, "changes"), FIRST)
         while start < LAST:
             i = bisect_right(line.starts, start)
@@ -255,17 +257,13 @@ def _reaching(line: Timeline, start: int) -> Timeline:
     return line
 
 
-_SHOWN = 3
-
-
 def _listed(readings: list[int], *, with_date: bool = False) -> str:
     def text(wall: int) -> str:
         shown = EPOCH + timedelta(seconds=wall)
         return f"{shown:{'%Y-%m-%d ' if with_date else ''}%H:%M{':%S' if shown.second else ''}}"
 
-    *most, last = (
-        [text(wall) for wall in readings[:_SHOWN]]
-        if len(readings) <= _SHOWN
-        else [*(text(wall) for wall in readings[:_SHOWN]), "more"]
-    )
+    words = [text(wall) for wall in readings[:_SHOWN]]
+    if len(readings) > _SHOWN:
+        words.append("more")
+    *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
