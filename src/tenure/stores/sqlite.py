@@ -119,8 +119,11 @@ class SqliteStore(Store):
 
     def session(self, purpose: str, timeout: float) -> SqliteSession:
         del purpose
-        self._refuse_inherited()
-        return SqliteSession(self, timeout)
+        try:
+            self._refuse_inherited()
+            return SqliteSession(self, timeout)
+        except OSError as error:
+            raise StoreUnavailable(f"{self.shown}: the file is gone ({error.strerror}).") from error
 
     def migration(self) -> str:
         return sqlite_file.printed()
