@@ -104,7 +104,6 @@ class Candidate:
                         say("refused", label=self.label, term=term.number)
                 except (psycopg.Error, sqlite3.Error):
                     actor.close()
-                    actor = actor_for(self.effects_url)
             time.sleep(ACT_EVERY)
 
     def _resign_in_the_middle(self) -> None:
@@ -141,40 +140,48 @@ class PostgresActor:
     def close(self) -> None:
         if self.connection is not None:
             self.connection.close()
+            self.connection = None
 
 
 class SqliteActor:
     """The same on SQLite, where a busy writer is waited for."""
 
     def __init__(self, url: str) -> None:
-        self.connection = sqlite3.connect(
-            url.removeprefix("sqlite:///"), timeout=0.5, isolation_level=None, check_same_thread=False
-        )
-        self.connection.execute("PRAGMA synchronous = OFF")
+        self.path = url.removeprefix("sqlite:///")
+        self.connection: sqlite3.Connection | None = None
 
     def act(self, term: Term, node: str, between: Callable[[], None] | None) -> bool:
         effect = ("INSERT INTO effects (term, node) VALUES (?, ?)", [term.number, node])
+        connection = self.connection = self.connection or self._open()
         try:
-            self.connection.execute("BEGIN")
+            connection.execute("BEGIN")
             if between is None:
-                self.connection.execute(*effect)
-            self.connection.execute(
+                connection.execute(*effect)
+            connection.execute(
                 "INSERT INTO tenure_fence (name, term, holder) VALUES (?, ?, ?)",
                 [term.election, term.number, term.node],
             )
             if between is not None:
                 between()
-                self.connection.execute(*effect)
-            self.connection.execute("COMMIT")
+                connection.execute(*effect)
+            connection.execute("COMMIT")
         except sqlite3.IntegrityError:
             return False
         finally:
-            if self.connection.in_transaction:
-                self.connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
         return True
 
+    def _open(self) -> sqlite3.Connection:
+        """Never create the file: a test may have hidden it for a while."""
+        connection = sqlite3.connect(f"file:{self.path}?mode=rw", uri=True, timeout=0.5, isolation_level=None)
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
+
     def close(self) -> None:
-        self.connection.close()
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
 
 def actor_for(url: str) -> PostgresActor | SqliteActor:
