@@ -229,7 +229,7 @@ class TestLosingTheLock:
         node = election._seat.id
         with psycopg.connect(database) as stuck:
             stuck.execute("SELECT 1 FROM tenure.node WHERE id = %s FOR UPDATE", [node])
-            time.sleep(1.0)  # several beats give up waiting for it
+            time.sleep(0.6)  # several beats give up waiting for it
             assert term.trusted
         time.sleep(0.5)
         assert term.trusted

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tenure import evidence, watch
+from tenure.backoff import Backoff
 from tenure.clock import boottime, walltime
 from tenure.errors import StoreError
 from tenure.lease import AcquireAnswered, AcquireFailed, ReleaseAcked
@@ -90,7 +91,7 @@ class Campaign(threading.Thread):
         self._wake_mutex = threading.Lock()
         self._ended = False
         self._stopping = False
-        self._failures = 0
+        self._backoff = Backoff()
         self._not_before = 0.0
         self._rows: dict[str, ElectionRow] = {}
         self._tries: dict[str, float] = {}
@@ -188,7 +189,7 @@ class Campaign(threading.Thread):
             if self._directory is not None:
                 evidence.sweep(self._directory, older_than=walltime().timestamp() - DAY)
         self._hear(session)  # what was said while our own statements ran does not ring again
-        self._failures = 0
+        self._backoff.worked()
         self._quiet.worked("campaign")
 
     def _wait(self, until: float) -> None:
@@ -234,9 +235,7 @@ class Campaign(threading.Thread):
     def _stumble(self, error: Exception) -> None:
         self._drop_session()
         self._quiet.failed("campaign", error)
-        pause = min(0.05 * 2**self._failures, self._cadence.heartbeat_every) * random.uniform(0.5, 1.0)
-        self._failures = min(self._failures + 1, 16)
-        self._not_before = boottime() + pause
+        self._not_before = boottime() + self._backoff.pause(self._cadence.heartbeat_every)
 
     def _drop_session(self) -> None:
         if self._session is not None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tenure import watch
+from tenure.backoff import SOON, Backoff
 from tenure.clock import boottime
 from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
 from tenure.lease import (
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tenure")
 
 MODE = "advisory"
-SOON = 0.05
 WAKE_JITTER = 0.05
 """Those who hear of a vacancy at the same moment spread over this many seconds."""
 BUSY_RETRY = (0.02, 0.1)
@@ -107,7 +107,7 @@ class Keeper(threading.Thread):
         self._advert: Advert | None = None
         self._locked = False
         self._beats_from = self._checks_from = self._tries_from = self._not_before = 0.0
-        self._failures = 0
+        self._backoff = Backoff()
         self._row: ElectionRow | None = None
         self._watches: dict[NodeId, watch.Watch] = {}
         self._declarations: dict[NodeId, _Declaration] = {}
@@ -200,7 +200,7 @@ class Keeper(threading.Thread):
         if boottime() >= session.said_at + self._cadence.keepalive_every:
             session.keep_alive()
         self._hear(session)  # what was said while our own statements ran does not ring again
-        self._failures = 0
+        self._backoff.worked()
         self._quiet.worked("keeper")
 
     def _next(self) -> float:
@@ -288,9 +288,7 @@ class Keeper(threading.Thread):
             return
         self._quiet.failed("keeper", error)
         longest = self._cadence.validate_every if kept else self._cadence.heartbeat_every
-        pause = min(SOON * 2**self._failures, longest) * random.uniform(0.5, 1.0)
-        self._failures = min(self._failures + 1, 16)
-        self._not_before = boottime() + pause
+        self._not_before = boottime() + self._backoff.pause(longest)
 
     def _goodbye(self) -> None:
         session = self._session

@@ -7,12 +7,12 @@ evidence, it checks that its session still holds the lock that its row advertise
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 
+from tenure.backoff import SOON, Backoff
 from tenure.clock import boottime
 from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
 from tenure.evidence import LockFile
@@ -23,8 +23,6 @@ from tenure.standing import Standing
 from tenure.stores import Session, Store
 
 logger = logging.getLogger("tenure")
-
-SOON = 0.05
 
 
 class Pacemaker(threading.Thread):
@@ -55,7 +53,7 @@ class Pacemaker(threading.Thread):
         self._advert: Advert | None = None
         self._checks_from = 0.0
         self._beats_from = 0.0
-        self._failures = 0
+        self._backoff = Backoff()
         self._wake = threading.Event()
         self._leaving: str | None = None
         self._needs_identity = True
@@ -96,7 +94,7 @@ class Pacemaker(threading.Thread):
             self._wake.clear()
             try:
                 self._turn()
-                self._failures = 0
+                self._backoff.worked()
                 self._quiet.worked("pacemaker")
                 self.first.set()
             except Exception as error:
@@ -211,9 +209,7 @@ class Pacemaker(threading.Thread):
             self.first.set()
             return
         self._quiet.failed("pacemaker", error)
-        pause = min(SOON * 2**self._failures, self._cadence.heartbeat_every) * random.uniform(0.5, 1.0)
-        self._failures = min(self._failures + 1, 16)
-        self._beats_from = boottime() + pause
+        self._beats_from = boottime() + self._backoff.pause(self._cadence.heartbeat_every)
 
     def _drop_session(self) -> None:
         if self._session is not None:
