@@ -58,7 +58,7 @@ class Beating:
         return {
             "node": self.node,
             "number": self.number,
-            "names": [],
+            "names": "{}",
             "nonce": self.advert.nonce if self.advert else None,
             "grace": self.advert.grace if self.advert else None,
         }

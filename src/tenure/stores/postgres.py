@@ -7,6 +7,7 @@ prepared statement and no session evidence.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -277,11 +278,11 @@ class PostgresSession(Session):
 
     def beat(self, beat: Beat) -> BeatAnswer:
         advert = beat.advert
-        renewed, time, rows, elections = self._one(
+        renewed, time, (rows, elections) = self._one(
             "beat",
             number=beat.number,
             node=beat.node,
-            names=list(beat.names),
+            names=_array(beat.names),
             nonce=advert.nonce if advert else None,
             grace=advert.grace if advert else None,
         )
@@ -368,7 +369,7 @@ class PostgresSession(Session):
         node, nonce, pid = self._lock
         usual, self._connection.timeout = self._connection.timeout, timeout
         try:
-            held, free = self._one("validate", node=node, nonce=nonce, pid=pid, names=list(names))
+            held, free = self._one("validate", node=node, nonce=nonce, pid=pid, names=_array(names))
         finally:
             self._connection.timeout = usual
         vacancies = {
@@ -416,6 +417,12 @@ def explained(error: psycopg.Error) -> str:
     """The driver's words on one line, without the password that libpq never prints anyway."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if error.sqlstate is None else f"{text} [{error.sqlstate}]"
+
+
+@functools.lru_cache(maxsize=16)
+def _array(names: tuple[str, ...]) -> str:
+    """As PostgreSQL writes an array of text. They are the same from beat to beat; the driver would look at each of them anew."""
+    return "{" + ",".join('"' + re.sub(r'(["\\])', r"\\\1", name) + '"' for name in names) + "}"
 
 
 def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -10,10 +10,13 @@ WITH renewed AS (
 )
 SELECT EXISTS (SELECT FROM renewed),
        extract(epoch FROM clock_timestamp())::float8,
-       (SELECT json_agg(json_build_array(n.id, n.seq, n.ttl, n.session_nonce, n.session_grace)) FROM {schema}.node n WHERE n.state = 'alive'),
-       (SELECT json_agg(json_build_array(e.name, e.term, e.holder, e.state = 'held', e.asked_term = e.term))
-          FROM {schema}.election e
-         WHERE e.name = ANY (%(names)s) OR (e.holder = %(node)s AND e.state = 'held'))
+       json_build_array(
+           (SELECT json_agg(json_build_array(n.id, n.seq, n.ttl, n.session_nonce, n.session_grace))
+              FROM {schema}.node n
+             WHERE n.state = 'alive'),
+           (SELECT json_agg(json_build_array(e.name, e.term, e.holder, e.state = 'held', e.asked_term = e.term))
+              FROM {schema}.election e
+             WHERE e.name = ANY (%(names)s::text[]) OR (e.holder = %(node)s AND e.state = 'held')))
 
 -- name: join
 INSERT INTO {schema}.node (id, ttl, label, host) VALUES (%(id)s, %(ttl)s, %(label)s, %(host)s) ON CONFLICT DO NOTHING
@@ -48,7 +51,7 @@ SELECT pg_backend_pid() = %(pid)s
        (SELECT json_agg(json_build_array(s.name, s.term, s.holder, s.seq, s.nonce, s.grace))
           FROM (SELECT e.name, e.term, e.holder, h.seq, h.session_nonce AS nonce, h.session_grace AS grace
                   FROM {schema}.election e JOIN {schema}.node h ON h.id = e.holder
-                 WHERE e.name = ANY (%(names)s) AND e.state = 'held' AND h.state = 'alive' AND h.id <> %(node)s
+                 WHERE e.name = ANY (%(names)s::text[]) AND e.state = 'held' AND h.state = 'alive' AND h.id <> %(node)s
                    AND h.session_nonce IS NOT NULL
                 OFFSET 0) s
          WHERE pg_try_advisory_xact_lock_shared({schema}.session_key(s.holder, s.nonce)))
