@@ -121,6 +121,14 @@ class PostgresStore(Store):
         except psycopg.ProgrammingError as error:  # an option that libpq does not know
             raise ConfigurationError(f"store URL {self.shown}: {explained(error)}") from error
         connection.timeout = timeout
+        try:
+            self._set_up(connection, timeout)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _set_up(self, connection: DeadlineConnection, timeout: float) -> None:
         if self._pooled is None:
             # A pooler invents the backend pid that it announces; a server does not.
             self._pooled = connection.info.backend_pid != connection.execute("SELECT pg_backend_pid()").fetchone()[0]  # type: ignore[index]
@@ -131,7 +139,6 @@ class PostgresStore(Store):
         else:
             connection.prepare_threshold = 2
             connection.execute("SELECT " + ", ".join(f"set_config('{k}', '{v}', false)" for k, v in settings.items()))
-        return connection
 
     def settings(self, timeout: float) -> dict[str, str]:
         """What every transaction of ours runs under."""
