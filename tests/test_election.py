@@ -286,3 +286,34 @@ def test_refused_connections_make_few_lines(caplog: pytest.LogCaptureFixture, mo
 
 def test_the_defaults_can_work() -> None:
     Cadence().check()
+
+
+def test_work_that_does_not_stop_keeps_its_term_until_it_does(enter: Callable[..., Election]) -> None:
+    """Nobody else leads beside it, however long `stop` waited."""
+    a, b = enter("a", ttl=1), enter("b", ttl=1, candidate=False)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        for _ in a.terms():
+            inside.set()
+            go_on.wait(WITHIN)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert inside.wait(WITHIN)
+    a.stop(drain=0.1)
+    assert not a.is_leader
+    b.unbar()
+    assert b.wait_until_leading(2.5) is None, "more than two ttls later its term is still held"
+    go_on.set()
+    assert b.wait_until_leading(WITHIN)
+    thread.join(WITHIN)
+    eventually(lambda: not a.taking_part and not a._started, within=WITHIN, what="a has left")
+
+
+def test_the_history_says_why_a_term_ended(enter: Callable[..., Election]) -> None:
+    a = enter("a")
+    assert a.wait_until_leading(WITHIN)
+    a.bar()
+    eventually(lambda: a.leader() is None, within=WITHIN, what="the term is released")
+    assert a.history()[0].ended_by == "barred"

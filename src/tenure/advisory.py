@@ -91,11 +91,11 @@ class AdvisoryNode:
             if self._threads is None:
                 self._start(member)
 
-    def exit(self, member: Member, *, release: bool = True) -> None:
-        """Leave. Without `release`, say no goodbye: the others wait until belief is certainly over."""
+    def exit(self, member: Member) -> None:
+        """Leave."""
         del member
         with self._mutex:
-            self._leave(goodbye=release)
+            self._leave()
             self._member = None
 
     def look(self, name: str, at: float = 0.0) -> None:
@@ -153,7 +153,7 @@ class AdvisoryNode:
         keeper.start()
         keeper.first.wait()
         if keeper.failure is not None:
-            self._leave(goodbye=True)
+            self._leave()
             self._member = None
             raise keeper.failure
         logger.info(
@@ -164,12 +164,12 @@ class AdvisoryNode:
             extra={"action": "node_joined", "node": self.id},
         )
 
-    def _leave(self, *, goodbye: bool) -> None:
+    def _leave(self) -> None:
         threads, self._threads = self._threads, None
         if threads is None:
             return
         keeper, herald = threads
-        keeper.leave("left" if goodbye else "", GOODBYE)
+        keeper.leave("left", GOODBYE)
         herald.stop(GOODBYE)
         self._standing.become(NOBODY)
 
@@ -183,8 +183,8 @@ class AdvisoryNode:
                 herald.call(lambda: None)  # it has a deadline to watch from now on
             case Withdraw(name, term, reason) if name == self._name:
                 self._member.withdrawn(term, reason)
-            case Release(name, term) if name == self._name:
-                keeper.release(term, "resigned")
+            case Release(name, term, why) if name == self._name:
+                keeper.release(term, why)
             case PutBack():
                 keeper.put_back()
             case Rejoin():

@@ -47,7 +47,7 @@ class Seat(Protocol):
     @property
     def lock_fileno(self) -> int | None: ...
     def enter(self, member: Member) -> None: ...
-    def exit(self, member: Member, *, release: bool = True) -> None: ...
+    def exit(self, member: Member) -> None: ...
     def look(self, name: str, at: float = 0.0) -> None: ...
     def resign(self, name: str, term: int, reason: str) -> None: ...
     def drained(self, name: str, term: int) -> None: ...
@@ -104,6 +104,7 @@ class Election:
         self._term: Term | None = None
         self._in_body = False
         self._loss_told = False
+        self._exit_when_drained = False
         self._tries = 0
         self._not_before = 0.0
 
@@ -148,9 +149,10 @@ class Election:
     def start(self) -> None:
         """Join the others. Raises what is wrong with the store; from then on failures heal by themselves."""
         with self._changed:
+            self._exit_when_drained = self._stopping = False
             if self._started:
                 return
-            self._started, self._stopping = True, False
+            self._started = True
         try:
             self._seat.enter(self)
         except BaseException:
@@ -158,7 +160,7 @@ class Election:
             raise
 
     def stop(self, drain: Duration = 30.0) -> None:
-        """Resign, wait for the work to stop, and leave. Work that does not stop in time keeps its term until the process ends."""
+        """Resign, wait for the work to stop, and leave. Work that does not stop in time keeps its term, and this node, until it does."""
         patience = seconds(drain, "drain")
         with self._changed:
             if not self._started:
@@ -169,16 +171,16 @@ class Election:
         self._give_up("stopped")
         with self._changed:
             drained = self._changed.wait_for(lambda: self._term is None, patience)
-        if not drained:
+            self._exit_when_drained = not drained
+        if drained:
+            self._exit()
+        else:
             logger.error(
-                "election %r: the work of its term did not stop in %g s",
+                "election %r: the work of its term did not stop in %g s; nobody else leads until it does",
                 self.name,
                 patience,
                 extra={"action": "not_drained"},
             )
-        self._seat.exit(self, release=drained)
-        self._started = False
-        self._tell_observers()
 
     def terms(self) -> Iterator[Term]:
         """Wait for terms, one turn of the loop for each. Leaving the body, however, resigns that term."""
@@ -374,9 +376,17 @@ class Election:
             if self._term is not term or self._in_body or not self._loss_told:
                 return
             self._term = None
+            leaving, self._exit_when_drained = self._exit_when_drained, False
             self._changed.notify_all()
         self._seat.drained(self.name, term.number)
+        if leaving:
+            threading.Thread(target=self._exit, name=f"tenure leaves {self.label}", daemon=True).start()
         self._seat.look(self.name, self._not_before)
+        self._tell_observers()
+
+    def _exit(self) -> None:
+        self._seat.exit(self)
+        self._started = False
         self._tell_observers()
 
     def _tell(self, event: ElectionEvent) -> None:

@@ -149,7 +149,7 @@ class Keeper(threading.Thread):
         self._post(lambda: setattr(self, "_unsettled", True))
 
     def leave(self, why: str, patience: float) -> None:
-        """Say goodbye, unless `why` is empty, and end after what was asked for before."""
+        """Say goodbye and end after what was asked for before."""
         self._post(lambda: setattr(self, "_leaving", why))
         self.join(patience)
 
@@ -293,12 +293,12 @@ class Keeper(threading.Thread):
     def _goodbye(self) -> None:
         session = self._session
         with suppress(StoreError, OSError):
-            if self._leaving and session is not None and self._standing.node:
+            if session is not None and self._standing.node:
                 self._give_back(session)
                 self._say_farewells(session)
                 if self._locked:
                     session.unlock()
-                session.leave(self._standing.node, self._leaving)
+                session.leave(self._standing.node, self._leaving or "left")
         if session is not None:
             session.close()
         self._session = None

@@ -63,6 +63,8 @@ class Hand:
     """The last beat that had been sent when the answer was processed: only later ones can speak of this term."""
     owned: bool = True
     """The database still gives it to this node, as far as is known. If not, there is nothing to release."""
+    why: str = ""
+    """Why it is being given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Lease:
     stretch: int = 0
     sent: int = 0
     acked: int = 0
+    epoch: int = 0
+    """As the last acknowledged beat showed it."""
     attempts: int = 0
     until: float = -math.inf
     gone: bool = False
@@ -222,6 +226,7 @@ class Release:
 
     name: str
     term: int
+    why: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +272,7 @@ def step(lease: Lease, event: Event, now: float) -> tuple[Lease, list[Action]]:
         case Resign(name, term, reason):
             hand = lease.hands.get(name)
             if hand is not None and hand.phase is Phase.HELD and hand.term == term:
-                lease = _with_hand(lease, name, replace(hand, phase=Phase.DRAINING))
+                lease = _with_hand(lease, name, replace(hand, phase=Phase.DRAINING, why=reason))
                 actions.append(Withdraw(name, term, reason))
         case Drained(name, term):
             lease, more = _drained(lease, name, term)
@@ -294,7 +299,7 @@ def _lapse(lease: Lease, now: float) -> tuple[Lease, list[Action]]:
     held = {name: hand for name, hand in lease.hands.items() if hand.phase is Phase.HELD}
     reason = "no beat was acknowledged in time" if now >= lease.until else "its session could not be checked in time"
     hands = {
-        name: replace(hand, phase=Phase.DRAINING) if name in held else hand
+        name: replace(hand, phase=Phase.DRAINING, why=reason) if name in held else hand
         for name, hand in lease.hands.items()
         if hand.phase is not Phase.OPEN
     }
@@ -319,10 +324,13 @@ def _answered(lease: Lease, number: int, answer: BeatAnswer) -> tuple[Lease, lis
             ]
             return replace(lease, gone=True, until=-math.inf, stretch=lease.stretch + 1, hands={}), [*held, Rejoin()]
         case Verdict.RENEWED:
-            actions: list[Action] = [PutBack()] if answer.was_seq < lease.acked else []
+            # A count that went back: unless the epoch was raised since, nobody has dealt with it yet.
+            put_back = answer.was_seq < lease.acked and answer.epoch <= lease.epoch
+            actions: list[Action] = [PutBack()] if put_back else []
             lease = replace(
                 lease,
                 acked=number,
+                epoch=answer.epoch,
                 until=max(lease.until, sent_at + lease.cadence.trust),
                 adverts={n: advert for n, advert in lease.adverts.items() if n >= number},
             )
@@ -341,9 +349,9 @@ def _compare(lease: Lease, number: int, answer: BeatAnswer) -> tuple[Lease, list
     for name, row in shown.items():
         hand = lease.hands.get(name)
         if hand is None or (hand.term == row.term and hand.phase is Phase.RELEASING):
-            actions.append(Release(name, row.term))
+            actions.append(Release(name, row.term, hand.why if hand else "won after it was given up"))
         elif hand.term == row.term and hand.phase is Phase.HELD and row.asked:
-            lease = _with_hand(lease, name, replace(hand, phase=Phase.DRAINING))
+            lease = _with_hand(lease, name, replace(hand, phase=Phase.DRAINING, why="asked to resign"))
             actions.append(Withdraw(name, hand.term, "asked to resign"))
     for name, hand in list(lease.hands.items()):
         if hand.phase is Phase.OPEN or hand.after_beat >= number or (name in shown and shown[name].term == hand.term):
@@ -372,7 +380,7 @@ def _drained(lease: Lease, name: str, term: int) -> tuple[Lease, list[Action]]:
         return lease, []
     if not hand.owned:
         return _without_hand(lease, name), []
-    return _with_hand(lease, name, replace(hand, phase=Phase.RELEASING)), [Release(name, term)]
+    return _with_hand(lease, name, replace(hand, phase=Phase.RELEASING)), [Release(name, term, hand.why)]
 
 
 def _is_open(lease: Lease, name: str, attempt: int) -> bool:

@@ -193,6 +193,7 @@ class BeatAnswer:
     """Those the node holds, and those it is a candidate for."""
     time: float = 0.0
     """The database's clock, in seconds since 1970."""
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,13 +106,13 @@ class Node:
             self._members[member.name] = member
         self.look(member.name)
 
-    def exit(self, member: Member, *, release: bool = True) -> None:
-        """Let an election go, leaving with the last one. Without `release`, say no goodbye: work that should have stopped goes on."""
+    def exit(self, member: Member) -> None:
+        """Let an election go, leaving with the last one."""
         with self._mutex:
             self._members.pop(member.name, None)
             if not self._members:
-                self._leave(goodbye=release)
-            elif release and (hand := self._standing.lease.hands.get(member.name)) is not None:
+                self._leave()
+            elif (hand := self._standing.lease.hands.get(member.name)) is not None:
                 self._hand_back(member.name, hand.term)
 
     def look(self, name: str, at: float = 0.0) -> None:
@@ -185,17 +185,17 @@ class Node:
         pacemaker.start()
         pacemaker.first.wait()
         if pacemaker.failure is not None:
-            self._leave(goodbye=True)
+            self._leave()
             raise pacemaker.failure
         logger.info("node %s joined %s", label, self.store.shown, extra={"action": "node_joined", "node": self.id})
 
-    def _leave(self, *, goodbye: bool) -> None:
+    def _leave(self) -> None:
         threads, self._threads = self._threads, None
         if threads is None:
             return
         pacemaker, campaign, herald = threads
         campaign.stop(GOODBYE)
-        pacemaker.leave("left" if goodbye else "", GOODBYE)
+        pacemaker.leave("left", GOODBYE)
         herald.stop(GOODBYE)
         self._standing.become("")
 
@@ -244,8 +244,8 @@ class Node:
             case Withdraw(name, term, reason):
                 if name in self._members:
                     self._members[name].withdrawn(term, reason)
-            case Release(name, term):
-                campaign.release(name, term, "resigned")
+            case Release(name, term, why):
+                campaign.release(name, term, why)
             case Rejoin():
                 logger.warning(
                     "this node was declared dead and comes back under a new identity", extra={"action": "node_rejoins"}

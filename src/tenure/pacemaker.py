@@ -22,6 +22,9 @@ from tenure.quiet import Quiet
 from tenure.standing import Standing
 from tenure.stores import Session, Store
 
+START_WITHIN = 5.0
+"""The store answered when it was prepared; for so many seconds a first attempt that was too slow is tried again."""
+
 logger = logging.getLogger("tenure")
 
 
@@ -60,6 +63,7 @@ class Pacemaker(threading.Thread):
         self.first: threading.Event = threading.Event()
         """Set after the first beat, or the failure in `failure`."""
         self.failure: TenureError | None = None
+        self._start_by = boottime() + START_WITHIN
 
     @property
     def lock_file(self) -> LockFile | None:
@@ -77,7 +81,7 @@ class Pacemaker(threading.Thread):
         self.beat_now()
 
     def leave(self, why: str, patience: float) -> None:
-        """Say goodbye, unless `why` is empty, and end."""
+        """Say goodbye and end."""
         self._leaving = why
         self._wake.set()
         self.join(patience)
@@ -201,14 +205,16 @@ class Pacemaker(threading.Thread):
     def _stumble(self, error: Exception) -> None:
         """Drop the connection and try again soon, then less soon, never less often than a heartbeat."""
         self._drop_session()
-        if not self.first.is_set():
+        passing = isinstance(error, (StoreUnavailable, OSError)) and boottime() < self._start_by
+        if not self.first.is_set() and not passing:
             self.failure = (
                 error if isinstance(error, TenureError) else StoreUnavailable(f"{self._store.shown}: {error}")
             )
             self._leaving = "could not start"
             self.first.set()
             return
-        self._quiet.failed("pacemaker", error)
+        if self.first.is_set():
+            self._quiet.failed("pacemaker", error)
         self._beats_from = boottime() + self._backoff.pause(self._cadence.heartbeat_every)
 
     def _drop_session(self) -> None:
@@ -218,9 +224,9 @@ class Pacemaker(threading.Thread):
 
     def _goodbye(self) -> None:
         with suppress(StoreError, OSError):
-            if self._leaving and self._session is not None and not self._needs_identity:
-                self._session.leave(self._standing.node, self._leaving)
+            if self._session is not None and not self._needs_identity:
+                self._session.leave(self._standing.node, self._leaving or "left")
         self._drop_session()
-        if self._leaving and self._lock is not None:  # without a goodbye the lock stays until the process ends
+        if self._lock is not None:
             self._lock.remove()
             self._lock = None

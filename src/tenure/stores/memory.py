@@ -160,7 +160,7 @@ class MemorySession(Session):
                 for name, e in self._db.elections.items()
                 if name in beat.names or (e.held and e.holder == beat.node)
             ]
-        return BeatAnswer(Verdict.RENEWED, was, tuple(peers), tuple(rows), walltime().timestamp())
+        return BeatAnswer(Verdict.RENEWED, was, tuple(peers), tuple(rows), walltime().timestamp(), self._db.epoch)
 
     def leave(self, node: NodeId, why: str) -> None:
         with self._db.mutex:

@@ -285,7 +285,7 @@ class PostgresSession(Session):
 
     def beat(self, beat: Beat) -> BeatAnswer:
         advert = beat.advert
-        renewed, time, (rows, elections) = self._one(
+        renewed, time, epoch, (rows, elections) = self._one(
             "beat",
             number=beat.number,
             node=beat.node,
@@ -302,6 +302,7 @@ class PostgresSession(Session):
             peers=tuple(Peer(node, ("row", seq), ttl) for node, seq, ttl, *_ in alive.values() if node != beat.node),
             elections=tuple(_election(row, alive) for row in elections or ()),
             time=time,
+            epoch=epoch,
         )
 
     def leave(self, node: NodeId, why: str) -> None:

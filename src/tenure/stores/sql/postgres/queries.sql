@@ -10,6 +10,7 @@ WITH renewed AS (
 )
 SELECT EXISTS (SELECT FROM renewed),
        extract(epoch FROM clock_timestamp())::float8,
+       (SELECT x.number FROM {schema}.epoch x),
        json_build_array(
            (SELECT json_agg(json_build_array(n.id, n.seq, n.ttl, n.session_nonce, n.session_grace))
               FROM {schema}.node n
