@@ -42,8 +42,9 @@ class Cluster:
         self.name = name
         self.command = [sys.executable, *map(str, command)]
         self.size = size
-        self.leader = 0
+        self._leader = 0
         self._members: dict[int, subprocess.Popen[bytes]] = {}
+        self._joined: set[int] = set()
         self._read, self._write = os.pipe()
         self._rest = b""
         self._log = scratch.new_folder("bench") / "stderr"
@@ -56,21 +57,27 @@ class Cluster:
         self.close()
 
     def start(self) -> Self:
-        """The first candidate leads before the others come: there is nothing to measure about that."""
-        self._spawn()
-        self._expect(lambda e: e["event"] == "leading", "the first leader")
-        self.fill()
+        """Start all of them; `settle`, or whatever needs them first, waits until they are there."""
+        while len(self._members) < self.size:
+            self._spawn()
         return self
 
-    def fill(self) -> None:
-        """Start candidates until there are as many as there should be; returns when they have joined."""
-        new = {self._spawn() for _ in range(self.size - len(self._members))}
-        while new:
-            new.discard(self._expect(lambda e: e["event"] == "joined", "new candidates")["pid"])
+    def settle(self) -> Self:
+        """Return when there are as many candidates as there should be, and one of them leads."""
+        self.start()
+        while not self._members.keys() <= self._joined or self._leader not in self._members:
+            self._expect(lambda e: e["event"] in {"joined", "leading"}, "its candidates and a leader")
+        return self
+
+    @property
+    def leader(self) -> int:
+        """The pid of whoever said last that it leads."""
+        self.settle()
+        self._catch_up()
+        return self._leader
 
     def strike(self, number: signal.Signals) -> Strike:
         """Send the leader a signal; the clock starts just before."""
-        self._catch_up()
         old, at = self.leader, boottime()
         os.kill(old, number)
         return Strike(self, old, at, number)
@@ -82,6 +89,20 @@ class Cluster:
         except TimeoutError:
             return None
         return event
+
+    def deaths(self, pause: float) -> list[float]:
+        """End all candidates, one after the other: seconds from kill -9 until the kernel says that the process has ended."""
+        seconds = []
+        for pid in sorted(self._members, key=lambda pid: pid == self._leader):
+            time.sleep(pause)
+            watched = os.pidfd_open(pid)
+            began = boottime()
+            os.kill(pid, signal.SIGKILL)
+            select.select([watched], [], [])
+            seconds.append(boottime() - began)
+            os.close(watched)
+            self.reap(pid)
+        return seconds
 
     def event(self, name: str, pid: int, within: float = PATIENCE) -> dict[str, Any]:
         return self._expect(lambda e: e["event"] == name and e["pid"] == pid, name, within)
@@ -124,7 +145,9 @@ class Cluster:
                 line, _, self._rest = self._rest.partition(b"\n")
                 event: dict[str, Any] = json.loads(line)
                 if event["event"] == "leading":
-                    self.leader = event["pid"]
+                    self._leader = event["pid"]
+                elif event["event"] == "joined":
+                    self._joined.add(event["pid"])
                 if wanted(event):
                     return event
             if not select.select([self._read], [], [], max(deadline - boottime(), 0.0))[0]:
@@ -146,9 +169,7 @@ class Strike:
             os.kill(self.old, signal.SIGCONT)  # it finds out by itself, and goes on as a standby
         elif word is None or self._number is signal.SIGKILL:
             self._cluster.reap(self.old)
-        if word is None:  # the others may stand up now
-            self._cluster.successor(self.old, PATIENCE)
-        self._cluster.fill()
+        self._cluster.settle()
         return None if word is None else word["at"] - self._at
 
 

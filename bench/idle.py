@@ -19,6 +19,8 @@ def measure(bench: Bench) -> None:
         Idle(bench, "PostgreSQL, with session evidence", bench.database(), 3.0),
         Idle(bench, "SQLite", bench.file()),
     ]
+    for one in idle:
+        one.settle()
     time.sleep(bench.count(40, 5) / 10)
     for one in idle:
         one.begin()
@@ -36,6 +38,9 @@ class Idle:
         if self._database:
             bench.server.execute(f"ALTER DATABASE {self._database} SET log_statement = 'all'")
         self._nodes = bench.candidates(what, url, size=2, **options)
+
+    def settle(self) -> None:
+        self._nodes.settle()
 
     def begin(self) -> None:
         self._began, self._busy, self._counted = time.monotonic(), processor(self._nodes.leader), self._statements()

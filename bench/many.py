@@ -89,7 +89,7 @@ class Watched:
 def holder(bench: Bench, url: str, held: int) -> Cluster:
     """A process that has won all of them."""
     beat = 0.2 if bench.quick else 2.0
-    return bench.stack.enter_context(Cluster("many", [HERE / "holder.py", url, held, beat], size=1))
+    return bench.stack.enter_context(Cluster("many", [HERE / "holder.py", url, held, beat], size=1)).settle()
 
 
 def latency(bench: Bench, store: str, url: str, held: int) -> None:

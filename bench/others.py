@@ -32,7 +32,7 @@ class Others:
             for module in needed:
                 if importlib.util.find_spec(module) is None:
                     raise Missing(f"not installed here ({module})")  # noqa: TRY301 - told like a failed start
-            self.clusters[name], self.notes[name] = start(), note
+            self.clusters[name], self.notes[name] = start().settle(), note
         except (Missing, OSError, TimeoutError, RuntimeError) as why:
             reason = str(why).partition("\n")[0]
             bench.report.say(f"  {name}: {reason}")

@@ -21,15 +21,18 @@ def killed(bench: Bench) -> None:
     instant = others.advisory(bench)
     series = {name: Series(name) for name in [*ours, *instant.clusters]}
     pause = 0.2 if bench.quick else 2.5 / len(series)  # so that everybody has seen everybody in a beat since the last
-    for _ in range(bench.count(50, 2)):
+    for _ in range(bench.count(50, 1)):
         for name, cluster in {**ours, **instant.clusters}.items():
             time.sleep(pause * random.uniform(0.8, 1.2))
             record(series[name], cluster.strike(signal.SIGKILL).result(within=20.0))
-    beside = [series[name] for name in instant.clusters] + instant.absent
+    peers = [series[name] for name in instant.clusters] + instant.absent
     goals = [Goal("p50", 0.010), Goal("p99", 0.050)]
-    for store in ours:
+    for store, cluster in ours.items():
+        ended = Series("of which until the kernel has ended such a process", cluster.deaths(pause=pause))
         bench.report.add(
-            Figure("killed leader → successor", series[store], goals, beside if store == "PostgreSQL" else [])
+            Figure(
+                "killed leader → successor", series[store], goals, [ended, *(peers if store == "PostgreSQL" else [])]
+            )
         )
     close(*ours.values(), *instant.clusters.values())
 
@@ -39,7 +42,7 @@ def resigned(bench: Bench) -> None:
     bench.report.topic(f"Leader resigns, {bench.standbys} standbys")
     ours = {store: bench.candidates(store, url) for store, url in bench.urls().items()}
     series = {store: Series(store) for store in ours}
-    for _ in range(bench.count(120, 2)):
+    for _ in range(bench.count(120, 1)):
         for store, cluster in ours.items():
             time.sleep(random.uniform(0.2, 0.4) if bench.quick else random.uniform(0.5, 0.7))
             record(series[store], resignation(cluster))
@@ -77,7 +80,7 @@ def slow(bench: Bench) -> None:
 
     series = {name: Series(name, unit="s") for name in rounds}
     for turn in range(max(times for *_, times in rounds.values())):
-        time.sleep(random.uniform(0.5, 1.0) if bench.quick else random.uniform(2.5, 4.5))
+        time.sleep(random.uniform(0.2, 0.4) if bench.quick else random.uniform(2.5, 4.5))
         struck = {
             name: (cluster.strike(number), within)
             for name, (cluster, number, within, times) in rounds.items()
