@@ -179,6 +179,17 @@ def test_a_release_compares_term_and_holder(actor: Callable[[], Actor]) -> None:
     assert b.row().held
 
 
+def test_succession_declares_the_dead_leader_and_wins_its_term(actor: Callable[[], Actor]) -> None:
+    a, b, c = actor(), actor(), actor()
+    a.acquire()
+    declared, won = b.session.succeed(a.id, "its host lock is free", Acquire(b.id, "x"))
+    assert (declared, won.outcome, won.term) == (True, Outcome.GRANTED, 2)
+    assert "its host lock is free" in won.detail
+    assert a.beat().verdict is Verdict.GONE
+    declared, refused = c.session.succeed(a.id, "its host lock is free", Acquire(c.id, "x"))
+    assert (declared, refused.outcome, refused.holder) == (False, Outcome.HELD, b.id)
+
+
 def test_a_term_number_survives_its_release_and_grows(actor: Callable[[], Actor]) -> None:
     a = actor()
     numbers = []

@@ -379,7 +379,7 @@ class Campaign(threading.Thread):
             seen = self._watches.get(node)
             if declaration.pulse is not None and (seen is None or not seen.over or seen.pulse != declaration.pulse):
                 continue  # it gave a sign of life while we waited for our turn
-            if session.declare(node, declaration.pulse, declaration.why):
+            if self._bury(session, node, declaration):
                 label = self._cards[node].label if node in self._cards else node
                 logger.info("node %s is dead: %s", label, declaration.why, extra={"action": "node_dead", "node": node})
                 if self._directory is not None:
@@ -387,6 +387,15 @@ class Campaign(threading.Thread):
             self._watches.pop(node, None)
             self._part_from(node)
             self._try_all(boottime())
+
+    def _bury(self, session: Session, node: NodeId, declaration: _Declaration) -> bool:
+        """Declare a node dead; True if it was this call that did it. Where it led, and we stand, that is one step with the succession."""
+        led = [name for name, row in self._rows.items() if row.held and row.holder == node]
+        if declaration.pulse is None and led:
+            declared = self._attempt(session, led[0], None, heir_of=(node, declaration.why))
+            if declared is not None:
+                return declared
+        return session.declare(node, declaration.pulse, declaration.why)
 
     def _try(self, session: Session) -> None:
         now = boottime()
@@ -399,19 +408,23 @@ class Campaign(threading.Thread):
                 del self._tries[name]
                 self._attempt(session, name, None)
 
-    def _attempt(self, session: Session, name: str, vanished: Vacancy | None) -> None:
+    def _attempt(
+        self, session: Session, name: str, vanished: Vacancy | None, *, heir_of: tuple[NodeId, str] | None = None
+    ) -> bool | None:
+        """Try to win. None if this was no time to try, else whether the leader in `heir_of` was declared dead by it."""
         candidacy = self._candidacy(name)
         if candidacy is None:
-            return
+            return None
         if candidacy.not_before > boottime():
             self._tries[name] = candidacy.not_before
-            return
+            return None
         opened = self._standing.open(name)
         if opened is None:
-            return
+            return None
         node, attempt = opened
+        request = Acquire(node, name, candidacy.fenced, vanished=vanished)
         try:
-            answer = session.acquire(Acquire(node, name, candidacy.fenced, vanished=vanished))
+            declared, answer = session.succeed(*heir_of, request) if heir_of else (False, session.acquire(request))
         except BaseException:
             self._standing.step(AcquireFailed(name, attempt), only=node)
             raise
@@ -439,6 +452,7 @@ class Campaign(threading.Thread):
                 self._unknown.add(answer.holder)
             case _:
                 pass
+        return declared
 
     # Failover of the database
 

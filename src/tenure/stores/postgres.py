@@ -317,19 +317,11 @@ class PostgresSession(Session):
         ]
 
     def acquire(self, request: Acquire) -> Acquired:
-        seen = request.vanished
-        outcome, granted, holder, detail = self._one(
-            "acquire",
-            node=request.node,
-            name=request.name,
-            mode=request.mode,
-            fenced=request.fenced,
-            term=seen.term if seen else None,
-            holder=seen.holder if seen else None,
-            seq=seen.seq if seen else None,
-            nonce=seen.advert.nonce if seen else None,
-        )
-        return Acquired(Outcome(outcome), granted or 0, str(holder) if holder else None, detail or "")
+        return _acquired(*self._one("acquire", **_asked(request)))
+
+    def succeed(self, dead: NodeId, why: str, request: Acquire) -> tuple[bool, Acquired]:
+        declared, *answer = self._one("succeed", dead=dead, why=why, **_asked(request))
+        return declared, _acquired(*answer)
 
     def release(self, node: NodeId, name: str, term: int, why: str) -> bool:
         return bool(self._one("release", node=node, name=name, term=term, why=why)[0])
@@ -425,6 +417,24 @@ def explained(error: psycopg.Error) -> str:
     """The driver's words on one line, without the password that libpq never prints anyway."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if error.sqlstate is None else f"{text} [{error.sqlstate}]"
+
+
+def _asked(request: Acquire) -> dict[str, object]:
+    seen = request.vanished
+    return {
+        "node": request.node,
+        "name": request.name,
+        "mode": request.mode,
+        "fenced": request.fenced,
+        "term": seen.term if seen else None,
+        "holder": seen.holder if seen else None,
+        "seq": seen.seq if seen else None,
+        "nonce": seen.advert.nonce if seen else None,
+    }
+
+
+def _acquired(outcome: str, granted: int | None, holder: object, detail: str | None) -> Acquired:
+    return Acquired(Outcome(outcome), granted or 0, str(holder) if holder else None, detail or "")
 
 
 @functools.lru_cache(maxsize=16)
