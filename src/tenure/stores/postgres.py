@@ -149,6 +149,7 @@ class PostgresStore(Store):
             "idle_in_transaction_session_timeout": "5s",
             "synchronous_commit": "on",
             "default_transaction_isolation": "read committed",
+            "plan_cache_mode": "force_generic_plan",
         }
 
     def migration(self) -> str:
