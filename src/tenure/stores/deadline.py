@@ -24,29 +24,22 @@ class DeadlineConnection(psycopg.Connection[tuple[Any, ...]]):
     def wait(self, gen: Generator[Any, Any, Any], *_: Any, **__: Any) -> Any:
         """Drive one exchange to its end, or drop the connection. How often to look for Ctrl-C is of no interest to our threads."""
         deadline = boottime() + self.timeout
-        fileno = self.pgconn.socket
-        poll = select.poll()
         try:
             wanted = next(gen)
+            fileno = self.pgconn.socket
+            poll = select.poll()
             while True:
                 poll.register(fileno, _EVENTS[wanted])
-                left = deadline - boottime()
-                happened = poll.poll(max(left, 0.0) * 1000)
+                happened = poll.poll(max(deadline - boottime(), 0.0) * 1000)
                 if not happened:
                     self.pgconn.finish()
                     raise psycopg.OperationalError(f"no answer within {self.timeout:g} s")
-                wanted = gen.send(_ready(happened[0][1], wanted))
+                wanted = gen.send(_READY.get(happened[0][1], wanted))
         except StopIteration as end:
             return end.value
 
 
 _EVENTS = {Wait.R: select.POLLIN, Wait.W: select.POLLOUT, Wait.RW: select.POLLIN | select.POLLOUT}
 
-
-def _ready(event: int, wanted: Wait) -> Ready:
-    ready = 0
-    if event & ~select.POLLOUT:
-        ready |= Ready.R
-    if event & ~select.POLLIN:
-        ready |= Ready.W
-    return Ready(ready & wanted or wanted)
+_READY = {select.POLLIN: Ready.R, select.POLLOUT: Ready.W, select.POLLIN | select.POLLOUT: Ready.RW}
+"""Anything else is an error, which shows in whatever was waited for."""

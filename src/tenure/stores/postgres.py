@@ -286,7 +286,7 @@ class PostgresSession(Session):
 
     def beat(self, beat: Beat) -> BeatAnswer:
         advert = beat.advert
-        renewed, time, epoch, (rows, elections) = self._one(
+        renewed = self._run(
             "beat",
             number=beat.number,
             node=beat.node,
@@ -294,16 +294,16 @@ class PostgresSession(Session):
             nonce=advert.nonce if advert else None,
             grace=advert.grace if advert else None,
         )
-        alive = {row[0]: row for row in rows or ()}
         if not renewed:
-            return BeatAnswer(Verdict.LATE if beat.node in alive else Verdict.GONE)
+            return BeatAnswer(Verdict.LATE if self._run("is_alive", node=beat.node) else Verdict.GONE)
+        time, rows, elections = renewed[0]
+        alive = {row[0]: row for row in rows}
         return BeatAnswer(
             Verdict.RENEWED,
             was_seq=alive[beat.node][1],
             peers=tuple(Peer(node, ("row", seq), ttl) for node, seq, ttl, *_ in alive.values() if node != beat.node),
             elections=tuple(_election(row, alive) for row in elections or ()),
             time=time,
-            epoch=epoch,
         )
 
     def leave(self, node: NodeId, why: str) -> None:

@@ -1,23 +1,20 @@
 -- name: beat
 -- The row is the node's right to act. `seq < number` makes a late or reordered beat change nothing. One round trip brings all that a
--- node needs to know; the sub-selects see the moment before the update, all the same one. So the list of live nodes also says whether
--- this node was alive, and whether a holder is: no join is needed for that.
-WITH renewed AS (
-    UPDATE {schema}.node
-       SET seq = %(number)s, renewed_at = clock_timestamp(), session_nonce = %(nonce)s, session_grace = %(grace)s
-     WHERE id = %(node)s AND state = 'alive' AND seq < %(number)s
- RETURNING 1
-)
-SELECT EXISTS (SELECT FROM renewed),
-       extract(epoch FROM clock_timestamp())::float8,
-       (SELECT x.number FROM {schema}.epoch x),
-       json_build_array(
-           (SELECT json_agg(json_build_array(n.id, n.seq, n.ttl, n.session_nonce, n.session_grace))
-              FROM {schema}.node n
-             WHERE n.state = 'alive'),
-           (SELECT json_agg(json_build_array(e.name, e.term, e.holder, e.state = 'held', e.asked_term = e.term))
-              FROM {schema}.election e
-             WHERE e.name = ANY (%(names)s::text[]) OR (e.holder = %(node)s AND e.state = 'held')))
+-- node needs to know; the sub-selects see the moment before the update, all the same one. So the list of live nodes also says what
+-- this node had counted, and whether a holder is alive: no join is needed for that.
+UPDATE {schema}.node
+   SET seq = %(number)s, renewed_at = clock_timestamp(), session_nonce = %(nonce)s, session_grace = %(grace)s
+ WHERE id = %(node)s AND state = 'alive' AND seq < %(number)s
+RETURNING extract(epoch FROM clock_timestamp())::float8,
+       (SELECT json_agg(json_build_array(n.id, n.seq, n.ttl, n.session_nonce, n.session_grace))
+          FROM {schema}.node n
+         WHERE n.state = 'alive'),
+       (SELECT json_agg(json_build_array(e.name, e.term, e.holder, e.state = 'held', e.asked_term = e.term))
+          FROM {schema}.election e
+         WHERE e.name = ANY (%(names)s::text[]) OR (e.holder = %(node)s AND e.state = 'held'))
+
+-- name: is_alive
+SELECT 1 FROM {schema}.node WHERE id = %(node)s AND state = 'alive'
 
 -- name: join
 INSERT INTO {schema}.node (id, ttl, label, host) VALUES (%(id)s, %(ttl)s, %(label)s, %(host)s) ON CONFLICT DO NOTHING
