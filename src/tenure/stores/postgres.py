@@ -296,7 +296,7 @@ class PostgresSession(Session):
         )
         if not renewed:
             return BeatAnswer(Verdict.LATE if self._run("is_alive", node=beat.node) else Verdict.GONE)
-        time, rows, elections = renewed[0]
+        time, epoch, rows, elections = renewed[0]
         alive = {row[0]: row for row in rows}
         return BeatAnswer(
             Verdict.RENEWED,
@@ -304,6 +304,7 @@ class PostgresSession(Session):
             peers=tuple(Peer(node, ("row", seq), ttl) for node, seq, ttl, *_ in alive.values() if node != beat.node),
             elections=tuple(_election(row, alive) for row in elections or ()),
             time=time,
+            epoch=epoch,
         )
 
     def leave(self, node: NodeId, why: str) -> None:

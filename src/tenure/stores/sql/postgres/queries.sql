@@ -6,6 +6,7 @@ UPDATE {schema}.node
    SET seq = %(number)s, renewed_at = clock_timestamp(), session_nonce = %(nonce)s, session_grace = %(grace)s
  WHERE id = %(node)s AND state = 'alive' AND seq < %(number)s
 RETURNING extract(epoch FROM clock_timestamp())::float8,
+       (SELECT x.number FROM {schema}.epoch x),
        (SELECT json_agg(json_build_array(n.id, n.seq, n.ttl, n.session_nonce, n.session_grace))
           FROM {schema}.node n
          WHERE n.state = 'alive'),
