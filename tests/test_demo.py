@@ -20,7 +20,13 @@ def start(tmp_path, *words):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(tmp_path)},
+        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - it only sets a signal, in a process that starts no threads before
     )
+
+
+def hear_ctrl_c():
+    """Whoever runs the tests in the background of a shell has it ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_leaders_are_killed_and_others_take_over(tmp_path):

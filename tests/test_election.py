@@ -85,6 +85,24 @@ def test_leaving_the_body_resigns_its_term(enter: Callable[..., Election]) -> No
     eventually(lambda: (leader := a.leader()) is None or leader.term > 3, within=WITHIN, what="term 3 is released")
 
 
+def test_resigning_hands_over_however_long_the_work_takes_to_stop(enter: Callable[..., Election]) -> None:
+    a = enter("a")
+
+    def work() -> None:
+        for term in a.terms():
+            term.wait()
+            time.sleep(1.2)  # longer than whoever resigned stands back
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert a.wait_until_leading(WITHIN)
+    b = enter("b")
+    a.resign()
+    assert b.wait_until_leading(WITHIN)
+    a.stop()
+    worker.join(WITHIN)
+
+
 def test_an_exception_in_the_body_resigns_too(enter: Callable[..., Election]) -> None:
     a, b = enter("a"), enter("b", candidate=False)
     with pytest.raises(ZeroDivisionError):

@@ -107,6 +107,7 @@ class Election:
         self._exit_when_drained = False
         self._tries = 0
         self._not_before = 0.0
+        self._stands_back = False
 
     def __repr__(self) -> str:
         return f"<Election {self.name!r} on {self._seat.store.shown}, {'leading' if self.is_leader else 'not leading'}>"
@@ -300,7 +301,7 @@ class Election:
             extra={"action": "lost", "election": self.name, "term": term},
         )
         if reason in {"resigned", "asked to resign"}:
-            self._not_before = boottime() + STAND_BACK
+            self._stands_back = True
         self._seat.tell(lambda: self._tell_loss(ending, reason))
         self._tell_observers()
 
@@ -344,7 +345,7 @@ class Election:
                 return
             self._in_body = False
             if term.trusted:
-                self._not_before = boottime() + STAND_BACK
+                self._stands_back = True
         self._seat.resign(self.name, term.number, "its body was left")
         self._settle(term)
 
@@ -375,6 +376,10 @@ class Election:
         with self._changed:
             if self._term is not term or self._in_body or not self._loss_told:
                 return
+            if (
+                self._stands_back
+            ):  # from now on, not from the call of resign(): the work may have taken longer than that to stop
+                self._not_before, self._stands_back = boottime() + STAND_BACK, False
             self._term = None
             leaving, self._exit_when_drained = self._exit_when_drained, False
             self._changed.notify_all()
