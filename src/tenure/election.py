@@ -376,9 +376,7 @@ class Election:
         with self._changed:
             if self._term is not term or self._in_body or not self._loss_told:
                 return
-            if (
-                self._stands_back
-            ):  # from now on, not from the call of resign(): the work may have taken longer than that to stop
+            if self._stands_back:  # from now on: the work may have taken longer to stop than we stand back
                 self._not_before, self._stands_back = boottime() + STAND_BACK, False
             self._term = None
             leaving, self._exit_when_drained = self._exit_when_drained, False
