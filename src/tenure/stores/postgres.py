@@ -297,11 +297,13 @@ class PostgresSession(Session):
         if not renewed:
             return BeatAnswer(Verdict.LATE if self._run("is_alive", node=beat.node) else Verdict.GONE)
         time, epoch, rows, elections = renewed[0]
-        alive = {row[0]: row for row in rows}
+        alive = {words[0]: words for words in map(str.split, rows)}
         return BeatAnswer(
             Verdict.RENEWED,
-            was_seq=alive[beat.node][1],
-            peers=tuple(Peer(node, ("row", seq), ttl) for node, seq, ttl, *_ in alive.values() if node != beat.node),
+            was_seq=int(alive[beat.node][1]),
+            peers=tuple(
+                Peer(node, ("row", int(seq)), float(ttl)) for node, seq, ttl, *_ in alive.values() if node != beat.node
+            ),
             elections=tuple(_election(row, alive) for row in elections or ()),
             time=time,
             epoch=epoch,
@@ -450,13 +452,14 @@ def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
 
 
-def _election(row: list[Any], alive: dict[NodeId, list[Any]]) -> ElectionRow:
-    name, term, holder, held, asked = row
-    if holder not in alive:
-        return ElectionRow(name, term, holder, held, bool(asked))
-    _, seq, _, nonce, grace = alive[holder]
-    advert = None if nonce is None or grace is None else Advert(nonce, grace)
-    return ElectionRow(name, term, holder, held, bool(asked), True, seq, advert)
+def _election(row: str, alive: dict[NodeId, list[str]]) -> ElectionRow:
+    term, holder, state, asked, name = row.split(" ", 4)
+    row_of_holder = alive.get(holder)
+    if row_of_holder is None:
+        return ElectionRow(name, int(term), None if holder == "-" else holder, state == "held", asked == "t")
+    _, seq, _, *session = row_of_holder
+    advert = Advert(int(session[0]), float(session[1])) if len(session) == 2 else None  # noqa: PLR2004 - nonce and grace
+    return ElectionRow(name, int(term), holder, state == "held", asked == "t", True, int(seq), advert)
 
 
 def _leader(row: tuple[Any, ...]) -> Leader:

@@ -1,16 +1,16 @@
 -- name: beat
 -- The row is the node's right to act. `seq < number` makes a late or reordered beat change nothing. One round trip brings all that a
 -- node needs to know; the sub-selects see the moment before the update, all the same one. So the list of live nodes also says what
--- this node had counted, and whether a holder is alive: no join is needed for that.
+-- this node had counted, and whether a holder is alive: no join is needed for that. Words in an array cost both sides half of JSON.
 UPDATE {schema}.node
    SET seq = %(number)s, renewed_at = clock_timestamp(), session_nonce = %(nonce)s, session_grace = %(grace)s
  WHERE id = %(node)s AND state = 'alive' AND seq < %(number)s
 RETURNING extract(epoch FROM clock_timestamp())::float8,
        (SELECT x.number FROM {schema}.epoch x),
-       (SELECT json_agg(json_build_array(n.id, n.seq, n.ttl, n.session_nonce, n.session_grace))
+       (SELECT array_agg(concat_ws(' ', n.id, n.seq, n.ttl, n.session_nonce, n.session_grace))   -- the last two only where there are any
           FROM {schema}.node n
          WHERE n.state = 'alive'),
-       (SELECT json_agg(json_build_array(e.name, e.term, e.holder, e.state = 'held', e.asked_term = e.term))
+       (SELECT array_agg(concat_ws(' ', e.term, coalesce(e.holder::text, '-'), e.state, coalesce(e.asked_term = e.term, false), e.name))
           FROM {schema}.election e
          WHERE e.name = ANY (%(names)s::text[]) OR (e.holder = %(node)s AND e.state = 'held'))
 
