@@ -27,6 +27,7 @@ from tenure.model import (
     TermRecord,
     Vacancy,
 )
+from tenure.stores.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,11 @@ class Session(ABC):
     @abstractmethod
     def sweep(self) -> None:
         """Remove rows that nobody needs."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """Jobs and runs, over this connection."""
+        raise NotImplementedError
 
     def use_lock_file(self, lock: LockFile) -> None:
         """Beat through this file, where the store does that."""

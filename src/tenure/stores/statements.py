@@ -6,9 +6,9 @@ import re
 from importlib import resources
 
 
-def load(store: str, **replaced: str) -> dict[str, str]:
-    """The statements of one store by name, with `{schema}` and the like replaced by names that were checked before."""
-    text = _read(store, "queries.sql", replaced)
+def load(store: str, file: str = "queries.sql", **replaced: str) -> dict[str, str]:
+    """The statements of one file of a store by name, with `{schema}` and the like replaced by names that were checked before."""
+    text = _read(store, file, replaced)
     parts = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)[1:]
     return {name: _bare(body) for name, body in zip(parts[::2], parts[1::2], strict=True)}
 

@@ -1,0 +1,388 @@
+"""The values of the ledger: jobs, runs, and what is said of them. Nothing here does anything; the words are those of the documentation.
+
+An instant is a float: seconds since 1970 in UTC, rounded to microseconds. Zones belong to triggers and to what people are shown.
+
+    pending ──claim──▶ running ──▶ succeeded | failed | cancelled
+      ▲  ▲               │  │
+      │  └──retry────────┘  └─its node died──▶ pending again, or lost
+    waiting (held back by overlap)          skipped (missed, overlap, paused …) is where what never began ends
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, NewType
+
+from tenure.model import NodeId
+
+Instant = float
+
+JobId = NewType("JobId", int)
+RunId = NewType("RunId", int)
+
+Missed = Literal["latest", "skip", "all"]
+Overlap = Literal["skip", "wait", "replace", "allow"]
+OnLost = Literal["retry", "fail"]
+
+ON_TIME = 60.0
+"""How late a due time may begin where no `grace` is given, before it counts as missed."""
+MISSED_WINDOW = 86400.0
+"""How far back missed due times are made up for."""
+MISSED_LIMIT = 100
+"""How many of them."""
+
+
+class JobState(StrEnum):
+    """Whether a job is planned and claimed."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    REMOVED = "removed"
+    """A tombstone: the generation never starts again."""
+
+
+class RunState(StrEnum):
+    """Where a run is."""
+
+    PENDING = "pending"
+    WAITING = "waiting"
+    """Due, and held back because its job runs already (`overlap`)."""
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    LOST = "lost"
+    """Its nodes died `max_lost` times, or once under `on_lost='fail'`."""
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+
+    @property
+    def final(self) -> bool:
+        """Nothing follows."""
+        return self not in OPEN
+
+
+OPEN = frozenset({RunState.PENDING, RunState.WAITING, RunState.RUNNING})
+
+
+class RunKind(StrEnum):
+    """Where a run comes from."""
+
+    DUE = "due"
+    """Planned from the trigger. Its key is its due time."""
+    ASKED = "asked"
+    """`run_now`. Its key is its own."""
+    BACKFILL = "backfill"
+    """Asked for, under the key of a due time of the past."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The policies of a job, in numbers. `tenure.policy` makes them of what people write."""
+
+    missed: Missed = "latest"
+    grace: float | None = None
+    overlap: Overlap = "skip"
+    max_running: int | None = 1
+    """None: no limit (`overlap='allow'` without a number)."""
+    timeout: float | None = None
+    retries: int = 0
+    backoff: tuple[float, float] = (1.0, 300.0)
+    """The pause before the first retry, doubled for each further one, and the longest."""
+    on_lost: OnLost = "retry"
+    max_lost: int = 3
+    jitter: float = 0.0
+    spread: float = 0.0
+    queue: str = "default"
+
+    @property
+    def on_time(self) -> float:
+        """How long after it is ready a run may begin before it counts as missed."""
+        return ON_TIME if self.grace is None else self.grace
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job as it is written into the ledger."""
+
+    application: str
+    name: str
+    function: str
+    """The name under which nodes register the function; never imported because a row says so."""
+    trigger: str | None
+    """`Trigger.to_json()`; None for a job that runs only when asked."""
+    rules: Rules = field(default_factory=Rules)
+    kwargs: str = "{}"
+    """JSON."""
+    in_code: bool = True
+    """Defined by a decorator and synced at start, or added at run time."""
+    release: int = 0
+    tzdata: str = ""
+    """The release of the zone rules by which `next_due` was computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as the ledger has it."""
+
+    id: JobId
+    spec: JobSpec
+    state: JobState
+    generation: int
+    next_due: Instant | None
+    """The first due time that is not in the ledger yet; None when nothing is due any more."""
+    paused_until: Instant | None = None
+    paused_by: str = ""
+    paused_why: str = ""
+    since: Instant = 0.0
+    """From when on its trigger counts: added, changed or resumed then."""
+    kept_since: Instant = 0.0
+    """Final runs before this instant may have been removed by retention."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A due time on its way into the ledger."""
+
+    scheduled_for: Instant
+    due_at: Instant
+    """When it may begin: after jitter and spread."""
+    expires_at: Instant | None
+    """When it counts as missed unless it has begun; None: never."""
+    state: RunState = RunState.PENDING
+    """PENDING, or SKIPPED for what is settled at once."""
+    reason: str = ""
+    count: int = 1
+    """For one SKIPPED row that stands for several: how many due times, from `scheduled_for` …"""
+    until: Instant | None = None
+    """… to this one, both included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unplanned:
+    """A job whose next due time is not in the ledger yet, or whose pause is over."""
+
+    id: JobId
+    name: str
+    generation: int
+    next_due: Instant | None
+    trigger: str
+    rules: Rules
+    resumes: bool = False
+    """It is paused, and the pause is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a planner found for one job. Written only if the job still has this `next_due` and `generation`."""
+
+    id: JobId
+    generation: int
+    next_due: Instant
+    then_due: Instant | None
+    runs: tuple[NewRun, ...]
+
+
+class Change(StrEnum):
+    """What was done to a job."""
+
+    ADDED = "added"
+    UPDATED = "updated"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRecord:
+    """One line of a job's history of changes, from which the audit knows which trigger counted when."""
+
+    job: JobId
+    generation: int
+    at: Instant
+    what: Change
+    trigger: str | None
+    """The trigger that counts from here on, whatever was changed."""
+    by: str = ""
+    why: str = ""
+    until: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """A node with free slots asks for due runs."""
+
+    node: NodeId
+    application: str
+    token: str
+    """Random, fresh for every claim: who completes must show it."""
+    limit: int
+    strangers: tuple[str, ...] = ()
+    """Functions that this node does not have."""
+    queues: tuple[str, ...] | None = None
+    """The queues it serves; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRun:
+    """A run that is this node's to begin."""
+
+    id: RunId
+    job: JobId
+    name: str
+    function: str
+    kwargs: str
+    key: str
+    kind: RunKind
+    scheduled_for: Instant
+    due_at: Instant
+    attempt: int
+    """1 for the first, counting every attempt that began."""
+    failures: int
+    """Attempts that failed; what `retries` counts."""
+    generation: int
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The answer to a claim."""
+
+    runs: tuple[ClaimedRun, ...]
+    now: Instant
+    """The ledger's clock when the claim was decided."""
+    next_at: Instant | None
+    """When the next run of this application is due that is not due yet."""
+    more: bool
+    """The limit was reached: there may be more."""
+    missed: bool
+    """Some run counts as missed: `missed()` and `settle()` are wanted."""
+    alive: bool = True
+    """This node is not alive: nothing was claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissedRun:
+    """A due time that did not begin in time."""
+
+    id: RunId
+    scheduled_for: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class MissedJob:
+    """All missed due times of a job, oldest first; settled together."""
+
+    id: JobId
+    name: str
+    generation: int
+    rules: Rules
+    runs: tuple[MissedRun, ...]
+    in_time: bool
+    """A later due time of the job is due now and not missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended, as its node says it."""
+
+    id: RunId
+    token: str
+    state: RunState
+    """SUCCEEDED, FAILED or CANCELLED; PENDING for another attempt (see `again_in`)."""
+    error: str = ""
+    again_in: float | None = None
+    """For PENDING: in how many seconds. None: it never began and goes back uncounted, to be claimed at once."""
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    """By the ledger's clock as the node knows it; for people and for figures."""
+    log: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What the ledger says to an ending."""
+
+    id: RunId
+    accepted: bool
+    state: RunState
+    """Where the run is now."""
+    wakes: bool = False
+    """A run of the same job waits, and may begin now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A run that the ledger believes a node has in hand."""
+
+    id: RunId
+    token: str
+    asked_to_end: str = ""
+    """Why it should end: cancelled by somebody, or replaced by the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostRun:
+    """A run whose node died."""
+
+    id: RunId
+    job: str
+    key: str
+    scheduled_for: Instant
+    attempt: int
+    node: NodeId
+    state: RunState
+    """PENDING (tried again) or LOST."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollCall:
+    """What the ledger believes a node has, and what it did about the dead."""
+
+    held: tuple[Held, ...]
+    lost: tuple[LostRun, ...]
+    now: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as the ledger has it."""
+
+    id: RunId
+    job: JobId
+    name: str
+    key: str
+    kind: RunKind
+    state: RunState
+    scheduled_for: Instant
+    due_at: Instant
+    attempt: int
+    failures: int
+    losses: int
+    node: str
+    """The label of the node that has or had it; '' if nobody began it."""
+    claimed_at: Instant | None = None
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    reason: str = ""
+    """Why it was skipped, cancelled, or what failed."""
+    count: int = 1
+    until: Instant | None = None
+    by: str = ""
+    """Who asked for it."""
+    kwargs: str | None = None
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobStats:
+    """Figures of a job's recent runs, in seconds; None where there are none."""
+
+    runs: int
+    failed: int
+    duration_p50: float | None
+    duration_p99: float | None
+    lateness_p50: float | None
+    lateness_p99: float | None
+    last_state: RunState | None
+    last_at: Instant | None

@@ -1,0 +1,267 @@
+"""What the ledger of a store must do: one protocol, said in behaviour by the conformance suite in tests/ledger_cases.
+
+A `Ledger` speaks over the connection of its `Session` and is used by one thread at a time. Every operation is one transaction, takes
+at most the session's timeout, then raises `StoreUnavailable`; nothing is retried inside. `now` is always the ledger's own clock: the
+server's on PostgreSQL, the host's on SQLite, the world's in memory. No operation waits for the row of a run.
+
+What must hold, whoever calls what at the same time:
+
+  one run        (job, key) is unique; a run has a token while it is RUNNING and none otherwise; an ending needs that token
+  overlap        among runs of a job that began and are not final (RUNNING, and PENDING with attempt > 0) there are never more than
+                 `max_running`, decided under the lock of the job's row, counted in a statement after the one that locked
+  nobody's       a run is given to a node that is alive in the transaction that gives it, and taken back when that node is not
+  proposals      a run of kind DUE whose `scheduled_for` is in the future and that never began may be deleted by a change of its job
+  generations    whatever moves `next_due` backwards raises the generation; `plan` compares both
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tenure.ledger import (
+    Change,
+    ChangeRecord,
+    Claimed,
+    ClaimRequest,
+    Ended,
+    Ending,
+    Instant,
+    JobId,
+    JobRow,
+    JobSpec,
+    JobStats,
+    MissedJob,
+    NewRun,
+    Planned,
+    RollCall,
+    RunId,
+    RunRow,
+    RunState,
+    Unplanned,
+)
+from tenure.model import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """One change to one job, written as a whole. `next_due` and `runs` are what a planner would write for it from now on."""
+
+    application: str
+    name: str
+    what: Change
+    spec: JobSpec | None = None
+    """For ADDED and UPDATED."""
+    next_due: Instant | None = None
+    """For ADDED, UPDATED and RESUMED: the first due time that is not among `runs`."""
+    runs: tuple[NewRun, ...] = ()
+    by: str = ""
+    why: str = ""
+    until: Instant | None = None
+    """For PAUSED."""
+    generation: int | None = None
+    """Change it only if it is still of this generation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`run_now` and backfill: a run that somebody wants."""
+
+    application: str
+    name: str
+    key: str
+    scheduled_for: Instant | None
+    """None: now."""
+    backfill: bool = False
+    kwargs: str | None = None
+    """JSON, instead of the job's own."""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """Which runs to list, newest `scheduled_for` first (oldest first with `oldest_first`)."""
+
+    application: str
+    job: str | None = None
+    states: tuple[RunState, ...] = ()
+    since: Instant | None = None
+    """`scheduled_for` (or, for a row that stands for several, `until`) from this instant on …"""
+    before: Instant | None = None
+    """… and before this one."""
+    id: RunId | None = None
+    limit: int = 100
+    oldest_first: bool = False
+
+
+class Ledger(ABC):
+    """Jobs and runs over one connection."""
+
+    @abstractmethod
+    def now(self) -> Instant:
+        """The ledger's clock."""
+
+    # Jobs
+
+    @abstractmethod
+    def functions(self, application: str) -> frozenset[str]:
+        """The functions that the jobs of an application name, removed jobs aside."""
+
+    @abstractmethod
+    def change(self, change: JobChange) -> JobRow | None:
+        """Add, update, pause, resume or remove a job, under the lock of its row, and note it in the history of changes.
+
+        The generation goes up by one (1 for a new job; a removed job that is added again goes on counting). Runs of kind DUE that are
+        PENDING, never began and are scheduled after now are deleted. Then, by what is done:
+
+        ADDED    the job must not be there (or be removed), else None is returned and nothing changes. `since` is now.
+        UPDATED  the job must be there. The spec is replaced; state stays. If the trigger changed `since` is now. Due and unstarted,
+                 retrying and waiting runs stay as they are, with the new generation. On a paused job `next_due` is kept for the resume.
+        PAUSED   state PAUSED, `paused_until/by/why`; runs of kind DUE that are due (PENDING with attempt 0, or WAITING) become
+                 SKIPPED('paused'); those of other kinds and those between attempts stay and are not claimed while paused.
+        RESUMED  state ACTIVE, `since` now. What stayed gets `due_at` no earlier than it had. If it is not paused nothing changes.
+        REMOVED  state REMOVED, `next_due` None; PENDING and WAITING runs become CANCELLED('removed'), those between attempts too;
+                 RUNNING ones go on to their end, without another attempt.
+
+        `runs` are inserted as `plan` does it and `next_due` is set. Returns the job as it is now; None if there is no such job, or it
+        is not of the generation asked for.
+        """
+
+    @abstractmethod
+    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[JobRow]:
+        """At start: bring the jobs defined in code to the ledger, as `change` does it, each in its turn.
+
+        A job whose row has a higher release is left alone, and so is one whose spec is equal to the row's (release and tzdata aside,
+        which are raised). One that was removed by hand (REMOVED) and is defined in code is added again only if its release is higher
+        or its spec differs. Returns all jobs of the application that are not removed.
+        """
+
+    @abstractmethod
+    def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
+        """The jobs of an application by name, or one."""
+
+    @abstractmethod
+    def applications(self) -> list[str]:
+        """Whose jobs there are."""
+
+    @abstractmethod
+    def changes(self, application: str, name: str | None = None) -> list[ChangeRecord]:
+        """The history of changes, oldest first."""
+
+    # Planning
+
+    @abstractmethod
+    def unplanned(
+        self, application: str, *, before: Instant, limit: int, strangers: tuple[str, ...] = (), tzdata: str = ""
+    ) -> list[Unplanned]:
+        """ACTIVE jobs whose `next_due` is before this instant, earliest first, and PAUSED ones with `paused_until` in the past.
+
+        Jobs of functions in `strangers`, and jobs whose row was written with newer zone rules than `tzdata` (compared as text; ''
+        means: do not compare), are left to others. Locks nothing.
+        """
+
+    @abstractmethod
+    def plan(self, batch: Sequence[Planned]) -> int:
+        """Write the due times of these jobs and move their `next_due`; returns how many runs were inserted.
+
+        A job whose (next_due, generation) differ, that is not ACTIVE, or whose row somebody else has locked is left out as a whole.
+        A key that is there already is left as it is.
+        """
+
+    # Running
+
+    @abstractmethod
+    def claim(self, request: ClaimRequest) -> Claimed:
+        """Take due runs, oldest `due_at` first, at most `limit`.
+
+        First the own node must be alive (locked so that it stays so). Candidates are PENDING, `due_at` ≤ now, not expired
+        (`expires_at` None or > now), of ACTIVE jobs whose queue is served and whose function is no stranger. Under the lock of each
+        job (skipped where somebody has it) and counted afterwards:
+
+        - a run between attempts (attempt > 0) keeps its place and is always claimed;
+        - free places (`max_running` less what began and is not final) go to the oldest candidates;
+        - the others, where no place is free: kind DUE under `skip` → SKIPPED('overlap'); `wait` → WAITING, and of all WAITING runs of
+          kind DUE of the job only the newest stays, older ones → SKIPPED('superseded'); `replace` → as `wait`, and the RUNNING ones
+          are asked to end ('replaced'); `allow` → WAITING, all of them. Kinds ASKED and BACKFILL always become WAITING, in any number,
+          and ask nobody to end.
+
+        Before that, WAITING runs of jobs that have free places become PENDING again (oldest first, as many as there are places; `expires_at`
+        None: what waited is never missed), so that they are among the candidates.
+
+        A claimed run is RUNNING, has the token and the node, `attempt` + 1, `claimed_at` = now. `next_at` is the least `due_at` > now
+        of PENDING runs of the application.
+        """
+
+    @abstractmethod
+    def missed(self, application: str, limit: int, strangers: tuple[str, ...] = ()) -> list[MissedJob]:
+        """Jobs with PENDING runs that have expired, with all of these (at most 1,000 a job). Locks nothing."""
+
+    @abstractmethod
+    def settle(self, job: JobId, generation: int, *, make_up: Sequence[RunId], skip: Sequence[RunId], reason: str) -> bool:
+        """Decide missed runs of one job, under its lock: those to make up get `due_at` and are ready from now on, never to expire;
+        the others become SKIPPED(reason). False, and nothing changes, if the job's generation differs, its row is locked by somebody,
+        or one of the runs is not PENDING and expired any more."""
+
+    @abstractmethod
+    def finish(self, endings: Sequence[Ending]) -> list[Ended]:
+        """End attempts, in a batch, each by its own token; the answers come in the order of the endings.
+
+        Accepted: the run is RUNNING with this token. SUCCEEDED, FAILED and CANCELLED are final; PENDING with `again_in` counts a failure and is
+        due that many seconds from now, never to expire; PENDING without goes back as if it had not been claimed (attempt − 1, `due_at`
+        and `expires_at` kept, but `expires_at` no sooner than on-time from now). A job that was removed has no further attempt: FAILED instead of PENDING with `again_in`,
+        CANCELLED('removed') without. A run that was asked to end has none either: CANCELLED with what it was asked. Not accepted: `state` says
+        where the run is. The row of a run that somebody has locked is waited for (it is in an open transaction of its own body).
+        `log` lines are kept with the run (also when the ending is not accepted they are dropped silently).
+        """
+
+    @abstractmethod
+    def roll_call(self, node: NodeId, application: str) -> RollCall:
+        """Take back the RUNNING runs of nodes that are not alive (skipping locked rows), and list those that this node has.
+
+        A run taken back counts a loss; it is PENDING again, due now, never to expire, if `on_lost` is retry and losses < `max_lost`, its job is not
+        removed and it was not asked to end; else LOST (asked to end: CANCELLED with what it was asked).
+        """
+
+    @abstractmethod
+    def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
+        """Runs that the ledger gave to this node and that it does not have: PENDING again, uncounted, by token."""
+
+    @abstractmethod
+    def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
+        """Insert runs that somebody wants: PENDING, due now, never to expire. Where the key is there already: an ASKED one is returned as it is; a
+        BACKFILL of a due time is re-opened if it is SKIPPED, CANCELLED or LOST and stands for one due time, else it is left and None is
+        returned. None also where there is no such job."""
+
+    @abstractmethod
+    def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
+        """PENDING and WAITING: CANCELLED at once. RUNNING: asked to end. Final: left. Returns the run as it is now."""
+
+    # Looking
+
+    @abstractmethod
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        """Runs."""
+
+    @abstractmethod
+    def log(self, run: RunId) -> list[str]:
+        """What the attempts of a run logged, in order."""
+
+    @abstractmethod
+    def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
+        """Figures of the last runs of a job that began."""
+
+    @abstractmethod
+    def prune(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
+        """Remove at most `limit` final runs scheduled before this instant, never the newest `keep` of a job, never any at or after the job's oldest
+        open run; `kept_since` of the job moves to just after what was removed. Returns how many."""
+
+    # Guards
+
+    @abstractmethod
+    def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
+        """True for the first caller with this (name, key), or, with `within`, if the last True is at least that many seconds ago."""
+
+    @abstractmethod
+    def unguard(self, name: str, key: str, by: str) -> None:
+        """Take a True back: what it guarded failed."""
