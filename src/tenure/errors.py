@@ -7,9 +7,16 @@ TenureError
 │   ├── SchemaOutdated        tenure's tables are missing or older than this library
 │   ├── SchemaTooNew          tenure's tables were migrated by a library that this one is too old for
 │   └── WrongDatabase         a connection to another database than the one that granted the term
-└── LeadershipError
-    ├── TermLost              this node no longer leads; raised on the node itself
-    └── StaleTerm             the database refused work fenced with a term that is over
+├── LeadershipError
+│   ├── TermLost              this node no longer leads; raised on the node itself
+│   └── StaleTerm             the database refused work fenced with a term that is over
+├── JobError
+│   ├── UnknownJob            no job of that name, or no function of that name on this node
+│   └── JobExists             a job of that name is there already
+└── RunError
+    ├── RunCancelled          somebody asked this run to end, or its time is up; raised in the run itself
+    ├── RunLost               this attempt is no longer the one that counts
+    └── Busy                  what was asked for is being done already
 """
 
 from __future__ import annotations
@@ -53,3 +60,31 @@ class TermLost(LeadershipError):
 
 class StaleTerm(LeadershipError):
     """The database refused work of a term that is over. The transaction was not committed."""
+
+
+class JobError(TenureError):
+    """Something about a job."""
+
+
+class UnknownJob(JobError):
+    """There is no such job, or no node here has its function."""
+
+
+class JobExists(JobError):
+    """A job of that name is there already."""
+
+
+class RunError(TenureError):
+    """Something about a run."""
+
+
+class RunCancelled(RunError):
+    """This run was asked to end: by somebody, by its timeout, or because the next one replaces it."""
+
+
+class RunLost(RunError):
+    """This attempt no longer counts: the run is over, or was given to another. Refused work was not committed."""
+
+
+class Busy(RunError):
+    """It is being done already, by another."""
