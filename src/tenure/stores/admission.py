@@ -1,0 +1,192 @@
+"""What the ledger decides, as pure functions: who is admitted, and where a run goes when an attempt is over.
+
+The ledgers in memory and on SQLite ask here; PostgreSQL decides the same in its own functions, held to it by the conformance suite.
+Whoever asks has the lock: what is handed in is true until the answer is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tenure.ledger import Ending, Instant, JobRow, JobSpec, JobState, Rules, RunId, RunKind, RunState
+
+OVERLAP = "overlap"
+SUPERSEDED = "superseded"
+REPLACED = "replaced"
+PAUSED = "paused"
+REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A run that wants to begin: due and PENDING, or WAITING."""
+
+    id: RunId
+    kind: RunKind
+    scheduled_for: Instant
+    due_at: Instant
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What becomes of the candidates of one job."""
+
+    claimed: tuple[RunId, ...] = ()
+    waiting: tuple[RunId, ...] = ()
+    """Candidates that are WAITING from now on."""
+    skipped: tuple[tuple[RunId, str], ...] = ()
+    """With the reason. Under `wait` and `replace` there may be runs among them that waited before."""
+    asks_to_end: str = ""
+    """Why every RUNNING run of the job, also one claimed just now, is asked to end; '' if none is."""
+
+
+def places(rules: Rules, began: int) -> int | None:
+    """How many more runs may begin; None: any number. `began`: RUNNING, and PENDING with attempt > 0."""
+    return None if rules.max_running is None else max(0, rules.max_running - began)
+
+
+def promoted(rules: Rules, began: int, waiting: Sequence[Candidate]) -> tuple[RunId, ...]:
+    """The WAITING runs that become PENDING because there are places, the oldest first. They never expire from then on."""
+    free = places(rules, began)
+    return tuple(run.id for run in sorted(waiting, key=_turn)[:free])
+
+
+def admit(rules: Rules, began: int, candidates: Sequence[Candidate], waiting: Sequence[Candidate] = ()) -> Admission:
+    """Decide about all these candidates of one job; `waiting` are the runs that still wait after `promoted`.
+
+    A candidate with an attempt behind it is counted in `began` already: it has its place and is always claimed.
+    The caller hands in no more candidates than it may claim.
+    """
+    free = places(rules, began)
+    claimed: list[RunId] = []
+    held_back: list[Candidate] = []
+    for run in sorted(candidates, key=_turn):
+        if run.attempt > 0 or free is None:
+            claimed.append(run.id)
+        elif free > 0:
+            claimed.append(run.id)
+            free -= 1
+        else:
+            held_back.append(run)
+    due = [run for run in held_back if run.kind is RunKind.DUE]
+    if rules.overlap == "skip":
+        skipped = [(run.id, OVERLAP) for run in due]
+    elif rules.overlap == "allow" or not due:
+        skipped = []
+    else:
+        others = sorted((*due, *(run for run in waiting if run.kind is RunKind.DUE)), key=_age)[:-1]
+        skipped = [(run.id, SUPERSEDED) for run in others]
+    gone = {run for run, _ in skipped}
+    return Admission(
+        claimed=tuple(claimed),
+        waiting=tuple(run.id for run in held_back if run.id not in gone),
+        skipped=tuple(skipped),
+        asks_to_end=REPLACED if rules.overlap == "replace" and due else "",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What a RUNNING run has behind it."""
+
+    attempt: int
+    failures: int
+    losses: int
+    due_at: Instant
+    expires_at: Instant | None
+    asked_to_end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """What a run is once its attempt is over. Token and the wish to end are gone in any case."""
+
+    state: RunState
+    attempt: int
+    failures: int
+    losses: int
+    due_at: Instant
+    expires_at: Instant | None
+    reason: str = ""
+
+
+def after_ending(run: Attempt, ending: Ending, rules: Rules, *, removed: bool, now: Instant) -> After:
+    """Where an accepted ending leads."""
+    match ending.state, ending.again_in:
+        case RunState.PENDING, None:
+            return after_return(run, rules, removed=removed, now=now)
+        case RunState.PENDING, _ if run.asked_to_end:
+            return replace(_over(run, RunState.CANCELLED, run.asked_to_end), failures=run.failures + 1)
+        case RunState.PENDING, _ if removed:
+            return replace(_over(run, RunState.FAILED, ending.error), failures=run.failures + 1)
+        case RunState.PENDING, again_in:
+            again = _over(run, RunState.PENDING, ending.error)
+            return replace(again, failures=run.failures + 1, due_at=now + (again_in or 0.0), expires_at=None)
+        case RunState.FAILED, _:
+            return replace(_over(run, RunState.FAILED, ending.error), failures=run.failures + 1)
+        case RunState.CANCELLED, _:
+            return _over(run, RunState.CANCELLED, ending.error or run.asked_to_end)
+        case state, _:
+            return _over(run, state, ending.error)
+
+
+def after_return(run: Attempt, rules: Rules, *, removed: bool, now: Instant) -> After:
+    """A run that was claimed and never began: back as if it had not been claimed, with time enough to be claimed again."""
+    back = replace(_over(run, RunState.PENDING, ""), attempt=run.attempt - 1)
+    if run.asked_to_end:
+        return replace(back, state=RunState.CANCELLED, reason=run.asked_to_end)
+    if removed:
+        return replace(back, state=RunState.CANCELLED, reason=REMOVED)
+    return back if run.expires_at is None else replace(back, expires_at=max(run.expires_at, now + rules.on_time))
+
+
+def after_loss(run: Attempt, rules: Rules, *, removed: bool, now: Instant) -> After:
+    """A run whose node is not alive."""
+    lost = replace(_over(run, RunState.LOST, "its node died"), losses=run.losses + 1)
+    if run.asked_to_end:
+        return replace(lost, state=RunState.CANCELLED, reason=run.asked_to_end)
+    if removed or rules.on_lost == "fail" or lost.losses >= rules.max_lost:
+        return lost
+    return replace(lost, state=RunState.PENDING, due_at=now, expires_at=None)
+
+
+def reopens(state: RunState, count: int) -> bool:
+    """Whether a backfill opens the run that has its key. It then begins from nothing: kind BACKFILL, no attempts, failures and losses."""
+    return state in {RunState.SKIPPED, RunState.CANCELLED, RunState.LOST} and count == 1
+
+
+class Sync(StrEnum):
+    """What `sync` does with a job."""
+
+    ADD = "add"
+    UPDATE = "update"
+    RAISE = "raise"
+    """Only its release and tzdata, to what is newer."""
+    LEAVE = "leave"
+
+
+def synced(row: JobRow | None, spec: JobSpec, release: int) -> Sync:
+    """Compare a job defined in code with the row that is there, tombstones included."""
+    if row is None:
+        return Sync.ADD
+    if row.spec.release > release:
+        return Sync.LEAVE
+    equal = replace(spec, release=row.spec.release, tzdata=row.spec.tzdata) == row.spec
+    if row.state is JobState.REMOVED:
+        return Sync.LEAVE if equal and row.spec.release == release else Sync.ADD
+    return Sync.RAISE if equal else Sync.UPDATE
+
+
+def _turn(run: Candidate) -> tuple[Instant, RunId]:
+    return run.due_at, run.id
+
+
+def _age(run: Candidate) -> tuple[Instant, RunId]:
+    return run.scheduled_for, run.id
+
+
+def _over(run: Attempt, state: RunState, reason: str) -> After:
+    return After(state, run.attempt, run.failures, run.losses, run.due_at, run.expires_at, reason)
