@@ -229,7 +229,7 @@ def test_a_fence_after_the_commit_is_refused(kind, court):
     async def body():
         async with client.transaction():
             await client.execute(WORK)
-        with pytest.raises(ConfigurationError, match=r"nothing to fence.*[Ff]ence before"):
+        with pytest.raises(ConfigurationError, match=r"committed already.*[Cc]all it before"):
             await client.fence(court.term)
         assert locks(court.url) == 0
 

@@ -1,8 +1,8 @@
-"""What a fence sends, over every driver's connection.
+"""How something is said to the server inside the caller's transaction, over every driver's connection.
 
-Each driver is a `Line` that says how to send a statement and whether a transaction is open. What is sent, in which order, is written
-once for PostgreSQL and once for SQLite, as generators that both colours run. No driver is imported unless the caller's connection is
-one of its own.
+Each driver is a `Line` that says how to send a statement and whether a transaction is open. What the server decides there is a
+`Decision`: a fence, the completion of a run, an effect. What is sent, in which order, is written once for PostgreSQL and once for
+SQLite, as generators that both colours run. No driver is imported unless the caller's connection is one of its own.
 """
 
 from __future__ import annotations
@@ -10,47 +10,77 @@ from __future__ import annotations
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, TypeVar
 
-from tenure.errors import ConfigurationError, StaleTerm, StoreError, WrongDatabase
+from tenure.errors import ConfigurationError, StoreError, TenureError, WrongDatabase
 from tenure.stores import statements
 
-STALE = "TN001"
 SERIALIZATION_FAILURE = "40001"
 MISSING = {"42883", "3F000", "42P01"}  # function, schema, table
 NOT_ALLOWED = "42501"
-NO_TERM = -1
-"""No term has this number: a fence with it is always refused."""
-
 PATIENCE = 2.0
-"""How many seconds a cancelled fence may still take to leave its connection in order, before the connection is closed."""
+"""How many seconds a cancelled decision may still take to leave its connection in order, before the connection is closed."""
 
 SUPPORTED = (
     "sqlite3, aiosqlite, psycopg (sync and async), psycopg2 and asyncpg connections, SQLAlchemy's Connection, Session, "
     "AsyncConnection and AsyncSession, and Django's connection"
 )
 
+T = TypeVar("T")
 Row = tuple[Any, ...]
-Steps = Generator[tuple[str, Mapping[str, object]], Row | None, None]
+Step = tuple[str, Mapping[str, object]]
+Steps = Generator[Step, Row | None, T]
 """What to send, statement by statement; each answer (its first row) or error comes back into the generator."""
 
 
-class Fencing(Protocol):
-    """What a fence needs to know of a term."""
+class Decision(ABC):
+    """Something that the server decides inside the caller's transaction: it passes, or the transaction is over."""
+
+    call: ClassVar[str]
+    """What the caller wrote, such as `term.fence`."""
+    code: ClassVar[str]
+    """The SQLSTATE of a refusal by PostgreSQL …"""
+    words: ClassVar[str]
+    """… and the words of one by SQLite."""
+    function: ClassVar[str]
+    """What a role must be allowed to call."""
 
     @property
-    def election(self) -> str: ...
+    @abstractmethod
+    def what(self) -> str:
+        """How errors begin."""
+
     @property
-    def number(self) -> int: ...
-    @property
-    def node(self) -> str: ...
-    @property
-    def schema(self) -> str: ...
+    @abstractmethod
+    def schema(self) -> str:
+        """Where tenure lives on PostgreSQL."""
+
+    @abstractmethod
+    def on_postgres(self) -> Step: ...
+
+    @abstractmethod
+    def hopeless(self) -> Mapping[str, object]:
+        """Values with which it never passes."""
+
+    @abstractmethod
+    def refusal(self, error: BaseException) -> TenureError:
+        """What it means that PostgreSQL refused."""
+
+    @abstractmethod
+    def on_sqlite(self) -> Sequence[Step]: ...
+
+    @abstractmethod
+    def standing(self) -> Step:
+        """Asks SQLite how things are …"""
+
+    @abstractmethod
+    def over(self, row: Row | None) -> TenureError | None:
+        """… and says what that means; None if nothing speaks against another try."""
 
 
-def line_of(connection: Any) -> Line:
+def line_of(connection: Any, call: str) -> Line:
     for module, names, kind in (
         ("sqlite3", ("Connection",), Sqlite3),
         ("psycopg", ("Connection",), Psycopg),
@@ -65,7 +95,7 @@ def line_of(connection: Any) -> Line:
             return line
     found = type(connection)
     raise ConfigurationError(
-        f"term.fence: a {found.__module__}.{found.__qualname__} cannot be fenced. Pass the connection that does the work; "
+        f"{call}: a {found.__module__}.{found.__qualname__} cannot be used. Pass the connection that does the work; "
         f"supported are {SUPPORTED}."
     )
 
@@ -76,7 +106,7 @@ def is_a(connection: Any, module: str, *names: str) -> bool:
     return loaded is not None and isinstance(connection, tuple(getattr(loaded, name, ()) for name in names))
 
 
-def run(line: Line, steps: Steps) -> None:
+def run(line: Line, steps: Steps[T]) -> T:
     try:
         step = next(steps)
         while True:
@@ -86,11 +116,11 @@ def run(line: Line, steps: Steps) -> None:
                 step = steps.throw(error)
             else:
                 step = steps.send(row)
-    except StopIteration:
-        return
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
 
 
-async def run_async(line: Line, steps: Steps) -> None:
+async def run_async(line: Line, steps: Steps[T]) -> T:
     import asyncio
 
     try:
@@ -108,15 +138,15 @@ async def run_async(line: Line, steps: Steps) -> None:
                     step = steps.throw(error)
                 else:
                     step = steps.send(row)
-    except StopIteration:
-        return
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
 
 
 class Line(ABC):
     """One driver's connection: how to send a statement, and whether a transaction is open."""
 
     is_async = False
-    advice = "Write `with conn.transaction():` around the work and the fence."
+    advice = "Write `with conn.transaction():` around the work and this call."
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
@@ -140,57 +170,56 @@ class Line(ABC):
         """End the connection at once, without waiting."""
 
     @abstractmethod
-    def begin(self) -> Steps:
+    def begin(self, call: str) -> Steps[None]:
         """See to it that a transaction is open, or refuse."""
 
     @abstractmethod
-    def fence(self, term: Fencing) -> Steps:
-        """Fence the open transaction; when this raises anything but `ConfigurationError`, the transaction is over."""
+    def decide(self, decision: Decision) -> Steps[Row | None]:
+        """Have it decided in the open transaction; when this raises anything but `ConfigurationError`, the transaction is over."""
 
-    def not_in_transaction(self) -> ConfigurationError:
+    def not_in_transaction(self, call: str) -> ConfigurationError:
         if self.begins_by_itself:
             return ConfigurationError(
-                "term.fence: no transaction is open on this connection, so that there is nothing to fence: what came before is "
-                f"committed already. Fence before the commit. {self.advice}"
+                f"{call}: no transaction is open on this connection: what came before is committed already. "
+                f"Call it before the commit. {self.advice}"
             )
         return ConfigurationError(
-            "term.fence: this connection is in autocommit mode and in no transaction: each statement has been committed already. "
+            f"{call}: this connection is in autocommit mode and in no transaction: each statement is committed at once. "
             + self.advice
         )
 
 
 class Postgres(Line):
-    """The fence on PostgreSQL."""
+    """Decisions by PostgreSQL."""
 
-    def begin(self) -> Steps:
-        self.check()
+    def begin(self, call: str) -> Steps[None]:
+        self.refuse_modes(call)
         if not self.in_transaction:
             if not self.begins_by_itself:
-                raise self.not_in_transaction()
+                raise self.not_in_transaction(call)
             yield "SELECT 1", {}
 
-    def fence(self, term: Fencing) -> Steps:
-        self.check()
+    def decide(self, decision: Decision) -> Steps[Row | None]:
+        self.refuse_modes(decision.call)
         if not self.in_transaction:
-            raise self.not_in_transaction()
-        statement, values = _postgres_fence(term.schema), _values(term)
+            raise self.not_in_transaction(decision.call)
         try:
-            yield statement, values
+            row = yield decision.on_postgres()
         except BaseException as error:
-            told = yield from self._poison(statement, values, error)
-            raise_refusal(term, told)
+            told = yield from self._poison(decision, error)
+            raise_refusal(decision, told)
             raise
         if not self.in_transaction:  # a pooler in statement mode
             raise StoreError(
-                f"election {term.election!r}: the fence of term {term.number} ran outside the transaction, so that it protects nothing. "
-                "Something between here and the server spreads transactions over connections: put the pooler into transaction mode."
+                f"{decision.what} ran outside the transaction, so that it protects nothing. Something between here and the server "
+                "spreads transactions over connections: put the pooler into transaction mode."
             )
+        return row
 
-    def _poison(
-        self, statement: str, values: Mapping[str, object], error: BaseException
-    ) -> Generator[tuple[str, Mapping[str, object]], Row | None, BaseException]:
+    def _poison(self, decision: Decision, error: BaseException) -> Steps[BaseException]:
         """Leave an aborted transaction without the work. Returns the error that says what was wrong."""
         told = error
+        statement, values = decision.on_postgres()
         try:
             yield "ROLLBACK AND CHAIN", {}
             if sqlstate(error) == SERIALIZATION_FAILURE:
@@ -199,10 +228,10 @@ class Postgres(Line):
                 try:
                     yield statement, values
                 except Exception as again:
-                    told = again if sqlstate(again) == STALE else error
+                    told = again if sqlstate(again) == decision.code else error
             if told is error:
                 try:
-                    yield statement, {**values, "term": NO_TERM}
+                    yield statement, {**values, **decision.hopeless()}
                 except Exception as refused:
                     if sqlstate(refused) is None:
                         raise
@@ -210,7 +239,7 @@ class Postgres(Line):
             self.close()  # a connection that is gone commits nothing either
         return told
 
-    def check(self) -> None:
+    def refuse_modes(self, call: str) -> None:
         """Refuse what the driver's modes make impossible."""
 
 
@@ -236,10 +265,10 @@ class Psycopg(Postgres):
     def close(self) -> None:
         self.raw.pgconn.finish()
 
-    def check(self) -> None:
+    def refuse_modes(self, call: str) -> None:
         if self.raw.pgconn.pipeline_status:
             raise ConfigurationError(
-                "term.fence: this connection is in pipeline mode, where a refusal comes too late. Fence after the pipeline block."
+                f"{call}: this connection is in pipeline mode, where a refusal comes too late. Call it after the pipeline block."
             )
 
 
@@ -247,7 +276,7 @@ class AsyncPsycopg(Psycopg):
     """psycopg 3, awaited."""
 
     is_async = True
-    advice = "Write `async with conn.transaction():` around the work and the fence."
+    advice = "Write `async with conn.transaction():` around the work and this call."
 
     async def send(self, statement: str, values: Mapping[str, object]) -> Any:
         import psycopg
@@ -260,7 +289,7 @@ class AsyncPsycopg(Psycopg):
 class Psycopg2(Postgres):
     """psycopg2."""
 
-    advice = "Leave `conn.autocommit` off and write `with conn:` around the work and the fence."
+    advice = "Leave `conn.autocommit` off and write `with conn:` around the work and this call."
 
     @property
     def in_transaction(self) -> bool:
@@ -280,18 +309,16 @@ class Psycopg2(Postgres):
     def close(self) -> None:
         self.raw.close()
 
-    def check(self) -> None:
+    def refuse_modes(self, call: str) -> None:
         if self.raw.async_:
-            raise ConfigurationError(
-                "term.fence: psycopg2's asynchronous mode cannot be fenced. Use psycopg 3 or asyncpg."
-            )
+            raise ConfigurationError(f"{call}: psycopg2's asynchronous mode cannot be used. Use psycopg 3 or asyncpg.")
 
 
 class Asyncpg(Postgres):
     """asyncpg, from a pool or not."""
 
     is_async = True
-    advice = "Write `async with conn.transaction():` around the work and the fence."
+    advice = "Write `async with conn.transaction():` around the work and this call."
 
     @property
     def in_transaction(self) -> bool:
@@ -315,43 +342,43 @@ class Asyncpg(Postgres):
 
 
 class Sqlite(Line):
-    """The fence on SQLite."""
+    """Decisions by SQLite."""
 
-    advice = "Write `with conn:` around the work and the fence."
+    advice = "Write `with conn:` around the work and this call."
 
-    def begin(self) -> Steps:
+    def begin(self, call: str) -> Steps[None]:
         if self.in_transaction:
             return
         if not self.begins_by_itself:
-            raise self.not_in_transaction()
+            raise self.not_in_transaction(call)
         # Python begins only before INSERT, UPDATE, DELETE and REPLACE: `WITH … INSERT` and CREATE would be committed on the spot.
         # IMMEDIATE, because whoever reads first and writes later may find that somebody else wrote in between.
         yield "BEGIN IMMEDIATE", {}
 
-    def fence(self, term: Fencing) -> Steps:
+    def decide(self, decision: Decision) -> Steps[Row | None]:
         if not self.in_transaction:
-            raise self.not_in_transaction()
-        sql = _sqlite_statements()
+            raise self.not_in_transaction(decision.call)
+        row = None
         try:
-            yield sql["fence"], _values(term)
+            for step in decision.on_sqlite():
+                row = yield step
         except BaseException as error:
-            if str(error).startswith("no such table"):
-                yield from self._roll_back()
-                raise WrongDatabase(
-                    f"election {term.election!r}: this SQLite file has no tables of tenure, so that term {term.number} was granted "
-                    "elsewhere. Nothing was committed. The work and the election must be in one file, the one that the connection opened."
-                ) from error
             yield from self._roll_back()
-            # A refused term has been rolled back by the trigger. SQLITE_BUSY_SNAPSHOT means that this transaction has only read so
-            # far (whoever wrote has the write lock, and no term can be granted beside it) and that somebody has written since:
-            # it can never write again, hence never be fenced. Whether the writer was a takeover is asked of the present.
-            if str(error) == "tenure: stale term" or getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY_SNAPSHOT":
-                row = yield sql["standing"], {"name": term.election}
-                if row != (term.number, term.node, 1):
-                    raise _over(term, row[0] if row else 0) from error
+            if str(error).startswith("no such table"):
+                raise WrongDatabase(
+                    f"{decision.what} was refused, because this SQLite file has no tables of tenure, or too old ones. Nothing was "
+                    "committed. Pass a connection to the file that tenure uses, opened as its main one."
+                ) from error
+            # What is refused has been rolled back by the trigger. SQLITE_BUSY_SNAPSHOT means that this transaction has only read so
+            # far (whoever wrote has the write lock, and nothing can be granted beside it) and that somebody has written since:
+            # it can never write again. Whether the writer was a successor is asked of the present.
+            asked = str(error) == decision.words or getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY_SNAPSHOT"
+            if asked and (over := decision.over((yield decision.standing()))):
+                raise over from error
             raise
+        return row
 
-    def _roll_back(self) -> Steps:
+    def _roll_back(self) -> Steps[None]:
         if self.in_transaction:
             try:
                 yield "ROLLBACK", {}
@@ -368,15 +395,15 @@ class Sqlite(Line):
     def begins_by_itself(self) -> bool:
         return self.raw.isolation_level is not None and getattr(self.raw, "autocommit", None) is not True
 
-    def not_in_transaction(self) -> ConfigurationError:
+    def not_in_transaction(self, call: str) -> ConfigurationError:
         if self.begins_by_itself:
             return ConfigurationError(
-                "term.fence: no transaction is open on this SQLite connection, so that there is nothing to fence. Python opens one at "
-                "the first INSERT, UPDATE, DELETE or REPLACE; anything else (`WITH … INSERT`, CREATE) was committed at once. "
-                "Write `with conn, term.fenced(conn):` around the work, or `conn.execute('BEGIN IMMEDIATE')` before it."
+                f"{call}: no transaction is open on this SQLite connection. Python opens one at the first INSERT, UPDATE, DELETE or "
+                "REPLACE; anything else (`WITH … INSERT`, CREATE) was committed at once. Write `conn.execute('BEGIN IMMEDIATE')` "
+                "before the work, or, for a term, `with conn, term.fenced(conn):` around it."
             )
         return ConfigurationError(
-            "term.fence: this SQLite connection is in autocommit mode and in no transaction: each statement has been committed already. "
+            f"{call}: this SQLite connection is in autocommit mode and in no transaction: each statement is committed at once. "
             "Write `conn.execute('BEGIN IMMEDIATE')` before the work."
         )
 
@@ -411,23 +438,18 @@ class Aiosqlite(Sqlite):
         self.raw.stop()
 
 
-def _values(term: Fencing) -> dict[str, object]:
-    return {"name": term.election, "term": term.number, "holder": term.node}
-
-
 @cache
-def _postgres_fence(schema: str) -> str:
+def on_postgres(schema: str, file: str = "queries.sql") -> dict[str, str]:
+    """PostgreSQL's statements by name."""
     if not re.fullmatch(r"\w+", schema):
         raise ConfigurationError(f"schema: {schema!r} must be a plain name such as 'tenure'.")
-    return statements.load("postgres", schema=schema, channel=schema)["fence"]
+    return statements.load("postgres", file, schema=schema, channel=schema)
 
 
 @cache
-def _sqlite_statements() -> dict[str, str]:
-    return statements.load("sqlite")
-
-
-# What went wrong
+def on_sqlite(file: str = "queries.sql") -> dict[str, str]:
+    """SQLite's statements by name."""
+    return statements.load("sqlite", file)
 
 
 def sqlstate(error: BaseException) -> str | None:
@@ -435,39 +457,18 @@ def sqlstate(error: BaseException) -> str | None:
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
 
 
-def raise_refusal(term: Fencing, error: BaseException) -> None:
+def raise_refusal(decision: Decision, error: BaseException) -> None:
     """Raise what the server's refusal means; return where it means nothing special."""
-    state = sqlstate(error)
-    what = f"election {term.election!r}: the fence of term {term.number}"
-    if state == STALE:
-        current = re.search(r"the current one is (\d+)", str(error))
-        raise _over(term, int(current[1]) if current else None) from error
+    state, schema = sqlstate(error), decision.schema
+    if state == decision.code:
+        raise decision.refusal(error) from error
     if state in MISSING:
         raise WrongDatabase(
-            f"{what} was refused, because this database has no tenure in schema {term.schema!r}: the term was granted elsewhere. "
-            "Nothing was committed. The work and the election must be in one database: pass a connection to the one with the election."
+            f"{decision.what} was refused, because this database has no tenure in schema {schema!r}, or an older one. Nothing was "
+            "committed. The work must be in tenure's own database: pass a connection to that one."
         ) from error
     if state == NOT_ALLOWED:
         raise StoreError(
-            f"{what} was refused, because this role may not call it. Nothing was committed. As the owner: GRANT USAGE ON SCHEMA "
-            f"{term.schema} TO …; GRANT EXECUTE ON FUNCTION {term.schema}.fence TO …"
+            f"{decision.what} was refused, because this role may not call it. Nothing was committed. As the owner: GRANT USAGE ON "
+            f"SCHEMA {schema} TO …; GRANT EXECUTE ON FUNCTION {schema}.{decision.function} TO …"
         ) from error
-
-
-def _over(term: Fencing, current: int | None) -> StaleTerm | WrongDatabase:
-    what = f"election {term.election!r}: term {term.number}"
-    if current == 0:  # an election's row is never deleted
-        return WrongDatabase(
-            f"{what} is not known to this database, which has never seen that election. Nothing was committed. "
-            "Pass a connection to the database that granted the term (or was it restored from an old backup?)."
-        )
-    if current is None or current == term.number:
-        over = "is over: it was given up, or another node holds it"
-    elif current > term.number:
-        over = f"is over, the current one is {current}"
-    else:
-        over = f"is unknown to this database, whose current one is {current}: another database, or one restored from a backup"
-    return StaleTerm(
-        f"{what} {over}. The database refused the transaction and nothing of it was committed. Another node may lead: stop this work; "
-        "the next leader does it again."
-    )

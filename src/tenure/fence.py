@@ -15,32 +15,39 @@ row and raises inside the server. What remains is to keep a caller who swallows 
 
 Hence one rule: when a fence raises anything but `ConfigurationError` (which is raised before anything is sent), the transaction is over.
 
-What is sent stands in `drivers.py`. Frameworks (SQLAlchemy, Django) are asked whether a transaction is open, and then passed by: the
-fence and the poison go to the driver underneath.
+How it is sent stands in `drivers.py` and `connections.py`.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable, Coroutine
+import re
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, overload
 
-from tenure.drivers import Fencing, Line, Postgres, Steps, is_a, line_of, run, run_async
-from tenure.errors import ConfigurationError
+from tenure.connections import AsyncConnection, SyncConnection, Target, target_of
+from tenure.drivers import Decision, Row, Step, on_postgres, on_sqlite
+from tenure.errors import ConfigurationError, StaleTerm, TenureError, WrongDatabase
+
+NO_TERM = -1
+"""No term has this number: a fence with it is always refused."""
+
+CALL = "term.fence"
 
 
-class SyncConnection(Protocol):
-    """As far as types can tell: a connection or session whose methods are not awaited."""
+class Fencing(Protocol):
+    """What a fence needs to know of a term."""
 
-    def commit(self) -> None: ...
-
-
-class AsyncConnection(Protocol):
-    """As far as types can tell: a connection or session whose methods are awaited."""
-
-    def execute(self, *args: Any, **kwargs: Any) -> Awaitable[Any]: ...
+    @property
+    def election(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def schema(self) -> str: ...
 
 
 @overload
@@ -49,7 +56,7 @@ def fence(connection: AsyncConnection, term: Fencing) -> Coroutine[Any, Any, Non
 def fence(connection: SyncConnection, term: Fencing) -> None: ...
 def fence(connection: Any, term: Fencing) -> Any:
     """Refuse, inside the server, to commit the connection's open transaction if this term is over."""
-    return _target(connection).fence(term)
+    return _fence(target_of(connection, CALL), term)
 
 
 @overload
@@ -58,7 +65,7 @@ def fenced(connection: AsyncConnection, term: Fencing) -> AbstractAsyncContextMa
 def fenced(connection: SyncConnection, term: Fencing) -> AbstractContextManager[None]: ...
 def fenced(connection: Any, term: Fencing) -> Any:
     """A block that is fenced at its end, unless it ends by an exception. The transaction around it is the caller's."""
-    return Fenced(_target(connection), term)
+    return Fenced(target_of(connection, CALL), term)
 
 
 class Fenced:
@@ -71,161 +78,86 @@ class Fenced:
     def __enter__(self) -> None:
         if self._target.is_async:
             raise ConfigurationError("term.fenced: this connection is asynchronous. Write `async with term.fenced(…)`.")
-        self._target.begin()
+        self._target.begin(CALL)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._target.fence(self._term)
+            _fence(self._target, self._term)
 
     async def __aenter__(self) -> None:
         if not self._target.is_async:
             raise ConfigurationError("term.fenced: this connection is not asynchronous. Write `with term.fenced(…)`.")
-        await self._target.begin()
+        await self._target.begin(CALL)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            await self._target.fence(self._term)
+            await _fence(self._target, self._term)
 
 
-# What the caller has in hand
+def _fence(target: Target, term: Fencing) -> Any:
+    decision = Fence(term)
+    return target.inside(CALL, lambda line: line.decide(decision))
 
 
-class Target(Protocol):
-    """A connection as the caller knows it. Both methods return a coroutine where `is_async`."""
+@dataclass(frozen=True, slots=True)
+class Fence(Decision):
+    """The database decides whether a term is over."""
 
-    is_async: bool
+    term: Fencing
 
-    def begin(self) -> Any:
-        """See to it that a transaction is open, or refuse."""
+    call = CALL
+    code = "TN001"
+    words = "tenure: stale term"
+    function = "fence"
 
-    def fence(self, term: Fencing) -> Any:
-        """Fence the open transaction, or refuse."""
+    @property
+    def what(self) -> str:
+        return f"election {self.term.election!r}: the fence of term {self.term.number}"
 
+    @property
+    def schema(self) -> str:
+        return self.term.schema
 
-def _target(connection: Any) -> Target:
-    if is_a(connection, "sqlalchemy.orm.scoping", "scoped_session"):
-        connection = connection()
-    if is_a(connection, "sqlalchemy.ext.asyncio", "async_scoped_session"):
-        connection = connection()
-    if is_a(connection, "django.utils.connection", "ConnectionProxy"):
-        connection = sys.modules["django.db"].connections[connection.alias]
-    if is_a(connection, "sqlalchemy.engine", "Connection") or is_a(connection, "sqlalchemy.orm", "Session"):
-        return Sqlalchemy(connection)
-    if is_a(connection, "sqlalchemy.ext.asyncio", "AsyncConnection", "AsyncSession"):
-        return AsyncSqlalchemy(connection)
-    if is_a(connection, "django.db.backends.base.base", "BaseDatabaseWrapper"):
-        return Django(connection)
-    return Driver(line_of(connection))
+    def on_postgres(self) -> Step:
+        return on_postgres(self.schema)["fence"], self._values()
 
+    def hopeless(self) -> Mapping[str, object]:
+        return {"term": NO_TERM}
 
-class Driver:
-    """A driver's connection, bare."""
+    def refusal(self, error: BaseException) -> TenureError:
+        current = re.search(r"the current one is (\d+)", str(error))
+        return self._over(int(current[1]) if current else None)
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
-        self.is_async = line.is_async
+    def on_sqlite(self) -> Sequence[Step]:
+        return [(on_sqlite()["fence"], self._values())]
 
-    def begin(self) -> Any:
-        return self._run(self._line.begin())
+    def standing(self) -> Step:
+        return on_sqlite()["standing"], {"name": self.term.election}
 
-    def fence(self, term: Fencing) -> Any:
-        return self._run(self._line.fence(term))
+    def over(self, row: Row | None) -> TenureError | None:
+        return None if row == (self.term.number, self.term.node, 1) else self._over(row[0] if row else 0)
 
-    def _run(self, steps: Steps) -> Any:
-        return run_async(self._line, steps) if self.is_async else run(self._line, steps)
+    def _values(self) -> dict[str, object]:
+        return {"name": self.term.election, "term": self.term.number, "holder": self.term.node}
 
-
-class Sqlalchemy:
-    """A Connection or a Session, also those inside `run_sync`."""
-
-    is_async = False
-
-    def __init__(self, given: Any) -> None:
-        self._given = given
-
-    def begin(self) -> None:
-        connection = self._connection()
-        if not connection.in_transaction():
-            connection.exec_driver_sql("SELECT 1").close()  # SQLAlchemy begins at the first statement
-        self._run(connection, lambda line: line.begin())
-
-    def fence(self, term: Fencing) -> None:
-        if not self._given.in_transaction():
-            raise ConfigurationError(
-                "term.fence: this SQLAlchemy connection or session is not in a transaction, so that there is nothing to fence. "
-                "Write `with engine.begin() as connection:` or `with session.begin():`, and fence before it commits."
+    def _over(self, current: int | None) -> StaleTerm | WrongDatabase:
+        what = f"election {self.term.election!r}: term {self.term.number}"
+        if current == 0:  # an election's row is never deleted
+            return WrongDatabase(
+                f"{what} is not known to this database, which has never seen that election. Nothing was committed. "
+                "Pass a connection to the database that granted the term (or was it restored from an old backup?)."
             )
-        connection = self._connection()
-        if connection.get_transaction().__class__.__name__ == "TwoPhaseTransaction":
-            raise ConfigurationError("term.fence: two-phase commit is not supported with a fence. Write `begin()`.")
-        self._run(connection, lambda line: line.fence(term))
-
-    def _connection(self) -> Any:
-        if not is_a(self._given, "sqlalchemy.orm", "Session"):
-            return self._given
-        self._given.flush()  # what is only pending in the session is part of the work
-        return self._given.connection()
-
-    def _run(self, connection: Any, procedure: Callable[[Line], Steps]) -> None:
-        proxied = connection.connection
-        line = line_of(proxied.driver_connection)
-        if isinstance(line, Postgres) and not line.in_transaction:
-            connection.exec_driver_sql("SELECT 1").close()  # open for SQLAlchemy, but nothing was sent yet
-        if line.is_async:
-            proxied.dbapi_connection.run_async(lambda _: run_async(line, procedure(line)))
+        if current is None or current == self.term.number:
+            over = "is over: it was given up, or another node holds it"
+        elif current > self.term.number:
+            over = f"is over, the current one is {current}"
         else:
-            run(line, procedure(line))
-
-
-class AsyncSqlalchemy:
-    """An AsyncConnection or an AsyncSession."""
-
-    is_async = True
-
-    def __init__(self, given: Any) -> None:
-        self._given = given
-
-    async def begin(self) -> None:
-        await self._given.run_sync(lambda given: Sqlalchemy(given).begin())
-
-    async def fence(self, term: Fencing) -> None:
-        await self._given.run_sync(lambda given: Sqlalchemy(given).fence(term))
-
-
-class Django:
-    """`django.db.connection`, or one of `django.db.connections`."""
-
-    is_async = False
-
-    def __init__(self, wrapper: Any) -> None:
-        self._wrapper = wrapper
-
-    def begin(self) -> None:
-        line = self._line()
-        run(line, line.begin())
-
-    def fence(self, term: Fencing) -> None:
-        line = self._line()
-        run(line, line.begin())  # inside atomic() but nothing was sent yet
-        try:
-            run(line, line.fence(term))
-        except ConfigurationError:
-            raise
-        except BaseException:
-            if self._wrapper.in_atomic_block:
-                self._wrapper.set_rollback(True)  # no atomic() around us may commit, whoever swallows this
-            raise
-
-    def _line(self) -> Line:
-        self._wrapper.ensure_connection()
-        if not self._wrapper.in_atomic_block and self._wrapper.get_autocommit():
-            raise ConfigurationError(
-                f"term.fence: Django's connection {self._wrapper.alias!r} is in autocommit mode: each statement has been committed "
-                "already. Write `with transaction.atomic():` around the work and the fence."
-            )
-        self._wrapper.validate_no_broken_transaction()
-        return line_of(self._wrapper.connection)
+            over = f"is unknown to this database, whose current one is {current}: another database, or one restored from a backup"
+        return StaleTerm(
+            f"{what} {over}. The database refused the transaction and nothing of it was committed. Another node may lead: stop this "
+            "work; the next leader does it again."
+        )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tenure import fence
 from tenure.clock import boottime
+from tenure.connections import AsyncConnection, SyncConnection
 from tenure.durations import Duration, positive, readable
 from tenure.errors import TermLost
-from tenure.fence import AsyncConnection, SyncConnection
 from tenure.model import NodeId, Trust
 
 if TYPE_CHECKING:
