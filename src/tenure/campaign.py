@@ -15,10 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from tenure import evidence, watch
 from tenure.backoff import Backoff
-from tenure.clock import boottime, walltime
+from tenure.clock import boottime, sleep, walltime
 from tenure.errors import StoreError
 from tenure.lease import AcquireAnswered, AcquireFailed, ReleaseAcked
 from tenure.model import Acquire, BeatAnswer, Cadence, ElectionRow, Epoch, NodeCard, NodeId, Outcome, Pulse, Vacancy
@@ -33,6 +34,8 @@ WAKE_JITTER = 0.05
 BUSY_RETRY = (0.02, 0.1)
 PROBE_AGAIN = (0.05, 0.25)
 """How soon to look again for a process that ended while its children still hold its lock; the second number after two seconds."""
+FINE = 0.001
+"""What `poll` cannot count; the rest of a wait is slept."""
 SWEEP_EVERY = 3600.0
 DAY = 86400.0
 
@@ -44,6 +47,19 @@ class Candidacy:
     name: str
     fenced: bool
     not_before: float
+
+
+class Duty(Protocol):
+    """Regular work that shares the campaign's thread and connection. Called on that thread alone."""
+
+    def turn(self, session: Session) -> None:
+        """Do what is due. What it raises costs the connection, and is tried again later."""
+
+    def next_at(self) -> float:
+        """When to be called again at the latest."""
+
+    def heard(self, said: str) -> None:
+        """Another node said something: '' (somebody died or left), or '!' and an application."""
 
 
 @dataclass(slots=True)
@@ -76,12 +92,13 @@ class Campaign(threading.Thread):
         names: Callable[[], tuple[str, ...]],
         refused: Callable[[str], None],
         beat_now: Callable[[], None],
+        duties: Callable[[], tuple[Duty, ...]],
         host_evidence: bool,
     ) -> None:
         super().__init__(name=f"tenure campaign {label}", daemon=True)
         self._store, self._standing, self._cadence, self._label = store, standing, cadence, label
         self._quiet, self._candidacy, self._names = quiet, candidacy, names
-        self._refused, self._beat_now = refused, beat_now
+        self._refused, self._beat_now, self._duties = refused, beat_now, duties
         self._directory = store.evidence_directory if host_evidence else None
         self._session: Session | None = None
         self._listening_as: NodeId = ""
@@ -135,6 +152,10 @@ class Campaign(threading.Thread):
         """This node has a new identity."""
         self._post(self._forget)
 
+    def wake(self) -> None:
+        """A duty has something to do now."""
+        self._post(lambda: None)
+
     def stop(self, patience: float) -> None:
         """End after what was asked for before."""
         self._post(lambda: setattr(self, "_stopping", True))
@@ -183,6 +204,8 @@ class Campaign(threading.Thread):
         self._declare(session)
         self._try(session)
         self._settle(session)
+        for duty in self._duties():
+            duty.turn(session)
         if boottime() >= self._sweep_at:
             self._sweep_at = boottime() + SWEEP_EVERY
             session.sweep()
@@ -200,7 +223,11 @@ class Campaign(threading.Thread):
         bell = self._session.fileno() if self._session else None
         if bell is not None:
             poll.register(bell, select.POLLIN)
-        for fd, _ in poll.poll(max(until - boottime(), 0.0) * 1000):
+        left = max(until - boottime(), 0.0)
+        ready = poll.poll(int(left / FINE))
+        if not ready and (left := until - boottime()) <= FINE:
+            sleep(left)
+        for fd, _ in ready:
             if fd == self._wake_in:
                 os.read(self._wake_in, 4096)
             elif fd in self._pidfds:
@@ -218,6 +245,8 @@ class Campaign(threading.Thread):
         moments += [declaration.at for declaration in self._declarations.values()]
         moments += [probing.at for probing in self._probing.values()]
         moments += [suspicion.ripe_at for suspicion in self._suspicions.values()]
+        if self._standing.node:
+            moments += [duty.next_at() for duty in self._duties()]
         if self._moved is not None:
             moments.append(self._moved[1])
         return max(min(moments), self._not_before)
@@ -230,6 +259,7 @@ class Campaign(threading.Thread):
             self._listening_as = self._standing.node
             self._session.listen(self._listening_as)
             self._try_all(boottime())  # whatever was said before was said to nobody
+            self._tell_duties("")
         return self._session
 
     def _stumble(self, error: Exception) -> None:
@@ -292,10 +322,17 @@ class Campaign(threading.Thread):
             at = boottime() + random.uniform(0, WAKE_JITTER)
             if said.startswith("?"):
                 self._beat_now()
+            elif said.startswith("!"):
+                self._tell_duties(said)
             elif said:
                 self._tries[said] = min(self._tries.get(said, at), at)
             else:
                 self._try_all(at)
+                self._tell_duties(said)
+
+    def _tell_duties(self, said: str) -> None:
+        for duty in self._duties():
+            duty.heard(said)
 
     def _try_all(self, at: float) -> None:
         for name in self._names():
@@ -387,6 +424,7 @@ class Campaign(threading.Thread):
             self._watches.pop(node, None)
             self._part_from(node)
             self._try_all(boottime())
+            self._tell_duties("")
 
     def _bury(self, session: Session, node: NodeId, declaration: _Declaration) -> bool:
         """Declare a node dead; True if it was this call that did it. Where it led, and we stand, that is one step with the succession."""

@@ -418,11 +418,21 @@ def checked_name(name: object) -> str:
         raise ConfigurationError(
             f"election name: {name[:30]!r}… has {len(name)} characters, at most {MAX_NAME} are allowed."
         )
-    if not name.isprintable() or name != name.strip() or name.startswith("?"):
+    if not name.isprintable() or name != name.strip() or name.startswith(("?", "!")):
         raise ConfigurationError(
-            f"election name: {name!r} must be printable, without spaces at its ends, and not begin with '?'."
+            f"election name: {name!r} must be printable, without spaces at its ends, and not begin with '?' or '!'."
         )
     return name
+
+
+def node_for(
+    store: Store, cadence: Cadence, label: str | None, *, host_evidence: bool = True, session_evidence: bool = True
+) -> Node:
+    """The node of this process for these settings, shared by all that use them."""
+    key = (type(store), store.key, cadence, label, host_evidence, session_evidence)
+    return shared(
+        key, lambda: Node(store, cadence, label=label, host_evidence=host_evidence, session_evidence=session_evidence)
+    )
 
 
 def _seat(
@@ -436,11 +446,7 @@ def _seat(
     session_evidence: bool,
 ) -> Seat:
     if mode == "lease":
-        key = (type(store), store.key, cadence, label, host_evidence, session_evidence)
-        return shared(
-            key,
-            lambda: Node(store, cadence, label=label, host_evidence=host_evidence, session_evidence=session_evidence),
-        )
+        return node_for(store, cadence, label, host_evidence=host_evidence, session_evidence=session_evidence)
     if mode == "advisory":
         from tenure.advisory import AdvisoryNode
 

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-from tenure.campaign import Campaign, Candidacy
+from tenure.campaign import Campaign, Candidacy, Duty
 from tenure.errors import StoreUnavailable
 from tenure.herald import Herald
 from tenure.lease import Action, Announce, Drained, PutBack, Rejoin, Release, Resign, Withdraw
@@ -68,6 +68,7 @@ class Node:
         self._given_label = label
         self._host_evidence, self._session_evidence = host_evidence, session_evidence
         self._members: dict[str, Member] = {}
+        self._duties: tuple[Duty, ...] = ()
         self._mutex = threading.Lock()
         self._standing = Standing(cadence, self._perform)
         self._threads: tuple[Pacemaker, Campaign, Herald] | None = None
@@ -115,6 +116,22 @@ class Node:
             elif (hand := self._standing.lease.hands.get(member.name)) is not None:
                 self._hand_back(member.name, hand.term)
 
+    def serve(self, duty: Duty) -> None:
+        """Call this from now on, on the campaign's thread and over its connection, while this node takes part."""
+        with self._mutex:
+            self._duties = (*self._duties, duty)
+        self.wake()
+
+    def unserve(self, duty: Duty) -> None:
+        """Call it no more; a turn that has begun goes on to its end."""
+        with self._mutex:
+            self._duties = tuple(other for other in self._duties if other is not duty)
+
+    def wake(self) -> None:
+        """A duty has something to do now."""
+        if self._threads:
+            self._threads[1].wake()
+
     def look(self, name: str, at: float = 0.0) -> None:
         """Try to win an election, now or at that time."""
         if self._threads:
@@ -145,7 +162,7 @@ class Node:
         if threads:
             threads[0].abandon()
             threads[1].abandon()
-        members, self._members = self._members, {}
+        members, self._members, self._duties = self._members, {}, ()
         for member in members.values():
             member.forked()
 
@@ -177,6 +194,7 @@ class Node:
             names=self._names,
             refused=self._refused,
             beat_now=pacemaker.beat_now,
+            duties=lambda: self._duties,
             host_evidence=self._host_evidence,
         )
         self._threads = pacemaker, campaign, herald
