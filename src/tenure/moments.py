@@ -1,0 +1,30 @@
+"""Instants and datetimes. The ledger counts seconds since 1970 in UTC, triggers and people speak aware datetimes; both ways are exact to the microsecond.
+
+(To the year 2242, where a float has no room for microseconds any more. Whole seconds are exact for ever.)
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from tenure.errors import ConfigurationError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def instant(when: datetime) -> float:
+    """The instant of a datetime. Naive datetimes are refused: they do not say which instant they are."""
+    if when.tzinfo is None:
+        raise ConfigurationError(
+            f"{when!r} has no time zone. Write datetime(…, tzinfo=ZoneInfo('Europe/Berlin')), or tzinfo=UTC."
+        )
+    return when.timestamp()
+
+
+def moment(when: float, tz: tzinfo = UTC) -> datetime:
+    """What the clocks of a zone show at an instant."""
+    try:
+        shown = _EPOCH + timedelta(seconds=when)
+        return shown if tz is UTC else shown.astimezone(tz)
+    except (OverflowError, ValueError):
+        raise ConfigurationError(f"{when!r} s from 1970 is further than a calendar reaches.") from None

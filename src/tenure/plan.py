@@ -1,0 +1,164 @@
+"""Planning: which due times become runs, which are missed, and when a failed one is tried again. Pure: whoever computes it comes to the same result.
+
+The ledger knows one `next_due` per job. A planner walks from there along the trigger to a horizon a few seconds ahead, and writes what it found, with the new `next_due`, only if
+nobody else did so before. Therefore
+
+  nothing is lost     every due time between the old `next_due` and the new one is among the runs, one by one or in a row that stands for several
+  nothing is endless  of a long absence only the newest due times are kept apart, and one walk takes a bounded number of steps
+
+        older than a day, or than the newest hundred         missed            in time      ahead
+    ├──────────────────────────────────────────────────┼─────────────────┼───────────────┼────────┤
+    next_due         one SKIPPED row               PENDING, expired       PENDING      now      horizon
+
+Whether a missed due time is made up for is not decided here but by `settle`, for those that were planned and those that were not alike.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tenure.jobs import jitter_of, spread_of
+from tenure.ledger import (
+    MISSED_LIMIT,
+    MISSED_WINDOW,
+    Instant,
+    MissedJob,
+    NewRun,
+    Planned,
+    Rules,
+    RunId,
+    RunState,
+    Unplanned,
+)
+from tenure.moments import instant, moment
+from tenure.triggers import Trigger
+
+MISSED = "missed"
+"""Why a due time was skipped that nobody began in time."""
+
+STEPS = 20_000
+_VARIES = 0.1
+_ENOUGH = 64
+_TICK = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of the missed due times of a job."""
+
+    make_up: tuple[RunId, ...]
+    skip: tuple[RunId, ...]
+    reason: str = MISSED
+
+
+def first_due(trigger: Trigger, after: Instant) -> Instant | None:
+    """The first due time after an instant."""
+    due = trigger.next_after(moment(after))
+    return None if due is None else instant(due)
+
+
+def plan(
+    job: Unplanned, trigger: Trigger, *, application: str, now: Instant, horizon: Instant, steps: int = STEPS
+) -> Planned | None:
+    """The due times of a job from its `next_due` up to the horizon, both included. None where there is nothing to plan: it is due later, or paused.
+
+    A `next_due` that is none by this trigger (the zone rules have changed since) stands for the first due time after it.
+    """
+    if job.next_due is None or job.resumes or job.next_due > horizon:
+        return None
+    walk = _Walk(application, job.name, job.rules, now)
+    due = trigger.next_after(moment(job.next_due) - _TICK)
+    while due is not None and (at := instant(due)) <= horizon:
+        if walk.steps == steps:
+            break
+        walk.take(at)
+        due = trigger.next_after(due)
+    then_due = None if due is None else instant(due)
+    if walk.steps == steps and not walk.pending and walk.skipped:
+        # The newest of all missed due times are still to come: what was kept apart so far is walked again.
+        return Planned(job.id, job.generation, job.next_due, walk.late[0] if walk.late else then_due, walk.older())
+    return Planned(job.id, job.generation, job.next_due, then_due, walk.runs())
+
+
+def ahead(
+    trigger: Trigger, rules: Rules, *, application: str, name: str, now: Instant, horizon: Instant, steps: int = STEPS
+) -> tuple[Instant | None, tuple[NewRun, ...]]:
+    """The `next_due` and the runs of a job that counts from now on: added, changed or resumed. Nothing of the past is among them."""
+    walk = _Walk(application, name, rules, now)
+    due = trigger.next_after(moment(now))
+    while due is not None and (at := instant(due)) <= horizon and walk.steps < steps:
+        walk.take(at)
+        due = trigger.next_after(due)
+    return None if due is None else instant(due), walk.runs()
+
+
+def settle(job: MissedJob, *, now: Instant) -> Verdict:
+    """Which missed due times are made up for. Never any that is older than a day; under 'latest' none if a later one is in time anyway."""
+    recent = [run.id for run in job.runs if run.scheduled_for >= now - MISSED_WINDOW]
+    chosen: list[RunId] = []
+    if job.rules.missed == "all":
+        chosen = recent[-MISSED_LIMIT:]
+    elif job.rules.missed == "latest" and not job.in_time:
+        chosen = recent[-1:]
+    kept = frozenset(chosen)
+    return Verdict(tuple(chosen), tuple(run.id for run in job.runs if run.id not in kept))
+
+
+def retry_in(rules: Rules, failures: int, chance: float) -> float | None:
+    """In how many seconds to try again after so many failures, this one counted; None when no retry is left. `chance`, in [0, 1), varies it by 10 %."""
+    if failures > rules.retries:
+        return None
+    first, longest = rules.backoff
+    pause = min(first * 2.0 ** min(failures - 1, _ENOUGH), longest)
+    return pause * (1 - _VARIES + 2 * _VARIES * chance)
+
+
+class _Walk:
+    """Due times as they come, oldest first, sorted into what they become."""
+
+    def __init__(self, application: str, name: str, rules: Rules, now: Instant) -> None:
+        self._application, self._name = application, name
+        self._now, self._on_time, self._jitter = now, rules.on_time, rules.jitter
+        self._spread = spread_of(application, name, rules.spread)
+        self._shifted = bool(rules.spread or rules.jitter)
+        self.steps = 0
+        self.pending: list[NewRun] = []
+        self.late: deque[Instant] = deque()
+        self.skipped = 0
+        self._first = self._last = 0.0
+
+    def take(self, due: Instant) -> None:
+        self.steps += 1
+        start = self._start(due)
+        if start + self._on_time > self._now:
+            self.pending.append(NewRun(due, start, round(start + self._on_time, 6)))
+        elif due < self._now - MISSED_WINDOW:
+            self._skip(due)
+        else:
+            self.late.append(due)
+            if len(self.late) > MISSED_LIMIT:
+                self._skip(self.late.popleft())
+
+    def runs(self) -> tuple[NewRun, ...]:
+        missed = [NewRun(due, start := self._start(due), round(start + self._on_time, 6)) for due in self.late]
+        return (*self.older(), *missed, *self.pending)
+
+    def older(self) -> tuple[NewRun, ...]:
+        """What is not kept apart any more."""
+        if not self.skipped:
+            return ()
+        start = self._start(self._first)
+        return (NewRun(self._first, start, None, RunState.SKIPPED, MISSED, self.skipped, self._last),)
+
+    def _skip(self, due: Instant) -> None:
+        if not self.skipped:
+            self._first = due
+        self.skipped += 1
+        self._last = due
+
+    def _start(self, due: Instant) -> Instant:
+        if not self._shifted:
+            return due
+        return round(due + self._spread + jitter_of(self._application, self._name, due, self._jitter), 6)
