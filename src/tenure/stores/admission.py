@@ -158,6 +158,11 @@ def reopens(state: RunState, count: int) -> bool:
     return state in {RunState.SKIPPED, RunState.CANCELLED, RunState.LOST} and count == 1
 
 
+def cancelled_by(by: str, why: str) -> str:
+    """What is said of a run that somebody cancelled."""
+    return f"{why} (by {by})" if by and why else why or f"cancelled by {by or 'somebody'}"
+
+
 class Sync(StrEnum):
     """What `sync` does with a job."""
 

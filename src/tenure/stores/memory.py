@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tenure.clock import walltime
@@ -29,6 +29,8 @@ from tenure.model import (
     TermRecord,
     Verdict,
 )
+from tenure.stores.memory_ledger import MemoryLedger
+from tenure.stores.memory_tables import Tables
 from tenure.stores.protocol import Session, Store
 from tenure.urls import MemoryURL
 
@@ -49,10 +51,15 @@ class _Election:
     asked: int | None = None
 
 
+def _wall() -> float:
+    return walltime().timestamp()
+
+
 @dataclass(slots=True)
 class _Database:
     """What a server would keep."""
 
+    clock: Callable[[], float] = _wall
     mutex: threading.RLock = field(default_factory=threading.RLock)
     nodes: dict[NodeId, _Node] = field(default_factory=dict)
     elections: dict[str, _Election] = field(default_factory=dict)
@@ -60,6 +67,23 @@ class _Database:
     epoch: int = 0
     settled: bool = True
     bells: list[int] = field(default_factory=list)
+    tables: Tables = field(default_factory=Tables)
+
+    def now(self) -> float:
+        return round(self.clock(), 6)
+
+    def moment(self) -> datetime:
+        return datetime.fromtimestamp(self.now(), UTC)
+
+    def label(self, node: NodeId) -> str:
+        return self.nodes[node].card.label
+
+    def ring(self, words: str) -> None:
+        for bell in self.bells:
+            try:
+                os.write(bell, f"{words}\n".encode())
+            except BlockingIOError:
+                continue
 
     def alive(self, node: NodeId | None) -> bool:
         return node is not None and node in self.nodes and self.nodes[node].state == "alive"
@@ -70,10 +94,11 @@ _HERE = Identity("memory", 0, "", "")
 
 
 class MemoryStore(Store):
-    """Equal names share one store, within this process."""
+    """Equal names share one store, within this process. A `clock` (seconds since 1970) stands in for that of the wall, for all of them."""
 
-    def __init__(self, url: MemoryURL) -> None:
+    def __init__(self, url: MemoryURL, *, clock: Callable[[], float] | None = None) -> None:
         self._url = url
+        self._clock = clock
 
     @property
     def shown(self) -> str:
@@ -92,7 +117,10 @@ class MemoryStore(Store):
 
     def session(self, purpose: str, timeout: float) -> MemorySession:
         del purpose, timeout
-        return MemorySession(_DATABASES.setdefault(self._url.name, _Database()))
+        database = _DATABASES.setdefault(self._url.name, _Database())
+        if self._clock is not None:
+            database.clock = self._clock
+        return MemorySession(database)
 
     def migration(self) -> str:
         return "-- The memory store has no tables.\n"
@@ -104,6 +132,7 @@ class MemorySession(Session):
     def __init__(self, database: _Database) -> None:
         self._db = database
         self._bell: tuple[int, int] | None = None
+        self._ledger = MemoryLedger(database)
 
     def close(self) -> None:
         with self._db.mutex:
@@ -160,7 +189,7 @@ class MemorySession(Session):
                 for name, e in self._db.elections.items()
                 if name in beat.names or (e.held and e.holder == beat.node)
             ]
-        return BeatAnswer(Verdict.RENEWED, was, tuple(peers), tuple(rows), walltime().timestamp(), self._db.epoch)
+        return BeatAnswer(Verdict.RENEWED, was, tuple(peers), tuple(rows), self._db.now(), self._db.epoch)
 
     def leave(self, node: NodeId, why: str) -> None:
         with self._db.mutex:
@@ -179,7 +208,7 @@ class MemorySession(Session):
             ):
                 return False
             self._db.nodes[dead].state, self._db.nodes[dead].ended_by = "dead", why
-            self._ring("")
+            self._db.ring("")
             return True
 
     def cards(self, ids: Iterable[NodeId]) -> list[NodeCard]:
@@ -219,7 +248,7 @@ class MemorySession(Session):
                 return False
             election.held, election.asked = False, None
             self._end(name, term, why)
-            self._ring(name)
+            self._db.ring(name)
             return True
 
     def ask(self, name: str) -> int | None:
@@ -228,7 +257,7 @@ class MemorySession(Session):
             if election is None or not election.held:
                 return None
             election.asked = election.term
-            self._ring("?" + name)
+            self._db.ring("?" + name)
             return election.term
 
     def leader(self, name: str) -> Leader | None:
@@ -277,9 +306,13 @@ class MemorySession(Session):
     def sweep(self) -> None:
         """The process will not live that long."""
 
+    @property
+    def ledger(self) -> MemoryLedger:
+        return self._ledger
+
     def _begin(self, request: Acquire, term: int, why: str) -> None:
         before = next((record for record in reversed(self._db.terms) if record.election == request.name), None)
-        now = walltime()
+        now = self._db.moment()
         gap = now - before.ended_at if before and before.ended_at else None
         label = self._db.nodes[request.node].card.label
         self._db.terms.append(
@@ -289,11 +322,4 @@ class MemorySession(Session):
     def _end(self, name: str, term: int, why: str) -> None:
         for index, record in enumerate(self._db.terms):
             if (record.election, record.number) == (name, term) and record.ended_at is None:
-                self._db.terms[index] = replace(record, ended_at=walltime(), ended_by=why)
-
-    def _ring(self, words: str) -> None:
-        for bell in self._db.bells:
-            try:
-                os.write(bell, f"{words}\n".encode())
-            except BlockingIOError:
-                continue
+                self._db.terms[index] = replace(record, ended_at=self._db.moment(), ended_by=why)

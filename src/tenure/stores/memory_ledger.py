@@ -1,0 +1,526 @@
+"""The ledger in memory: the readable reference. Every operation holds the world's mutex, which is all the locking there is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from tenure.ledger import (
+    Change,
+    ChangeRecord,
+    Claimed,
+    ClaimedRun,
+    ClaimRequest,
+    Ended,
+    Ending,
+    Held,
+    Instant,
+    JobId,
+    JobRow,
+    JobSpec,
+    JobState,
+    JobStats,
+    LostRun,
+    MissedJob,
+    MissedRun,
+    Planned,
+    RollCall,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+    Unplanned,
+)
+from tenure.model import NodeId
+from tenure.stores import admission
+from tenure.stores.admission import Sync
+from tenure.stores.figures import stats_of
+from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.stores.memory_tables import MemoryRun, Tables
+
+MISSED_AT_ONCE = 1000
+MICROSECOND = 1e-6
+
+
+class World(Protocol):
+    """What the ledger needs of the store around it."""
+
+    mutex: threading.RLock
+    tables: Tables
+
+    def now(self) -> Instant:
+        """The clock."""
+
+    def alive(self, node: NodeId | None) -> bool:
+        """Whether a node may be given runs, and keeps them."""
+
+    def label(self, node: NodeId) -> str:
+        """What people call a node."""
+
+    def ring(self, words: str) -> None:
+        """Wake those who listen."""
+
+
+class MemoryLedger(Ledger):
+    """Jobs and runs of one process."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._tables = world.tables
+
+    def now(self) -> Instant:
+        return self._world.now()
+
+    def functions(self, application: str) -> frozenset[str]:
+        return frozenset(row.spec.function for row in self.jobs(application))
+
+    def change(self, change: JobChange) -> JobRow | None:
+        with self._world.mutex:
+            now, tables = self.now(), self._tables
+            row = tables.job(change.application, change.name)
+            there = row is not None and row.state is not JobState.REMOVED
+            if there is (change.what is Change.ADDED):
+                return None
+            if change.generation is not None and (row is None or row.generation != change.generation):
+                return None
+            if row is not None and change.what is Change.RESUMED and row.state is not JobState.PAUSED:
+                return row
+            after = tables.put(self._changed(row, change, now))
+            for run in tables.opened(after.id, RunState.PENDING, RunState.WAITING):
+                if run.kind is RunKind.DUE and run.attempt == 0 and run.scheduled_for > now:
+                    tables.delete(run)
+                elif after.state is JobState.REMOVED:
+                    tables.end(run, RunState.CANCELLED, admission.REMOVED, now)
+                elif change.what is Change.PAUSED and run.kind is RunKind.DUE and run.attempt == 0:
+                    tables.end(run, RunState.SKIPPED, admission.PAUSED, now)
+                else:
+                    run.generation = after.generation
+            if after.state is JobState.ACTIVE:
+                tables.insert(after, change.runs)
+            tables.changes.append(
+                ChangeRecord(
+                    after.id,
+                    after.generation,
+                    now,
+                    change.what,
+                    after.spec.trigger,
+                    change.by,
+                    change.why,
+                    change.until,
+                )
+            )
+            self._wake(change.application)
+            return after
+
+    def _changed(self, row: JobRow | None, change: JobChange, now: Instant) -> JobRow:
+        if row is None:
+            row = JobRow(JobId(self._tables.number()), _spec(change), JobState.ACTIVE, 0, None)
+        awake = replace(row, generation=row.generation + 1, paused_until=None, paused_by="", paused_why="")
+        match change.what:
+            case Change.ADDED:
+                return replace(awake, spec=_spec(change), state=JobState.ACTIVE, next_due=change.next_due, since=now)
+            case Change.UPDATED:
+                spec = _spec(change)
+                since = row.since if spec.trigger == row.spec.trigger else now
+                return replace(row, spec=spec, generation=awake.generation, next_due=change.next_due, since=since)
+            case Change.PAUSED:
+                return replace(
+                    awake, state=JobState.PAUSED, paused_until=change.until, paused_by=change.by, paused_why=change.why
+                )
+            case Change.RESUMED:
+                return replace(awake, state=JobState.ACTIVE, next_due=change.next_due, since=now)
+            case Change.REMOVED:
+                return replace(awake, state=JobState.REMOVED, next_due=None)
+
+    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[JobRow]:
+        with self._world.mutex:
+            for change in changes:
+                spec = replace(_spec(change), release=release)
+                row = self._tables.job(application, change.name)
+                match admission.synced(row, spec, release):
+                    case Sync.ADD:
+                        self.change(replace(change, what=Change.ADDED, spec=spec, generation=None))
+                    case Sync.UPDATE:
+                        self.change(replace(change, what=Change.UPDATED, spec=spec, generation=None))
+                    case Sync.RAISE if row is not None:
+                        newer = replace(row.spec, release=release, tzdata=max(row.spec.tzdata, spec.tzdata))
+                        self._tables.put(replace(row, spec=newer))
+            return self.jobs(application)
+
+    def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
+        with self._world.mutex:
+            return [
+                row
+                for row in self._tables.of(application)
+                if name in {None, row.spec.name} and (removed or row.state is not JobState.REMOVED)
+            ]
+
+    def applications(self) -> list[str]:
+        with self._world.mutex:
+            jobs = self._tables.jobs.values()
+            return sorted({row.spec.application for row in jobs if row.state is not JobState.REMOVED})
+
+    def changes(self, application: str, name: str | None = None) -> list[ChangeRecord]:
+        with self._world.mutex:
+            jobs = {row.id for row in self.jobs(application, name, removed=True)}
+            return [record for record in self._tables.changes if record.job in jobs]
+
+    def unplanned(
+        self, application: str, *, before: Instant, limit: int, strangers: tuple[str, ...] = (), tzdata: str = ""
+    ) -> list[Unplanned]:
+        with self._world.mutex:
+            now = self.now()
+            found = [
+                Unplanned(
+                    row.id,
+                    row.spec.name,
+                    row.generation,
+                    row.next_due,
+                    row.spec.trigger or "",
+                    row.spec.rules,
+                    row.state is JobState.PAUSED,
+                )
+                for row in self.jobs(application)
+                if row.spec.function not in strangers
+                and (not tzdata or row.spec.tzdata <= tzdata)
+                and (
+                    (row.paused_until is not None and row.paused_until <= now)
+                    if row.state is JobState.PAUSED
+                    else (row.next_due is not None and row.next_due < before)
+                )
+            ]
+            return sorted(found, key=lambda job: (now if job.next_due is None else job.next_due, job.id))[:limit]
+
+    def plan(self, batch: Sequence[Planned]) -> int:
+        with self._world.mutex:
+            inserted = 0
+            for planned in batch:
+                row = self._tables.jobs.get(planned.id)
+                if row is None or row.state is not JobState.ACTIVE:
+                    continue
+                if (row.next_due, row.generation) == (planned.next_due, planned.generation):
+                    self._tables.put(replace(row, next_due=planned.then_due))
+                    inserted += self._tables.insert(row, planned.runs)
+            return inserted
+
+    def claim(self, request: ClaimRequest) -> Claimed:
+        with self._world.mutex:
+            now, tables = self.now(), self._tables
+            if not self._world.alive(request.node):
+                return Claimed((), now, None, more=False, missed=False, alive=False)
+            jobs = {
+                row.id: row
+                for row in self.jobs(request.application)
+                if row.state is JobState.ACTIVE and row.spec.function not in request.strangers
+            }
+            served = [r for r in jobs.values() if request.queues is None or r.spec.rules.queue in request.queues]
+            for row in served:
+                self._promote(row)
+            ready = sorted(
+                (run for row in served for run in tables.open[row.id].values() if run.ready(now)),
+                key=lambda run: (run.due_at, run.id),
+            )[: request.limit]
+            claimed = [
+                run
+                for job in dict.fromkeys(run.job for run in ready)
+                for run in self._admit(jobs[job], [run for run in ready if run.job == job], now)
+            ]
+            for run in claimed:
+                run.token, run.node, run.label = request.token, request.node, self._world.label(request.node)
+            pending = [run for row in self.jobs(request.application) for run in tables.opened(row.id, RunState.PENDING)]
+            return Claimed(
+                runs=tuple(_claimed(jobs[run.job], run) for run in sorted(claimed, key=lambda r: (r.due_at, r.id))),
+                now=now,
+                next_at=min((run.due_at for run in pending if run.due_at > now), default=None),
+                more=len(ready) == request.limit,
+                missed=any(run.job in jobs and run.expired(now) for run in pending),
+            )
+
+    def _promote(self, row: JobRow) -> None:
+        waiting = [run.candidate() for run in self._tables.opened(row.id, RunState.WAITING)]
+        if waiting:
+            for run in admission.promoted(row.spec.rules, self._tables.began(row.id), waiting):
+                self._tables.runs[run].state, self._tables.runs[run].expires_at = RunState.PENDING, None
+
+    def _admit(self, row: JobRow, ready: list[MemoryRun], now: Instant) -> list[MemoryRun]:
+        tables = self._tables
+        decided = admission.admit(
+            row.spec.rules,
+            tables.began(row.id),
+            [run.candidate() for run in ready],
+            [run.candidate() for run in tables.opened(row.id, RunState.WAITING)],
+        )
+        for run in decided.waiting:
+            tables.runs[run].state = RunState.WAITING
+        for run, reason in decided.skipped:
+            tables.end(tables.runs[run], RunState.SKIPPED, reason, now)
+        claimed = [tables.runs[run] for run in decided.claimed]
+        for begins in claimed:
+            begins.state, begins.claimed_at, begins.generation = RunState.RUNNING, now, row.generation
+            begins.attempt += 1
+            begins.reason = ""
+            begins.started_at = begins.finished_at = None
+        if decided.asks_to_end:
+            for running in tables.opened(row.id, RunState.RUNNING):
+                running.asked_to_end = running.asked_to_end or decided.asks_to_end
+        return claimed
+
+    def missed(self, application: str, limit: int, strangers: tuple[str, ...] = ()) -> list[MissedJob]:
+        with self._world.mutex:
+            now, found = self.now(), []
+            for row in self.jobs(application):
+                if row.state is JobState.ACTIVE and row.spec.function not in strangers:
+                    expired = sorted(
+                        (run for run in self._tables.open[row.id].values() if run.expired(now)),
+                        key=lambda run: run.scheduled_for,
+                    )[:MISSED_AT_ONCE]
+                    if expired:
+                        found.append(
+                            MissedJob(
+                                row.id,
+                                row.spec.name,
+                                row.generation,
+                                row.spec.rules,
+                                tuple(MissedRun(run.id, run.scheduled_for) for run in expired),
+                                in_time=self._in_time(row, expired[-1].scheduled_for, now),
+                            )
+                        )
+            return found[:limit]
+
+    def _in_time(self, row: JobRow, after: Instant, now: Instant) -> bool:
+        never = {RunState.SKIPPED, RunState.CANCELLED}
+        return any(
+            run.kind is RunKind.DUE
+            and run.scheduled_for > after
+            and run.due_at <= now
+            and not run.expired(now)
+            and run.state not in never
+            for run in self._tables.keys[row.id].values()
+        )
+
+    def settle(
+        self, job: JobId, generation: int, *, make_up: Sequence[RunId], skip: Sequence[RunId], reason: str
+    ) -> bool:
+        with self._world.mutex:
+            now, tables = self.now(), self._tables
+            row = tables.jobs.get(job)
+            if row is None or row.generation != generation:
+                return False
+            runs = [tables.open[job].get(run) for run in (*make_up, *skip)]
+            if any(run is None or not run.expired(now) for run in runs):
+                return False
+            for run in make_up:
+                tables.runs[run].due_at, tables.runs[run].expires_at = now, None
+            for run in skip:
+                tables.end(tables.runs[run], RunState.SKIPPED, reason, now)
+            return True
+
+    def finish(self, endings: Sequence[Ending]) -> list[Ended]:
+        with self._world.mutex:
+            return [self._finish(ending) for ending in endings]
+
+    def _finish(self, ending: Ending) -> Ended:
+        now, run = self.now(), self._tables.runs.get(ending.id)
+        if run is None:
+            return Ended(ending.id, accepted=False, state=RunState.LOST)
+        if not _holds(run, ending.token):
+            return Ended(ending.id, accepted=False, state=run.state)
+        row = self._tables.jobs[run.job]
+        after = admission.after_ending(run.behind(), ending, row.spec.rules, removed=_removed(row), now=now)
+        run.log.extend(ending.log)
+        run.started_at = ending.started_at
+        self._tables.over(run, after, now)
+        if after.state.final:
+            run.finished_at = now if ending.finished_at is None else ending.finished_at
+        wakes = self._wakes(row)
+        if wakes or after.state is RunState.PENDING:
+            self._wake(row.spec.application)
+        return Ended(run.id, accepted=True, state=run.state, wakes=wakes)
+
+    def _wakes(self, row: JobRow) -> bool:
+        free = admission.places(row.spec.rules, self._tables.began(row.id))
+        waits = row.state is JobState.ACTIVE and self._tables.opened(row.id, RunState.WAITING)
+        return bool(waits) and free != 0
+
+    def roll_call(self, node: NodeId, application: str) -> RollCall:
+        with self._world.mutex:
+            now, lost, held = self.now(), [], []
+            for row in self._tables.of(application):
+                for run in self._tables.opened(row.id, RunState.RUNNING):
+                    if run.node is not None and not self._world.alive(run.node):
+                        lost.append(self._lose(row, run, run.node, now))
+                    elif run.node == node:
+                        held.append(Held(run.id, run.token, run.asked_to_end))
+            if lost:
+                self._wake(application)
+            return RollCall(tuple(held), tuple(lost), now)
+
+    def _lose(self, row: JobRow, run: MemoryRun, node: NodeId, now: Instant) -> LostRun:
+        after = admission.after_loss(run.behind(), row.spec.rules, removed=_removed(row), now=now)
+        self._tables.over(run, after, now)
+        return LostRun(run.id, row.spec.name, run.key, run.scheduled_for, run.attempt, node, run.state)
+
+    def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
+        with self._world.mutex:
+            now, back = self.now(), 0
+            for one, token in held:
+                run = self._tables.runs.get(one)
+                if run is not None and _holds(run, token):
+                    row = self._tables.jobs[run.job]
+                    after = admission.after_return(run.behind(), row.spec.rules, removed=_removed(row), now=now)
+                    self._tables.over(run, after, now)
+                    self._wake(row.spec.application)
+                    back += 1
+            return back
+
+    def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
+        with self._world.mutex:
+            answers = [self._ask(one) for one in asked]
+            for application in dict.fromkeys(one.application for one in asked):
+                self._wake(application)
+            return answers
+
+    def _ask(self, asked: Asked) -> RunRow | None:
+        now, row = self.now(), self._tables.there(asked.application, asked.name)
+        if row is None:
+            return None
+        run = self._tables.keys[row.id].get(asked.key)
+        if run is not None and not asked.backfill:
+            return run.row(asked.name)
+        if run is not None and not admission.reopens(run.state, run.count):
+            return None
+        new = MemoryRun(
+            id=RunId(self._tables.number()) if run is None else run.id,
+            job=row.id,
+            key=asked.key,
+            kind=RunKind.BACKFILL if asked.backfill else RunKind.ASKED,
+            state=RunState.PENDING,
+            generation=row.generation,
+            scheduled_for=now if asked.scheduled_for is None else asked.scheduled_for,
+            due_at=now,
+            expires_at=None,
+            by=asked.by,
+            kwargs=asked.kwargs,
+            log=[] if run is None else run.log,
+        )
+        return self._tables.add(new).row(asked.name)
+
+    def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
+        with self._world.mutex:
+            found = self._tables.runs.get(run)
+            if found is None:
+                return None
+            row, said = self._tables.jobs[found.job], admission.cancelled_by(by, why)
+            if found.state in {RunState.PENDING, RunState.WAITING}:
+                self._tables.end(found, RunState.CANCELLED, said, self.now())
+                if self._wakes(row):
+                    self._wake(row.spec.application)
+            elif found.state is RunState.RUNNING:
+                found.asked_to_end = found.asked_to_end or said
+                self._wake(row.spec.application)
+            return found.row(row.spec.name)
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        with self._world.mutex:
+            found = sorted(
+                (
+                    run.row(row.spec.name)
+                    for row in self.jobs(query.application, query.job, removed=True)
+                    for run in self._tables.keys[row.id].values()
+                    if _asked_for(run, query)
+                ),
+                key=lambda run: (run.scheduled_for, run.id),
+                reverse=not query.oldest_first,
+            )
+            return found[: query.limit]
+
+    def log(self, run: RunId) -> list[str]:
+        with self._world.mutex:
+            found = self._tables.runs.get(run)
+            return list(found.log) if found else []
+
+    def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
+        with self._world.mutex:
+            row = self._tables.job(application, name)
+            began = [run for run in self._tables.keys[row.id].values() if run.attempt > 0] if row else []
+            newest = sorted(began, key=lambda run: (run.scheduled_for, run.id), reverse=True)[:last]
+            return stats_of([run.row(name) for run in newest])
+
+    def prune(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
+        with self._world.mutex:
+            tables = self._tables
+            old = sorted(
+                (run for row in tables.of(application) for run in self._old(row, before, keep)),
+                key=lambda run: (run.scheduled_for, run.id),
+            )[:limit]
+            for run in old:
+                tables.delete(run)
+                row = tables.jobs[run.job]
+                tables.put(replace(row, kept_since=max(row.kept_since, round(run.last + MICROSECOND, 6))))
+            return len(old)
+
+    def _old(self, row: JobRow, before: Instant, keep: int) -> Iterable[MemoryRun]:
+        runs = sorted(self._tables.keys[row.id].values(), key=lambda run: (run.scheduled_for, run.id))
+        bound = min((run.scheduled_for for run in runs if not run.state.final), default=before)
+        final = [run for run in runs if run.state.final]
+        return [run for run in final[: max(0, len(final) - keep)] if run.last < min(before, bound)]
+
+    def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
+        with self._world.mutex:
+            now, last = self.now(), self._tables.guards.get((name, key))
+            if last is not None and (within is None or now - last[0] < within):
+                return False
+            self._tables.guards[name, key] = now, by
+            return True
+
+    def unguard(self, name: str, key: str, by: str) -> None:
+        with self._world.mutex:
+            last = self._tables.guards.get((name, key))
+            if last is not None and last[1] == by:
+                del self._tables.guards[name, key]
+
+    def _wake(self, application: str) -> None:
+        self._world.ring("!" + application)
+
+
+def _spec(change: JobChange) -> JobSpec:
+    if change.spec is None:
+        raise ValueError(f"the change of job {change.name!r} ({change.what}) has no spec. Give it one.")
+    return change.spec
+
+
+def _removed(row: JobRow) -> bool:
+    return row.state is JobState.REMOVED
+
+
+def _holds(run: MemoryRun, token: str) -> bool:
+    return run.state is RunState.RUNNING and run.token == token
+
+
+def _claimed(row: JobRow, run: MemoryRun) -> ClaimedRun:
+    return ClaimedRun(
+        id=run.id,
+        job=row.id,
+        name=row.spec.name,
+        function=row.spec.function,
+        kwargs=row.spec.kwargs if run.kwargs is None else run.kwargs,
+        key=run.key,
+        kind=run.kind,
+        scheduled_for=run.scheduled_for,
+        due_at=run.due_at,
+        attempt=run.attempt,
+        failures=run.failures,
+        generation=row.generation,
+        rules=row.spec.rules,
+    )
+
+
+def _asked_for(run: MemoryRun, query: RunQuery) -> bool:
+    return (
+        (not query.states or run.state in query.states)
+        and (query.since is None or run.last >= query.since)
+        and (query.before is None or run.scheduled_for < query.before)
+        and query.id in {None, run.id}
+    )

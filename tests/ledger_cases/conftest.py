@@ -1,0 +1,80 @@
+"""One scene on every store. PostgreSQL's tables are shared by all cases: each has an application of its own."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from ledger_cases.scene import Scene, Worker
+from tenure.ledger import Instant
+from tenure.stores import Store, store_for
+from tenure.stores.ledger import Ledger
+
+STORES = ("memory", "sqlite", "postgres")
+
+
+@pytest.fixture(scope="session")
+def ledger_database(postgres) -> Iterator[str]:
+    url = postgres.create_database()
+    store_for(url).prepare()
+    yield url
+    postgres.drop_database(url)
+
+
+def _store(kind: str, request: pytest.FixtureRequest, folder: Path) -> Store:
+    match kind:
+        case "memory":
+            url = f"memory://{uuid4()}"
+        case "sqlite":
+            url = f"sqlite:///{folder / 'jobs.db'}"
+        case _:
+            url = request.getfixturevalue("ledger_database")
+    store = store_for(url)
+    store.prepare()
+    return store
+
+
+@pytest.fixture(params=STORES)
+def store(request, tmp_path) -> Store:
+    return _store(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=STORES[1:])
+def real_store(request, tmp_path) -> Store:
+    """A store with real locks."""
+    return _store(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def scene(store) -> Iterator[Scene]:
+    opened = Scene(store)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def real_scene(real_store) -> Iterator[Scene]:
+    opened = Scene(real_store)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def ledger(scene) -> Ledger:
+    return scene.ledger
+
+
+@pytest.fixture
+def worker(scene) -> Worker:
+    return scene.worker()
+
+
+@pytest.fixture
+def about_now(ledger) -> Callable[[Instant | None], bool]:
+    """Whether an instant lies within the last few seconds by the ledger's clock."""
+
+    def check(instant: Instant | None) -> bool:
+        return instant is not None and ledger.now() - 30 <= instant <= ledger.now()
+
+    return check
