@@ -1,0 +1,267 @@
+"""Planning: every due time becomes a run or is counted in a row that stands for several; and the rule for those that were missed."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenure.errors import ConfigurationError
+from tenure.ledger import MISSED_LIMIT, MISSED_WINDOW, ON_TIME, MissedJob, MissedRun, Rules, RunState, Unplanned
+from tenure.moments import instant, moment
+from tenure.plan import ahead, first_due, plan, retry_in, settle
+from tenure.triggers import at, cron, every
+
+NOW = datetime(2026, 3, 5, 12, 0, 30, tzinfo=UTC).timestamp()
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+MINUTELY = cron("* * * * *")
+
+
+def job(next_due, rules=None, **more):
+    return Unplanned(1, "report", 4, next_due, "", rules or Rules(), **more)
+
+
+def planned(next_due, trigger=MINUTELY, rules=None, *, horizon=10.0, **more):
+    return plan(job(next_due, rules), trigger, application="app", now=NOW, horizon=NOW + horizon, **more)
+
+
+def due_times(trigger, since, until):
+    """All of them, as the trigger says it itself."""
+    found, due = [], trigger.next_after(moment(since) - timedelta(microseconds=1))
+    while due is not None and instant(due) <= until:
+        found.append(instant(due))
+        due = trigger.next_after(due)
+    return found
+
+
+# Instants
+
+
+@given(st.datetimes(datetime(1900, 1, 1), datetime(2240, 1, 1), timezones=st.just(UTC)))
+def test_datetimes_survive_as_instants_to_the_microsecond(when):
+    assert moment(instant(when)) == when
+    assert instant(moment(instant(when))) == instant(when)
+
+
+def test_an_instant_is_shown_in_a_zone():
+    shown = moment(0.5, ZoneInfo("Asia/Seoul"))
+    assert shown.isoformat() == "1970-01-01T09:00:00.500000+09:00"
+    assert instant(shown) == 0.5
+    assert instant(datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))) == 0.0
+
+
+def test_naive_datetimes_and_absurd_instants_are_refused():
+    with pytest.raises(ConfigurationError, match="no time zone"):
+        instant(datetime(2026, 1, 1))
+    with pytest.raises(ConfigurationError, match="calendar"):
+        moment(1e300)
+
+
+# What is ahead
+
+
+def test_due_times_up_to_the_horizon_are_planned_and_the_next_is_remembered():
+    start = NOW + 30
+    result = planned(start, horizon=30 + 2 * MINUTE)
+    assert [run.scheduled_for for run in result.runs] == [start, start + MINUTE, start + 2 * MINUTE]
+    assert all(run.state is RunState.PENDING and run.due_at == run.scheduled_for for run in result.runs)
+    assert all(run.expires_at == run.due_at + ON_TIME for run in result.runs)
+    assert (result.next_due, result.then_due) == (start, start + 3 * MINUTE)
+    assert (result.id, result.generation) == (1, 4)
+
+
+def test_nothing_is_planned_that_is_due_after_the_horizon_or_never_or_paused():
+    assert planned(NOW + 30, horizon=10) is None
+    assert planned(None) is None
+    paused = job(NOW, resumes=True)
+    assert plan(paused, MINUTELY, application="app", now=NOW, horizon=NOW + 60) is None
+
+
+def test_the_last_due_time_leaves_nothing_to_come():
+    result = planned(NOW + 5, at(moment(NOW + 5)))
+    assert len(result.runs) == 1
+    assert result.then_due is None
+
+
+def test_grace_is_how_long_a_run_may_wait():
+    (run,) = planned(NOW + 5, at(moment(NOW + 5)), Rules(grace=7.0)).runs
+    assert run.expires_at == NOW + 12
+
+
+def test_spread_and_jitter_shift_the_start_and_never_the_due_time():
+    rules = Rules(spread=20.0, jitter=10.0)
+    runs = planned(NOW + 30, rules=rules, horizon=30 * MINUTE).runs
+    assert [run.scheduled_for for run in runs] == due_times(MINUTELY, NOW + 30, NOW + 30 * MINUTE)
+    shifts = [run.due_at - run.scheduled_for for run in runs]
+    assert all(0 <= shift < 30 for shift in shifts)
+    assert len(set(shifts)) == len(shifts)
+    assert max(shifts) - min(shifts) < 10
+    assert runs == planned(NOW + 30, rules=rules, horizon=30 * MINUTE).runs
+
+
+def test_a_next_due_that_the_zone_rules_moved_stands_for_the_first_after_it():
+    result = planned(NOW + 17, horizon=2 * MINUTE)
+    assert [run.scheduled_for for run in result.runs] == [NOW + 30, NOW + 90]
+    assert result.next_due == NOW + 17
+
+
+def test_what_counts_from_now_on_has_no_past():
+    next_due, runs = ahead(MINUTELY, Rules(), application="app", name="report", now=NOW, horizon=NOW + 40)
+    assert [run.scheduled_for for run in runs] == [NOW + 30]
+    assert next_due == NOW + 90
+    assert ahead(at(moment(NOW)), Rules(), application="app", name="report", now=NOW, horizon=NOW + 40) == (None, ())
+    assert first_due(MINUTELY, NOW + 30) == NOW + 90
+    assert first_due(at(moment(NOW)), NOW) is None
+
+
+# What was missed
+
+
+def test_a_late_due_time_is_in_time_for_a_minute():
+    result = planned(NOW - 30)
+    assert [run.expires_at > NOW for run in result.runs] == [True]
+    result = planned(NOW - 90)
+    assert [run.expires_at > NOW for run in result.runs] == [False, True]
+
+
+def test_missed_due_times_are_left_to_the_rule_for_all():
+    result = planned(NOW - 30 - HOUR)
+    assert len(result.runs) == 61
+    assert all(run.state is RunState.PENDING for run in result.runs)
+
+
+def test_what_is_older_than_the_newest_hundred_is_one_row_with_a_count():
+    start = NOW - 30 - 3 * HOUR
+    skipped, *rest = planned(start).runs
+    assert (skipped.state, skipped.reason, skipped.expires_at) == (RunState.SKIPPED, "missed", None)
+    assert len(rest) == MISSED_LIMIT + 1
+    assert skipped.count == 180 - MISSED_LIMIT
+    assert (skipped.scheduled_for, skipped.until) == (start, rest[0].scheduled_for - MINUTE)
+
+
+def test_what_is_older_than_a_day_is_too():
+    hourly = every("1h", anchor=moment(NOW - 30))
+    skipped, *rest = planned(NOW - 30 - 3 * DAY, hourly).runs
+    assert skipped.count == 2 * 24 + 1
+    assert skipped.until == NOW - 30 - DAY
+    assert rest[0].scheduled_for == NOW - 30 - DAY + HOUR
+
+
+def test_with_a_long_grace_nothing_is_missed():
+    runs = planned(NOW - 30 - 5 * HOUR, rules=Rules(grace=6 * HOUR)).runs
+    assert len(runs) == 301
+    assert all(run.expires_at > NOW for run in runs)
+
+
+def test_a_walk_that_is_too_long_goes_on_where_it_stopped_and_loses_nothing():
+    secondly = every("1s")
+    start = NOW - 2 * HOUR
+    at_once = planned(start, secondly, horizon=0).runs
+    next_due, runs, walks = start, [], 0
+    while next_due <= NOW:
+        result = planned(next_due, secondly, horizon=0, steps=1000)
+        assert result.then_due > next_due
+        runs += result.runs
+        next_due, walks = result.then_due, walks + 1
+    assert walks > 7
+    skipped = [run for run in runs if run.state is RunState.SKIPPED]
+    assert sum(run.count for run in skipped) == at_once[0].count
+    assert all(this.until + 1 == after.scheduled_for for this, after in pairwise(skipped))
+    assert tuple(run for run in runs if run.state is RunState.PENDING) == at_once[1:]
+
+
+triggers = st.sampled_from(
+    [
+        MINUTELY,
+        every("7s"),
+        every("11m"),
+        cron("*/5 2 * * *", tz="Europe/Berlin"),
+        at(moment(NOW - 100)),
+        cron("0 * * * 4"),
+    ]
+)
+durations = st.sampled_from([0.0, 1.0, 45.0, 500.0])
+
+
+shifts = st.builds(Rules, spread=durations, jitter=durations, grace=st.sampled_from([None, 0.5, 90.0, 5000.0]))
+
+
+@settings(deadline=None)
+@given(triggers, st.integers(0, 200_000), st.integers(0, 300), shifts)
+def test_every_due_time_is_accounted_for(trigger, back, horizon, rules):
+    """Each is one run, or counted in a row whose span contains it; and no row claims more than there were."""
+    start = first_due(trigger, NOW - back)
+    if start is None or start > NOW + horizon:
+        return
+    result = planned(start, trigger, rules, horizon=horizon, steps=10**9)
+    expected = due_times(trigger, start, NOW + horizon)
+    assert result.then_due == first_due(trigger, expected[-1])
+    alone = [run for run in result.runs if run.state is RunState.PENDING]
+    heaps = [run for run in result.runs if run.state is RunState.SKIPPED]
+    assert len(heaps) <= 1
+    rest = sorted(set(expected) - {run.scheduled_for for run in alone})
+    assert len(rest) + len(alone) == len(expected)
+    assert [(heap.scheduled_for, heap.until, heap.count) for heap in heaps] == (
+        [(rest[0], rest[-1], len(rest))] if rest else []
+    )
+    missed = [run for run in alone if run.expires_at <= NOW]
+    assert len(missed) <= MISSED_LIMIT
+    assert all(run.scheduled_for >= NOW - MISSED_WINDOW for run in missed)
+    if len(missed) < MISSED_LIMIT:
+        assert all(due < NOW - MISSED_WINDOW for due in rest)
+
+
+# The rule
+
+
+def missed(policy, *ages, in_time=False):
+    runs = tuple(MissedRun(i, NOW - age) for i, age in enumerate(ages))
+    return settle(MissedJob(1, "report", 4, Rules(missed=policy), runs, in_time), now=NOW)
+
+
+def test_skip_makes_up_for_nothing():
+    verdict = missed("skip", 300, 200, 100)
+    assert (verdict.make_up, verdict.skip, verdict.reason) == ((), (0, 1, 2), "missed")
+
+
+def test_latest_makes_up_for_the_newest():
+    assert missed("latest", 300, 200, 100).make_up == (2,)
+    assert missed("latest", 300, 200, 100).skip == (0, 1)
+
+
+def test_latest_makes_up_for_nothing_when_a_later_one_is_in_time():
+    assert missed("latest", 300, 200, in_time=True).make_up == ()
+    assert missed("all", 300, 200, in_time=True).make_up == (0, 1)
+
+
+def test_all_makes_up_for_the_newest_hundred():
+    verdict = missed("all", *range(1000, 880, -1))
+    assert verdict.make_up == tuple(range(20, 120))
+    assert verdict.skip == tuple(range(20))
+
+
+@pytest.mark.parametrize("policy", ["latest", "all"])
+def test_nothing_older_than_a_day_is_made_up_for(policy):
+    assert missed(policy, 3 * DAY, 2 * DAY).make_up == ()
+    assert missed(policy, 3 * DAY, 2 * DAY, DAY).make_up == (2,)
+
+
+# Retries
+
+
+def test_pauses_double_up_to_the_longest():
+    rules = Rules(retries=100, backoff=(2.0, 30.0))
+    assert [retry_in(rules, n, 0.5) for n in (1, 2, 3, 4, 5, 6, 100)] == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+
+
+def test_no_retry_is_left_after_as_many_failures():
+    assert retry_in(Rules(), 1, 0.5) is None
+    assert retry_in(Rules(retries=2), 2, 0.5) is not None
+    assert retry_in(Rules(retries=2), 3, 0.5) is None
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_a_pause_varies_by_a_tenth(chance):
+    assert 9.0 <= retry_in(Rules(retries=1, backoff=(10.0, 10.0)), 1, chance) <= 11.0
