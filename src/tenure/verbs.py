@@ -1,0 +1,317 @@
+"""What people do to jobs and runs, worked out over a ledger: add, update, remove, pause, resume, run now, backfill, cancel.
+
+Nothing here runs anything. Changes are made as values first, so that they can be written by the ledger's own connection or in the
+transaction of the caller.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from tenure.durations import Duration, seconds
+from tenure.errors import ConfigurationError, JobExists, RunError, UnknownJob
+from tenure.keys import due_key
+from tenure.ledger import Change, Instant, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunRow, RunState, Unplanned
+from tenure.moments import instant, moment
+from tenure.plan import ahead, plan
+from tenure.policy import named, rules
+from tenure.stores.admission import reopens
+from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.triggers import Trigger, from_json, tzdata_version
+
+LOOK_AHEAD = 10.0
+"""How far ahead the due times of a job are written with a change to it; the planner does the rest."""
+MAX_BACKFILL = 10_000
+"""Due times of one backfill."""
+MAX_WORDS = 1000
+"""Characters of `by` and `why`."""
+
+_DUE_KEY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+
+
+class Kept:
+    """The type of `KEPT`."""
+
+    def __repr__(self) -> str:
+        return "KEPT"
+
+
+KEPT: Final = Kept()
+"""An argument of `update` that was not given: what is there is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Who does something, and why; both for people."""
+
+    by: str = ""
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        given: dict[str, object] = {"by": self.by, "why": self.why}
+        for what, text in given.items():
+            if not isinstance(text, str) or len(text) > MAX_WORDS or "\0" in text:
+                raise ConfigurationError(f"{what}: {text!r:.80} must be text of at most {MAX_WORDS} characters.")
+
+
+NOBODY = Said()
+
+
+def known(ledger: Ledger, application: str, name: str) -> JobRow:
+    """The job of this name, or an error with the names that are near."""
+    rows = ledger.jobs(application, named(name, "job name"))
+    if not rows:
+        raise unknown(ledger, application, name)
+    return rows[0]
+
+
+def unknown(ledger: Ledger, application: str, name: str) -> UnknownJob:
+    """The error for a job that is not there."""
+    names = [row.spec.name for row in ledger.jobs(application)]
+    near = difflib.get_close_matches(name, names, 3)
+    if near:
+        advice = f"Did you mean {' or '.join(map(repr, near))}?"
+    elif names:
+        advice = f"It has {len(names)} others; scheduler.jobs() lists them."
+    elif others := [other for other in ledger.applications() if other != application]:
+        advice = f"It has none; there are jobs of {', '.join(map(repr, others[:5]))}."
+    else:
+        advice = "It has none: jobs that are defined in code are there once a node has started."
+    return UnknownJob(f"application {application!r} has no job {name!r}. {advice}")
+
+
+def exists(application: str, name: str) -> JobExists:
+    """The error for a job that is there already."""
+    return JobExists(
+        f"application {application!r} has a job {name!r} already. Update it, or add it under another name."
+    )
+
+
+def added(spec: JobSpec, now: Instant, said: Said = NOBODY) -> JobChange:
+    """A new job, due from now on."""
+    trigger = None if spec.trigger is None else from_json(spec.trigger)
+    next_due, runs = (None, ()) if trigger is None else _ahead(trigger, spec, now)
+    return JobChange(
+        application=spec.application,
+        name=spec.name,
+        what=Change.ADDED,
+        spec=spec,
+        next_due=next_due,
+        runs=runs,
+        by=said.by,
+        why=said.why,
+    )
+
+
+def updated(
+    job: JobRow,
+    now: Instant,
+    *,
+    trigger: Trigger | Kept | None = KEPT,
+    kwargs: str | Kept = KEPT,
+    policy: Mapping[str, object] | None = None,
+    said: Said = NOBODY,
+) -> JobChange:
+    """The same job with another trigger, other arguments or policies. What is due already, or was missed, stays so."""
+    spec = replace(job.spec, tzdata=max(job.spec.tzdata, tzdata_version()))
+    if policy:
+        spec = replace(spec, rules=amended(job.spec.rules, policy, where=f"job {job.spec.name!r}"))
+    if not isinstance(kwargs, Kept):
+        spec = replace(spec, kwargs=kwargs)
+    if not isinstance(trigger, Kept):
+        spec = replace(spec, trigger=None if trigger is None else trigger.to_json())
+    past = _unplanned(job, now)
+    next_due, runs = (None, ()) if spec.trigger is None else _ahead(from_json(spec.trigger), spec, now)
+    return JobChange(
+        application=spec.application,
+        name=spec.name,
+        what=Change.UPDATED,
+        spec=spec,
+        next_due=next_due,
+        runs=(*past, *runs),
+        by=said.by,
+        why=said.why,
+        generation=job.generation,
+    )
+
+
+def amended(old: Rules, policy: Mapping[str, object], *, where: str) -> Rules:
+    """The rules with some words changed. A new `overlap` brings its own `max_running` unless that is given too."""
+    kept: dict[str, object] = asdict(old)
+    if "overlap" in policy and "max_running" not in policy:
+        del kept["max_running"]
+    return rules({**kept, **policy}, where=where)
+
+
+def paused(job: JobRow, now: Instant, until: Duration | datetime | None, said: Said = NOBODY) -> JobChange:
+    """Plan and begin nothing of this job, until it is resumed or for that long."""
+    return JobChange(
+        application=job.spec.application,
+        name=job.spec.name,
+        what=Change.PAUSED,
+        next_due=job.next_due,
+        by=said.by,
+        why=said.why,
+        until=None if until is None else _later(until, now),
+    )
+
+
+def resumed(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
+    """Go on from now; what fell into the pause is not made up for."""
+    trigger = job.spec.trigger
+    next_due, runs = (None, ()) if trigger is None else _ahead(from_json(trigger), job.spec, now)
+    return JobChange(
+        application=job.spec.application,
+        name=job.spec.name,
+        what=Change.RESUMED,
+        next_due=next_due,
+        runs=runs,
+        by=said.by,
+        why=said.why,
+    )
+
+
+def removed(job: JobRow, said: Said = NOBODY) -> JobChange:
+    """Take a job away. A running attempt goes on to its end."""
+    return JobChange(
+        application=job.spec.application, name=job.spec.name, what=Change.REMOVED, by=said.by, why=said.why
+    )
+
+
+def asked(job: JobRow, key: str | None, kwargs: str | None, said: Said = NOBODY) -> Asked:
+    """A run as soon as there is room, whatever the trigger says. The same key twice is the same run."""
+    if key is None:
+        key = f"asked-{secrets.token_hex(8)}"
+    elif _DUE_KEY.fullmatch(named(key, "key")):
+        raise ConfigurationError(
+            f"key: {key!r} is the key of a due time. Write another, or backfill('{job.spec.name}', …) for that due time."
+        )
+    return Asked(job.spec.application, job.spec.name, key, None, kwargs=kwargs, by=said.by)
+
+
+def backfillable(ledger: Ledger, job: JobRow, since: Instant, until: Instant, now: Instant) -> list[Instant]:
+    """The due times in [since, until) that have not been run: without a run, or skipped, cancelled or lost. Never later than now."""
+    if job.spec.trigger is None:
+        raise ConfigurationError(f"job {job.spec.name!r} has no trigger, so it has no due times. Write run_now().")
+    if until <= since:
+        raise ConfigurationError(
+            f"backfill: {moment(until):%Y-%m-%d %H:%M:%SZ} is not after {moment(since):%Y-%m-%d %H:%M:%SZ}. Write since, then until."
+        )
+    before = min(until, now)
+    due: list[Instant] = []
+    for at in _due_times(from_json(job.spec.trigger), since, before):
+        if len(due) == MAX_BACKFILL:
+            raise ConfigurationError(
+                f"backfill: job {job.spec.name!r} has more than {MAX_BACKFILL:,} due times from {moment(since):%Y-%m-%d %H:%M:%SZ} "
+                f"to {moment(before):%Y-%m-%d %H:%M:%SZ}. Take shorter spans."
+            )
+        due.append(at)
+    query = RunQuery(job.spec.application, job.spec.name, since=since, before=before, limit=2 * MAX_BACKFILL)
+    taken = {run.key for run in ledger.runs(query) if not reopens(run.state, run.count)}
+    return [at for at in due if due_key(at) not in taken]
+
+
+def backfilled(job: JobRow, due: Iterable[Instant], said: Said = NOBODY) -> list[Asked]:
+    """Runs for due times of the past, under their own keys."""
+    return [Asked(job.spec.application, job.spec.name, due_key(at), at, backfill=True, by=said.by) for at in due]
+
+
+def cancelled(ledger: Ledger, application: str, run_id: int, said: Said = NOBODY) -> RunRow:
+    """End a run: at once if it has not begun, else its body is asked."""
+    found(ledger, application, run_id)
+    after = ledger.cancel(RunId(run_id), said.by, said.why)
+    if after is None:
+        raise _no_run(application, run_id)
+    return after
+
+
+def found(ledger: Ledger, application: str, run_id: int) -> RunRow:
+    """The run of this number."""
+    if type(run_id) is not int:
+        raise ConfigurationError(f"run: {run_id!r} is a {type(run_id).__name__}. Write the number of a run: run.id.")
+    rows = ledger.runs(RunQuery(application, id=RunId(run_id), limit=1))
+    if not rows:
+        raise _no_run(application, run_id)
+    return rows[0]
+
+
+def states(given: str | Iterable[str] | None) -> tuple[RunState, ...]:
+    """The states that somebody asks for, by their names."""
+    if given is None:
+        return ()
+    listed = []
+    for word in [given] if isinstance(given, str) else given:
+        try:
+            listed.append(RunState(word))
+        except ValueError:
+            words = ", ".join(repr(state.value) for state in RunState)
+            raise ConfigurationError(f"state: {word!r} is not known. Write one or more of {words}.") from None
+    return tuple(listed)
+
+
+def point(given: datetime | str, now: Instant, what: str) -> Instant:
+    """An instant as people write it: a datetime, an ISO text with a zone, or '-1d' for a day ago."""
+    if isinstance(given, datetime):
+        return instant(given)
+    if not isinstance(given, str):
+        raise ConfigurationError(f"{what}: {given!r} is a {type(given).__name__}. Write {_POINTS}.")
+    text = given.strip()
+    if text.startswith("-"):
+        return now - seconds(text[1:], what)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"{what}: {given!r} is no point in time. Write {_POINTS}.") from None
+    return instant(when)
+
+
+_POINTS = "an aware datetime, a text such as '2026-11-14T12:00Z', or '-1d' for a day ago"
+
+
+def _no_run(application: str, run_id: int) -> RunError:
+    return RunError(
+        f"application {application!r} has no run {run_id}. It may have been removed by retention (keep_for, keep)."
+    )
+
+
+def _ahead(trigger: Trigger, spec: JobSpec, now: Instant) -> tuple[Instant | None, tuple[NewRun, ...]]:
+    return ahead(trigger, spec.rules, application=spec.application, name=spec.name, now=now, horizon=now + LOOK_AHEAD)
+
+
+def _unplanned(job: JobRow, now: Instant) -> tuple[NewRun, ...]:
+    """Due times that have passed and that nobody has planned: the old trigger counts for them."""
+    spec, next_due = job.spec, job.next_due
+    runs: list[NewRun] = []
+    if job.state is not JobState.ACTIVE or spec.trigger is None:
+        return ()
+    trigger = from_json(spec.trigger)
+    while next_due is not None and next_due <= now:
+        rest = Unplanned(job.id, spec.name, job.generation, next_due, spec.trigger, spec.rules)
+        planned = plan(rest, trigger, application=spec.application, now=now, horizon=now)
+        if planned is None:
+            break
+        runs += planned.runs
+        next_due = planned.then_due
+    return tuple(runs)
+
+
+def _due_times(trigger: Trigger, since: Instant, before: Instant) -> Iterator[Instant]:
+    due = trigger.next_after(moment(since) - timedelta(microseconds=1))
+    while due is not None and (at := instant(due)) < before:
+        yield at
+        due = trigger.next_after(due)
+
+
+def _later(until: Duration | datetime, now: Instant) -> Instant:
+    at = instant(until) if isinstance(until, datetime) else now + seconds(until, "until")
+    if at <= now:
+        raise ConfigurationError(
+            f"until: {until!r} is in the past. Write how long, such as '2h', or a datetime to come."
+        )
+    return at

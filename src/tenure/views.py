@@ -1,0 +1,193 @@
+"""Jobs and runs as people are shown them: frozen, with datetimes in the zone of the job. `as_dict()` is for JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime, tzinfo
+from functools import lru_cache
+from typing import Any, Self
+
+from tenure.ledger import Instant, JobRow, JobStats, Rules, RunRow
+from tenure.moments import moment
+from tenure.triggers import Trigger, from_json, zone
+from tenure.triggers.combined import Excluding, Union
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job."""
+
+    name: str
+    application: str
+    state: str
+    """'active', 'paused' or 'removed'."""
+    function: str
+    trigger: str
+    """In plain words; '' for a job that runs only when asked."""
+    tz: str
+    next_due: datetime | None
+    """None while it is paused, and when nothing is due any more."""
+    kwargs: dict[str, Any]
+    rules: Rules
+    in_code: bool
+    release: int
+    generation: int
+    since: datetime
+    """From when on its trigger counts."""
+    paused_until: datetime | None = None
+    paused_by: str = ""
+    paused_why: str = ""
+
+    @classmethod
+    def of(cls, row: JobRow, tz: str, now: Instant) -> Self:
+        """What a row says to people. `tz` is for jobs without a zone of their own."""
+        spec = row.spec
+        trigger = None if spec.trigger is None else from_json(spec.trigger)
+        where = zone_of(spec.trigger, tz)
+        due = None if trigger is None or row.state != "active" else _next(trigger, row, now)
+        return cls(
+            name=spec.name,
+            application=spec.application,
+            state=row.state.value,
+            function=spec.function,
+            trigger="" if trigger is None else trigger.explain(),
+            tz=str(where),
+            next_due=due,
+            kwargs=json.loads(spec.kwargs),
+            rules=spec.rules,
+            in_code=spec.in_code,
+            release=spec.release,
+            generation=row.generation,
+            since=moment(row.since, where),
+            paused_until=_moment(row.paused_until, where),
+            paused_by=row.paused_by,
+            paused_why=row.paused_why,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Texts, numbers, lists and dicts alone."""
+        return _plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run."""
+
+    id: int
+    job: str
+    key: str
+    kind: str
+    """'due', 'asked' or 'backfill'."""
+    state: str
+    scheduled_for: datetime
+    due_at: datetime
+    """When it might begin: after jitter, spread and pauses between attempts."""
+    attempt: int
+    failures: int
+    losses: int
+    node: str
+    """The label of the node that has or had it."""
+    claimed_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    duration: float | None
+    """Seconds from the beginning of the last attempt to its end."""
+    lateness: float | None
+    """Seconds from when it might begin to when it did."""
+    reason: str
+    count: int
+    """How many due times a skipped one stands for, from `scheduled_for` …"""
+    until: datetime | None
+    """… to this one."""
+    by: str
+    kwargs: dict[str, Any] | None
+    """Given with `run_now` instead of the job's own."""
+
+    @classmethod
+    def of(cls, row: RunRow, where: tzinfo) -> Self:
+        """What a row says to people."""
+        began, ended = row.started_at, row.finished_at
+        return cls(
+            id=row.id,
+            job=row.name,
+            key=row.key,
+            kind=row.kind.value,
+            state=row.state.value,
+            scheduled_for=moment(row.scheduled_for, where),
+            due_at=moment(row.due_at, where),
+            attempt=row.attempt,
+            failures=row.failures,
+            losses=row.losses,
+            node=row.node,
+            claimed_at=_moment(row.claimed_at, where),
+            started_at=_moment(began, where),
+            finished_at=_moment(ended, where),
+            duration=None if began is None or ended is None else max(round(ended - began, 6), 0.0),
+            lateness=None if began is None else max(round(began - row.due_at, 6), 0.0),
+            reason=row.reason,
+            count=row.count,
+            until=_moment(row.until, where),
+            by=row.by,
+            kwargs=None if row.kwargs is None else json.loads(row.kwargs),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Texts, numbers, lists and dicts alone."""
+        return _plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class StatsView:
+    """Figures of a job's recent runs, in seconds; None where there are none."""
+
+    job: str
+    runs: int
+    failed: int
+    duration_p50: float | None
+    duration_p99: float | None
+    lateness_p50: float | None
+    lateness_p99: float | None
+    last_state: str | None
+    last_at: datetime | None
+
+    @classmethod
+    def of(cls, job: str, stats: JobStats, where: tzinfo) -> Self:
+        """What the figures say to people."""
+        return cls(
+            job=job,
+            runs=stats.runs,
+            failed=stats.failed,
+            duration_p50=stats.duration_p50,
+            duration_p99=stats.duration_p99,
+            lateness_p50=stats.lateness_p50,
+            lateness_p99=stats.lateness_p99,
+            last_state=None if stats.last_state is None else stats.last_state.value,
+            last_at=_moment(stats.last_at, where),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Texts, numbers, lists and dicts alone."""
+        return _plain(self)
+
+
+@lru_cache(maxsize=4096)
+def zone_of(trigger: str | None, default: str) -> tzinfo:
+    """The zone of a trigger; of several, that of the first."""
+    found = None if trigger is None else from_json(trigger)
+    while isinstance(found, Union | Excluding):
+        found = found.parts[0] if isinstance(found, Union) else found.trigger
+    return zone(getattr(found, "tz", None) or default)
+
+
+def _next(trigger: Trigger, row: JobRow, now: Instant) -> datetime | None:
+    """From the trigger, because the row has the first due time that is not planned yet."""
+    return trigger.next_after(moment(max(now, row.since)))
+
+
+def _moment(at: Instant | None, where: tzinfo) -> datetime | None:
+    return None if at is None else moment(at, where)
+
+
+def _plain(view: JobView | RunView | StatsView) -> dict[str, Any]:
+    return {word: value.isoformat() if isinstance(value, datetime) else value for word, value in asdict(view).items()}
