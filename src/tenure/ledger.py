@@ -221,6 +221,8 @@ class ClaimRequest:
     """Functions that this node does not have."""
     queues: tuple[str, ...] | None = None
     """The queues it serves; None: all."""
+    as_of: Instant | None = None
+    """Decide what is due and what is expired by this instant, because the node doubts the ledger's clock; None: by the ledger's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,8 @@ class ClaimedRun:
     """Attempts that failed; what `retries` counts."""
     generation: int
     rules: Rules
+    trigger: str | None = None
+    """The trigger of its job: its zone is the one in which the body sees its due time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +299,8 @@ class Ending:
     """For PENDING: in how many seconds. None: it never began and goes back uncounted, to be claimed at once."""
     started_at: Instant | None = None
     finished_at: Instant | None = None
-    """By the ledger's clock as the node knows it; for people and for figures."""
+    """By the ledger's clock as the node knows it. A retry is due `again_in` seconds after it, so that a clock that jumped while
+    the attempt ran does not put it off."""
     log: tuple[str, ...] = ()
 
 

@@ -90,6 +90,11 @@ class Node:
         return self._standing.trust
 
     @property
+    def lease_until(self) -> float:
+        """Until when this node's runs are its own; terms may end sooner, because sessions are evidence for them."""
+        return self._standing.lease.until
+
+    @property
     def lock_fileno(self) -> int | None:
         """The descriptor that children inherit which run this node's work, so that its death is not proved while they live."""
         lock = self._threads[0].lock_file if self._threads else None

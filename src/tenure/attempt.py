@@ -1,0 +1,49 @@
+"""One attempt in this node's hand, from its claim until its ending is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+
+from tenure.jobs import Function
+from tenure.ledger import ClaimedRun, RunId
+from tenure.model import NodeId
+from tenure.run import Run
+
+
+class Phase(Enum):
+    """How far it is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    ENDED = "ended"
+    """The body has returned, or never will be called; the ledger has not said yes to it."""
+
+
+class Attempt:
+    """Changed by whoever runs it; whether it may begin is decided once, by `Runner`, under its mutex."""
+
+    __slots__ = (
+        "asked_to_end", "claimed", "function", "node", "phase", "queued_at", "run", "started_at", "task", "timed_out", "token",
+    )  # fmt: skip
+
+    def __init__(
+        self, claimed: ClaimedRun, token: str, node: NodeId, *, function: Function, run: Run, at: float
+    ) -> None:
+        self.claimed, self.token, self.node, self.function, self.run = claimed, token, node, function, run
+        self.phase = Phase.QUEUED
+        self.queued_at = at
+        self.started_at: float | None = None
+        self.timed_out = False
+        self.asked_to_end = ""
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> RunId:
+        """The number of the run."""
+        return self.claimed.id
+
+    def overdue(self, now: float) -> bool:
+        """Its body goes on beyond its timeout."""
+        limit = self.claimed.rules.timeout
+        return limit is not None and self.started_at is not None and now > self.started_at + limit

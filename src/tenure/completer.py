@@ -1,0 +1,110 @@
+"""The completer: a thread that tells the ledger how attempts ended, in batches, on a connection of its own while there is something to tell.
+
+An ending whose outcome is unknown is sent again: the ledger compares the token, and what it refuses it explains. Equal is fine.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from tenure.attempt import Attempt
+from tenure.backoff import Backoff
+from tenure.errors import StoreError
+from tenure.ledger import Ended, Ending, RunState
+from tenure.quiet import Quiet
+from tenure.stores import Session, Store
+
+logger = logging.getLogger("tenure")
+
+BATCH = 500
+IDLE = 30.0
+"""After so many seconds without an ending the connection is closed."""
+
+Told = Callable[[Attempt, Ending, Ended], None]
+
+
+class Completer(threading.Thread):
+    """Runs until it is told to stop. `told` hears what the ledger said to each ending, on this thread."""
+
+    def __init__(self, store: Store, *, label: str, timeout: float, quiet: Quiet, told: Told) -> None:
+        super().__init__(name=f"tenure completer {label}", daemon=True)
+        self._store, self._label, self._timeout, self._quiet, self._told = store, label, timeout, quiet, told
+        self._endings: deque[tuple[Attempt, Ending]] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._session: Session | None = None
+        self._backoff = Backoff()
+        self._sent: list[tuple[Attempt, Ending]] = []
+
+    def put(self, attempt: Attempt, ending: Ending) -> None:
+        """Tell this soon."""
+        self._endings.append((attempt, ending))
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def stop(self, patience: float) -> bool:
+        """End when everything is told, or after so long; True if nothing was left."""
+        self._stopping = True
+        self._wake.set()
+        self.join(patience)
+        return not self._endings and not self._sent
+
+    def abandon(self) -> None:
+        """In a forked child, where this thread does not run."""
+        if self._session is not None:
+            self._session.abandon()
+
+    def run(self) -> None:
+        while True:
+            if not self._endings and not self._wake.wait(IDLE):
+                self._drop()
+                self._wake.wait()
+            self._wake.clear()
+            while self._endings:
+                try:
+                    self._tell()
+                    self._backoff.worked()
+                    self._quiet.worked("completer")
+                except Exception as error:
+                    self._drop()
+                    self._quiet.failed("completer", error)
+                    self._endings.extendleft(reversed(self._sent))
+                    self._sent = []
+                    pause = self._backoff.pause(self._timeout)
+                    if self._stopping:
+                        threading.Event().wait(min(pause, 0.1))
+                    else:
+                        threading.Event().wait(pause)
+            if self._stopping:
+                self._drop()
+                return
+
+    def _tell(self) -> None:
+        if self._session is None:
+            self._session = self._store.session(f"{self._label}:completer", self._timeout)
+        take = min(len(self._endings), BATCH)
+        self._sent = [self._endings.popleft() for _ in range(take)]
+        answers = self._session.ledger.finish([ending for _, ending in self._sent])
+        sent, self._sent = self._sent, []
+        for (attempt, ending), answer in zip(sent, answers, strict=True):
+            try:
+                self._told(attempt, ending, answer)
+            except Exception:
+                logger.exception("telling how a run ended failed", extra={"action": "completer_failed"})
+
+    def _drop(self) -> None:
+        if self._session is not None:
+            with suppress(StoreError, OSError):
+                self._session.close()
+        self._session = None
+
+
+def settled_as_said(attempt: Attempt, ending: Ending, answer: Ended) -> bool:
+    """Whether a refused ending is none: it was said before and the answer was lost, or the body's own transaction completed the run."""
+    if attempt.run.completed:
+        return answer.state is RunState.SUCCEEDED
+    return answer.state is ending.state

@@ -1,0 +1,337 @@
+"""The conductor: plans, claims, calls the roll and settles what was missed. A duty of the campaign: one thread, one connection.
+
+Because claims and roll calls go over one connection, one after the other, every claim is answered or abandoned when a roll call is
+sent: a run that the ledger says this node has, and that it has not, is a claim whose answer was lost, and goes back.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tenure.attempt import Attempt, Phase
+from tenure.clock import boottime
+from tenure.errors import TenureError
+from tenure.jobs import Registry
+from tenure.ledger import Change, ClaimedRun, ClaimRequest, Instant, LostRun, MissedJob, RunId, Unplanned
+from tenure.model import NodeId
+from tenure.plan import Verdict, ahead, plan, settle
+from tenure.stores import Session
+from tenure.stores.ledger import JobChange, Ledger
+from tenure.timekeeper import Timekeeper
+from tenure.triggers import Trigger, from_json, tzdata_version
+
+logger = logging.getLogger("tenure")
+
+LOOK_AHEAD = 10.4
+"""How far due times are written ahead; no whole number of seconds, so that planning does not fall on due instants."""
+REFILL = 5.2
+"""The planner visits a job when less than this is left."""
+UNATTENDED = 3.0
+"""A due time that is so near and not planned is planned by any node."""
+PLAN_EVERY = 1.0
+PLAN_BATCH = 200
+CLAIM_BATCH = 500
+LEARN_EVERY = 10.0
+PRUNE_EVERY = 60.0
+PRUNE_BATCH = 1000
+SETTLE_BATCH = 50
+
+
+class Seat(Protocol):
+    """What the conductor needs of its node."""
+
+    @property
+    def id(self) -> NodeId: ...
+    @property
+    def lease_until(self) -> float: ...
+    def wake(self) -> None: ...
+
+
+class Hands(Protocol):
+    """What the conductor needs of the runner."""
+
+    @property
+    def room(self) -> int: ...
+    @property
+    def in_hand(self) -> dict[RunId, Attempt]: ...
+    def take(self, attempts: Sequence[Attempt]) -> None: ...
+    def ask_to_end(self, run: RunId, token: str, why: str) -> None: ...
+    def lose(self, attempts: Sequence[Attempt], why: str) -> None: ...
+    def give_back(self, older_than: float) -> None: ...
+
+
+class Conductor:
+    """Called on the campaign's thread, but for `poke`, `freed` and `rest`."""
+
+    def __init__(
+        self,
+        node: Seat,
+        hands: Hands,
+        registry: Registry,
+        clock: Timekeeper,
+        *,
+        application: str,
+        every: float,
+        queues: tuple[str, ...] | None,
+        keep: tuple[float, int],
+        plans: Callable[[], bool],
+        attempt: Callable[[ClaimedRun, str, NodeId], Attempt],
+        lost: Callable[[LostRun], None],
+        missed: Callable[[MissedJob, Verdict], None],
+    ) -> None:
+        self._node, self._hands, self._registry, self._clock = node, hands, registry, clock
+        self._application, self._every, self._queues, self._keep = application, every, queues, keep
+        self._plans, self._attempt, self._tell_lost, self._tell_missed = plans, attempt, lost, missed
+        self._strangers: tuple[str, ...] = ()
+        self._as: NodeId = ""
+        self._claims_from = self._plans_from = self._rolls_from = self._learns_from = 0.0
+        self._prunes_from = boottime() + PRUNE_EVERY
+        self._settles = False
+        self._poked = self._freed = self._resting = False
+        self._unreadable: set[tuple[int, int]] = set()
+
+    # From other threads
+
+    def poke(self) -> None:
+        """Something was asked for or changed: look at once."""
+        self._poked = True
+        self._node.wake()
+
+    def freed(self) -> None:
+        """A slot is free, and there was none."""
+        self._freed = True
+        self._node.wake()
+
+    def rest(self) -> None:
+        """Plan and claim no more; the roll is still called, for those that run."""
+        self._resting = True
+
+    # From the campaign
+
+    def heard(self, said: str) -> None:
+        """Somebody died or left, or something changed in an application."""
+        if not said:
+            self._rolls_from = 0.0
+        elif said == f"!{self._application}":
+            self._learns_from = self._plans_from = self._claims_from = self._rolls_from = 0.0
+
+    def next_at(self) -> float:
+        """When something is due."""
+        if self._poked or self._freed:
+            return 0.0
+        moments = [self._rolls_from]
+        if not self._resting:
+            moments += [self._learns_from, self._claims_from, self._plans_from]
+        return min(moments)
+
+    def turn(self, session: Session) -> None:
+        """Do what is due. The roll comes before the claim: what dead nodes had is claimed at once."""
+        if self._node.id != self._as:
+            self._change_identity()
+        if not self._as:
+            self._claims_from = self._plans_from = self._rolls_from = boottime() + 0.05
+            return
+        if self._poked:
+            self._poked = False
+            self._learns_from = self._plans_from = self._claims_from = 0.0
+        if self._freed:
+            self._freed, self._claims_from = False, 0.0
+        ledger = session.ledger
+        if boottime() >= self._learns_from:
+            self._learn(ledger)
+        if boottime() >= self._rolls_from:
+            self._call_roll(ledger)
+        if self._resting:
+            return
+        if boottime() >= self._claims_from:
+            self._claim(ledger)
+        if boottime() >= self._plans_from and boottime() < self._claims_from:
+            self._plan(ledger)
+        if self._settles:
+            self._settle(ledger)
+        if boottime() >= self._prunes_from:
+            self._prune(ledger)
+
+    def _change_identity(self) -> None:
+        """Whatever was in the hand of the old one is lost: it was declared dead."""
+        self._as = self._node.id
+        old = [attempt for attempt in self._hands.in_hand.values() if attempt.node != self._as]
+        self._hands.lose(old, "its node was declared dead")
+        self._claims_from = self._plans_from = self._rolls_from = self._learns_from = 0.0
+
+    def _learn(self, ledger: Ledger) -> None:
+        """Which functions others have and this node has not; and what time it is."""
+        known = frozenset(self._registry.names)
+        self._strangers = tuple(sorted(ledger.functions(self._application) - known))
+        sent_at = boottime()
+        self._observe(ledger.now(), sent_at)
+        self._learns_from = boottime() + LEARN_EVERY
+
+    def _observe(self, now: Instant, sent_at: float) -> None:
+        if self._clock.observe(now, sent_at, boottime()):
+            logger.error(
+                "the clock of the database jumped by %+.0f s; tenure carries the old time on for a while. Look at that server.",
+                now - self._clock.now(boottime()),
+                extra={"action": "clock_jumped"},
+            )
+
+    # The roll call
+
+    def _call_roll(self, ledger: Ledger) -> None:
+        node, before, sent_at = self._as, self._hands.in_hand, boottime()
+        call = ledger.roll_call(node, self._application)
+        self._rolls_from = sent_at + self._every
+        self._observe(call.now, sent_at)
+        if self._node.id != node:
+            return
+        held = {mine.id: mine for mine in call.held}
+        strays = [(mine.id, mine.token) for mine in call.held if not _has(before, mine.id, mine.token)]
+        if strays:
+            logger.info(
+                "%d runs were claimed and the answer was lost; they go back", len(strays), extra={"action": "put_back"}
+            )
+            ledger.put_back(strays)
+        gone = [
+            attempt
+            for attempt in before.values()
+            if not (mine := held.get(attempt.id)) or mine.token != attempt.token
+            if attempt.phase is not Phase.ENDED and not attempt.run.completed
+        ]
+        self._hands.lose(gone, "the ledger took it back")
+        for mine in call.held:
+            if mine.asked_to_end:
+                self._hands.ask_to_end(mine.id, mine.token, mine.asked_to_end)
+        for lost in call.lost:
+            self._tell_lost(lost)
+        if strays or call.lost:
+            self._claims_from = 0.0
+
+    # Claiming
+
+    def _claim(self, ledger: Ledger) -> None:
+        self._hands.give_back(_STALE)
+        room, node, sent_at = self._hands.room, self._as, boottime()
+        if room <= 0 or sent_at >= self._node.lease_until:
+            self._claims_from = sent_at + self._every
+            return
+        token = str(uuid.uuid4())
+        as_of = self._clock.now(sent_at) if self._clock.doubts else None
+        answer = ledger.claim(
+            ClaimRequest(node, self._application, token, min(room, CLAIM_BATCH), self._strangers, self._queues, as_of)
+        )
+        received_at = boottime()
+        self._observe(answer.now, sent_at)
+        if self._node.id != node or received_at >= self._node.lease_until:
+            return  # abandoned: the roll call, or whoever declared this node dead, gives them back
+        unknown = [run for run in answer.runs if self._registry.get(run.function) is None]
+        self._hands.take([self._attempt(run, token, node) for run in answer.runs if run not in unknown])
+        if unknown:
+            ledger.put_back([(run.id, token) for run in unknown])
+            self._learns_from = 0.0
+        self._settles = self._settles or answer.missed
+        self._claims_from = received_at + self._every
+        if answer.more:
+            self._claims_from = received_at
+        elif answer.next_at is not None and self._clock.known:
+            self._claims_from = min(self._clock.at(answer.next_at), self._claims_from)
+
+    # Planning
+
+    def _plan(self, ledger: Ledger) -> None:
+        began_at = boottime()
+        now = self._clock.now(began_at)
+        leads = self._plans()
+        jobs = ledger.unplanned(
+            self._application,
+            before=now + (REFILL if leads else UNATTENDED),
+            limit=PLAN_BATCH,
+            strangers=self._strangers,
+            tzdata=tzdata_version(),
+        )
+        batch = []
+        for job in jobs:
+            trigger = self._trigger(job)
+            if trigger is None:
+                continue
+            if job.resumes:
+                self._resume(ledger, job, trigger, now)
+            elif (
+                planned := plan(job, trigger, application=self._application, now=now, horizon=now + LOOK_AHEAD)
+            ) is not None:
+                batch.append(planned)
+        written = ledger.plan(batch) if batch else 0
+        if written:
+            soonest = min((run.due_at for planned in batch for run in planned.runs), default=None)
+            if soonest is not None:
+                self._claims_from = min(self._claims_from, self._clock.at(soonest))
+        more = len(jobs) == PLAN_BATCH and written
+        self._plans_from = boottime() if more else began_at + (PLAN_EVERY if leads else self._every)
+
+    def _trigger(self, job: Unplanned) -> Trigger | None:
+        try:
+            return _read(job.trigger)
+        except TenureError as error:
+            if (job.id, job.generation) not in self._unreadable:
+                self._unreadable.add((job.id, job.generation))
+                logger.error("job %r cannot be planned here: %s", job.name, error, extra={"action": "job_unreadable"})  # noqa: TRY400 - the sentence says it all
+            return None
+
+    def _resume(self, ledger: Ledger, job: Unplanned, trigger: Trigger, now: Instant) -> None:
+        """A pause is over."""
+        next_due, runs = ahead(
+            trigger, job.rules, application=self._application, name=job.name, now=now, horizon=now + LOOK_AHEAD
+        )
+        ledger.change(
+            JobChange(
+                self._application,
+                job.name,
+                Change.RESUMED,
+                next_due=next_due,
+                runs=runs,
+                why="the pause is over",
+                generation=job.generation,
+            )
+        )
+        self._claims_from = 0.0
+
+    # What was missed, and what is old
+
+    def _settle(self, ledger: Ledger) -> None:
+        """Nothing is missed by a clock that is doubted."""
+        if self._clock.doubts:
+            return
+        self._settles = False
+        now = self._clock.now(boottime())
+        for job in ledger.missed(self._application, SETTLE_BATCH, self._strangers):
+            verdict = settle(job, now=now)
+            if ledger.settle(job.id, job.generation, make_up=verdict.make_up, skip=verdict.skip, reason=verdict.reason):
+                self._tell_missed(job, verdict)
+                if verdict.make_up:
+                    self._claims_from = 0.0
+
+    def _prune(self, ledger: Ledger) -> None:
+        self._prunes_from = boottime() + PRUNE_EVERY
+        if not self._plans() or self._clock.doubts:
+            return
+        age, count = self._keep
+        before = self._clock.now(boottime()) - age
+        if ledger.prune(self._application, before=before, keep=count, limit=PRUNE_BATCH) == PRUNE_BATCH:
+            self._prunes_from = boottime() + 1.0
+
+
+_STALE = 0.1
+"""What was claimed ahead of a free slot and has not begun for so long goes back to the others."""
+
+
+def _has(in_hand: dict[RunId, Attempt], run: RunId, token: str) -> bool:
+    attempt = in_hand.get(run)
+    return attempt is not None and attempt.token == token
+
+
+@functools.lru_cache(maxsize=10_000)
+def _read(text: str) -> Trigger:
+    return from_json(text)

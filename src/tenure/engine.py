@@ -1,0 +1,378 @@
+"""The engine: one scheduler's part in the cluster, put together. The pacemaker and the campaign are the node's; the rest is started here.
+
+    campaign's thread   conductor: plan, claim, roll call, settle ──▶ runner: threads, loop ──▶ completer's thread: endings
+
+At most three connections: the pacemaker's, the campaign's, and the completer's while runs end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from tenure.attempt import Attempt
+from tenure.clock import boottime
+from tenure.completer import Completer, settled_as_said
+from tenure.conductor import Conductor, Hands
+from tenure.durations import readable
+from tenure.election import Election, node_for
+from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
+from tenure.jobs import Registry
+from tenure.ledger import ClaimedRun, Ended, Ending, JobRow, LostRun, MissedJob, RunState
+from tenure.listeners import Listeners
+from tenure.model import Cadence, NodeId
+from tenure.moments import moment
+from tenure.node import Node
+from tenure.plan import Verdict
+from tenure.quiet import Quiet
+from tenure.run import Run
+from tenure.runner import Runner
+from tenure.stores import Store
+from tenure.stores.ledger import JobChange
+from tenure.timekeeper import Timekeeper
+from tenure.triggers import zone
+
+logger = logging.getLogger("tenure")
+
+GOODBYE = 5.0
+"""How long the last endings may take."""
+LAST_WORDS = 1.0
+"""How long what was told to end at the end of `drain` may take to do so."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What a scheduler decided once."""
+
+    application: str
+    tz: str
+    cadence: Cadence
+    capacity: int = 32
+    queues: tuple[str, ...] | None = None
+    release: int = 0
+    label: str | None = None
+    keep_for: float = 7 * 86400.0
+    keep: int = 100
+    host_evidence: bool = True
+    session_evidence: bool = True
+    schema: str = "tenure"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How this scheduler is, for a health check. `ok` is what a load balancer wants to know."""
+
+    ok: bool
+    started: bool
+    label: str
+    node: NodeId
+    store: str
+    application: str
+    trusted_for: float
+    """Seconds until this node's lease ends unless a beat is answered; negative when it has."""
+    plans: bool
+    """Whether this node is the planner."""
+    running: int
+    capacity: int
+    overdue: tuple[str, ...]
+    """Runs whose bodies go on beyond their timeout."""
+    clock_doubted: bool
+    problem: str
+
+
+class Engine:
+    """Opens nothing before `start`."""
+
+    def __init__(self, store: Store, registry: Registry, options: EngineOptions, listeners: Listeners) -> None:
+        self._store, self._registry, self._options, self._listeners = store, registry, options, listeners
+        self._tz = zone(options.tz)
+        self._zones: dict[tuple[int, int], ZoneInfo] = {}
+        self._pid = 0
+        self._parts: tuple[Node, Election, Conductor, Runner, Completer, Timekeeper] | None = None
+
+    @property
+    def started(self) -> bool:
+        """Taking part, in this very process."""
+        return self._parts is not None and self._pid == os.getpid()
+
+    @property
+    def label(self) -> str:
+        """This node's name for people."""
+        return self._node().label
+
+    @property
+    def plans(self) -> bool:
+        """Whether this node is the planner."""
+        return self.started and self._parts is not None and self._parts[1].is_leader
+
+    def start(self, changes: Sequence[JobChange], loop: asyncio.AbstractEventLoop | None = None) -> list[JobRow]:
+        """Bring the jobs to the ledger and take part. Raises what is wrong; from then on failures heal by themselves."""
+        options = self._options
+        self._store.prepare()
+        jobs = self._sync(changes)
+        if options.capacity == 0 or self.started:
+            return jobs
+        node, clock = self._node(), Timekeeper()
+        election = Election(
+            self._store,
+            f"tenure planner of {options.application}",
+            label=options.label,
+            ttl=options.cadence.ttl,
+            heartbeat_every=options.cadence.heartbeat_every,
+            attempt_timeout=options.cadence.attempt_timeout,
+            fenced=True,
+            host_evidence=options.host_evidence,
+            session_evidence=options.session_evidence,
+            schema=options.schema,
+        )
+        completer = Completer(
+            self._store,
+            label=node.label,
+            timeout=options.cadence.attempt_timeout,
+            quiet=Quiet(logger, self._store.shown),
+            told=self._told,
+        )
+        runner = Runner(
+            options.capacity,
+            label=node.label,
+            trusted=lambda attempt: node.id == attempt.node and boottime() < node.lease_until,
+            ledger_time=clock.now,
+            chance=random.random,
+            ended=completer.put,
+            freed=lambda: conductor.freed(),  # noqa: PLW0108 - it is made below
+        )
+        hands: Hands = runner
+        conductor = Conductor(
+            node,
+            hands,
+            self._registry,
+            clock,
+            application=options.application,
+            every=options.cadence.heartbeat_every,
+            queues=options.queues,
+            keep=(options.keep_for, options.keep),
+            plans=lambda: election.is_leader,
+            attempt=self._attempt,
+            lost=self._lost,
+            missed=self._missed,
+        )
+        runner.use(loop)
+        self._pid, self._parts = os.getpid(), (node, election, conductor, runner, completer, clock)
+        try:
+            completer.start()
+            election.start()
+            node.serve(conductor)
+        except BaseException:
+            self._parts = None
+            completer.stop(GOODBYE)
+            raise
+        logger.info(
+            "scheduler %r started on %s: %d jobs, %d slots",
+            options.application,
+            self._store.shown,
+            len(jobs),
+            options.capacity,
+            extra={"action": "scheduler_started"},
+        )
+        return jobs
+
+    def stop(self, drain: float) -> bool:
+        """Claim no more, let others plan, wait for what runs, then leave. True if everything had ended in time."""
+        if not self.started or self._parts is None:
+            self._parts = None
+            return True
+        node, election, conductor, runner, completer, _ = self._parts
+        conductor.rest()
+        runner.give_back(0.0)
+        election.bar()
+        drained = runner.drain(drain)
+        if not drained:
+            left = runner.busy
+            runner.tell_all("its node stops")
+            runner.drain(LAST_WORDS)
+            logger.warning(
+                "%d runs had not ended after %s and are left to the other nodes",
+                left,
+                readable(drain),
+                extra={"action": "not_drained"},
+            )
+        told = completer.stop(GOODBYE)
+        node.unserve(conductor)
+        election.stop()
+        runner.stop()
+        self._parts = None
+        return drained and told
+
+    def stop_now(self) -> None:
+        """Do not wait for what runs: tell it, and leave."""
+        if self.started and self._parts is not None:
+            self._parts[3].hurry()
+
+    def poke(self) -> None:
+        """Something was asked for or changed: look at once."""
+        if self.started and self._parts is not None:
+            self._parts[2].poke()
+
+    def health(self) -> Health:
+        """How it is."""
+        options = self._options
+        if not self.started or self._parts is None:
+            return Health(
+                ok=False,
+                started=False,
+                label=options.label or "",
+                node="",
+                store=self._store.shown,
+                application=options.application,
+                trusted_for=0.0,
+                plans=False,
+                running=0,
+                capacity=options.capacity,
+                overdue=(),
+                clock_doubted=False,
+                problem="not started",
+            )
+        node, election, _, runner, _, clock = self._parts
+        left = node.lease_until - boottime()
+        problem = "" if left > 0 else f"no answer from {self._store.shown} for too long"
+        return Health(
+            ok=not problem,
+            started=True,
+            label=node.label,
+            node=node.id,
+            store=self._store.shown,
+            application=options.application,
+            trusted_for=left,
+            plans=election.is_leader,
+            running=runner.busy,
+            capacity=options.capacity,
+            overdue=tuple(f"{attempt.run.job} {attempt.run.key}" for attempt in runner.overdue()),
+            clock_doubted=clock.doubts,
+            problem=problem,
+        )
+
+    def _node(self) -> Node:
+        options = self._options
+        return node_for(
+            self._store,
+            options.cadence,
+            options.label,
+            host_evidence=options.host_evidence,
+            session_evidence=options.session_evidence,
+        )
+
+    def _sync(self, changes: Sequence[JobChange]) -> list[JobRow]:
+        session = self._store.session("sync", self._options.cadence.attempt_timeout)
+        try:
+            return session.ledger.sync(self._options.application, self._options.release, changes)
+        finally:
+            session.close()
+
+    # What the parts say
+
+    def _attempt(self, claimed: ClaimedRun, token: str, node: NodeId) -> Attempt:
+        function = self._registry.get(claimed.function)
+        assert function is not None  # noqa: S101 - the conductor put strangers back
+        parts = self._parts
+        assert parts is not None  # noqa: S101 - whoever claims has started
+        mine = parts[0]
+        run = Run(
+            claimed,
+            token,
+            tz=self._tz,
+            schema=self._options.schema,
+            trusted=lambda: mine.id == node and boottime() < mine.lease_until,
+        )
+        return Attempt(claimed, token, node, function=function, run=run, at=boottime())
+
+    def _told(self, attempt: Attempt, ending: Ending, answer: Ended) -> None:
+        """What the ledger said to an ending."""
+        parts = self._parts
+        if parts is not None:
+            parts[3].acknowledged(attempt)
+            if answer.wakes:
+                parts[2].poke()
+        state = answer.state
+        if not answer.accepted and not settled_as_said(attempt, ending, answer):
+            logger.warning(
+                "run %s of %r: its ending as %s came too late, the ledger has it as %s",
+                attempt.run.key,
+                attempt.run.job,
+                ending.state,
+                state,
+                extra={"action": "ending_refused"},
+            )
+            return
+        if state is RunState.PENDING and ending.again_in is None:
+            return
+        kind = _KINDS.get(state)
+        if state is not RunState.SUCCEEDED and state is not RunState.CANCELLED:
+            logger.warning(
+                "run %s of %r, attempt %d: %s",
+                attempt.run.key,
+                attempt.run.job,
+                attempt.run.attempt,
+                ending.error.splitlines()[-1] if ending.error else state,
+                extra={"action": "run_failed"},
+            )
+        if kind is not None and self._listeners.wants(kind):
+            took = None
+            if ending.started_at is not None and ending.finished_at is not None:
+                took = ending.finished_at - ending.started_at
+            self._listeners.tell(
+                kind(
+                    job=attempt.run.job,
+                    run_id=attempt.id,
+                    key=attempt.run.key,
+                    scheduled_for=attempt.run.scheduled_for,
+                    attempt=attempt.run.attempt,
+                    label=self.label,
+                    duration=took,
+                    error=ending.error,
+                )
+            )
+
+    def _lost(self, lost: LostRun) -> None:
+        logger.warning(
+            "run %s of %r, attempt %d: its node is dead; %s",
+            lost.key,
+            lost.job,
+            lost.attempt,
+            "it is tried again" if lost.state is RunState.PENDING else f"it is {lost.state}",
+            extra={"action": "run_lost"},
+        )
+        kind = RunRetried if lost.state is RunState.PENDING else RunLost
+        if self._listeners.wants(kind):
+            when = moment(lost.scheduled_for, self._tz)
+            self._listeners.tell(
+                kind(lost.job, lost.id, lost.key, when, lost.attempt, label=lost.node, error="its node died")
+            )
+
+    def _missed(self, job: MissedJob, verdict: Verdict) -> None:
+        logger.warning(
+            "job %r: %d due times were missed, %d of them are made up for",
+            job.name,
+            len(job.runs),
+            len(verdict.make_up),
+            extra={"action": "missed"},
+        )
+        if self._listeners.wants(RunSkipped):
+            skipped = set(verdict.skip)
+            for run in job.runs:
+                if run.id in skipped:
+                    when = moment(run.scheduled_for, self._tz)
+                    self._listeners.tell(RunSkipped(job.name, run.id, "", when, error=verdict.reason))
+
+
+_KINDS: dict[RunState, type[RunEvent]] = {
+    RunState.SUCCEEDED: RunSucceeded,
+    RunState.FAILED: RunFailed,
+    RunState.PENDING: RunRetried,
+    RunState.CANCELLED: RunCancelled,
+    RunState.LOST: RunLost,
+}

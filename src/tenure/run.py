@@ -1,0 +1,201 @@
+"""A run in the hand of its job: what it is for, whether it should still go on, and how to make its effects count once.
+
+def daily_aggregate(run: Run) -> None:
+    with Session(engine) as session, session.begin():
+        if run.once(session, "invoices"):
+            insert_invoices(session, month=run.scheduled_for)
+        run.complete(session)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from datetime import datetime, tzinfo
+from typing import Any, overload
+
+from tenure import effects
+from tenure.durations import Duration, seconds
+from tenure.effects import AsyncConnection, RunClaim, SyncConnection
+from tenure.errors import ConfigurationError, RunCancelled, RunLost
+from tenure.ledger import ClaimedRun
+from tenure.moments import moment
+
+MAX_LOG = 1000
+"""Lines of one attempt that are kept."""
+MAX_LINE = 2000
+
+_MUTEX = threading.Lock()
+
+
+class Run:
+    """One attempt of a run, for as long as its body runs."""
+
+    __slots__ = (
+        "_bell",
+        "_claimed",
+        "_completed",
+        "_lines",
+        "_lost_because",
+        "_schema",
+        "_token",
+        "_told",
+        "_trusted",
+        "_tz",
+    )  # fmt: skip
+
+    def __init__(
+        self, claimed: ClaimedRun, token: str, *, tz: tzinfo, schema: str, trusted: Callable[[], bool]
+    ) -> None:
+        self._claimed, self._token, self._tz, self._schema, self._trusted = claimed, token, tz, schema, trusted
+        self._told = ""
+        self._lost_because = ""
+        self._bell: threading.Event | None = None
+        self._lines: list[str] = []
+        self._completed = False
+
+    def __repr__(self) -> str:
+        return f"<Run {self.job} {self.key}, attempt {self.attempt}>"
+
+    @property
+    def id(self) -> int:
+        """The number of the run in the ledger."""
+        return self._claimed.id
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return self._claimed.name
+
+    @property
+    def key(self) -> str:
+        """The same for all attempts and never used twice in a job: what to hand to systems that can recognise a repetition."""
+        return self._claimed.key
+
+    @property
+    def kind(self) -> str:
+        """'due', 'asked' (`run_now`) or 'backfill'."""
+        return self._claimed.kind.value
+
+    @property
+    def scheduled_for(self) -> datetime:
+        """The due time, in the zone of the job; for `run_now` the moment of the request."""
+        return moment(self._claimed.scheduled_for, self._tz)
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+        return self._claimed.attempt
+
+    @property
+    def cancelled(self) -> bool:
+        """Somebody wants this attempt to end: cancelled, replaced, out of time, or its node stops."""
+        return bool(self._told)
+
+    @property
+    def lost(self) -> bool:
+        """This attempt no longer counts, or may not: its node lost its lease. Another may have begun elsewhere."""
+        return bool(self._lost_because) or not self._trusted()
+
+    @property
+    def reason(self) -> str:
+        """Why it should end."""
+        return self._lost_because or self._told
+
+    def check(self) -> None:
+        """Raise `RunLost` or `RunCancelled` if this attempt should not go on. Call it between steps of long work."""
+        if self.lost:
+            why = self._lost_because or "its node has had no answer from the database for too long"
+            raise RunLost(f"{self!r} no longer counts: {why}. Stop; another attempt may have begun elsewhere.")
+        if self._told:
+            raise RunCancelled(f"{self!r} was asked to end: {self._told}.")
+
+    def wait(self, seconds_: Duration) -> bool:
+        """Sleep, but return False at once when this attempt should end."""
+        limit = seconds(seconds_, "seconds")
+        with _MUTEX:
+            if self._bell is None:
+                self._bell = threading.Event()
+                if self._told or self._lost_because:
+                    self._bell.set()
+        return not self._bell.wait(limit) and not self.lost
+
+    def log(self, text: object) -> None:
+        """Keep a line with the run; `tenure runs` shows it."""
+        if len(self._lines) < MAX_LOG:
+            self._lines.append(str(text)[:MAX_LINE])
+        elif len(self._lines) == MAX_LOG:
+            self._lines.append(f"(more than {MAX_LOG} lines: the rest was dropped)")
+
+    @overload
+    def once(self, conn: AsyncConnection, key: str) -> Coroutine[Any, Any, bool]: ...
+    @overload
+    def once(self, conn: SyncConnection, key: str) -> bool: ...
+    def once(self, conn: Any, key: str) -> Any:
+        """True the first time a transaction of this run commits with this key, in whichever attempt. Part of the caller's transaction."""
+        if not isinstance(key, str) or not key:
+            raise ConfigurationError(f"once: the key {key!r} must be text, such as 'invoices'.")
+        return effects.once(conn, self.claim, key)
+
+    @overload
+    def complete(self, conn: AsyncConnection) -> Coroutine[Any, Any, None]: ...
+    @overload
+    def complete(self, conn: SyncConnection) -> None: ...
+    def complete(self, conn: Any) -> Any:
+        """Mark the run succeeded in the caller's transaction, as its last statement: the effect and the mark commit together.
+
+        From then on that transaction alone decides; a stale attempt is refused inside the database and cannot commit.
+        """
+        outcome = effects.complete(conn, self.claim)
+        if isinstance(outcome, Coroutine):
+            return self._when_completed(outcome)
+        self._completed = True
+        return None
+
+    async def _when_completed(self, outcome: Coroutine[Any, Any, None]) -> None:
+        await outcome
+        self._completed = True
+
+    @property
+    def claim(self) -> RunClaim:
+        """What proves in the database that this attempt is the one that counts."""
+        return RunClaim(self._claimed.id, self._token, self._claimed.key, self._schema, self._claimed.name)
+
+    # For the runtime
+
+    @property
+    def completed(self) -> bool:
+        """`complete` was called, and its transaction decides."""
+        return self._completed
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What was logged."""
+        return tuple(self._lines)
+
+    def tell(self, why: str) -> None:
+        """Ask the attempt to end."""
+        self._told = self._told or why
+        self._ring()
+
+    def lose(self, why: str) -> None:
+        """The attempt does not count any more."""
+        self._lost_because = self._lost_because or why
+        self._ring()
+
+    def _ring(self) -> None:
+        with _MUTEX:
+            if self._bell is not None:
+                self._bell.set()
+
+
+CURRENT: ContextVar[Run | None] = ContextVar("tenure_run", default=None)
+
+
+def current_run() -> Run:
+    """The run whose body calls this, in a thread, a coroutine, or a process of tenure's."""
+    run = CURRENT.get()
+    if run is None:
+        raise ConfigurationError("current_run(): this is not called from the body of a job.")
+    return run

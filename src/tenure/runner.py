@@ -1,0 +1,420 @@
+"""The runner: calls the bodies of runs, on threads of its own or on an event loop, and says how they ended.
+
+Threads are made as they are needed, up to the capacity, and never hold up the exit of the process. Coroutines are handed to the loop
+in one call for all. A coroutine that is out of time is cancelled; a thread is asked, keeps its slot, and is shown as overdue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+import logging
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+
+from tenure.attempt import Attempt, Phase
+from tenure.clock import boottime
+from tenure.errors import RunLost
+from tenure.ledger import Ending, Instant, RunId, RunState
+from tenure.plan import retry_in
+from tenure.run import CURRENT
+
+logger = logging.getLogger("tenure")
+
+RECENT = 0.02
+"""Runs that ended within so many seconds foretell as many free slots: they are claimed ahead, so that quick bodies never wait for a claim."""
+MAX_AHEAD = 400
+MAX_ERROR = 8000
+
+
+class Runner:
+    """Attempts in hand. `take`, `ask_to_end`, `lose` and `stale` are called by the conductor, `acknowledged` by the completer."""
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        label: str,
+        trusted: Callable[[Attempt], bool],
+        ledger_time: Callable[[float], Instant],
+        chance: Callable[[], float],
+        ended: Callable[[Attempt, Ending], None],
+        freed: Callable[[], None],
+    ) -> None:
+        self.capacity, self._label = capacity, label
+        self._trusted, self._ledger_time, self._chance = trusted, ledger_time, chance
+        self._ended, self._freed = ended, freed
+        self._mutex = threading.Lock()
+        self._in_hand: dict[RunId, Attempt] = {}
+        self._busy = 0
+        self._hungry = self._hurried = False
+        self._recent: deque[float] = deque(maxlen=MAX_AHEAD)
+        self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
+        self._threads = 0
+        self._in_threads = 0
+        self._loops = Loops(label, self._begin, self._judge, self._end)
+        self._alarm = Alarm(label, self._ring)
+        self._drained = threading.Condition(self._mutex)
+
+    # From the conductor
+
+    @property
+    def room(self) -> int:
+        """How many runs to claim: the free slots, and what will be free in a moment."""
+        with self._mutex:
+            free = self.capacity - self._busy
+            self._hungry = free <= 0
+            since = boottime() - RECENT
+            while self._recent and self._recent[0] < since:
+                self._recent.popleft()
+            return max(free + len(self._recent), 0) if self.capacity else 0
+
+    @property
+    def in_hand(self) -> dict[RunId, Attempt]:
+        """A copy: what this node has, and has not been told to be rid of."""
+        with self._mutex:
+            return dict(self._in_hand)
+
+    @property
+    def busy(self) -> int:
+        """Attempts whose bodies have not ended."""
+        return self._busy
+
+    def use(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Run coroutines on this loop; None: on one of our own."""
+        self._loops.use(loop)
+
+    def take(self, attempts: Iterable[Attempt]) -> None:
+        """Begin these as soon as there is a slot."""
+        threads, coroutines = [], []
+        for attempt in attempts:
+            (coroutines if attempt.function.is_coroutine else threads).append(attempt)
+        with self._mutex:
+            for attempt in (*threads, *coroutines):
+                self._in_hand[attempt.id] = attempt
+            self._busy += len(threads) + len(coroutines)
+            self._in_threads += len(threads)
+            missing = min(self.capacity, self._in_threads) - self._threads
+            self._threads += max(missing, 0)
+        for attempt in threads:
+            self._queue.put(attempt)
+        for _ in range(missing):
+            threading.Thread(target=self._work, name=f"tenure worker {self._label}", daemon=True).start()
+        if coroutines:
+            self._loops.begin(coroutines)
+
+    def ask_to_end(self, run: RunId, token: str, why: str) -> None:
+        """Somebody wants this attempt to end."""
+        with self._mutex:
+            attempt = self._in_hand.get(run)
+            if attempt is None or attempt.token != token or attempt.asked_to_end:
+                return
+            attempt.asked_to_end = why
+        attempt.run.tell(why)
+        self._loops.cancel(attempt)
+
+    def lose(self, attempts: Iterable[Attempt], why: str) -> None:
+        """These do not count any more: tell them, and forget them."""
+        for attempt in attempts:
+            with self._mutex:
+                if self._in_hand.get(attempt.id) is not attempt:
+                    continue
+                del self._in_hand[attempt.id]
+            attempt.run.lose(why)
+            self._loops.cancel(attempt)
+            logger.warning(
+                "run %s of %r is lost to this node: %s",
+                attempt.run.key,
+                attempt.run.job,
+                why,
+                extra={"action": "run_lost"},
+            )
+
+    def give_back(self, older_than: float) -> None:
+        """What has not begun for so long goes back to the ledger, for whoever has a free slot."""
+        limit = boottime() - older_than
+        with self._mutex:
+            back = [a for a in self._in_hand.values() if a.phase is Phase.QUEUED and a.queued_at <= limit]
+            for attempt in back:
+                attempt.phase = Phase.ENDED
+        for attempt in back:
+            self._end(attempt, Ending(attempt.id, attempt.token, RunState.PENDING))
+
+    def drain(self, patience: float) -> bool:
+        """Wait until nothing runs any more; False if that takes too long, or somebody is in a hurry."""
+        with self._drained:
+            self._drained.wait_for(lambda: self._busy == 0 or self._hurried, patience)
+            return self._busy == 0
+
+    def hurry(self) -> None:
+        """Wait for nothing any more."""
+        with self._drained:
+            self._hurried = True
+            self._drained.notify_all()
+
+    def tell_all(self, why: str) -> None:
+        """Ask everything to end, and cancel coroutines."""
+        for attempt in self.in_hand.values():
+            attempt.run.tell(why)
+            self._loops.cancel(attempt)
+
+    def overdue(self) -> tuple[Attempt, ...]:
+        """Bodies that go on beyond their timeout."""
+        now = boottime()
+        return tuple(a for a in self.in_hand.values() if a.phase is Phase.RUNNING and a.overdue(now))
+
+    def stop(self) -> None:
+        """End the threads that wait; those in a body end with it, or with the process."""
+        for _ in range(self._threads):
+            self._queue.put(None)
+        self._alarm.stop()
+        self._loops.stop()
+
+    # From the completer
+
+    def acknowledged(self, attempt: Attempt) -> None:
+        """The ledger has its ending."""
+        with self._mutex:
+            if self._in_hand.get(attempt.id) is attempt:
+                del self._in_hand[attempt.id]
+
+    # The bodies
+
+    def _work(self) -> None:
+        while True:
+            attempt = self._queue.get()
+            if attempt is None:
+                return
+            if not self._begin(attempt):
+                continue
+            run, token = attempt.run, CURRENT.set(attempt.run)
+            failure: BaseException | None = None
+            try:
+                attempt.function.call(run, arguments(attempt))
+            except BaseException as error:
+                failure = error
+            finally:
+                CURRENT.reset(token)
+            self._end(attempt, self._judge(attempt, failure))
+
+    def _begin(self, attempt: Attempt) -> bool:
+        """Decide, once, that the body is called: the lease holds, nobody took the attempt away, nobody asked it to end."""
+        with self._mutex:
+            if attempt.phase is not Phase.QUEUED:
+                return False
+            mine = self._in_hand.get(attempt.id) is attempt and self._trusted(attempt) and not attempt.asked_to_end
+            attempt.phase = Phase.RUNNING if mine else Phase.ENDED
+            attempt.started_at = boottime()
+        if not mine:
+            # Without trust the answer may come too late; the ledger compares the token, and the roll call does the rest.
+            self._end(attempt, Ending(attempt.id, attempt.token, RunState.PENDING))
+            return False
+        limit = attempt.claimed.rules.timeout
+        if limit is not None:
+            self._alarm.set(attempt.started_at + limit, attempt)
+        return True
+
+    def _judge(self, attempt: Attempt, failure: BaseException | None) -> Ending:
+        """What the body's return means. An attempt that was told to end has ended so, unless its own transaction completed it."""
+        claimed, run = attempt.claimed, attempt.run
+        began, ended = attempt.started_at or boottime(), boottime()
+        state, error, again_in = RunState.SUCCEEDED, "", None
+        if failure is not None:
+            state, error = RunState.FAILED, _told(failure)
+        if run.completed:
+            if failure is None:
+                state, error = RunState.FAILED, "the transaction of run.complete() was not committed"
+        elif attempt.asked_to_end:
+            state, error = RunState.CANCELLED, attempt.asked_to_end
+        elif attempt.timed_out:
+            state, error = RunState.FAILED, f"timed out after {claimed.rules.timeout:g} s"
+        elif isinstance(failure, RunLost) or run.lost:
+            pass  # the ledger refuses it, or takes it as it is
+        elif run.cancelled and failure is not None:
+            state, error = RunState.PENDING, ""  # its node stops: for another, uncounted
+        if state is RunState.FAILED:
+            again_in = retry_in(claimed.rules, claimed.failures + 1, self._chance())
+            state = RunState.FAILED if again_in is None else RunState.PENDING
+        return Ending(
+            attempt.id,
+            attempt.token,
+            state,
+            error,
+            again_in,
+            self._ledger_time(began),
+            self._ledger_time(ended),
+            run.lines,
+        )
+
+    def _end(self, attempt: Attempt, ending: Ending) -> None:
+        with self._mutex:
+            attempt.phase = Phase.ENDED
+            self._busy -= 1
+            self._in_threads -= not attempt.function.is_coroutine
+            self._recent.append(boottime())
+            poke, self._hungry = self._hungry, False
+            if not self._busy:
+                self._drained.notify_all()
+            known = self._in_hand.get(attempt.id) is attempt
+        if known:
+            self._ended(attempt, ending)
+        if poke:
+            self._freed()
+
+    def _ring(self, attempt: Attempt) -> None:
+        """An attempt is out of time."""
+        if attempt.phase is not Phase.RUNNING:
+            return
+        attempt.timed_out = True
+        limit = attempt.claimed.rules.timeout
+        attempt.run.tell(f"out of time after {limit:g} s")
+        if not self._loops.cancel(attempt):
+            logger.warning(
+                "run %s of %r is overdue: its thread was asked to end after %g s",
+                attempt.run.key,
+                attempt.run.job,
+                limit,
+                extra={"action": "run_overdue"},
+            )
+
+
+class Loops:
+    """The event loop for coroutines: the application's, or one of our own on a thread that is made when the first comes."""
+
+    def __init__(
+        self,
+        label: str,
+        begin: Callable[[Attempt], bool],
+        judge: Callable[[Attempt, BaseException | None], Ending],
+        end: Callable[[Attempt, Ending], None],
+    ) -> None:
+        self._label, self._begin, self._judge, self._end = label, begin, judge, end
+        self._given: asyncio.AbstractEventLoop | None = None
+        self._own: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def use(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Run on this loop."""
+        self._given = loop
+
+    def begin(self, attempts: list[Attempt]) -> None:
+        """Start these, in one call to the loop."""
+        try:
+            self._loop().call_soon_threadsafe(self._start, attempts)
+        except RuntimeError:  # the application's loop was closed before the scheduler was stopped
+            for attempt in attempts:
+                attempt.phase = Phase.ENDED
+                self._end(attempt, Ending(attempt.id, attempt.token, RunState.PENDING))
+
+    def cancel(self, attempt: Attempt) -> bool:
+        """Cancel a coroutine; False if it is none, or has not begun."""
+        task = attempt.task
+        if task is None or task.done():
+            return False
+        try:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+        except RuntimeError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End our own loop."""
+        if self._own is not None:
+            own, self._own = self._own, None
+            own.call_soon_threadsafe(own.stop)
+
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        if self._given is not None:
+            return self._given
+        if self._own is None:
+            self._own = asyncio.new_event_loop()
+            threading.Thread(
+                target=self._serve, args=(self._own,), name=f"tenure loop {self._label}", daemon=True
+            ).start()
+        return self._own
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.close()
+
+    def _start(self, attempts: list[Attempt]) -> None:
+        loop = asyncio.get_running_loop()
+        for attempt in attempts:
+            if self._begin(attempt):
+                attempt.task = task = loop.create_task(self._run(attempt), name=f"tenure {attempt.run.job}")
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, attempt: Attempt) -> None:
+        CURRENT.set(attempt.run)  # of this task alone
+        failure: BaseException | None = None
+        try:
+            await attempt.function.call(attempt.run, arguments(attempt))
+        except BaseException as error:
+            failure = error
+        self._end(attempt, self._judge(attempt, failure))
+        if isinstance(failure, (KeyboardInterrupt, SystemExit)):
+            raise failure
+
+
+class Alarm:
+    """One thread for all timeouts, made when the first is set."""
+
+    def __init__(self, label: str, ring: Callable[[Attempt], None]) -> None:
+        self._label, self._ring = label, ring
+        self._changed = threading.Condition()
+        self._heap: list[tuple[float, int, Attempt]] = []
+        self._count = 0
+        self._thread: threading.Thread | None = None
+
+    def set(self, at: float, attempt: Attempt) -> None:
+        """Ring at this time, if the attempt still runs then."""
+        with self._changed:
+            self._count += 1
+            heapq.heappush(self._heap, (at, self._count, attempt))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name=f"tenure alarm {self._label}", daemon=True)
+                self._thread.start()
+            if self._heap[0][2] is attempt:
+                self._changed.notify()
+
+    def stop(self) -> None:
+        """Ring no more."""
+        with self._changed:
+            self._heap.clear()
+            self._thread = None
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        me = threading.current_thread()
+        while True:
+            with self._changed:
+                while self._heap and self._heap[0][2].phase is Phase.ENDED:
+                    heapq.heappop(self._heap)
+                if self._thread is not me:
+                    return
+                left = self._heap[0][0] - boottime() if self._heap else None
+                if left is None or left > 0:
+                    self._changed.wait(left)
+                    continue
+                attempt = heapq.heappop(self._heap)[2]
+            self._ring(attempt)
+
+
+def arguments(attempt: Attempt) -> dict[str, object]:
+    """The keyword arguments of the body."""
+    text = attempt.claimed.kwargs
+    return {} if text == "{}" else json.loads(text)
+
+
+def _told(failure: BaseException) -> str:
+    """What the ledger keeps of an exception: its end, where the message is."""
+    text = "".join(traceback.format_exception(failure)).rstrip()
+    return text if len(text) <= MAX_ERROR else "…" + text[-MAX_ERROR:]
