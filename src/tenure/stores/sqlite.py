@@ -43,6 +43,7 @@ from tenure.stores import filesystem, sqlite_file, statements
 from tenure.stores.bell import Bell
 from tenure.stores.forks import gate, inherited
 from tenure.stores.protocol import Session, Store
+from tenure.stores.sqlite_ledger import Desk, SqliteLedger
 from tenure.urls import SqliteURL
 
 OLDEST_SQLITE = (3, 35, 0)
@@ -169,6 +170,7 @@ class SqliteSession(Session):
         self._lock: evidence.LockFile | None = None
         self._bell: Bell | None = None
         self._known: dict[NodeId, HostCard | None] = {}
+        self._ledger: SqliteLedger | None = None
         gate.members.add(self)
 
     def close(self) -> None:
@@ -186,6 +188,12 @@ class SqliteSession(Session):
     def abandon(self) -> None:
         if self._bell:
             self._bell.let_go()
+
+    @property
+    def ledger(self) -> SqliteLedger:
+        if self._ledger is None:
+            self._ledger = SqliteLedger(Desk(lambda: self._connection, self._read, self._write, self._ring))
+        return self._ledger
 
     def use_lock_file(self, lock: evidence.LockFile) -> None:
         self._lock = lock

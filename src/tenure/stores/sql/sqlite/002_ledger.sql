@@ -1,0 +1,102 @@
+-- Jobs, runs and what is kept of them. Instants are whole microseconds since 1970: exact, and quick to compare.
+
+CREATE TABLE tenure_job (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    application   TEXT NOT NULL,
+    name          TEXT NOT NULL,
+    function      TEXT NOT NULL,
+    trigger       TEXT,
+    rules         TEXT NOT NULL,
+    queue         TEXT NOT NULL,      -- of the rules, as is …
+    max_running   INTEGER,            -- … this: so that a claim finds by them
+    kwargs        TEXT NOT NULL,
+    in_code       INTEGER NOT NULL,
+    release       INTEGER NOT NULL,
+    tzdata        TEXT NOT NULL,
+    state         TEXT NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'paused', 'removed')),
+    generation    INTEGER NOT NULL DEFAULT 1,
+    next_due      INTEGER,
+    paused_until  INTEGER,
+    paused_by     TEXT NOT NULL DEFAULT '',
+    paused_why    TEXT NOT NULL DEFAULT '',
+    since         INTEGER NOT NULL,
+    kept_since    INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (application, name)
+);
+
+CREATE INDEX tenure_job_unplanned ON tenure_job (application, next_due) WHERE state = 'active' AND next_due IS NOT NULL;
+CREATE INDEX tenure_job_resumes ON tenure_job (application, paused_until) WHERE state = 'paused' AND paused_until IS NOT NULL;
+
+CREATE TABLE tenure_change (
+    id          INTEGER PRIMARY KEY,
+    job         INTEGER NOT NULL,
+    generation  INTEGER NOT NULL,
+    at          INTEGER NOT NULL,
+    what        TEXT NOT NULL,
+    trigger     TEXT,
+    by          TEXT NOT NULL,
+    why         TEXT NOT NULL,
+    until       INTEGER
+);
+
+CREATE INDEX tenure_change_job ON tenure_change (job);
+
+-- AUTOINCREMENT: the number of a proposal that was deleted must not come back as another run.
+CREATE TABLE tenure_run (
+    id             INTEGER PRIMARY KEY AUTOINCREMENT,
+    job            INTEGER NOT NULL,
+    application    TEXT NOT NULL,
+    key            TEXT NOT NULL,
+    kind           TEXT NOT NULL,
+    state          TEXT NOT NULL,
+    generation     INTEGER NOT NULL,
+    scheduled_for  INTEGER NOT NULL,
+    due_at         INTEGER NOT NULL,
+    expires_at     INTEGER,
+    attempt        INTEGER NOT NULL DEFAULT 0,
+    failures       INTEGER NOT NULL DEFAULT 0,
+    losses         INTEGER NOT NULL DEFAULT 0,
+    token          TEXT,
+    node           TEXT,
+    label          TEXT NOT NULL DEFAULT '',
+    claimed_at     INTEGER,
+    started_at     INTEGER,
+    finished_at    INTEGER,
+    reason         TEXT NOT NULL DEFAULT '',
+    asked_to_end   TEXT NOT NULL DEFAULT '',
+    count          INTEGER NOT NULL DEFAULT 1,
+    until          INTEGER,
+    by             TEXT NOT NULL DEFAULT '',
+    kwargs         TEXT,
+    UNIQUE (job, key),
+    CHECK ((token IS NOT NULL) = (state = 'running'))
+);
+
+CREATE INDEX tenure_run_due ON tenure_run (application, due_at) WHERE state = 'pending';
+CREATE INDEX tenure_run_expires ON tenure_run (application, expires_at) WHERE state = 'pending' AND expires_at IS NOT NULL;
+CREATE INDEX tenure_run_waiting ON tenure_run (application, job, due_at) WHERE state = 'waiting';
+CREATE INDEX tenure_run_running ON tenure_run (application, node) WHERE state = 'running';
+-- What takes a place under `max_running`.
+CREATE INDEX tenure_run_began ON tenure_run (job) WHERE state = 'running' OR (state = 'pending' AND attempt > 0);
+-- Spelt with OR: SQLite does not see that one state is among several of an IN.
+CREATE INDEX tenure_run_open ON tenure_run (job, scheduled_for) WHERE state = 'pending' OR state = 'waiting' OR state = 'running';
+CREATE INDEX tenure_run_of_job ON tenure_run (job, scheduled_for);
+CREATE INDEX tenure_run_of_application ON tenure_run (application, scheduled_for);
+CREATE INDEX tenure_run_several ON tenure_run (application, until) WHERE until IS NOT NULL;
+
+-- One row for what one attempt logged: a JSON array of lines.
+CREATE TABLE tenure_log (
+    id     INTEGER PRIMARY KEY,
+    run    INTEGER NOT NULL,
+    lines  TEXT NOT NULL
+);
+
+CREATE INDEX tenure_log_run ON tenure_log (run);
+
+CREATE TABLE tenure_guard (
+    name  TEXT NOT NULL,
+    key   TEXT NOT NULL,
+    at    INTEGER NOT NULL,
+    by    TEXT NOT NULL,
+    PRIMARY KEY (name, key)
+) WITHOUT ROWID;

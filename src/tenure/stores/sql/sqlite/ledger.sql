@@ -1,0 +1,337 @@
+-- name: job
+SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
+       paused_until, paused_by, paused_why, since, kept_since
+  FROM tenure_job WHERE application = :application AND name = :name
+
+-- name: jobs
+SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
+       paused_until, paused_by, paused_why, since, kept_since
+  FROM tenure_job WHERE application = :application ORDER BY name
+
+-- name: applications
+SELECT DISTINCT application FROM tenure_job WHERE state <> 'removed' ORDER BY application
+
+-- name: functions
+SELECT DISTINCT function FROM tenure_job WHERE application = :application AND state <> 'removed'
+
+-- name: add_job
+INSERT INTO tenure_job (application, name, function, trigger, rules, queue, max_running, kwargs, in_code, release, tzdata, since)
+VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, :kwargs, :in_code, :release, :tzdata, :now)
+
+-- name: define_job
+-- The same trigger goes on counting from where it did; also a job that is added again begins anew.
+UPDATE tenure_job
+   SET function = :function, trigger = :trigger, rules = :rules, queue = :queue, max_running = :max_running, kwargs = :kwargs,
+       in_code = :in_code, release = :release, tzdata = :tzdata,
+       since = CASE WHEN :added OR trigger IS NOT :trigger THEN :now ELSE since END
+ WHERE id = :id
+
+-- name: move_job
+UPDATE tenure_job
+   SET state = :state, generation = :generation, next_due = :next_due, since = coalesce(:since, since),
+       paused_until = :paused_until, paused_by = :paused_by, paused_why = :paused_why
+ WHERE id = :id
+
+-- name: raise_release
+UPDATE tenure_job SET release = max(release, :release), tzdata = max(tzdata, :tzdata) WHERE id = :id
+
+-- name: note_change
+INSERT INTO tenure_change (job, generation, at, what, trigger, by, why, until)
+SELECT id, generation, :now, :what, trigger, :by, :why, :until FROM tenure_job WHERE id = :id
+
+-- name: changes
+SELECT c.job, c.generation, c.at, c.what, c.trigger, c.by, c.why, c.until
+  FROM tenure_job j JOIN tenure_change c ON c.job = j.id WHERE j.application = :application ORDER BY c.id
+
+-- name: changes_of_job
+SELECT c.job, c.generation, c.at, c.what, c.trigger, c.by, c.why, c.until
+  FROM tenure_job j JOIN tenure_change c ON c.job = j.id WHERE j.application = :application AND j.name = :name ORDER BY c.id
+
+-- name: withdraw
+-- What is scheduled after now was only a proposal.
+DELETE FROM tenure_run WHERE job = :id AND kind = 'due' AND state = 'pending' AND attempt = 0 AND scheduled_for > :now
+
+-- name: restamp
+UPDATE tenure_run SET generation = :generation WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
+
+-- name: skip_paused
+UPDATE tenure_run SET state = 'skipped', reason = 'paused', finished_at = :now
+ WHERE job = :id AND kind = 'due' AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running' AND attempt = 0
+
+-- name: cancel_removed
+UPDATE tenure_run SET state = 'cancelled', reason = 'removed', finished_at = :now
+ WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
+
+-- name: insert_run
+INSERT INTO tenure_run (job, application, key, kind, state, generation, scheduled_for, due_at, expires_at, reason, count, until)
+VALUES (?, ?, ?, 'due', ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job, key) DO NOTHING
+
+-- name: unplanned
+SELECT id, name, generation, next_due, trigger, rules
+  FROM tenure_job
+ WHERE application = :application AND state = 'active' AND next_due < :before
+   AND function NOT IN (SELECT value FROM json_each(:strangers)) AND (:tzdata = '' OR tzdata <= :tzdata)
+ ORDER BY next_due LIMIT :limit
+
+-- name: resuming
+SELECT id, name, generation, next_due, trigger, rules
+  FROM tenure_job
+ WHERE application = :application AND state = 'paused' AND paused_until <= :now
+   AND function NOT IN (SELECT value FROM json_each(:strangers)) AND (:tzdata = '' OR tzdata <= :tzdata)
+ ORDER BY paused_until LIMIT :limit
+
+-- name: plannable
+SELECT j.id, j.application
+  FROM json_each(:planned) p
+ CROSS JOIN tenure_job j ON j.id = json_extract(p.value, '$[0]')
+ WHERE j.generation = json_extract(p.value, '$[1]') AND j.next_due = json_extract(p.value, '$[2]') AND j.state = 'active'
+
+-- name: move_on
+UPDATE tenure_job SET next_due = ? WHERE id = ?
+
+-- name: alive
+SELECT label FROM tenure_node WHERE id = :node AND state = 'alive'
+
+-- name: due
+-- INDEXED BY here and below: an application that runs ANALYZE must not talk SQLite into another way.
+SELECT EXISTS (SELECT 1
+                 FROM tenure_run r INDEXED BY tenure_run_due
+                CROSS JOIN tenure_job j ON j.id = r.job
+                WHERE r.application = :application AND r.state = 'pending' AND r.due_at <= :now
+                  AND (r.expires_at IS NULL OR r.expires_at > :now)
+                  AND j.state = 'active' AND j.function NOT IN (SELECT value FROM json_each(:strangers))
+                  AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues))))
+
+-- name: expired
+SELECT EXISTS (SELECT 1
+                 FROM tenure_run r INDEXED BY tenure_run_expires
+                CROSS JOIN tenure_job j ON j.id = r.job
+                WHERE r.application = :application AND r.state = 'pending' AND r.expires_at <= :now
+                  AND j.state = 'active' AND j.function NOT IN (SELECT value FROM json_each(:strangers)))
+
+-- name: next_at
+SELECT min(due_at) FROM tenure_run INDEXED BY tenure_run_due
+ WHERE application = :application AND state = 'pending' AND due_at > :now
+
+-- name: released
+-- Jobs of which runs wait though there are places.
+SELECT w.job, j.rules, w.began
+  FROM (SELECT d.job, (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
+                        WHERE b.job = d.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0))) AS began
+          FROM (SELECT DISTINCT job FROM tenure_run INDEXED BY tenure_run_waiting
+                 WHERE application = :application AND state = 'waiting') d) w
+ CROSS JOIN tenure_job j ON j.id = w.job
+ WHERE j.state = 'active' AND j.function NOT IN (SELECT value FROM json_each(:strangers))
+   AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
+   AND (j.max_running IS NULL OR w.began < j.max_running)
+
+-- name: waiting
+SELECT id, kind, scheduled_for, due_at FROM tenure_run INDEXED BY tenure_run_waiting
+ WHERE application = :application AND job = :job AND state = 'waiting' ORDER BY due_at, id
+
+-- name: promote
+UPDATE tenure_run SET state = 'pending', expires_at = NULL WHERE id = ?
+
+-- name: candidates
+SELECT r.id, r.job, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.failures, r.kwargs, j.generation,
+       j.name, j.function, j.kwargs, j.rules, j.max_running,
+       (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
+         WHERE b.job = r.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0)))
+  FROM tenure_run r INDEXED BY tenure_run_due
+ CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.application = :application AND r.state = 'pending' AND r.due_at <= :now
+   AND (r.expires_at IS NULL OR r.expires_at > :now)
+   AND j.state = 'active' AND j.function NOT IN (SELECT value FROM json_each(:strangers))
+   AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
+ ORDER BY r.due_at, r.id LIMIT :limit
+
+-- name: begin
+UPDATE tenure_run
+   SET state = 'running', token = ?, node = ?, label = ?, claimed_at = ?, generation = ?, attempt = attempt + 1,
+       started_at = NULL, finished_at = NULL, reason = '', asked_to_end = ''
+ WHERE id = ?
+
+-- name: hold_back
+UPDATE tenure_run SET state = 'waiting' WHERE id = ?
+
+-- name: skip
+UPDATE tenure_run SET state = 'skipped', reason = ?, finished_at = ? WHERE id = ?
+
+-- name: ask_to_end
+UPDATE tenure_run SET asked_to_end = :why WHERE job = :job AND state = 'running' AND asked_to_end = ''
+
+-- name: missed_jobs
+SELECT DISTINCT j.id, j.name, j.generation, j.rules
+  FROM tenure_run r INDEXED BY tenure_run_expires
+ CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.application = :application AND r.state = 'pending' AND r.expires_at <= :now
+   AND j.state = 'active' AND j.function NOT IN (SELECT value FROM json_each(:strangers))
+ LIMIT :limit
+
+-- name: missed_runs
+SELECT id, scheduled_for FROM tenure_run INDEXED BY tenure_run_open
+ WHERE job = :job AND state = 'pending' AND expires_at <= :now ORDER BY scheduled_for LIMIT 1000
+
+-- name: in_time
+-- Also one that has begun, or is over: it was in time.
+SELECT EXISTS (SELECT 1 FROM tenure_run INDEXED BY tenure_run_of_job
+                WHERE job = :job AND scheduled_for > :after AND kind = 'due' AND due_at <= :now
+                  AND state NOT IN ('skipped', 'cancelled') AND NOT (state = 'pending' AND expires_at IS NOT NULL AND expires_at <= :now))
+
+-- name: still_missed
+SELECT count(*)
+  FROM json_each(:ids) i
+ CROSS JOIN tenure_run r ON r.id = i.value
+ CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.job = :job AND r.state = 'pending' AND r.expires_at <= :now AND j.generation = :generation
+
+-- name: make_up
+UPDATE tenure_run SET due_at = ?, expires_at = NULL WHERE id = ?
+
+-- name: attempts
+SELECT r.id, r.job, r.application, r.state, r.token, r.attempt, r.failures, r.losses, r.due_at, r.expires_at, r.asked_to_end,
+       r.started_at, j.rules, j.state = 'removed', j.name, r.key, r.scheduled_for, r.node
+  FROM json_each(:ids) i
+ CROSS JOIN tenure_run r ON r.id = i.value
+ CROSS JOIN tenure_job j ON j.id = r.job
+
+-- name: end
+UPDATE tenure_run
+   SET state = ?1, attempt = ?2, failures = ?3, losses = ?4, due_at = ?5, expires_at = ?6, reason = ?7, started_at = ?8, finished_at = ?9,
+       token = NULL, asked_to_end = '',
+       label = CASE WHEN ?2 = 0 THEN '' ELSE label END, claimed_at = CASE WHEN ?2 = 0 THEN NULL ELSE claimed_at END
+ WHERE id = ?10
+
+-- name: wakes
+-- Of these jobs, those of which a run waits that may begin now.
+SELECT w.job
+  FROM (SELECT DISTINCT r.job FROM json_each(:jobs) i CROSS JOIN tenure_run r INDEXED BY tenure_run_open ON r.job = i.value
+         WHERE r.state = 'waiting') w
+ CROSS JOIN tenure_job j ON j.id = w.job
+ WHERE j.state = 'active'
+   AND (j.max_running IS NULL
+        OR j.max_running > (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
+                             WHERE b.job = w.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0))))
+
+-- name: keep_log
+INSERT INTO tenure_log (run, lines) VALUES (?, ?)
+
+-- name: orphans
+SELECT r.id
+  FROM tenure_run r INDEXED BY tenure_run_running
+ WHERE r.application = :application AND r.state = 'running'
+   AND NOT EXISTS (SELECT 1 FROM tenure_node n WHERE n.id = r.node AND n.state = 'alive')
+
+-- name: held
+SELECT id, token, asked_to_end FROM tenure_run INDEXED BY tenure_run_running
+ WHERE application = :application AND state = 'running' AND node = :node ORDER BY id
+
+-- name: ask
+INSERT INTO tenure_run (job, application, key, kind, state, generation, scheduled_for, due_at, kwargs, by)
+SELECT id, application, :key, :kind, 'pending', generation, :scheduled_for, :now, :kwargs, :by
+  FROM tenure_job WHERE application = :application AND name = :name AND state <> 'removed'
+ON CONFLICT (job, key) DO NOTHING
+
+-- name: reopen
+UPDATE tenure_run
+   SET state = 'pending', kind = 'backfill', generation = (SELECT generation FROM tenure_job j WHERE j.id = tenure_run.job), due_at = :now, expires_at = NULL, attempt = 0, failures = 0,
+       losses = 0, node = NULL, label = '', claimed_at = NULL, started_at = NULL, finished_at = NULL, reason = '', by = :by, kwargs = :kwargs
+ WHERE id = :id
+
+-- name: cancel
+UPDATE tenure_run SET state = 'cancelled', reason = :why, finished_at = :now
+ WHERE id = :id AND (state = 'pending' OR state = 'waiting')
+
+-- name: ask_one_to_end
+UPDATE tenure_run SET asked_to_end = :why WHERE id = :id AND state = 'running' AND asked_to_end = ''
+
+-- name: application
+SELECT application FROM tenure_run WHERE id = :id
+
+-- name: run
+SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+  FROM tenure_run r JOIN tenure_job j ON j.id = r.job WHERE r.id = :id
+
+-- name: run_by_key
+SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+  FROM tenure_job j JOIN tenure_run r ON r.job = j.id
+ WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND r.key = :key
+
+-- name: runs
+SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+  FROM tenure_run r INDEXED BY tenure_run_of_application
+ CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.application = :application AND r.scheduled_for >= :since AND r.scheduled_for < :before
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states))) AND (:id IS NULL OR r.id = :id)
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
+
+-- name: runs_of_job
+SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+  FROM tenure_job j
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = j.id
+ WHERE j.application = :application AND j.name = :job AND r.scheduled_for >= :since AND r.scheduled_for < :before
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states))) AND (:id IS NULL OR r.id = :id)
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
+
+-- name: runs_reaching
+-- Rows that stand for several due times, began before and reach into the span.
+SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+  FROM tenure_run r INDEXED BY tenure_run_several
+ CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.application = :application AND r.until >= :since AND r.scheduled_for < :since AND r.scheduled_for < :before
+   AND (:job IS NULL OR j.name = :job)
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states))) AND (:id IS NULL OR r.id = :id)
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
+
+-- name: log
+SELECT lines FROM tenure_log WHERE run = :id ORDER BY id
+
+-- name: last_runs
+SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+  FROM tenure_job j
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = j.id
+ WHERE j.application = :application AND j.name = :name AND r.attempt > 0
+ ORDER BY r.scheduled_for DESC, r.id DESC LIMIT :last
+
+-- name: prunable
+-- Jobs with something old enough, and up to where it may be removed: not the newest, nothing at or after what is open.
+SELECT j.id,
+       min(:before,
+           coalesce((SELECT scheduled_for FROM tenure_run INDEXED BY tenure_run_of_job
+                      WHERE job = j.id AND state NOT IN ('pending', 'waiting', 'running') AND :keep > 0
+                      ORDER BY scheduled_for DESC LIMIT 1 OFFSET :keep - 1),
+                    CASE WHEN :keep > 0 THEN :nothing ELSE :before END),
+           coalesce((SELECT min(scheduled_for) FROM tenure_run INDEXED BY tenure_run_open
+                      WHERE job = j.id AND (state = 'pending' OR state = 'waiting' OR state = 'running')), :before))
+  FROM tenure_job j
+ WHERE j.application = :application
+   AND EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_of_job WHERE r.job = j.id AND r.scheduled_for < :before)
+
+-- name: oldest
+SELECT id, coalesce(until, scheduled_for) FROM tenure_run INDEXED BY tenure_run_of_job
+ WHERE job = :job AND scheduled_for < :before AND coalesce(until, scheduled_for) < :before ORDER BY scheduled_for, id LIMIT :limit
+
+-- name: forget_log
+DELETE FROM tenure_log WHERE run = ?
+
+-- name: forget_run
+DELETE FROM tenure_run WHERE id = ?
+
+-- name: keep_since
+UPDATE tenure_job SET kept_since = max(kept_since, ?) WHERE id = ?
+
+-- name: guarded
+SELECT at FROM tenure_guard WHERE name = :name AND key = :key
+
+-- name: guard
+INSERT INTO tenure_guard (name, key, at, by) VALUES (:name, :key, :now, :by)
+ON CONFLICT (name, key) DO UPDATE SET at = excluded.at, by = excluded.by WHERE tenure_guard.at <= :before
+
+-- name: unguard
+DELETE FROM tenure_guard WHERE name = :name AND key = :key AND by = :by

@@ -1,0 +1,197 @@
+"""What people do to jobs and runs on SQLite: change, sync, ask, cancel.
+
+Functions over a connection whose transaction is somebody else's: the ledger's own, or that of a user who wants it to commit together
+with other work. The write lock of the file is the lock of every row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tenure.keys import due_key
+from tenure.ledger import Change, JobId, JobRow, JobSpec, JobState, NewRun, RunId, RunKind, RunRow
+from tenure.stores import admission
+from tenure.stores.admission import Sync
+from tenure.stores.ledger import Asked, JobChange
+from tenure.stores.sqlite_rows import (
+    Micros,
+    definition,
+    execute,
+    execute_many,
+    job_row,
+    micros,
+    micros_or_none,
+    run_row,
+)
+
+
+def job(connection: sqlite3.Connection, application: str, name: str) -> JobRow | None:
+    """A job, also a removed one."""
+    found = execute(connection, "job", application=application, name=name).fetchone()
+    return job_row(found) if found else None
+
+
+def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> JobRow | None:
+    """Change a job, as `Ledger.change` says."""
+    row = job(connection, change.application, change.name)
+    there = row is not None and row.state is not JobState.REMOVED
+    if there is (change.what is Change.ADDED):
+        return None
+    if change.generation is not None and (row is None or row.generation != change.generation):
+        return None
+    if row is not None and change.what is Change.RESUMED and row.state is not JobState.PAUSED:
+        return row
+    after = _move(connection, row, change, now)
+    execute(connection, "withdraw", id=after.id, now=now)
+    if change.what is Change.REMOVED:
+        execute(connection, "cancel_removed", id=after.id, now=now)
+    elif change.what is Change.PAUSED:
+        execute(connection, "skip_paused", id=after.id, now=now)
+    execute(connection, "restamp", id=after.id, generation=after.generation)
+    if after.state is JobState.ACTIVE:
+        insert(connection, [(after.id, change.application, after.generation, change.runs)])
+    execute(
+        connection,
+        "note_change",
+        id=after.id,
+        now=now,
+        what=change.what,
+        by=change.by,
+        why=change.why,
+        until=micros_or_none(change.until),
+    )
+    return after
+
+
+def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange, now: Micros) -> JobRow:
+    """Write the row of the job as it is from now on."""
+    job_id, generation = (row.id, row.generation + 1) if row else (None, 1)
+    added = change.what is Change.ADDED
+    if added or change.what is Change.UPDATED:
+        columns = definition(_spec(change))
+        if job_id is None:
+            cursor = execute(
+                connection, "add_job", application=change.application, name=change.name, now=now, **columns
+            )
+            job_id = JobId(int(cursor.lastrowid or 0))
+        else:
+            execute(connection, "define_job", id=job_id, added=added, now=now, **columns)
+    state = {Change.PAUSED: JobState.PAUSED, Change.REMOVED: JobState.REMOVED}.get(change.what, JobState.ACTIVE)
+    pause = change.until, change.by, change.why
+    next_due = change.next_due
+    if row is not None and change.what is Change.UPDATED:
+        state, pause = row.state, (row.paused_until, row.paused_by, row.paused_why)
+    if row is not None and change.what is Change.PAUSED:
+        next_due = row.next_due
+    paused = state is JobState.PAUSED
+    execute(
+        connection,
+        "move_job",
+        id=job_id,
+        state=state,
+        generation=generation,
+        next_due=None if state is JobState.REMOVED else micros_or_none(next_due),
+        since=now if change.what is Change.RESUMED else None,
+        paused_until=micros_or_none(pause[0]) if paused else None,
+        paused_by=pause[1] if paused else "",
+        paused_why=pause[2] if paused else "",
+    )
+    return job_row(execute(connection, "job", application=change.application, name=change.name).fetchone())
+
+
+def sync(
+    connection: sqlite3.Connection, rows: dict[str, JobRow], release: int, changes: Sequence[JobChange], now: Micros
+) -> bool:
+    """Bring the jobs defined in code, as `Ledger.sync` says; `rows` are those that are there. False if nothing had to change."""
+    changed = False
+    for one, what in to_sync(rows, release, changes):
+        spec = replace(_spec(one), release=release)
+        if what is Sync.RAISE:
+            execute(connection, "raise_release", id=rows[one.name].id, release=release, tzdata=spec.tzdata)
+        else:
+            said = Change.ADDED if what is Sync.ADD else Change.UPDATED
+            change(connection, replace(one, what=said, spec=spec, generation=None), now)
+            changed = True
+    return changed
+
+
+def to_sync(rows: dict[str, JobRow], release: int, changes: Iterable[JobChange]) -> list[tuple[JobChange, Sync]]:
+    """Those of the changes that make a difference."""
+    found: list[tuple[JobChange, Sync]] = []
+    for one in changes:
+        spec, row = replace(_spec(one), release=release), rows.get(one.name)
+        what = admission.synced(row, spec, release)
+        raised = row is not None and (release > row.spec.release or spec.tzdata > row.spec.tzdata)
+        if what is not Sync.LEAVE and (what is not Sync.RAISE or raised):
+            found.append((one, what))
+    return found
+
+
+def insert(connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, int, Sequence[NewRun]]]) -> int:
+    """Due times, by job, application and generation, whose keys are not there yet; how many that were."""
+    return execute_many(
+        connection,
+        "insert_run",
+        (
+            (
+                job,
+                application,
+                due_key(new.scheduled_for),
+                new.state,
+                generation,
+                micros(new.scheduled_for),
+                micros(new.due_at),
+                micros_or_none(new.expires_at),
+                new.reason,
+                new.count,
+                micros_or_none(new.until),
+            )
+            for job, application, generation, runs in planned
+            for new in runs
+        ),
+    )
+
+
+def ask(connection: sqlite3.Connection, asked: Asked, now: Micros) -> RunRow | None:
+    """Insert a run that somebody wants, as `Ledger.ask` says."""
+    kind = RunKind.BACKFILL if asked.backfill else RunKind.ASKED
+    there = {"application": asked.application, "name": asked.name, "key": asked.key}
+    inserted = execute(
+        connection,
+        "ask",
+        **there,
+        kind=kind,
+        scheduled_for=now if asked.scheduled_for is None else micros(asked.scheduled_for),
+        now=now,
+        kwargs=asked.kwargs,
+        by=asked.by,
+    ).rowcount
+    found = execute(connection, "run_by_key", **there).fetchone()
+    if found is None or inserted or not asked.backfill:
+        return run_row(found) if found else None
+    row = run_row(found)
+    if not admission.reopens(row.state, row.count):
+        return None
+    execute(connection, "reopen", id=row.id, now=now, by=asked.by, kwargs=asked.kwargs)
+    return _run(connection, row.id)
+
+
+def cancel(connection: sqlite3.Connection, wanted: RunId, by: str, why: str, now: Micros) -> RunRow | None:
+    """Cancel a run, or ask it to end."""
+    said = admission.cancelled_by(by, why)
+    if execute(connection, "cancel", id=wanted, why=said, now=now).rowcount == 0:
+        execute(connection, "ask_one_to_end", id=wanted, why=said)
+    return _run(connection, wanted)
+
+
+def _run(connection: sqlite3.Connection, wanted: RunId) -> RunRow | None:
+    found = execute(connection, "run", id=wanted).fetchone()
+    return run_row(found) if found else None
+
+
+def _spec(change: JobChange) -> JobSpec:
+    if change.spec is None:
+        raise ValueError(f"the change of job {change.name!r} ({change.what}) has no spec. Give it one.")
+    return change.spec

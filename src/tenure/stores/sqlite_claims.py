@@ -1,0 +1,356 @@
+"""What nodes do with runs on SQLite: claim, end, lose and give back. Functions over a connection that has the write lock.
+
+Who has the write lock has the lock of every row: what `tenure.stores.admission` is told here is true until it is written.
+`claimable` and `nothing_claimed` only look, and need no lock.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tenure.ledger import (
+    Claimed,
+    ClaimedRun,
+    ClaimRequest,
+    Ended,
+    Ending,
+    Held,
+    JobId,
+    LostRun,
+    RollCall,
+    RunId,
+    RunKind,
+    RunState,
+)
+from tenure.model import NodeId
+from tenure.stores import admission
+from tenure.stores.admission import Admission, After, Attempt, Candidate
+from tenure.stores.sqlite_rows import (
+    Micros,
+    execute,
+    execute_many,
+    instant,
+    instant_or_none,
+    micros,
+    micros_or_none,
+    rules_of,
+)
+
+
+class _Due(NamedTuple):
+    """A row of `candidates`."""
+
+    id: RunId
+    job: JobId
+    key: str
+    kind: str
+    scheduled_for: Micros
+    due_at: Micros
+    attempt: int
+    failures: int
+    kwargs: str | None
+    generation: int
+    name: str
+    function: str
+    job_kwargs: str
+    rules: str
+    max_running: int | None
+    began: int
+
+    def candidate(self) -> Candidate:
+        scheduled_for, due_at = instant(self.scheduled_for), instant(self.due_at)
+        return Candidate(self.id, RunKind(self.kind), scheduled_for, due_at, self.attempt)
+
+    def claimed(self) -> ClaimedRun:
+        return ClaimedRun(
+            id=self.id,
+            job=self.job,
+            name=self.name,
+            function=self.function,
+            kwargs=self.job_kwargs if self.kwargs is None else self.kwargs,
+            key=self.key,
+            kind=RunKind(self.kind),
+            scheduled_for=instant(self.scheduled_for),
+            due_at=instant(self.due_at),
+            attempt=self.attempt + 1,
+            failures=self.failures,
+            generation=self.generation,
+            rules=rules_of(self.rules),
+        )
+
+
+def claimable(connection: sqlite3.Connection, request: ClaimRequest, now: Micros) -> bool:
+    """Whether a claim would change anything."""
+    if request.limit < 1 or execute(connection, "alive", node=request.node).fetchone() is None:
+        return False
+    if execute(connection, "due", now=now, **_served(request)).fetchone()[0]:
+        return True
+    return execute(connection, "released", **_served(request)).fetchone() is not None
+
+
+def nothing_claimed(connection: sqlite3.Connection, request: ClaimRequest, now: Micros) -> Claimed:
+    """The answer to a claim that changes nothing."""
+    if execute(connection, "alive", node=request.node).fetchone() is None:
+        return Claimed((), instant(now), None, more=False, missed=False, alive=False)
+    return _answer(connection, request, now, (), more=False)
+
+
+def claim(connection: sqlite3.Connection, request: ClaimRequest, now: Micros) -> tuple[Claimed, bool]:
+    """Take due runs, as `Ledger.claim` says; and whether running ones were asked to end."""
+    me = execute(connection, "alive", node=request.node).fetchone()
+    if me is None:
+        return nothing_claimed(connection, request, now), False
+    _promote(connection, request)
+    cursor = execute(connection, "candidates", now=now, limit=request.limit, **_served(request))
+    ready = [_Due._make(row) for row in cursor]
+    jobs: dict[JobId, list[_Due]] = {}
+    for due in ready:
+        jobs.setdefault(due.job, []).append(due)
+    held_back: set[RunId] = set()
+    asks: list[JobId] = []
+    for job, candidates in jobs.items():
+        if not _room(candidates):
+            decided = _decide(connection, request.application, candidates)
+            _hold_back(connection, decided, now)
+            held_back.update(decided.waiting, (one for one, _ in decided.skipped))
+            asks += [job] if decided.asks_to_end else []
+    taken = [due for due in ready if due.id not in held_back]
+    execute_many(
+        connection, "begin", ((request.token, request.node, me[0], now, due.generation, due.id) for due in taken)
+    )
+    for job in asks:  # also what was claimed just now
+        execute(connection, "ask_to_end", job=job, why=admission.REPLACED)
+    claimed = tuple(due.claimed() for due in taken)
+    return _answer(connection, request, now, claimed, more=len(ready) == request.limit), bool(asks)
+
+
+def _served(request: ClaimRequest) -> dict[str, object]:
+    """What this node could run."""
+    return {
+        "application": request.application,
+        "strangers": json.dumps(request.strangers),
+        "queues": None if request.queues is None else json.dumps(request.queues),
+    }
+
+
+def _answer(
+    connection: sqlite3.Connection, request: ClaimRequest, now: Micros, runs: tuple[ClaimedRun, ...], *, more: bool
+) -> Claimed:
+    (next_at,) = execute(connection, "next_at", application=request.application, now=now).fetchone()
+    (missed,) = execute(
+        connection, "expired", application=request.application, strangers=json.dumps(request.strangers), now=now
+    ).fetchone()
+    return Claimed(runs, instant(now), instant_or_none(next_at), more=more, missed=bool(missed))
+
+
+def _promote(connection: sqlite3.Connection, request: ClaimRequest) -> None:
+    for job, rules, began in execute(connection, "released", **_served(request)).fetchall():
+        waiting = _waiting(connection, request.application, job)
+        execute_many(connection, "promote", ((one,) for one in admission.promoted(rules_of(rules), began, waiting)))
+
+
+def _waiting(connection: sqlite3.Connection, application: str, job: JobId) -> list[Candidate]:
+    return [
+        Candidate(RunId(one), RunKind(kind), instant(scheduled_for), instant(due_at))
+        for one, kind, scheduled_for, due_at in execute(connection, "waiting", application=application, job=job)
+    ]
+
+
+def _room(candidates: list[_Due]) -> bool:
+    """There is a place for all of them: nothing to decide."""
+    first = candidates[0]
+    new = sum(due.attempt == 0 for due in candidates)
+    return new == 0 or first.max_running is None or first.began + new <= first.max_running
+
+
+def _decide(connection: sqlite3.Connection, application: str, candidates: list[_Due]) -> Admission:
+    first = candidates[0]
+    rules = rules_of(first.rules)
+    waiting = _waiting(connection, application, first.job) if rules.overlap in {"wait", "replace"} else []
+    return admission.admit(rules, first.began, [due.candidate() for due in candidates], waiting)
+
+
+def _hold_back(connection: sqlite3.Connection, decided: Admission, now: Micros) -> None:
+    execute_many(connection, "hold_back", ((one,) for one in decided.waiting))
+    execute_many(connection, "skip", ((reason, now, one) for one, reason in decided.skipped))
+
+
+class _Attempt(NamedTuple):
+    """A row of `attempts`."""
+
+    id: RunId
+    job: JobId
+    application: str
+    state: str
+    token: str | None
+    attempt: int
+    failures: int
+    losses: int
+    due_at: Micros
+    expires_at: Micros | None
+    asked_to_end: str
+    started_at: Micros | None
+    rules: str
+    removed: int
+    name: str
+    key: str
+    scheduled_for: Micros
+    node: NodeId | None
+
+    def behind(self) -> Attempt:
+        due_at, expires_at = instant(self.due_at), instant_or_none(self.expires_at)
+        return Attempt(self.attempt, self.failures, self.losses, due_at, expires_at, self.asked_to_end)
+
+
+def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micros) -> tuple[list[Ended], set[str]]:
+    """End attempts, as `Ledger.finish` says; and the applications in which something can begin because of it."""
+    rows = _attempts(connection, (ending.id for ending in endings))
+    over: dict[RunId, After] = {}
+    accepted: list[bool] = []
+    written: list[tuple[object, ...]] = []
+    logs: list[tuple[RunId, str]] = []
+    for ending in endings:
+        row = rows.get(ending.id)
+        accepted.append(row is not None and row.token == ending.token and row.id not in over)
+        if row is None or not accepted[-1]:
+            continue
+        after = over[row.id] = admission.after_ending(
+            row.behind(), ending, rules_of(row.rules), removed=bool(row.removed), now=instant(now)
+        )
+        finished_at = now if ending.finished_at is None else micros(ending.finished_at)
+        written.append(
+            _after(row.id, after, micros_or_none(ending.started_at), finished_at if after.state.final else None)
+        )
+        if ending.log:
+            logs.append((row.id, json.dumps(ending.log)))
+    execute_many(connection, "end", written)
+    execute_many(connection, "keep_log", logs)
+    waking = _waking(connection, [rows[one] for one in over])
+    answers = [
+        _ended(ending.id, rows.get(ending.id), over.get(ending.id), accepted=taken, waking=waking)
+        for ending, taken in zip(endings, accepted, strict=True)
+    ]
+    return answers, _to_wake(rows, over, waking)
+
+
+def _ended(one: RunId, row: _Attempt | None, after: After | None, *, accepted: bool, waking: set[JobId]) -> Ended:
+    if row is None:
+        return Ended(one, accepted=False, state=RunState.LOST)
+    state = RunState(row.state) if after is None else after.state
+    return Ended(one, accepted, state, wakes=accepted and row.job in waking)
+
+
+def put_back(connection: sqlite3.Connection, held: Sequence[tuple[RunId, str]], now: Micros) -> tuple[int, set[str]]:
+    """Give back what the node does not have; how many, and the applications in which something can begin because of it."""
+    rows = _attempts(connection, (one for one, _ in held))
+    over = {
+        row.id: admission.after_return(row.behind(), rules_of(row.rules), removed=bool(row.removed), now=instant(now))
+        for one, token in held
+        if (row := rows.get(one)) is not None and row.token == token
+    }
+    _write_over(connection, rows, over, now)
+    return len(over), _to_wake(rows, over, _waking(connection, [rows[one] for one in over]))
+
+
+def orphans(connection: sqlite3.Connection, application: str) -> list[RunId]:
+    """RUNNING runs of nodes that are not alive."""
+    return [RunId(one) for (one,) in execute(connection, "orphans", application=application)]
+
+
+def take_back(connection: sqlite3.Connection, application: str, now: Micros) -> tuple[LostRun, ...]:
+    """Take RUNNING runs from the dead."""
+    rows = _attempts(connection, orphans(connection, application))
+    over = {
+        row.id: admission.after_loss(row.behind(), rules_of(row.rules), removed=bool(row.removed), now=instant(now))
+        for row in rows.values()
+    }
+    _write_over(connection, rows, over, now)
+    return tuple(
+        LostRun(
+            id=row.id,
+            job=row.name,
+            key=row.key,
+            scheduled_for=instant(row.scheduled_for),
+            attempt=row.attempt,
+            node=row.node or "",
+            state=over[row.id].state,
+        )
+        for row in rows.values()
+    )
+
+
+def roll_call(
+    connection: sqlite3.Connection, node: NodeId, application: str, lost: tuple[LostRun, ...], now: Micros
+) -> RollCall:
+    """What this node has."""
+    held = execute(connection, "held", application=application, node=node)
+    return RollCall(tuple(Held(RunId(one), token, asked) for one, token, asked in held), lost, instant(now))
+
+
+def settle(
+    connection: sqlite3.Connection,
+    job: JobId,
+    generation: int,
+    now: Micros,
+    *,
+    make_up: Sequence[RunId],
+    skip: Sequence[RunId],
+    reason: str,
+) -> bool:
+    """Decide missed runs, as `Ledger.settle` says."""
+    wanted = {*make_up, *skip}
+    (there,) = execute(
+        connection, "still_missed", job=job, generation=generation, ids=json.dumps(list(wanted)), now=now
+    ).fetchone()
+    if there != len(wanted):
+        return False
+    execute_many(connection, "make_up", ((now, one) for one in make_up))
+    execute_many(connection, "skip", ((reason, now, one) for one in skip))
+    return True
+
+
+def _attempts(connection: sqlite3.Connection, ids: Iterable[RunId]) -> dict[RunId, _Attempt]:
+    found = execute(connection, "attempts", ids=json.dumps(list(ids)))
+    return {row.id: row for row in map(_Attempt._make, found)}
+
+
+def _write_over(
+    connection: sqlite3.Connection, rows: dict[RunId, _Attempt], over: dict[RunId, After], now: Micros
+) -> None:
+    execute_many(
+        connection,
+        "end",
+        (_after(one, after, rows[one].started_at, now if after.state.final else None) for one, after in over.items()),
+    )
+
+
+def _after(one: RunId, after: After, started_at: Micros | None, finished_at: Micros | None) -> tuple[object, ...]:
+    return (
+        after.state.value,
+        after.attempt,
+        after.failures,
+        after.losses,
+        micros(after.due_at),
+        micros_or_none(after.expires_at),
+        after.reason,
+        started_at,
+        finished_at,
+        one,
+    )
+
+
+def _waking(connection: sqlite3.Connection, rows: Iterable[_Attempt]) -> set[JobId]:
+    """Jobs of which a run waits that may begin now."""
+    jobs = json.dumps(list({row.job for row in rows}))
+    return {JobId(job) for (job,) in execute(connection, "wakes", jobs=jobs)}
+
+
+def _to_wake(rows: dict[RunId, _Attempt], over: dict[RunId, After], waking: set[JobId]) -> set[str]:
+    return {
+        rows[one].application
+        for one, after in over.items()
+        if after.state is RunState.PENDING or rows[one].job in waking
+    }

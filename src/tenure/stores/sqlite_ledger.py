@@ -1,0 +1,312 @@
+"""The ledger on SQLite. The one write lock of the file is the lock of every job and every run.
+
+A node that has nothing to do must not take it: what may turn out to be nothing is first looked at in a read transaction, which waits
+for nobody, and decided again under the lock only if there is something.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from tenure.clock import walltime
+from tenure.ledger import (
+    ChangeRecord,
+    Claimed,
+    ClaimRequest,
+    Ended,
+    Ending,
+    Instant,
+    JobId,
+    JobRow,
+    JobState,
+    JobStats,
+    MissedJob,
+    MissedRun,
+    Planned,
+    RollCall,
+    RunId,
+    RunRow,
+    Unplanned,
+)
+from tenure.model import NodeId
+from tenure.stores import sqlite_changes, sqlite_claims
+from tenure.stores.figures import stats_of
+from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.stores.sqlite_rows import (
+    ALWAYS,
+    NEVER,
+    Micros,
+    change_record,
+    execute,
+    execute_many,
+    instant,
+    instant_or_none,
+    job_row,
+    micros,
+    rules_of,
+    run_row,
+    sql,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What a session lends to its ledger."""
+
+    connection: Callable[[], sqlite3.Connection]
+    read: Callable[[], AbstractContextManager[None]]
+    write: Callable[[], AbstractContextManager[None]]
+    ring: Callable[[str], None]
+
+
+class SqliteLedger(Ledger):
+    """Jobs and runs in one file."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def now(self) -> Instant:
+        return walltime().timestamp()
+
+    def functions(self, application: str) -> frozenset[str]:
+        with self._desk.read():
+            return frozenset(name for (name,) in execute(self._connection, "functions", application=application))
+
+    def change(self, change: JobChange) -> JobRow | None:
+        with self._desk.write():
+            changed = sqlite_changes.change(self._connection, change, self._now())
+        if changed is not None:
+            self._wake(change.application)
+        return changed
+
+    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[JobRow]:
+        with self._desk.read():
+            rows = self._by_name(application)
+        if sqlite_changes.to_sync(rows, release, changes):
+            with self._desk.write():
+                rows = self._by_name(application)
+                changed = sqlite_changes.sync(self._connection, rows, release, changes, self._now())
+                rows = self._by_name(application)
+            if changed:
+                self._wake(application)
+        return [row for row in rows.values() if row.state is not JobState.REMOVED]
+
+    def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
+        with self._desk.read():
+            if name is None:
+                rows = list(self._by_name(application).values())
+            else:
+                found = sqlite_changes.job(self._connection, application, name)
+                rows = [found] if found else []
+        return [row for row in rows if removed or row.state is not JobState.REMOVED]
+
+    def applications(self) -> list[str]:
+        with self._desk.read():
+            return [name for (name,) in execute(self._connection, "applications")]
+
+    def changes(self, application: str, name: str | None = None) -> list[ChangeRecord]:
+        with self._desk.read():
+            if name is None:
+                rows = execute(self._connection, "changes", application=application).fetchall()
+            else:
+                rows = execute(self._connection, "changes_of_job", application=application, name=name).fetchall()
+        return [change_record(row) for row in rows]
+
+    def unplanned(
+        self, application: str, *, before: Instant, limit: int, strangers: tuple[str, ...] = (), tzdata: str = ""
+    ) -> list[Unplanned]:
+        now = self._now()
+        wanted = {"application": application, "strangers": json.dumps(strangers), "tzdata": tzdata, "limit": limit}
+        with self._desk.read():
+            due = execute(self._connection, "unplanned", before=micros(before), **wanted).fetchall()
+            resuming = execute(self._connection, "resuming", now=now, **wanted).fetchall()
+        found = [(row, False) for row in due] + [(row, True) for row in resuming]
+        found.sort(key=lambda one: now if one[0][3] is None else one[0][3])
+        return [
+            Unplanned(JobId(job), name, generation, instant_or_none(next_due), trigger or "", rules_of(rules), resumes)
+            for (job, name, generation, next_due, trigger, rules), resumes in found[:limit]
+        ]
+
+    def plan(self, batch: Sequence[Planned]) -> int:
+        planned = {one.id: one for one in batch}
+        wanted = json.dumps([(one.id, one.generation, micros(one.next_due)) for one in planned.values()])
+        with self._desk.read():
+            there = execute(self._connection, "plannable", planned=wanted).fetchone()
+        if there is None:
+            return 0
+        with self._desk.write():
+            ours = execute(self._connection, "plannable", planned=wanted).fetchall()
+            execute_many(
+                self._connection,
+                "move_on",
+                ((None if (then := planned[job].then_due) is None else micros(then), job) for job, _ in ours),
+            )
+            return sqlite_changes.insert(
+                self._connection,
+                ((job, application, planned[job].generation, planned[job].runs) for job, application in ours),
+            )
+
+    def claim(self, request: ClaimRequest) -> Claimed:
+        with self._desk.read():
+            now = self._now()
+            if not sqlite_claims.claimable(self._connection, request, now):
+                return sqlite_claims.nothing_claimed(self._connection, request, now)
+        with self._desk.write():
+            claimed, asked_to_end = sqlite_claims.claim(self._connection, request, self._now())
+        if asked_to_end:
+            self._wake(request.application)
+        return claimed
+
+    def missed(self, application: str, limit: int, strangers: tuple[str, ...] = ()) -> list[MissedJob]:
+        with self._desk.read():
+            now = self._now()
+            jobs = execute(
+                self._connection,
+                "missed_jobs",
+                application=application,
+                strangers=json.dumps(strangers),
+                limit=limit,
+                now=now,
+            ).fetchall()
+            return [self._missed_of(now, *row) for row in jobs]
+
+    def _missed_of(self, now: Micros, job: JobId, name: str, generation: int, rules: str) -> MissedJob:
+        rows = execute(self._connection, "missed_runs", job=job, now=now).fetchall()
+        (in_time,) = execute(self._connection, "in_time", job=job, after=rows[-1][1], now=now).fetchone()
+        runs = tuple(MissedRun(RunId(one), instant(scheduled_for)) for one, scheduled_for in rows)
+        return MissedJob(job, name, generation, rules_of(rules), runs, bool(in_time))
+
+    def settle(
+        self, job: JobId, generation: int, *, make_up: Sequence[RunId], skip: Sequence[RunId], reason: str
+    ) -> bool:
+        with self._desk.write():
+            return sqlite_claims.settle(
+                self._connection, job, generation, self._now(), make_up=make_up, skip=skip, reason=reason
+            )
+
+    def finish(self, endings: Sequence[Ending]) -> list[Ended]:
+        if not endings:
+            return []
+        with self._desk.write():
+            ended, waking = sqlite_claims.finish(self._connection, endings, self._now())
+        self._wake(*waking)
+        return ended
+
+    def roll_call(self, node: NodeId, application: str) -> RollCall:
+        with self._desk.read():
+            if not sqlite_claims.orphans(self._connection, application):
+                return sqlite_claims.roll_call(self._connection, node, application, (), self._now())
+        with self._desk.write():
+            now = self._now()
+            lost = sqlite_claims.take_back(self._connection, application, now)
+            called = sqlite_claims.roll_call(self._connection, node, application, lost, now)
+        if lost:
+            self._wake(application)
+        return called
+
+    def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
+        if not held:
+            return 0
+        with self._desk.write():
+            count, waking = sqlite_claims.put_back(self._connection, held, self._now())
+        self._wake(*waking)
+        return count
+
+    def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
+        with self._desk.write():
+            answers = [sqlite_changes.ask(self._connection, one, self._now()) for one in asked]
+        self._wake(*{one.application for one, answer in zip(asked, answers, strict=True) if answer})
+        return answers
+
+    def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
+        with self._desk.write():
+            cancelled = sqlite_changes.cancel(self._connection, run, by, why, self._now())
+            whose = execute(self._connection, "application", id=run).fetchone()
+        if whose is not None:
+            self._wake(*whose)
+        return cancelled
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        statements = sql("ASC" if query.oldest_first else "DESC")
+        values = {
+            "application": query.application,
+            "job": query.job,
+            "states": json.dumps(query.states) if query.states else None,
+            "since": ALWAYS if query.since is None else micros(query.since),
+            "before": NEVER if query.before is None else micros(query.before),
+            "id": query.id,
+            "limit": query.limit,
+        }
+        with self._desk.read():
+            name = "runs" if query.job is None else "runs_of_job"
+            found = self._connection.execute(statements[name], values).fetchall()
+            reaching = self._connection.execute(statements["runs_reaching"], values).fetchall()
+        rows = reaching + found if query.oldest_first else found + reaching
+        return [run_row(row) for row in rows[: query.limit]]
+
+    def log(self, run: RunId) -> list[str]:
+        with self._desk.read():
+            found = execute(self._connection, "log", id=run).fetchall()
+        return [line for (lines,) in found for line in json.loads(lines)]
+
+    def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
+        with self._desk.read():
+            rows = execute(self._connection, "last_runs", application=application, name=name, last=last).fetchall()
+        return stats_of([run_row(row) for row in rows])
+
+    def prune(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
+        with self._desk.read():
+            if not self._old(application, micros(before), keep, limit):
+                return 0
+        with self._desk.write():
+            old = self._old(application, micros(before), keep, limit)
+            execute_many(self._connection, "forget_log", ((one,) for _, one, _ in old))
+            execute_many(self._connection, "forget_run", ((one,) for _, one, _ in old))
+            execute_many(self._connection, "keep_since", ((last + 1, job) for job, _, last in old))
+        return len(old)
+
+    def _old(self, application: str, before: Micros, keep: int, limit: int) -> list[tuple[JobId, RunId, Micros]]:
+        """What may be removed, with the last due time that each stands for."""
+        jobs = execute(
+            self._connection, "prunable", application=application, before=before, keep=keep, nothing=ALWAYS
+        ).fetchall()
+        found: list[tuple[JobId, RunId, Micros]] = []
+        for job, bound in jobs:
+            rows = execute(self._connection, "oldest", job=job, before=bound, limit=limit - len(found))
+            found += [(JobId(job), RunId(one), last) for one, last in rows]
+            if len(found) >= limit:
+                break
+        return found
+
+    def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
+        now = self._now()
+        before = ALWAYS if within is None else now - micros(within)
+        with self._desk.read():
+            last = execute(self._connection, "guarded", name=name, key=key).fetchone()
+        if last is not None and last[0] > before:
+            return False
+        with self._desk.write():
+            return execute(self._connection, "guard", name=name, key=key, now=now, before=before, by=by).rowcount == 1
+
+    def unguard(self, name: str, key: str, by: str) -> None:
+        with self._desk.write():
+            execute(self._connection, "unguard", name=name, key=key, by=by)
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        return self._desk.connection()
+
+    def _now(self) -> Micros:
+        return micros(self.now())
+
+    def _by_name(self, application: str) -> dict[str, JobRow]:
+        rows = map(job_row, execute(self._connection, "jobs", application=application))
+        return {row.spec.name: row for row in rows}
+
+    def _wake(self, *applications: str) -> None:
+        for application in applications:
+            self._desk.ring("!" + application)

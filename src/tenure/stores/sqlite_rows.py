@@ -1,0 +1,153 @@
+"""What stands in a row of the ledger on SQLite, both ways: whole microseconds for instants, JSON for rules.
+
+`execute` works on any connection, also a user's own with its settings; it neither begins nor ends a transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from functools import cache, lru_cache
+from typing import Any
+
+from tenure.ledger import (
+    Change,
+    ChangeRecord,
+    Instant,
+    JobId,
+    JobRow,
+    JobSpec,
+    JobState,
+    Rules,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+)
+from tenure.stores import statements
+
+Micros = int
+ALWAYS: Micros = -(2**62)
+NEVER: Micros = 2**62
+
+_RULES = {field.name for field in fields(Rules)}
+
+
+@cache
+def sql(order: str = "DESC") -> dict[str, str]:
+    """The statements, with lists in this order."""
+    return statements.load("sqlite", "ledger.sql", order=order)
+
+
+def execute(connection: sqlite3.Connection, name: str, /, **values: object) -> sqlite3.Cursor:
+    """One statement."""
+    return _cursor(connection).execute(sql()[name], values)
+
+
+def execute_many(connection: sqlite3.Connection, name: str, rows: Iterable[tuple[object, ...]]) -> int:
+    """One statement for each row; how many rows it changed."""
+    return max(0, _cursor(connection).executemany(sql()[name], rows).rowcount)
+
+
+def _cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    cursor = connection.cursor()
+    cursor.row_factory = None  # the user's own may make anything of a row
+    return cursor
+
+
+def micros(instant: Instant) -> Micros:
+    return round(instant * 1_000_000)
+
+
+def micros_or_none(instant: Instant | None) -> Micros | None:
+    return None if instant is None else round(instant * 1_000_000)
+
+
+def instant(value: Micros) -> Instant:
+    return value / 1_000_000
+
+
+def instant_or_none(value: Micros | None) -> Instant | None:
+    return None if value is None else value / 1_000_000
+
+
+def rules_text(rules: Rules) -> str:
+    return json.dumps(asdict(rules), separators=(",", ":"))
+
+
+@lru_cache(maxsize=4096)
+def rules_of(text: str) -> Rules:
+    """Of a text that most jobs share. A rule that only a newer library knows is left to it."""
+    known = {name: value for name, value in json.loads(text).items() if name in _RULES}
+    return Rules(**{**known, "backoff": tuple(known["backoff"])})
+
+
+def definition(spec: JobSpec) -> dict[str, object]:
+    """The columns that say what a job is."""
+    return {
+        "function": spec.function,
+        "trigger": spec.trigger,
+        "rules": rules_text(spec.rules),
+        "queue": spec.rules.queue,
+        "max_running": spec.rules.max_running,
+        "kwargs": spec.kwargs,
+        "in_code": spec.in_code,
+        "release": spec.release,
+        "tzdata": spec.tzdata,
+    }
+
+
+def job_row(row: tuple[Any, ...]) -> JobRow:
+    (job, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, *rest) = row
+    (state, generation, next_due, paused_until, paused_by, paused_why, since, kept_since) = rest
+    return JobRow(
+        id=JobId(job),
+        spec=JobSpec(
+            application, name, function, trigger, rules_of(rules), kwargs, bool(in_code), release=release, tzdata=tzdata
+        ),
+        state=JobState(state),
+        generation=generation,
+        next_due=instant_or_none(next_due),
+        paused_until=instant_or_none(paused_until),
+        paused_by=paused_by,
+        paused_why=paused_why,
+        since=instant(since),
+        kept_since=instant(kept_since),
+    )
+
+
+def run_row(row: tuple[Any, ...]) -> RunRow:
+    (found, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest) = row
+    (claimed_at, started_at, finished_at, reason, count, until, by, kwargs, generation) = rest
+    return RunRow(
+        id=RunId(found),
+        job=JobId(job),
+        name=name,
+        key=key,
+        kind=RunKind(kind),
+        state=RunState(state),
+        scheduled_for=instant(scheduled_for),
+        due_at=instant(due_at),
+        attempt=attempt,
+        failures=failures,
+        losses=losses,
+        node=label,
+        claimed_at=instant_or_none(claimed_at),
+        started_at=instant_or_none(started_at),
+        finished_at=instant_or_none(finished_at),
+        reason=reason,
+        count=count,
+        until=instant_or_none(until),
+        by=by,
+        kwargs=kwargs,
+        generation=generation,
+    )
+
+
+def change_record(row: tuple[Any, ...]) -> ChangeRecord:
+    job, generation, at, what, trigger, by, why, until = row
+    return ChangeRecord(
+        JobId(job), generation, instant(at), Change(what), trigger, by, why, until=instant_or_none(until)
+    )
