@@ -254,6 +254,7 @@ class Campaign(threading.Thread):
     def _ready(self) -> Session:
         if self._session is None:
             self._session = self._store.session(f"{self._label}:campaign", self._cadence.attempt_timeout)
+            self._session.rehearse()
             self._listening_as = ""
         if self._listening_as != self._standing.node:
             self._listening_as = self._standing.node

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import uuid
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -326,6 +327,19 @@ class PostgresSession(Session):
     def succeed(self, dead: NodeId, why: str, request: Acquire) -> tuple[bool, Acquired]:
         declared, *answer = self._one("succeed", dead=dead, why=why, **_asked(request))
         return declared, _acquired(*answer)
+
+    def rehearse(self) -> None:
+        if self._pooled:
+            return  # the next transaction may be another server process's
+        leader, heir = str(uuid.uuid4()), str(uuid.uuid4())
+        try:
+            with self._connection.transaction(force_rollback=True):
+                for node in (leader, heir):
+                    self.join(NodeCard(node, "rehearsal", 1.0))
+                self.acquire(Acquire(leader, f"rehearsal of {leader}"))
+                self.succeed(leader, "rehearsal", Acquire(heir, f"rehearsal of {leader}"))
+        except psycopg.Error as error:
+            raise self._unavailable(error) from error
 
     def release(self, node: NodeId, name: str, term: int, why: str) -> bool:
         return bool(self._one("release", node=node, name=name, term=term, why=why)[0])
