@@ -1,9 +1,11 @@
 """One scene on every store. PostgreSQL's tables are shared by all cases: each has an application of its own."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from ledger_cases.scene import Scene, Worker
@@ -78,3 +80,23 @@ def about_now(ledger) -> Callable[[Instant | None], bool]:
         return instant is not None and ledger.now() - 30 <= instant <= ledger.now()
 
     return check
+
+
+@pytest.fixture
+def forget_node(scene) -> Callable[[Worker], None]:
+    """Make the row of a node vanish, as a restored backup does."""
+
+    def forget(worker: Worker) -> None:
+        session = worker.session
+        match scene.store.shown.partition(":")[0]:
+            case "memory":
+                del session._db.nodes[worker.id]  # type: ignore[attr-defined]
+            case "sqlite":
+                with sqlite3.connect(scene.store.shown.removeprefix("sqlite:///")) as file:
+                    file.execute("DELETE FROM tenure_node WHERE id = ?", (worker.id,))
+                file.close()
+            case _:
+                with psycopg.connect(scene.store.shown, autocommit=True) as server:
+                    server.execute("DELETE FROM tenure.node WHERE id = %s", (worker.id,))
+
+    return forget

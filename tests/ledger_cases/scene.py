@@ -3,9 +3,10 @@
 import math
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from tenure.clock import boottime
+from tenure.clock import boottime, sleep
 from tenure.evidence import LockFile
 from tenure.ledger import (
     Change,
@@ -14,6 +15,7 @@ from tenure.ledger import (
     ClaimRequest,
     Ended,
     Ending,
+    Instant,
     JobRow,
     JobSpec,
     NewRun,
@@ -131,9 +133,20 @@ class Scene:
         return added
 
     def new(self, ago: float, *, due_ago: float | None = None, expired_ago: float | None = None, **more: Any) -> NewRun:
-        due_at = self.start - (ago if due_ago is None else due_ago)
-        expires_at = None if expired_ago is None else self.start - expired_ago
-        return NewRun(self.start - ago, due_at, expires_at, **more)
+        expires_at = None if expired_ago is None else self.at(expired_ago)
+        return NewRun(self.at(ago), self.at(ago if due_ago is None else due_ago), expires_at, **more)
+
+    def expiring(self, ago: float) -> NewRun:
+        """A due time that counts as missed in half a second, see `wait_for_expiry`."""
+        self.expires = round(self.ledger.now() + 0.5, 6)
+        return replace(self.new(ago), expires_at=self.expires)
+
+    def wait_for_expiry(self) -> None:
+        while (left := self.expires - self.ledger.now()) >= 0:
+            sleep(left + 0.01)
+
+    def at(self, ago: float) -> Instant:
+        return round(self.start - ago, 6)
 
     def plan(self, name: str, *runs: NewRun | float) -> int:
         """Write these due times as a planner would, and move `next_due` on by a second."""

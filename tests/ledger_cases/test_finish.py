@@ -1,0 +1,242 @@
+"""Finish and put back: an attempt is over."""
+
+import uuid
+
+import pytest
+
+from tenure.ledger import Ending, RunState
+
+FINAL = [RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED]
+
+
+@pytest.mark.parametrize("state", FINAL)
+def test_an_end_is_final(scene, worker, state):
+    scene.add("job", 60)
+    run = worker.take()
+    ended = worker.finish(run.id, state, error="boom" if state is RunState.FAILED else "")
+    assert (ended.id, ended.accepted, ended.state, ended.wakes) == (run.id, True, state, False)
+    row = scene.run(run.id)
+    assert (row.state, row.attempt, row.node) == (state, 1, "a worker")
+    assert row.reason == ("boom" if state is RunState.FAILED else "")
+    assert worker.claim().runs == ()
+    assert worker.roll_call().held == ()
+
+
+def test_the_node_says_when_it_began_and_ended(scene, worker):
+    scene.add("job", 60)
+    run = worker.take()
+    worker.finish(run.id, started_at=scene.start - 20.25, finished_at=scene.start - 10.5)
+    row = scene.run(run.id)
+    assert (row.started_at, row.finished_at) == (scene.start - 20.25, scene.start - 10.5)
+
+
+@pytest.mark.parametrize("state", FINAL)
+@pytest.mark.parametrize("then", FINAL)
+def test_an_end_is_accepted_once(scene, worker, state, then):
+    scene.add("job", 60)
+    run = worker.take()
+    worker.finish(run.id, state, log=("first",))
+    again = worker.finish(run.id, then, error="late", log=("second",))
+    assert (again.accepted, again.state) == (False, state)
+    assert scene.run(run.id).reason == ""
+    assert scene.ledger.log(run.id) == ["first"]
+
+
+def test_an_end_needs_the_token(scene, worker):
+    scene.add("job", 60)
+    run = worker.take()
+    (ended,) = scene.ledger.finish([Ending(run.id, str(uuid.uuid4()), RunState.FAILED, error="not mine", log=("x",))])
+    assert (ended.accepted, ended.state) == (False, RunState.RUNNING)
+    assert scene.told() == ["running"]
+    assert scene.ledger.log(run.id) == []
+    assert worker.finish(run.id).accepted
+
+
+def test_the_token_of_an_earlier_attempt_ends_nothing(scene, worker):
+    scene.add("job", 60)
+    run = worker.take()
+    old = worker.tokens[run.id]
+    worker.finish(run.id, RunState.PENDING, again_in=0)
+    (early,) = scene.ledger.finish([Ending(run.id, old, RunState.SUCCEEDED)])
+    assert (early.accepted, early.state) == (False, RunState.PENDING)
+    worker.take()
+    (late,) = scene.ledger.finish([Ending(run.id, old, RunState.SUCCEEDED)])
+    assert (late.accepted, late.state) == (False, RunState.RUNNING)
+
+
+def test_a_run_that_is_gone_is_not_accepted(scene, worker):
+    scene.add("job", 60)
+    run = worker.take()
+    worker.finish(run.id)
+    assert scene.ledger.prune(scene.application, before=scene.start, keep=0, limit=10) == 1
+    (ended,) = scene.ledger.finish([worker.ending(run.id)])
+    assert not ended.accepted
+
+
+def test_a_failure_is_tried_again(scene, worker):
+    scene.add("job", 60)
+    run = worker.take()
+    ended = worker.finish(run.id, RunState.PENDING, again_in=30, error="boom", log=("tried",))
+    assert (ended.accepted, ended.state) == (True, RunState.PENDING)
+    row = scene.run(run.id)
+    assert (row.state, row.attempt, row.failures, row.losses) == (RunState.PENDING, 1, 1, 0)
+    assert row.scheduled_for == scene.start - 60
+    assert scene.ledger.now() + 20 < row.due_at <= scene.ledger.now() + 30
+    assert worker.claim().runs == (), "not yet"
+    assert scene.ledger.log(run.id) == ["tried"]
+
+
+def test_a_retry_never_expires(scene, worker):
+    scene.add("job")
+    scene.plan("job", scene.expiring(60))
+    run = worker.take()
+    worker.finish(run.id, RunState.PENDING, again_in=0)
+    scene.wait_for_expiry()
+    again = worker.claim()
+    assert ([claimed.id for claimed in again.runs], again.missed) == ([run.id], False)
+
+
+def test_what_never_began_goes_back_uncounted(scene, worker):
+    scene.add("job", grace=100.0)
+    scene.plan("job", scene.new(60, due_ago=50, expired_ago=-50))
+    run = worker.take()
+    ended = worker.finish(run.id, RunState.PENDING)
+    assert (ended.accepted, ended.state) == (True, RunState.PENDING)
+    row = scene.run(run.id)
+    assert (row.attempt, row.failures, row.losses, row.due_at) == (0, 0, 0, scene.start - 50)
+    assert worker.take().attempt == 1
+
+
+def test_what_goes_back_has_time_to_be_claimed_again(scene, worker):
+    scene.add("job", grace=100.0)
+    scene.plan("job", scene.expiring(60))
+    run = worker.take()
+    scene.wait_for_expiry()
+    worker.finish(run.id, RunState.PENDING)
+    assert scene.ledger.missed(scene.application, 10) == []
+    assert worker.take().id == run.id
+
+
+def test_what_goes_back_may_still_be_missed(scene, worker):
+    scene.add("job", grace=0.0)
+    scene.plan("job", scene.expiring(60))
+    run = worker.take()
+    worker.finish(run.id, RunState.PENDING)
+    assert scene.ledger.missed(scene.application, 10) == [], "its own time is kept"
+    scene.wait_for_expiry()
+    (job,) = scene.ledger.missed(scene.application, 10)
+    assert [missed.id for missed in job.runs] == [run.id]
+
+
+def test_a_removed_job_has_no_further_attempt(scene, worker):
+    scene.add("job", 60, 50, max_running=2)
+    failed, returned = worker.claim().runs
+    scene.remove()
+    ended = worker.finish(failed.id, RunState.PENDING, again_in=0, error="boom")
+    assert (ended.accepted, ended.state) == (True, RunState.FAILED)
+    ended = worker.finish(returned.id, RunState.PENDING)
+    assert (ended.accepted, ended.state) == (True, RunState.CANCELLED)
+    assert scene.told() == ["failed(boom)", "cancelled(removed)"]
+
+
+@pytest.mark.parametrize("again_in", [None, 0.0])
+def test_what_was_asked_to_end_has_no_further_attempt(scene, worker, again_in):
+    scene.add("job", 60)
+    run = worker.take()
+    scene.ledger.cancel(run.id, "ops", "wrong data")
+    ended = worker.finish(run.id, RunState.PENDING, again_in=again_in, error="boom")
+    assert (ended.accepted, ended.state) == (True, RunState.CANCELLED)
+    assert "wrong data" in scene.run(run.id).reason
+
+
+def test_what_was_asked_to_end_may_still_succeed(scene, worker):
+    scene.add("job", 60)
+    run = worker.take()
+    scene.ledger.cancel(run.id, "ops", "wrong data")
+    assert worker.finish(run.id).state is RunState.SUCCEEDED
+
+
+def test_what_was_replaced_is_cancelled_as_replaced(scene, worker):
+    scene.add("job", 60, overlap="replace")
+    run = worker.take()
+    scene.plan("job", 50)
+    worker.claim()
+    ended = worker.finish(run.id, RunState.PENDING, again_in=0)
+    assert (ended.state, ended.wakes) == (RunState.CANCELLED, True)
+    assert scene.told() == ["cancelled(replaced)", "waiting"]
+    assert worker.take().scheduled_for == scene.start - 50
+
+
+def test_a_batch_is_answered_in_its_order_each_by_its_token(scene, worker):
+    scene.add("job", 60, 50, 40, max_running=3)
+    first, second, third = worker.claim().runs
+    answers = scene.ledger.finish(
+        [
+            worker.ending(third.id, RunState.FAILED, error="boom"),
+            Ending(second.id, str(uuid.uuid4()), RunState.SUCCEEDED),
+            worker.ending(first.id),
+        ]
+    )
+    assert [(answer.id, answer.accepted, answer.state) for answer in answers] == [
+        (third.id, True, RunState.FAILED),
+        (second.id, False, RunState.RUNNING),
+        (first.id, True, RunState.SUCCEEDED),
+    ]
+    assert scene.told() == ["succeeded", "running", "failed(boom)"]
+
+
+def test_an_empty_batch_is_nothing(ledger):
+    assert ledger.finish([]) == []
+
+
+def test_log_lines_are_kept_in_order_over_the_attempts(scene, worker):
+    scene.add("job", 60)
+    run = worker.take()
+    worker.finish(run.id, RunState.PENDING, again_in=0, log=("one", "two\nlines"))
+    worker.take()
+    worker.finish(run.id, log=("three", "ünïcödé"))
+    assert scene.ledger.log(run.id) == ["one", "two\nlines", "three", "ünïcödé"]
+
+
+def test_the_one_who_ends_hears_that_a_run_waits(scene, worker):
+    scene.add("job", 60, overlap="wait")
+    run = worker.take()
+    scene.plan("job", 50)
+    worker.claim()
+    assert worker.finish(run.id).wakes
+    second = worker.take()
+    assert not worker.finish(second.id).wakes, "nothing waits any more"
+
+
+def test_a_retry_keeps_its_place_and_wakes_nobody(scene, worker):
+    scene.add("job", 60, overlap="wait")
+    run = worker.take()
+    scene.plan("job", 50)
+    worker.claim()
+    assert not worker.finish(run.id, RunState.PENDING, again_in=60).wakes
+
+
+def test_put_back_is_by_token_and_uncounted(scene, worker):
+    scene.add("job", 60, 50, max_running=2)
+    first, second = worker.claim().runs
+    held = {held.id: held.token for held in worker.roll_call().held}
+    assert held == {first.id: worker.tokens[first.id], second.id: worker.tokens[second.id]}
+    assert scene.ledger.put_back([(first.id, held[first.id]), (second.id, str(uuid.uuid4()))]) == 1
+    assert scene.told() == ["pending", "running"]
+    assert (scene.run(first.id).attempt, scene.run(first.id).losses) == (0, 0)
+    assert scene.ledger.put_back([(first.id, held[first.id])]) == 0
+    again = scene.worker().take()
+    assert (again.id, again.attempt) == (first.id, 1)
+    assert not worker.finish(first.id).accepted
+    assert scene.ledger.put_back([]) == 0
+
+
+def test_what_is_put_back_after_an_attempt_stays_a_retry(scene, worker):
+    scene.add("job", 60)
+    run = worker.take()
+    worker.finish(run.id, RunState.PENDING, again_in=0)
+    worker.take()
+    assert scene.ledger.put_back([(run.id, worker.tokens[run.id])]) == 1
+    row = scene.run(run.id)
+    assert (row.state, row.attempt, row.failures) == (RunState.PENDING, 1, 1)
+    assert worker.take().attempt == 2
