@@ -8,12 +8,13 @@ At most three connections: the pacemaker's, the campaign's, and the completer's 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from zoneinfo import ZoneInfo
+from datetime import tzinfo
 
 from tenure.attempt import Attempt
 from tenure.clock import boottime
@@ -35,7 +36,7 @@ from tenure.runner import Runner
 from tenure.stores import Store
 from tenure.stores.ledger import JobChange
 from tenure.timekeeper import Timekeeper
-from tenure.triggers import zone
+from tenure.triggers import from_json, zone
 
 logger = logging.getLogger("tenure")
 
@@ -91,7 +92,6 @@ class Engine:
     def __init__(self, store: Store, registry: Registry, options: EngineOptions, listeners: Listeners) -> None:
         self._store, self._registry, self._options, self._listeners = store, registry, options, listeners
         self._tz = zone(options.tz)
-        self._zones: dict[tuple[int, int], ZoneInfo] = {}
         self._pid = 0
         self._parts: tuple[Node, Election, Conductor, Runner, Completer, Timekeeper] | None = None
 
@@ -284,7 +284,7 @@ class Engine:
         run = Run(
             claimed,
             token,
-            tz=self._tz,
+            tz=_zone_of(claimed.trigger) or self._tz,
             schema=self._options.schema,
             trusted=lambda: mine.id == node and boottime() < mine.lease_until,
         )
@@ -376,3 +376,10 @@ _KINDS: dict[RunState, type[RunEvent]] = {
     RunState.CANCELLED: RunCancelled,
     RunState.LOST: RunLost,
 }
+
+
+@functools.lru_cache(maxsize=10_000)
+def _zone_of(trigger: str | None) -> tzinfo | None:
+    """The zone of a trigger, if it has one."""
+    name = None if trigger is None else getattr(from_json(trigger), "tz", None)
+    return zone(name) if name else None
