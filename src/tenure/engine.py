@@ -145,6 +145,7 @@ class Engine:
             chance=random.random,
             ended=completer.put,
             freed=lambda: conductor.freed(),  # noqa: PLW0108 - it is made below
+            lock_fileno=lambda: node.lock_fileno,
         )
         hands: Hands = runner
         conductor = Conductor(

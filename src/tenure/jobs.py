@@ -55,6 +55,8 @@ class Function:
     """The parameter that is given the run; None where none asks for it."""
     run_first: bool = False
     """It can only be given by position."""
+    in_process: bool = False
+    """Called in a process of its own, which finds it by its module and name."""
 
     @property
     def place(self) -> str:

@@ -150,12 +150,12 @@ class Run:
         outcome = effects.complete(conn, self.claim)
         if isinstance(outcome, Coroutine):
             return self._when_completed(outcome)
-        self._completed = True
+        self.note_completed()
         return None
 
     async def _when_completed(self, outcome: Coroutine[Any, Any, None]) -> None:
         await outcome
-        self._completed = True
+        self.note_completed()
 
     @property
     def claim(self) -> RunClaim:
@@ -163,6 +163,15 @@ class Run:
         return RunClaim(self._claimed.id, self._token, self._claimed.key, self._schema, self._claimed.name)
 
     # For the runtime
+
+    @property
+    def zone(self) -> str:
+        """The name of the zone in which `scheduled_for` is shown."""
+        return getattr(self._tz, "key", "UTC")
+
+    def note_completed(self) -> None:
+        """`complete` was accepted; its transaction decides from here on."""
+        self._completed = True
 
     @property
     def completed(self) -> bool:

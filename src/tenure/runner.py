@@ -1,7 +1,7 @@
-"""The runner: calls the bodies of runs, on threads of its own or on an event loop, and says how they ended.
+"""The runner: calls the bodies of runs, on threads of its own, on an event loop or in processes, and says how they ended.
 
 Threads are made as they are needed, up to the capacity, and never hold up the exit of the process. Coroutines are handed to the loop
-in one call for all. A coroutine that is out of time is cancelled; a thread is asked, keeps its slot, and is shown as overdue.
+in one call for all. A coroutine that is out of time is cancelled, a process killed; a thread is asked, keeps its slot, and is shown as overdue.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tenure.clock import boottime
 from tenure.errors import RunLost
 from tenure.ledger import Ending, Instant, RunId, RunState
 from tenure.plan import retry_in
+from tenure.processes import Processes, ProcessFailed
 from tenure.run import CURRENT
 
 logger = logging.getLogger("tenure")
@@ -44,6 +45,7 @@ class Runner:
         chance: Callable[[], float],
         ended: Callable[[Attempt, Ending], None],
         freed: Callable[[], None],
+        lock_fileno: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.capacity, self._label = capacity, label
         self._trusted, self._ledger_time, self._chance = trusted, ledger_time, chance
@@ -57,6 +59,7 @@ class Runner:
         self._threads = 0
         self._in_threads = 0
         self._loops = Loops(label, self._begin, self._judge, self._end)
+        self._processes = Processes(lock_fileno)
         self._alarm = Alarm(label, self._ring)
         self._drained = threading.Condition(self._mutex)
 
@@ -115,7 +118,7 @@ class Runner:
                 return
             attempt.asked_to_end = why
         attempt.run.tell(why)
-        self._loops.cancel(attempt)
+        self._cancel(attempt)
 
     def lose(self, attempts: Iterable[Attempt], why: str) -> None:
         """These do not count any more: tell them, and forget them."""
@@ -125,7 +128,7 @@ class Runner:
                     continue
                 del self._in_hand[attempt.id]
             attempt.run.lose(why)
-            self._loops.cancel(attempt)
+            self._cancel(attempt)
             logger.warning(
                 "run %s of %r is lost to this node: %s",
                 attempt.run.key,
@@ -160,7 +163,7 @@ class Runner:
         """Ask everything to end, and cancel coroutines."""
         for attempt in self.in_hand.values():
             attempt.run.tell(why)
-            self._loops.cancel(attempt)
+            self._cancel(attempt)
 
     def overdue(self) -> tuple[Attempt, ...]:
         """Bodies that go on beyond their timeout."""
@@ -172,6 +175,7 @@ class Runner:
         for _ in range(self._threads):
             self._queue.put(None)
         self._alarm.stop()
+        self._processes.stop()
         self._loops.stop()
 
     # From the completer
@@ -194,7 +198,10 @@ class Runner:
             run, token = attempt.run, CURRENT.set(attempt.run)
             failure: BaseException | None = None
             try:
-                attempt.function.call(run, arguments(attempt))
+                if attempt.function.in_process:
+                    self._processes.run(attempt, arguments(attempt))
+                else:
+                    attempt.function.call(run, arguments(attempt))
             except BaseException as error:
                 failure = error
             finally:
@@ -265,6 +272,10 @@ class Runner:
         if poke:
             self._freed()
 
+    def _cancel(self, attempt: Attempt) -> bool:
+        """End what can be ended: a coroutine, a process. A thread can only be asked."""
+        return self._loops.cancel(attempt) or self._processes.kill(attempt)
+
     def _ring(self, attempt: Attempt) -> None:
         """An attempt is out of time."""
         if attempt.phase is not Phase.RUNNING:
@@ -272,7 +283,7 @@ class Runner:
         attempt.timed_out = True
         limit = attempt.claimed.rules.timeout
         attempt.run.tell(f"out of time after {limit:g} s")
-        if not self._loops.cancel(attempt):
+        if not self._cancel(attempt):
             logger.warning(
                 "run %s of %r is overdue: its thread was asked to end after %g s",
                 attempt.run.key,
@@ -416,5 +427,6 @@ def arguments(attempt: Attempt) -> dict[str, object]:
 
 def _told(failure: BaseException) -> str:
     """What the ledger keeps of an exception: its end, where the message is."""
-    text = "".join(traceback.format_exception(failure)).rstrip()
+    in_process = isinstance(failure, ProcessFailed)
+    text = str(failure) if in_process else "".join(traceback.format_exception(failure)).rstrip()
     return text if len(text) <= MAX_ERROR else "…" + text[-MAX_ERROR:]
