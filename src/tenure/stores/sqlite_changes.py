@@ -139,7 +139,7 @@ def insert(connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, i
                 job,
                 application,
                 due_key(new.scheduled_for),
-                new.state,
+                new.state.value,
                 generation,
                 micros(new.scheduled_for),
                 micros(new.due_at),

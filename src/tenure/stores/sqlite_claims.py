@@ -148,14 +148,16 @@ def _answer(
 
 def _promote(connection: sqlite3.Connection, request: ClaimRequest) -> None:
     for job, rules, began in execute(connection, "released", **_served(request)).fetchall():
-        waiting = _waiting(connection, request.application, job)
+        free = admission.places(rules_of(rules), began)
+        waiting = _waiting(connection, request.application, job, free)
         execute_many(connection, "promote", ((one,) for one in admission.promoted(rules_of(rules), began, waiting)))
 
 
-def _waiting(connection: sqlite3.Connection, application: str, job: JobId) -> list[Candidate]:
+def _waiting(connection: sqlite3.Connection, application: str, job: JobId, limit: int | None = None) -> list[Candidate]:
+    rows = execute(connection, "waiting", application=application, job=job, limit=-1 if limit is None else limit)
     return [
         Candidate(RunId(one), RunKind(kind), instant(scheduled_for), instant(due_at))
-        for one, kind, scheduled_for, due_at in execute(connection, "waiting", application=application, job=job)
+        for one, kind, scheduled_for, due_at in rows
     ]
 
 

@@ -49,17 +49,19 @@ SELECT c.job, c.generation, c.at, c.what, c.trigger, c.by, c.why, c.until
 
 -- name: withdraw
 -- What is scheduled after now was only a proposal.
-DELETE FROM tenure_run WHERE job = :id AND kind = 'due' AND state = 'pending' AND attempt = 0 AND scheduled_for > :now
+DELETE FROM tenure_run INDEXED BY tenure_run_open
+ WHERE job = :id AND kind = 'due' AND state = 'pending' AND attempt = 0 AND scheduled_for > :now
 
 -- name: restamp
-UPDATE tenure_run SET generation = :generation WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
+UPDATE tenure_run INDEXED BY tenure_run_open SET generation = :generation
+ WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
 
 -- name: skip_paused
-UPDATE tenure_run SET state = 'skipped', reason = 'paused', finished_at = :now
+UPDATE tenure_run INDEXED BY tenure_run_open SET state = 'skipped', reason = 'paused', finished_at = :now
  WHERE job = :id AND kind = 'due' AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running' AND attempt = 0
 
 -- name: cancel_removed
-UPDATE tenure_run SET state = 'cancelled', reason = 'removed', finished_at = :now
+UPDATE tenure_run INDEXED BY tenure_run_open SET state = 'cancelled', reason = 'removed', finished_at = :now
  WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
 
 -- name: insert_run
@@ -127,7 +129,7 @@ SELECT w.job, j.rules, w.began
 
 -- name: waiting
 SELECT id, kind, scheduled_for, due_at FROM tenure_run INDEXED BY tenure_run_waiting
- WHERE application = :application AND job = :job AND state = 'waiting' ORDER BY due_at, id
+ WHERE application = :application AND job = :job AND state = 'waiting' ORDER BY due_at, id LIMIT :limit
 
 -- name: promote
 UPDATE tenure_run SET state = 'pending', expires_at = NULL WHERE id = ?
@@ -158,7 +160,8 @@ UPDATE tenure_run SET state = 'waiting' WHERE id = ?
 UPDATE tenure_run SET state = 'skipped', reason = ?, finished_at = ? WHERE id = ?
 
 -- name: ask_to_end
-UPDATE tenure_run SET asked_to_end = :why WHERE job = :job AND state = 'running' AND asked_to_end = ''
+UPDATE tenure_run INDEXED BY tenure_run_began SET asked_to_end = :why
+ WHERE job = :job AND state = 'running' AND asked_to_end = ''
 
 -- name: missed_jobs
 SELECT DISTINCT j.id, j.name, j.generation, j.rules
@@ -204,14 +207,15 @@ UPDATE tenure_run
 
 -- name: wakes
 -- Of these jobs, those of which a run waits that may begin now.
-SELECT w.job
-  FROM (SELECT DISTINCT r.job FROM json_each(:jobs) i CROSS JOIN tenure_run r INDEXED BY tenure_run_open ON r.job = i.value
-         WHERE r.state = 'waiting') w
- CROSS JOIN tenure_job j ON j.id = w.job
+SELECT j.id
+  FROM json_each(:jobs) i
+ CROSS JOIN tenure_job j ON j.id = i.value
  WHERE j.state = 'active'
+   AND EXISTS (SELECT 1 FROM tenure_run w INDEXED BY tenure_run_waiting
+                WHERE w.application = j.application AND w.job = j.id AND w.state = 'waiting')
    AND (j.max_running IS NULL
         OR j.max_running > (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
-                             WHERE b.job = w.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0))))
+                             WHERE b.job = j.id AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0))))
 
 -- name: keep_log
 INSERT INTO tenure_log (run, lines) VALUES (?, ?)
@@ -265,7 +269,7 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
   FROM tenure_run r INDEXED BY tenure_run_of_application
  CROSS JOIN tenure_job j ON j.id = r.job
  WHERE r.application = :application AND r.scheduled_for >= :since AND r.scheduled_for < :before
-   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states))) AND (:id IS NULL OR r.id = :id)
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
 
 -- name: runs_of_job
@@ -274,7 +278,7 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
   FROM tenure_job j
  CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = j.id
  WHERE j.application = :application AND j.name = :job AND r.scheduled_for >= :since AND r.scheduled_for < :before
-   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states))) AND (:id IS NULL OR r.id = :id)
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
 
 -- name: runs_reaching
@@ -284,8 +288,27 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
   FROM tenure_run r INDEXED BY tenure_run_several
  CROSS JOIN tenure_job j ON j.id = r.job
  WHERE r.application = :application AND r.until >= :since AND r.scheduled_for < :since AND r.scheduled_for < :before
-   AND (:job IS NULL OR j.name = :job)
-   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states))) AND (:id IS NULL OR r.id = :id)
+   AND (:id IS NULL OR r.id = :id) AND (:job IS NULL OR j.name = :job)
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
+
+-- name: runs_by_id
+SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+  FROM tenure_run r CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.id = :id AND r.application = :application AND (:job IS NULL OR j.name = :job)
+   AND r.scheduled_for >= :since AND r.scheduled_for < :before
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
+
+-- name: runs_open
+-- Few among many: by way of the jobs.
+SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+  FROM tenure_job j
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_open ON r.job = j.id
+ WHERE j.application = :application AND (:job IS NULL OR j.name = :job)
+   AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running') AND r.state IN (SELECT value FROM json_each(:states))
+   AND r.scheduled_for >= :since AND r.scheduled_for < :before
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
 
 -- name: log

@@ -1,0 +1,80 @@
+"""How SQLite finds what the ledger asks for: by an index, in an empty file and in a full one that was analysed."""
+
+import re
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from tenure.stores import store_for
+from tenure.stores.sqlite_rows import sql
+
+INDEXES = {
+    "due": {"tenure_run_due"},
+    "expired": {"tenure_run_expires"},
+    "next_at": {"tenure_run_due"},
+    "released": {"tenure_run_waiting", "tenure_run_began"},
+    "candidates": {"tenure_run_due", "tenure_run_began"},
+    "unplanned": {"tenure_job_unplanned"},
+    "resuming": {"tenure_job_resumes"},
+    "missed_jobs": {"tenure_run_expires"},
+    "orphans": {"tenure_run_running"},
+    "held": {"tenure_run_running"},
+    "wakes": {"tenure_run_waiting", "tenure_run_began"},
+    "runs": {"tenure_run_of_application"},
+    "runs_of_job": {"tenure_run_of_job"},
+    "runs_open": {"tenure_run_open"},
+}
+"""What each of the frequent questions must be answered by."""
+
+SORTED_BY_INDEX = {"candidates", "unplanned", "waiting", "runs", "runs_of_job", "missed_runs", "oldest", "last_runs"}
+"""Lists that end at a limit, which is of no use if everything has to be sorted first."""
+
+FILL = """
+WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 5000)
+INSERT INTO tenure_run (job, application, key, kind, state, generation, scheduled_for, due_at, expires_at)
+SELECT n % 3, 'app', n, 'due', CASE WHEN n % 100 = 0 THEN 'pending' ELSE 'succeeded' END, 1, n, n, n + 60 FROM number
+"""
+
+
+@pytest.fixture(params=["empty", "analysed"])
+def connection(request, sqlite_url):
+    store_for(sqlite_url).prepare()
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
+        if request.param == "analysed":
+            connection.execute(FILL)
+            connection.execute("ANALYZE")
+            connection.commit()
+        yield connection
+
+
+def plan(connection: sqlite3.Connection, text: str) -> list[str]:
+    named = dict.fromkeys(re.findall(r":(\w+)", text))
+    numbered = [int(number) for number in re.findall(r"\?(\d+)", text)]
+    values = named or [None] * max(numbered, default=text.count("?"))
+    return [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + text, values)]
+
+
+def tables_scanned(lines: list[str]) -> list[str]:
+    """Scans of anything but the values that were handed in, or of what another line of the plan found."""
+    found = {line.split()[1] for line in lines if line.startswith(("CO-ROUTINE", "MATERIALIZE"))}
+    scans = [line for line in lines if line.startswith("SCAN") and "VIRTUAL TABLE" not in line]
+    return [line for line in scans if line != "SCAN CONSTANT ROW" and line.split()[1] not in found]
+
+
+@pytest.mark.parametrize("name", sorted(set(sql()) - {"applications"}))
+def test_nothing_reads_a_whole_table(connection, name):
+    lines = plan(connection, sql()[name])
+    assert tables_scanned(lines) == []
+    if name in SORTED_BY_INDEX:
+        assert "USE TEMP B-TREE FOR ORDER BY" not in lines
+
+
+@pytest.mark.parametrize("name", sorted(INDEXES))
+def test_the_frequent_questions_have_indexes_of_their_own(connection, name):
+    used = {index for line in plan(connection, sql()[name]) for index in re.findall(r"INDEX (tenure_\w+) \(", line)}
+    assert used == INDEXES[name]
+
+
+def test_a_scan_is_noticed(connection):
+    assert tables_scanned(plan(connection, "SELECT * FROM tenure_run r WHERE r.reason = :reason")) == ["SCAN r"]
