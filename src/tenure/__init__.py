@@ -1,10 +1,17 @@
 """tenure: scheduled jobs and leadership for all the workers of an application, with nothing to operate but its database."""
 
 from tenure.aio import AsyncElection, AsyncTerm
+from tenure.async_scheduler import AsyncScheduler
 from tenure.election import Election
 from tenure.errors import (
+    Busy,
     ConfigurationError,
+    JobError,
+    JobExists,
     LeadershipError,
+    RunCancelled,
+    RunError,
+    RunLost,
     SchemaOutdated,
     SchemaTooNew,
     StaleTerm,
@@ -12,23 +19,44 @@ from tenure.errors import (
     StoreUnavailable,
     TenureError,
     TermLost,
+    UnknownJob,
     WrongDatabase,
 )
-from tenure.events import Elected, Lost
+from tenure.events import Elected, Lost, RunEvent, RunFailed, RunRetried, RunSkipped, RunSucceeded
 from tenure.model import Leader, TermRecord
+from tenure.run import Run, current_run
+from tenure.scheduler import Scheduler
 from tenure.term import Term
+from tenure.triggers import Trigger, at, calendar, closed, cron, every
+from tenure.views import JobView, RunView
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncElection",
+    "AsyncScheduler",
     "AsyncTerm",
+    "Busy",
     "ConfigurationError",
     "Elected",
     "Election",
+    "JobError",
+    "JobExists",
+    "JobView",
     "Leader",
     "LeadershipError",
     "Lost",
+    "Run",
+    "RunCancelled",
+    "RunError",
+    "RunEvent",
+    "RunFailed",
+    "RunLost",
+    "RunRetried",
+    "RunSkipped",
+    "RunSucceeded",
+    "RunView",
+    "Scheduler",
     "SchemaOutdated",
     "SchemaTooNew",
     "StaleTerm",
@@ -38,5 +66,13 @@ __all__ = [
     "Term",
     "TermLost",
     "TermRecord",
+    "Trigger",
+    "UnknownJob",
     "WrongDatabase",
+    "at",
+    "calendar",
+    "closed",
+    "cron",
+    "current_run",
+    "every",
 ]

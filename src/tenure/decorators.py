@@ -216,6 +216,10 @@ class Decorators:
         **policy: Unpack[Policy],
     ) -> Fn | Callable[[Fn], Fn]:
         """Runs when asked (`run_now`), and may be named by jobs that are added at run time."""
+        if isinstance(fn, str):
+            raise ConfigurationError(
+                f"job: {fn!r} is a text. Write @scheduler.job(name={fn!r}), or scheduler.find_job({fn!r}) to look at a job."
+            )
         rules(policy, where="job" if name is None else f"job {name!r}")
 
         def register(fn: Fn) -> Fn:

@@ -1,0 +1,292 @@
+"""The same scheduler in the other colour: the verbs and questions as coroutines, thin bridges over the threaded runtime.
+
+async with AsyncScheduler("postgresql:///app") as scheduler:      # coroutine jobs run on this loop
+    await scheduler.run_now("daily_aggregate", by="ops")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal, Self, TypedDict, Unpack, overload
+
+from tenure.audit import JobAudit
+from tenure.decorators import Decorators
+from tenure.durations import Duration
+from tenure.engine import Health
+from tenure.events import RunEvent
+from tenure.intents import Intent
+from tenure.listeners import EventKind, Listener
+from tenure.policy import Policy
+from tenure.scheduler import Scheduler
+from tenure.stores.ledger import Asked, JobChange
+from tenure.triggers import Trigger
+from tenure.triggers.zones import Zone
+from tenure.verbs import KEPT, Kept, Said
+from tenure.views import JobView, RunView, StatsView
+
+
+class SchedulerOptions(TypedDict, total=False):
+    """What `Scheduler` takes by name."""
+
+    application: str
+    tz: Zone
+    capacity: int
+    queues: Sequence[str] | None
+    release: int
+    label: str | None
+    ttl: Duration
+    heartbeat_every: Duration
+    attempt_timeout: Duration
+    drain: Duration
+    keep_for: Duration
+    keep: int
+    host_evidence: bool
+    session_evidence: bool
+    schema: str
+    migrate: bool
+
+
+class AsyncScheduler(Decorators):
+    """A scheduler for coroutines. Give it what `Scheduler` takes, or a `Scheduler`."""
+
+    def __init__(self, url: object = None, **options: Unpack[SchedulerOptions]) -> None:
+        self._scheduler = url if isinstance(url, Scheduler) else Scheduler(url, **options)
+        self._definitions = self._scheduler.definitions
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __repr__(self) -> str:
+        return repr(self._scheduler).replace("<Scheduler", "<AsyncScheduler")
+
+    @property
+    def application(self) -> str:
+        """Whose jobs these are."""
+        return self._scheduler.application
+
+    @property
+    def started(self) -> bool:
+        """Taking part, in this very process."""
+        return self._scheduler.started
+
+    @property
+    def label(self) -> str:
+        """This node's name for people."""
+        return self._scheduler.label
+
+    # Taking part
+
+    async def start(self) -> None:
+        """Take part; see `Scheduler.start`. Coroutine jobs run on this loop."""
+        self._loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._scheduler.start_on, self._loop)
+
+    async def stop(self, drain: Duration | None = None) -> bool:
+        """Claim no more, wait for what runs, and leave. True if everything had ended in time."""
+        return await asyncio.to_thread(self._scheduler.stop, drain)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncIterator[None]:
+        """For ASGI: `FastAPI(lifespan=scheduler.lifespan)`, or `async with scheduler.lifespan(app):` inside one's own."""
+        del app
+        async with self:
+            yield
+
+    def on(self, *kinds: EventKind) -> Callable[[Listener], Listener]:
+        """Call a function, on a thread of its own, or a coroutine function, on the loop that started this, for events of runs."""
+        register = self._scheduler.listeners.on(*kinds)
+
+        def take(listener: Listener) -> Listener:
+            register(self._bridged(listener) if inspect.iscoroutinefunction(listener) else listener)
+            return listener
+
+        return take
+
+    # Doing something to jobs
+
+    async def add(
+        self,
+        fn: Callable[..., object] | str,
+        trigger: Trigger | None,
+        *,
+        name: str,
+        kwargs: Mapping[str, Any] | None = None,
+        conn: Any = None,
+        by: str = "",
+        **policy: Unpack[Policy],
+    ) -> JobView:
+        """Add a job at run time; see `Scheduler.add`. `conn` may be of either colour."""
+        intents = self._scheduler.intents
+        return await self._change(intents.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=Said(by)), conn)
+
+    async def update(
+        self,
+        name: str,
+        *,
+        trigger: Trigger | Kept | None = KEPT,
+        kwargs: Mapping[str, Any] | Kept = KEPT,
+        conn: Any = None,
+        by: str = "",
+        why: str = "",
+        **policy: Unpack[Policy],
+    ) -> JobView:
+        """Change what is given and keep the rest."""
+        intents = self._scheduler.intents
+        intent = intents.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=Said(by, why))
+        return await self._change(intent, conn)
+
+    async def remove(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
+        """Take a job away."""
+        return await self._change(self._scheduler.intents.remove(name, Said(by, why)), conn)
+
+    async def pause(
+        self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None
+    ) -> JobView:
+        """Begin nothing of this job, until `resume`, or for that long."""
+        return await self._change(self._scheduler.intents.pause(name, until, Said(by, why)), conn)
+
+    async def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
+        """Go on from now."""
+        return await self._change(self._scheduler.intents.resume(name, Said(by, why)), conn)
+
+    async def run_now(
+        self,
+        name: str,
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        by: str = "",
+        conn: Any = None,
+    ) -> RunView:
+        """Run a job as soon as there is room."""
+        return await self._ask(self._scheduler.intents.run_now(name, kwargs, key, Said(by)), conn)
+
+    @overload
+    async def backfill(
+        self, name: str, since: datetime | str, until: datetime | str, *, dry_run: Literal[True] = True, by: str = ""
+    ) -> list[datetime]: ...
+    @overload
+    async def backfill(
+        self, name: str, since: datetime | str, until: datetime | str, *, dry_run: Literal[False], by: str = ""
+    ) -> list[RunView]: ...
+    async def backfill(
+        self, name: str, since: datetime | str, until: datetime | str, *, dry_run: bool = True, by: str = ""
+    ) -> list[datetime] | list[RunView]:
+        """The due times of a span that have not been run; with `dry_run=False` they are run."""
+        if dry_run:
+            return await asyncio.to_thread(self._scheduler.backfill, name, since, until, by=by)
+        return await asyncio.to_thread(self._scheduler.backfill, name, since, until, dry_run=False, by=by)
+
+    async def cancel(self, run_id: int, *, why: str = "", by: str = "") -> RunView:
+        """End a run."""
+        return await asyncio.to_thread(self._scheduler.cancel, run_id, why=why, by=by)
+
+    async def resign(self) -> int | None:
+        """Ask the node that plans to let another one plan."""
+        return await asyncio.to_thread(self._scheduler.resign)
+
+    @asynccontextmanager
+    async def once(self, key: str, within: Duration | None = None) -> AsyncIterator[bool]:
+        """`async with scheduler.once("2026-11-15") as first:` is True for the first; an exception in the body gives it back."""
+        guard = self._scheduler.once(key, within)
+        first = await asyncio.to_thread(guard.__enter__)
+        try:
+            yield first
+        except BaseException as error:
+            await asyncio.shield(asyncio.to_thread(guard.__exit__, type(error), error, error.__traceback__))
+            raise
+        guard.__exit__(None, None, None)
+
+    # Looking
+
+    async def jobs(self) -> list[JobView]:
+        """All jobs, by name."""
+        return await asyncio.to_thread(self._scheduler.jobs)
+
+    async def find_job(self, name: str) -> JobView:
+        """One job."""
+        return await asyncio.to_thread(self._scheduler.find_job, name)
+
+    async def runs(
+        self,
+        job: str | None = None,
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        state: str | Iterable[str] | None = None,
+        limit: int = 100,
+    ) -> list[RunView]:
+        """Runs, the newest first."""
+        return await asyncio.to_thread(self._scheduler.runs, job, since=since, until=until, state=state, limit=limit)
+
+    async def find_run(self, run_id: int) -> RunView:
+        """One run, by its number."""
+        return await asyncio.to_thread(self._scheduler.find_run, run_id)
+
+    async def log(self, run_id: int) -> list[str]:
+        """What the attempts of a run logged."""
+        return await asyncio.to_thread(self._scheduler.log, run_id)
+
+    async def next(self, n: int = 10) -> list[tuple[datetime, str]]:
+        """The next due times of all jobs: when, and which."""
+        return await asyncio.to_thread(self._scheduler.next, n)
+
+    async def stats(self, name: str) -> StatsView:
+        """Figures of the last runs of a job."""
+        return await asyncio.to_thread(self._scheduler.stats, name)
+
+    async def audit(
+        self, job: str | None = None, since: datetime | str = "-1d", until: datetime | str | None = None
+    ) -> list[JobAudit]:
+        """What became of every due time of a span, job by job."""
+        return await asyncio.to_thread(self._scheduler.audit, job, since, until)
+
+    async def why(self, job: str, at: datetime | str | None = None) -> str:
+        """Why a job ran or did not run, at a time or now."""
+        return await asyncio.to_thread(self._scheduler.why, job, at)
+
+    async def health(self) -> Health:
+        """How this node is; asks nobody."""
+        return self._scheduler.health()
+
+    async def _change(self, intent: Intent[JobChange], conn: Any) -> JobView:
+        if conn is None:
+            return await asyncio.to_thread(self._scheduler.change, intent)
+        from tenure import transactions
+
+        change = await asyncio.to_thread(self._scheduler.look, intent)
+        outcome = transactions.change(conn, self._scheduler.store, change)
+        row = await outcome if inspect.isawaitable(outcome) else outcome
+        return await asyncio.to_thread(
+            self._scheduler.look, lambda ledger: self._scheduler.changed(ledger, change, row)
+        )
+
+    async def _ask(self, intent: Intent[Asked], conn: Any) -> RunView:
+        if conn is None:
+            return await asyncio.to_thread(self._scheduler.ask, intent)
+        from tenure import transactions
+
+        asked = await asyncio.to_thread(self._scheduler.look, intent)
+        outcome = transactions.ask(conn, self._scheduler.store, asked)
+        row = await outcome if inspect.isawaitable(outcome) else outcome
+        return await asyncio.to_thread(self._scheduler.look, lambda ledger: self._scheduler.asked(ledger, asked, row))
+
+    def _bridged(self, listener: Callable[[RunEvent], Any]) -> Callable[[RunEvent], object]:
+        def call(event: RunEvent) -> object:
+            if self._loop is None or self._loop.is_closed():
+                return None
+            return asyncio.run_coroutine_threadsafe(listener(event), self._loop).result()
+
+        return call

@@ -1,0 +1,328 @@
+"""Jobs and runs of one application, from outside: define them, do something to them, look. Nothing is run here, and no thread is started."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Literal, TypeVar, Unpack, overload
+
+from tenure import urls, verbs
+from tenure.audit import JobAudit
+from tenure.decorators import Decorators, Definitions
+from tenure.durations import Duration, positive
+from tenure.errors import ConfigurationError
+from tenure.intents import Intent, Intents
+from tenure.ledger import Change, JobRow, RunRow
+from tenure.lookup import Lookup
+from tenure.moments import moment
+from tenure.policy import Policy, named
+from tenure.stores import Session, Store, store_for
+from tenure.stores.ledger import Asked, JobChange, Ledger
+from tenure.triggers import Trigger
+from tenure.verbs import KEPT, Kept, Said
+from tenure.views import JobView, RunView, StatsView
+
+PATIENCE = 10.0
+"""How long one statement of a verb or a question may take."""
+
+T = TypeVar("T")
+
+
+class Client(Decorators):
+    """The verbs and questions of a scheduler. They work from any process."""
+
+    def __init__(self, url: object, definitions: Definitions, *, label: str | None, schema: str, migrate: bool) -> None:
+        self._definitions = definitions
+        self._url, self._schema, self._migrate = url, schema, migrate
+        self._given_label = None if label is None else named(label, "label")
+        self._store: Store | None = None
+        if url is not None and not isinstance(url, Store):
+            urls.parse(url)  # what is wrong with it is said where it stands
+        self._prepared = False
+        self._intents = Intents(definitions)
+        self._lookup = Lookup(definitions.application, definitions.tz)
+
+    @property
+    def application(self) -> str:
+        """Whose jobs these are."""
+        return self._definitions.application
+
+    @property
+    def store(self) -> Store:
+        """The store behind the URL, or behind TENURE_URL where none was given. Not opened yet."""
+        if self._store is None:
+            self._store = store_for(self._url, schema=self._schema, migrate=self._migrate)
+        return self._store
+
+    @property
+    def label(self) -> str:
+        """This node's name for people."""
+        return self._given_label or f"{socket.gethostname()}:{os.getpid()}"
+
+    # Doing something to jobs, from any process, started or not
+
+    def add(
+        self,
+        fn: Callable[..., object] | str,
+        trigger: Trigger | None,
+        *,
+        name: str,
+        kwargs: Mapping[str, Any] | None = None,
+        conn: Any = None,
+        by: str = "",
+        **policy: Unpack[Policy],
+    ) -> JobView:
+        """Add a job at run time for a function that is registered (`@scheduler.job`). `conn`: as part of that transaction."""
+        return self.change(self._intents.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=Said(by)), conn)
+
+    def update(
+        self,
+        name: str,
+        *,
+        trigger: Trigger | Kept | None = KEPT,
+        kwargs: Mapping[str, Any] | Kept = KEPT,
+        conn: Any = None,
+        by: str = "",
+        why: str = "",
+        **policy: Unpack[Policy],
+    ) -> JobView:
+        """Change what is given and keep the rest. A job that is defined in code gets its words from there again at the next start."""
+        return self.change(
+            self._intents.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=Said(by, why)), conn
+        )
+
+    def remove(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
+        """Take a job away: what has not begun is cancelled, what runs goes on to its end."""
+        return self.change(self._intents.remove(name, Said(by, why)), conn)
+
+    def pause(
+        self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None
+    ) -> JobView:
+        """Begin nothing of this job, until `resume`, or for that long (`until="2h"`)."""
+        return self.change(self._intents.pause(name, until, Said(by, why)), conn)
+
+    def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
+        """Go on from now. What fell into the pause is not made up for: see `backfill`."""
+        return self.change(self._intents.resume(name, Said(by, why)), conn)
+
+    def run_now(
+        self,
+        name: str,
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        by: str = "",
+        conn: Any = None,
+    ) -> RunView:
+        """Run a job as soon as there is room, with these arguments instead of its own. The same `key` twice is the same run."""
+        return self.ask(self._intents.run_now(name, kwargs, key, Said(by)), conn)
+
+    @overload
+    def backfill(
+        self, name: str, since: datetime | str, until: datetime | str, *, dry_run: Literal[True] = True, by: str = ""
+    ) -> list[datetime]: ...
+    @overload
+    def backfill(
+        self, name: str, since: datetime | str, until: datetime | str, *, dry_run: Literal[False], by: str = ""
+    ) -> list[RunView]: ...
+    def backfill(
+        self, name: str, since: datetime | str, until: datetime | str, *, dry_run: bool = True, by: str = ""
+    ) -> list[datetime] | list[RunView]:
+        """The due times from `since` up to and without `until` that have not been run; with `dry_run=False` they are run."""
+        with self.ledger() as ledger:
+            job, now, said = verbs.known(ledger, self.application, name), ledger.now(), Said(by)
+            span = verbs.point(since, now, "since"), verbs.point(until, now, "until")
+            due = verbs.backfillable(ledger, job, *span, now)
+            if dry_run:
+                where = self._lookup.zone(job)
+                return [moment(at, where) for at in due]
+            rows = ledger.ask(verbs.backfilled(job, due, said))
+            views = self._lookup.shown_runs(ledger, [row for row in rows if row is not None])
+        self.poke()
+        return views
+
+    def cancel(self, run_id: int, *, why: str = "", by: str = "") -> RunView:
+        """End a run: at once if it has not begun; else its body is asked (`run.cancelled`)."""
+        with self.ledger() as ledger:
+            view = self._lookup.shown_run(ledger, verbs.cancelled(ledger, self.application, run_id, Said(by, why)))
+        self.poke()
+        return view
+
+    def resign(self) -> int | None:
+        """Ask the node that plans to let another one plan; returns the term that was asked, None if nobody plans."""
+        session = self._session()
+        try:
+            return session.ask(f"tenure planner of {self.application}")
+        finally:
+            session.close()
+
+    @contextmanager
+    def once(self, key: str, within: Duration | None = None) -> Iterator[bool]:
+        """`with scheduler.once("2026-11-15") as first:` is True for the first, anywhere; an exception in the body gives it back.
+
+        With `within`, True again that long after the last time.
+        """
+        key, by = named(key, "key"), self.signature()
+        limit = None if within is None else positive(within, "within")
+        with self.ledger() as ledger:
+            first = ledger.guard(self.application, key, limit, by)
+        try:
+            yield first
+        except BaseException:
+            if first:
+                with self.ledger() as ledger:
+                    ledger.unguard(self.application, key, by)
+            raise
+
+    # Looking
+
+    def jobs(self) -> list[JobView]:
+        """All jobs, by name."""
+        return self.look(self._lookup.jobs)
+
+    def find_job(self, name: str) -> JobView:
+        """One job."""
+        return self.look(lambda ledger: self._lookup.job(ledger, name))
+
+    def runs(
+        self,
+        job: str | None = None,
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        state: str | Iterable[str] | None = None,
+        limit: int = 100,
+    ) -> list[RunView]:
+        """Runs, the newest first: `runs(job="daily_aggregate", since="-1d", state="failed")`."""
+        return self.look(
+            lambda ledger: self._lookup.runs(ledger, job, since=since, until=until, state=state, limit=limit)
+        )
+
+    def find_run(self, run_id: int) -> RunView:
+        """One run, by its number."""
+        return self.look(lambda ledger: self._lookup.run(ledger, run_id))
+
+    def log(self, run_id: int) -> list[str]:
+        """What the attempts of a run logged."""
+        return self.look(lambda ledger: self._lookup.log(ledger, run_id))
+
+    def next(self, n: int = 10) -> list[tuple[datetime, str]]:
+        """The next due times of all jobs: when, and which."""
+        return self.look(lambda ledger: self._lookup.next(ledger, n))
+
+    def stats(self, name: str) -> StatsView:
+        """Figures of the last runs of a job."""
+        return self.look(lambda ledger: self._lookup.stats(ledger, name))
+
+    def audit(
+        self, job: str | None = None, since: datetime | str = "-1d", until: datetime | str | None = None
+    ) -> list[JobAudit]:
+        """What became of every due time from `since` up to and without `until`, job by job."""
+        return self.look(lambda ledger: self._lookup.audit(ledger, job, since, until))
+
+    def why(self, job: str, at: datetime | str | None = None) -> str:
+        """Why a job ran or did not run, at a time or now, in a sentence or two."""
+        return self.look(lambda ledger: self._lookup.why(ledger, job, at))
+
+    # For the other colour, for tests and for tools
+
+    @property
+    def intents(self) -> Intents:
+        """What the verbs are made of."""
+        return self._intents
+
+    @property
+    def definitions(self) -> Definitions:
+        """What the decorators noted down."""
+        return self._definitions
+
+    def use(self, store: Store | None) -> None:
+        """Another store from now on; None: that of the URL again."""
+        self._store, self._prepared = store, False
+
+    @contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        """Jobs and runs, over a connection of its own."""
+        session = self._session()
+        try:
+            yield session.ledger
+        finally:
+            session.close()
+
+    def poke(self) -> None:
+        """Something was asked for or changed. Nodes hear of it from the store."""
+
+    def signature(self) -> str:
+        """Who holds a guard: this node, and this very call."""
+        return f"{self.label} {secrets.token_hex(4)}"
+
+    def changed(self, ledger: Ledger, change: JobChange, row: JobRow | None) -> JobView:
+        """What a change came to."""
+        if row is None:
+            if change.what is Change.ADDED:
+                raise verbs.exists(self.application, change.name)
+            raise verbs.unknown(ledger, self.application, change.name)
+        return self._lookup.shown_job(row, ledger.now())
+
+    def asked(self, ledger: Ledger, asked: Asked, row: RunRow | None) -> RunView:
+        """What a request for a run came to."""
+        if row is None:
+            raise verbs.unknown(ledger, self.application, asked.name)
+        return self._lookup.shown_run(ledger, row)
+
+    def change(self, intent: Intent[JobChange], conn: Any = None) -> JobView:
+        """Do what somebody wants of a job."""
+        with self.ledger() as ledger:
+            change = intent(ledger)
+            row = ledger.change(change) if conn is None else _written(conn, self.store, change)
+            view = self.changed(ledger, change, row)
+        if conn is None:
+            self.poke()
+        return view
+
+    def ask(self, intent: Intent[Asked], conn: Any = None) -> RunView:
+        """Have a run that somebody wants."""
+        with self.ledger() as ledger:
+            asked = intent(ledger)
+            row = ledger.ask([asked])[0] if conn is None else _asked(conn, self.store, asked)
+            view = self.asked(ledger, asked, row)
+        if conn is None:
+            self.poke()
+        return view
+
+    def look(self, question: Callable[[Ledger], T]) -> T:
+        """Ask the ledger something."""
+        with self.ledger() as ledger:
+            return question(ledger)
+
+    def _session(self) -> Session:
+        if not self._prepared:
+            self.store.prepare()
+            self._prepared = True
+        return self.store.session(f"{self.label}:query", PATIENCE)
+
+
+def _written(conn: Any, store: Store, change: JobChange) -> JobRow | None:
+    from tenure import transactions
+
+    outcome: JobRow | Coroutine[Any, Any, JobRow | None] | None = transactions.change(conn, store, change)
+    return _here(outcome)
+
+
+def _asked(conn: Any, store: Store, asked: Asked) -> RunRow | None:
+    from tenure import transactions
+
+    outcome: RunRow | Coroutine[Any, Any, RunRow | None] | None = transactions.ask(conn, store, asked)
+    return _here(outcome)
+
+
+def _here(outcome: T | Coroutine[Any, Any, T]) -> T:
+    """What was written, unless the connection is of the other colour."""
+    if isinstance(outcome, Coroutine):
+        outcome.close()
+        raise ConfigurationError("conn: this connection is for coroutines. Write await AsyncScheduler(scheduler)….")
+    return outcome

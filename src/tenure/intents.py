@@ -1,0 +1,130 @@
+"""What somebody wants of a job, checked, and to be worked out once a ledger is there; the same for both colours of the scheduler."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from tenure import verbs
+from tenure.decorators import Definitions
+from tenure.durations import Duration
+from tenure.errors import ConfigurationError, UnknownJob
+from tenure.jobs import Function, arguments, bind
+from tenure.ledger import JobRow
+from tenure.policy import named, rules
+from tenure.stores.ledger import Asked, JobChange, Ledger
+from tenure.triggers import Trigger
+from tenure.verbs import KEPT, Kept, Said
+
+T = TypeVar("T")
+Intent = Callable[[Ledger], T]
+"""Works something out by looking at the ledger; changes nothing."""
+
+
+class Intents:
+    """Makes intents for one application."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+
+    def add(
+        self,
+        fn: Callable[..., object] | str,
+        trigger: Trigger | None,
+        name: str,
+        *,
+        kwargs: Mapping[str, Any] | None,
+        policy: Mapping[str, object],
+        said: Said,
+    ) -> Intent[JobChange]:
+        """A job of its own for a registered function."""
+        name = named(name, "job name")
+        function = self._function(fn)
+        placed = self._definitions.placed(trigger)
+        checked, text = rules(policy, where=f"job {name!r}"), arguments(kwargs or {})
+        if function is not None and (trigger is not None or kwargs):
+            bind(function, kwargs or {})
+
+        def work(ledger: Ledger) -> JobChange:
+            called = function.name if function is not None else self._elsewhere(ledger, str(fn))
+            spec = self._definitions.spec(name, called, placed, checked, text, in_code=False)
+            return verbs.added(spec, ledger.now(), said)
+
+        return work
+
+    def update(
+        self,
+        name: str,
+        *,
+        trigger: Trigger | Kept | None,
+        kwargs: Mapping[str, Any] | Kept,
+        policy: Mapping[str, object],
+        said: Said,
+    ) -> Intent[JobChange]:
+        """Other words for a job that is there."""
+        placed = trigger if isinstance(trigger, Kept) else self._definitions.placed(trigger)
+        text = KEPT if isinstance(kwargs, Kept) else arguments(kwargs)
+
+        def work(ledger: Ledger) -> JobChange:
+            job = self._known(ledger, name)
+            if not isinstance(kwargs, Kept):
+                self._bind(job, kwargs)
+            return verbs.updated(job, ledger.now(), trigger=placed, kwargs=text, policy=policy, said=said)
+
+        return work
+
+    def pause(self, name: str, until: Duration | datetime | None, said: Said) -> Intent[JobChange]:
+        """Nothing of it begins."""
+        return lambda ledger: verbs.paused(self._known(ledger, name), ledger.now(), until, said)
+
+    def resume(self, name: str, said: Said) -> Intent[JobChange]:
+        """It goes on."""
+        return lambda ledger: verbs.resumed(self._known(ledger, name), ledger.now(), said)
+
+    def remove(self, name: str, said: Said) -> Intent[JobChange]:
+        """It is taken away."""
+        return lambda ledger: verbs.removed(self._known(ledger, name), said)
+
+    def run_now(self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: Said) -> Intent[Asked]:
+        """A run at once."""
+        text = None if kwargs is None else arguments(kwargs)
+
+        def work(ledger: Ledger) -> Asked:
+            job = self._known(ledger, name)
+            self._bind(job, kwargs)
+            return verbs.asked(job, key, text, said)
+
+        return work
+
+    def _known(self, ledger: Ledger, name: str) -> JobRow:
+        return verbs.known(ledger, self._definitions.application, name)
+
+    def _bind(self, job: JobRow, kwargs: Mapping[str, Any] | None) -> None:
+        """Refuse arguments that the function would refuse, if it is known here."""
+        function = self._definitions.registry.get(job.spec.function)
+        if function is not None and (kwargs is not None or job.spec.kwargs == "{}"):
+            bind(function, kwargs or {})
+
+    def _function(self, fn: Callable[..., object] | str) -> Function | None:
+        """The registered function; None for a name that other nodes may know."""
+        registry = self._definitions.registry
+        if isinstance(fn, str):
+            return registry.get(fn)
+        found = registry.find(fn)
+        if found is None:
+            title = getattr(fn, "__qualname__", repr(fn))
+            raise ConfigurationError(
+                f"add: {title} is not registered, so no node could run it. Put @scheduler.job above its definition."
+            )
+        return found
+
+    def _elsewhere(self, ledger: Ledger, name: str) -> str:
+        """A function that this process does not have, but that jobs of the application name."""
+        functions = ledger.functions(self._definitions.application)
+        if name in functions:
+            return name
+        near = difflib.get_close_matches(name, {*functions, *self._definitions.registry.names}, 3)
+        meant = f"Did you mean {' or '.join(map(repr, near))}?" if near else "Put @scheduler.job above its definition."
+        raise UnknownJob(f"add: no function is registered as {name!r}. {meant}")

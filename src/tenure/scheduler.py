@@ -1,0 +1,284 @@
+"""The scheduler as a program sees it: define jobs, take part, do something to them, look.
+
+scheduler = Scheduler("sqlite:///jobs.db", tz="Asia/Seoul")
+
+@scheduler.cron("0 3 * * *", timeout="20m", retries=2)
+def daily_aggregate(run: Run) -> None:
+    aggregate(day=run.scheduled_for.date())
+
+scheduler.run()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+from tenure import foreground
+from tenure.client import Client
+from tenure.clock import walltime
+from tenure.decorators import Definitions
+from tenure.durations import Duration, positive, seconds
+from tenure.engine import Engine, EngineOptions, Health
+from tenure.errors import ConfigurationError
+from tenure.events import RunEvent
+from tenure.listeners import EventKind, Listener, Listeners
+from tenure.model import Cadence
+from tenure.moments import moment
+from tenure.policy import named
+from tenure.stores import Store
+from tenure.triggers.zones import Zone
+
+logger = logging.getLogger("tenure")
+
+LAST_EVENTS = 2.0
+"""How long listeners may take for what was told before a stop."""
+
+
+class Scheduler(Client):
+    """Jobs of one application on one store. Constructing one opens nothing; `with`, `start()`, `run()` or the first use does."""
+
+    def __init__(
+        self,
+        url: object = None,
+        *,
+        application: str = "default",
+        tz: Zone = "UTC",
+        capacity: int = 32,
+        queues: Sequence[str] | None = None,
+        release: int = 0,
+        label: str | None = None,
+        ttl: Duration = 30.0,
+        heartbeat_every: Duration = 2.0,
+        attempt_timeout: Duration = 2.0,
+        drain: Duration = 30.0,
+        keep_for: Duration = "7d",
+        keep: int = 100,
+        host_evidence: bool = True,
+        session_evidence: bool = True,
+        schema: str = "tenure",
+        migrate: bool = True,
+    ) -> None:
+        definitions = Definitions(application, tz, _whole(release, "release"))
+        super().__init__(url, definitions, label=label, schema=schema, migrate=migrate)
+        self._options = EngineOptions(
+            application=definitions.application,
+            tz=definitions.tz,
+            cadence=Cadence.of(ttl, heartbeat_every=heartbeat_every, attempt_timeout=attempt_timeout),
+            capacity=_whole(capacity, "capacity"),
+            queues=_queues(queues),
+            release=definitions.release,
+            label=label,
+            keep_for=positive(keep_for, "keep_for"),
+            keep=_whole(keep, "keep"),
+            host_evidence=host_evidence,
+            session_evidence=session_evidence,
+            schema=schema,
+        )
+        self._drain = _not_negative(drain, "drain")
+        self._listeners = Listeners()
+        self._stages: list[foreground.Stage] = []
+        self._mutex = threading.RLock()
+        self._engine: Engine | None = None
+        self._inherited: Engine | None = None
+        _ALL.add(self)
+
+    def __repr__(self) -> str:
+        where = "no store yet" if self._store is None else self._store.shown
+        return f"<Scheduler {self.application!r} on {where}, {'started' if self.started else 'not started'}>"
+
+    @property
+    def started(self) -> bool:
+        """Taking part, in this very process."""
+        return self._engine is not None and self._engine.started
+
+    # Taking part
+
+    def start(self) -> None:
+        """Bring the jobs to the ledger and take part. Raises what is wrong; from then on failures heal by themselves."""
+        self.start_on(None)
+
+    def start_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """`start`, with the loop that runs coroutine jobs; None: one of our own."""
+        if _turned_off():
+            logger.warning(
+                "scheduler %r is not started: TENURE_OFF is set", self.application, extra={"action": "turned_off"}
+            )
+            return
+        with self._mutex:
+            if self.started:
+                return
+            with self.ledger() as ledger:
+                changes = self._definitions.changes(ledger.now())
+            engine = Engine(self.store, self._definitions.registry, self._options, self._listeners)
+            engine.start(changes, loop)
+            self._engine = engine
+
+    def stop(self, drain: Duration | None = None) -> bool:
+        """Claim no more, wait for what runs, and leave. True if everything had ended in time."""
+        engine = self._engine
+        if engine is None:
+            return True
+        drained = engine.stop(self._drain if drain is None else _not_negative(drain, "drain"))
+        self._listeners.flush(LAST_EVENTS)
+        if self._engine is engine:
+            self._engine = None
+        for stage in list(self._stages):
+            stage.wake()
+        return drained
+
+    def stop_now(self) -> None:
+        """While `stop` waits, from another thread: wait no longer for what runs."""
+        if self._engine is not None:
+            self._engine.stop_now()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        """Start, and run coroutine jobs on this loop."""
+        await asyncio.to_thread(self.start_on, asyncio.get_running_loop())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    @asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncIterator[None]:
+        """For ASGI: `FastAPI(lifespan=scheduler.lifespan)`, or `async with scheduler.lifespan(app):` inside one's own."""
+        del app
+        async with self:
+            yield
+
+    def run(self, *, lines: bool | None = None) -> None:
+        """Start, and block until SIGTERM, SIGINT or `stop()`; a second signal does not wait. On a terminal it says what it does."""
+        talks = foreground.terminal() if lines is None else lines
+        say = foreground.say if talks else _nothing
+
+        def tell(event: RunEvent) -> None:
+            foreground.say(foreground.line(event, walltime()))
+
+        stage = foreground.Stage()
+        self._stages.append(stage)
+        if talks:
+            self._listeners.on(RunEvent)(tell)
+        try:
+            with stage.catching():
+                self.start()
+                if self.started:
+                    for text in self._headline() if talks else ():
+                        say(text)
+                foreground.serve(self, stage, say)
+        finally:
+            self._stages.remove(stage)
+            self._listeners.off(tell)
+            stage.close()
+
+    def on(self, *kinds: EventKind) -> Callable[[Listener], Listener]:
+        """Call a function for `RunFailed`, `RunLost` …, on a thread of its own; `RunEvent` means all. An exception there harms nothing."""
+        register = self._listeners.on(*kinds)
+
+        def take(listener: Listener) -> Listener:
+            if inspect.iscoroutinefunction(listener):
+                raise ConfigurationError(
+                    f"on(): {listener.__qualname__} is a coroutine function, which has no loop here. Write a function, or use AsyncScheduler.on."
+                )
+            return register(listener)
+
+        return take
+
+    def health(self) -> Health:
+        """How this node is; asks nobody."""
+        engine = self._engine or Engine(self.store, self._definitions.registry, self._options, self._listeners)
+        return engine.health()
+
+    # For tests and for tools
+
+    @property
+    def options(self) -> EngineOptions:
+        """What was decided when this was made."""
+        return self._options
+
+    @property
+    def listeners(self) -> Listeners:
+        """Who hears of runs."""
+        return self._listeners
+
+    def use(self, store: Store | None) -> None:
+        """Another store from now on; None: that of the URL again."""
+        if self.started:
+            raise ConfigurationError("use(): the scheduler is started. Stop it first.")
+        super().use(store)
+
+    def poke(self) -> None:
+        """Something was asked for or changed: look at once, if this node takes part."""
+        if self._engine is not None:
+            self._engine.poke()
+
+    def forked(self) -> None:
+        """In a forked child: not started. What the parent has in hand is kept, so that nothing says goodbye to its server."""
+        self._mutex = threading.RLock()
+        self._inherited, self._engine = self._engine, None
+        self._stages = []
+
+    def _headline(self) -> list[str]:
+        with self.ledger() as ledger:
+            jobs, now = self._lookup.jobs(ledger), moment(ledger.now())
+        return foreground.headline(self.store.shown, self.application, self.label, jobs, now)
+
+
+def _turned_off() -> bool:
+    return os.environ.get("TENURE_OFF", "").strip().lower() not in {"", "0", "false", "no", "off"}
+
+
+def _nothing(_text: str) -> None:
+    pass
+
+
+def _whole(value: object, what: str) -> int:
+    if type(value) is not int or value < 0:
+        raise ConfigurationError(f"{what}: {value!r} must be a whole number, 0 or more.")
+    return value
+
+
+def _not_negative(value: Duration, what: str) -> float:
+    result = seconds(value, what)
+    if result < 0:
+        raise ConfigurationError(f"{what}: {value!r} is less than zero. Write how long to wait, or 0.")
+    return result
+
+
+def _queues(given: object) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigurationError(f"queues: {given!r} is no list of names. Write queues=['reports'], or None for all.")
+    return tuple(named(queue, "queues") for queue in given)
+
+
+_ALL: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for scheduler in list(_ALL):
+        scheduler.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
