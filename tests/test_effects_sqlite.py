@@ -286,7 +286,7 @@ def test_a_run_that_this_file_does_not_have(connection, desk, works):
 
 @pytest.mark.parametrize("at", ["worked", "completed", "committed"])
 def test_a_process_that_is_killed_leaves_one_effect(at, sqlite_url):
-    for number in range(1, 7):
+    for number in range(1, 8):
         with Desk(sqlite_url) as desk:
             connection = connected(desk)
             connection.execute("CREATE TABLE IF NOT EXISTS work (run INTEGER)")

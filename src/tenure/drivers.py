@@ -258,7 +258,7 @@ class Psycopg(Postgres):
         import psycopg
 
         # Not connection.execute(): the caller's cursor and row factories may read statements and rows in their own way.
-        with psycopg.Cursor(self.raw) as cursor:
+        with psycopg.Cursor(self.raw, row_factory=psycopg.rows.tuple_row) as cursor:
             cursor.execute(statement.encode(), values or None, prepare=False)
             return cursor.fetchone() if cursor.description else None
 
@@ -281,7 +281,7 @@ class AsyncPsycopg(Psycopg):
     async def send(self, statement: str, values: Mapping[str, object]) -> Any:
         import psycopg
 
-        async with psycopg.AsyncCursor(self.raw) as cursor:
+        async with psycopg.AsyncCursor(self.raw, row_factory=psycopg.rows.tuple_row) as cursor:
             await cursor.execute(statement.encode(), values or None, prepare=False)
             return await cursor.fetchone() if cursor.description else None
 
