@@ -1,0 +1,186 @@
+"""Runs, logs, figures and retention."""
+
+from dataclasses import replace
+
+import pytest
+
+from tenure.ledger import JobStats, RunState
+from tenure.stores.ledger import RunQuery
+
+
+def _ago(scene, rows):
+    return [row.scheduled_for - scene.start for row in rows]
+
+
+def _ask(scene, **more):
+    return scene.ledger.runs(RunQuery(scene.application, **more))
+
+
+def test_runs_are_listed_newest_first(scene, worker):
+    scene.add("a", 10, 30)
+    scene.add("b", 20, 40)
+    assert _ago(scene, _ask(scene)) == [-10, -20, -30, -40]
+    assert _ago(scene, _ask(scene, oldest_first=True)) == [-40, -30, -20, -10]
+    assert _ago(scene, _ask(scene, limit=2)) == [-10, -20]
+    assert _ago(scene, _ask(scene, limit=1, oldest_first=True)) == [-40]
+
+
+def test_runs_of_a_job_and_of_an_application(scene):
+    scene.add("a", 10)
+    scene.add("b", 20)
+    assert [row.name for row in _ask(scene, job="b")] == ["b"]
+    assert _ask(scene, job="nobody") == []
+    assert scene.ledger.runs(RunQuery(scene.application + " too")) == []
+
+
+def test_runs_in_states(scene, worker):
+    scene.add("job", 30, 20, 10)
+    worker.claim()
+    assert _ago(scene, _ask(scene, states=(RunState.SKIPPED,))) == [-10, -20]
+    assert _ago(scene, _ask(scene, states=(RunState.RUNNING, RunState.SKIPPED))) == [-10, -20, -30]
+    assert _ask(scene, states=(RunState.LOST,)) == []
+
+
+def test_runs_of_a_span_are_half_open(scene):
+    scene.add("job", 40, 30, 20, 10)
+    assert _ago(scene, _ask(scene, since=scene.start - 30, before=scene.start - 10)) == [-20, -30]
+    assert _ago(scene, _ask(scene, since=scene.start - 20)) == [-10, -20]
+    assert _ago(scene, _ask(scene, before=scene.start - 30)) == [-40]
+
+
+def test_a_row_that_stands_for_several_is_in_the_span_by_its_last(scene):
+    scene.add()
+    scene.plan("job", scene.new(400, state=RunState.SKIPPED, reason="missed", count=4, until=scene.start - 100))
+    assert _ago(scene, _ask(scene, since=scene.start - 100)) == [-400]
+    assert _ask(scene, since=scene.start - 99) == []
+    assert _ago(scene, _ask(scene, before=scene.start - 399)) == [-400]
+
+
+def test_a_run_by_its_id(scene):
+    scene.add("job", 20, 10)
+    first, second = scene.runs()
+    assert _ask(scene, id=second.id) == [second]
+    assert scene.ledger.runs(RunQuery(scene.application + " too", id=first.id)) == []
+
+
+def test_runs_of_a_removed_job_are_still_listed(scene, worker):
+    scene.add("job", 20)
+    worker.finish(worker.take().id)
+    scene.remove()
+    assert scene.told() == ["succeeded"]
+
+
+def test_a_run_without_a_log(scene):
+    scene.add("job", 20)
+    assert scene.ledger.log(scene.runs()[0].id) == []
+
+
+def test_figures_of_nothing(scene):
+    nothing = JobStats(0, 0, None, None, None, None, None, None)
+    assert scene.ledger.stats(scene.application, "nobody") == nothing
+    scene.add("job", -600)
+    scene.plan("job", scene.new(60, state=RunState.SKIPPED, reason="missed"))
+    assert scene.ledger.stats(scene.application, "job") == nothing, "none of them began"
+
+
+def test_figures_of_runs_that_began(scene, worker):
+    scene.add("job", *(100 * n for n in range(1, 12)), overlap="allow", max_running=None)
+    runs = worker.claim(limit=20).runs
+    for number, run in enumerate(runs):  # the oldest took 0 s and was 0 s late, the newest 10 s and 20 s late
+        begun = run.due_at + 2 * number
+        state = RunState.FAILED if number in {3, 4} else RunState.SUCCEEDED
+        worker.finish(run.id, state, started_at=begun, finished_at=begun + number)
+    stats = scene.ledger.stats(scene.application, "job")
+    assert (stats.runs, stats.failed, stats.last_state) == (11, 2, RunState.SUCCEEDED)
+    assert stats.last_at == pytest.approx(scene.start - 100 + 30)
+    assert (stats.duration_p50, stats.lateness_p50) == (pytest.approx(5), pytest.approx(10))
+    assert (stats.duration_p99, stats.lateness_p99) == (pytest.approx(9.9), pytest.approx(19.8))
+
+
+def test_figures_of_the_last_runs_alone(scene, worker):
+    scene.add("job", 300, 200, 100, overlap="allow", max_running=None)
+    for number, run in enumerate(worker.claim().runs):
+        state = RunState.FAILED if number == 0 else RunState.SUCCEEDED
+        worker.finish(run.id, state, started_at=run.due_at, finished_at=run.due_at + number)
+    stats = scene.ledger.stats(scene.application, "job", last=2)
+    assert (stats.runs, stats.failed, stats.duration_p50) == (2, 0, pytest.approx(1.5))
+
+
+def _final(scene, *ago, name="job"):
+    scene.plan(name, *(scene.new(seconds, state=RunState.SKIPPED, reason="missed") for seconds in ago))
+
+
+def _prune(scene, ago=0.0, keep=0, limit=100):
+    return scene.ledger.prune(scene.application, before=scene.start - ago, keep=keep, limit=limit)
+
+
+def test_old_final_runs_are_removed(scene):
+    before = scene.add()
+    _final(scene, 500, 400, 300)
+    assert _prune(scene, 300) == 2
+    assert _ago(scene, scene.runs()) == [-300]
+    since = scene.job().kept_since
+    assert scene.start - 400 < since <= scene.start - 399
+    assert scene.job() == replace(before, kept_since=since, next_due=scene.job().next_due)
+    assert _prune(scene, 300) == 0
+    assert scene.job().kept_since == since
+
+
+def test_the_newest_of_each_job_are_kept(scene):
+    for name in ("a", "b"):
+        scene.add(name)
+    _final(scene, 500, 400, 300, name="a")
+    _final(scene, 900, name="b")
+    assert _prune(scene, keep=2) == 1
+    assert (_ago(scene, scene.runs("a")), _ago(scene, scene.runs("b"))) == ([-400, -300], [-900])
+    assert scene.job("b").kept_since == 0.0
+
+
+def test_at_most_so_many_are_removed_the_oldest_first(scene):
+    scene.add()
+    _final(scene, *range(100, 110))
+    assert _prune(scene, limit=4) == 4
+    assert _ago(scene, scene.runs())[0] == -105
+    assert scene.start - 106 < scene.job().kept_since <= scene.start - 105
+
+
+def test_nothing_from_the_oldest_open_run_on_is_removed(scene, worker):
+    scene.add("job", 300)
+    worker.take()
+    _final(scene, 500, 400, 200, 100)
+    assert _prune(scene) == 2
+    assert _ago(scene, scene.runs()) == [-300, -200, -100]
+
+
+@pytest.mark.parametrize("state", [RunState.PENDING, RunState.WAITING, RunState.RUNNING])
+def test_open_runs_are_never_removed(scene, worker, state):
+    scene.add("job", 300, 200, overlap="wait")
+    if state is not RunState.PENDING:
+        worker.claim()
+    if state is RunState.WAITING:
+        worker.finish(scene.runs(states=[RunState.RUNNING])[0].id)
+    assert _prune(scene) == (1 if state is RunState.WAITING else 0)
+    assert state in {run.state for run in scene.runs()}
+
+
+def test_logs_go_with_their_runs(scene, worker):
+    scene.add("job", 300)
+    run = worker.take()
+    worker.finish(run.id, log=("a line",))
+    assert _prune(scene) == 1
+    assert scene.ledger.log(run.id) == []
+
+
+def test_what_stands_for_several_is_kept_until_its_last_is_old(scene):
+    scene.add()
+    scene.plan("job", scene.new(400, state=RunState.SKIPPED, reason="missed", count=4, until=scene.start - 100))
+    assert _prune(scene, 200) == 0
+    assert _prune(scene, 50) == 1
+    assert scene.job().kept_since > scene.start - 100
+
+
+def test_other_applications_are_not_pruned(scene):
+    scene.add()
+    _final(scene, 500)
+    assert scene.ledger.prune(scene.application + " too", before=scene.start, keep=0, limit=10) == 0
+    assert len(scene.runs()) == 1
