@@ -28,3 +28,9 @@ def moment(when: float, tz: tzinfo = UTC) -> datetime:
         return shown if tz is UTC else shown.astimezone(tz)
     except (OverflowError, ValueError):
         raise ConfigurationError(f"{when!r} s from 1970 is further than a calendar reaches.") from None
+
+
+def shown(when: float, tz: tzinfo = UTC) -> str:
+    """An instant for people: '2026-03-29 02:30:00+01:00'."""
+    local = moment(when, tz)
+    return local.isoformat(" ", "milliseconds" if local.microsecond else "seconds")

@@ -1,0 +1,246 @@
+"""The audit: every due time of a span, held against the ledger. Whatever was due has a run, or a reason why there is none, or is named.
+
+Due times are computed anew, from the triggers that counted when; nothing is taken from what a planner believed. What is found is one of
+
+  ended         it has a run that is final, or stands in a row that was skipped for several
+  no run, why   the job was paused, removed or changed before it was planned, or its runs were forgotten by retention
+  open          its run is not final, or it is still to be planned
+  unaccounted   nothing explains it: a promise was broken
+  unexpected    a planned run that no trigger explains, or a second one for the same due time
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+
+from tenure.history import Stretch, stretches, zone_of
+from tenure.ledger import ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
+from tenure.moments import instant, shown
+
+MARGIN = 60.0
+"""For how much longer than on-time a due time without a run is taken for one on its way: what is read is not read in one instant."""
+
+OPEN, UNACCOUNTED, UNEXPECTED = "open", "unaccounted", "unexpected"
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Due times in a row of which the same is to be said."""
+
+    kind: str
+    """OPEN, UNACCOUNTED, UNEXPECTED, or why there is no run: 'paused', 'removed', 'changed', 'forgotten'."""
+    first: Instant
+    last: Instant
+    count: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobAudit:
+    """What the ledger says of the due times of one job in [since, until)."""
+
+    name: str
+    since: Instant
+    until: Instant
+    due: int
+    """How many due times there were, those still to come included."""
+    counts: Mapping[str, int]
+    """How they ended: 'succeeded', 'skipped(overlap)' …, and the kinds of findings."""
+    findings: tuple[Finding, ...]
+    extra: tuple[RunRow, ...]
+    """Runs that somebody asked for."""
+    tz: tzinfo = UTC
+
+    @property
+    def clean(self) -> bool:
+        """Everything is accounted for."""
+        return not (self.counts.get(UNACCOUNTED) or self.counts.get(UNEXPECTED))
+
+    def lines(self) -> list[str]:
+        """For people: a summary, and below it what is to be known."""
+        span = f"{shown(self.since, self.tz)} to {shown(self.until, self.tz)}"
+        ends = ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items(), key=lambda item: -item[1]))
+        asked = f"; {len(self.extra)} asked for" if self.extra else ""
+        verdict = "clean" if self.clean else "NOT CLEAN"
+        lines = [f"{self.name}: {verdict}. {span}: {self.due} due: {ends or 'nothing'}{asked}."]
+        worst = sorted(self.findings, key=lambda finding: finding.kind not in {UNACCOUNTED, UNEXPECTED})
+        lines += [f"  {self._line(finding)}" for finding in worst[:_SHOWN]]
+        if len(worst) > _SHOWN:
+            lines.append(f"  and {len(worst) - _SHOWN} more like these")
+        return lines
+
+    def _line(self, finding: Finding) -> str:
+        when = shown(finding.first, self.tz)
+        if finding.count > 1:
+            when = f"{finding.count} from {when} to {shown(finding.last, self.tz)}"
+        return f"{finding.kind}: {when}: {finding.text}"
+
+
+def audit(
+    job: JobRow,
+    changes: Sequence[ChangeRecord],
+    runs: Iterable[RunRow],
+    *,
+    since: Instant,
+    until: Instant,
+    now: Instant,
+) -> JobAudit:
+    """Hold the due times of a job in [since, until) against its runs.
+
+    `runs` are those scheduled in the span, and rows that stand for several and reach into it. Read the job before the runs: what is planned in between is
+    then found, and not missed. What retention removes in between is not: if the audit is not clean, read again.
+    """
+    life = stretches(job, changes)
+    books = _Books(job, life, runs, since=since, until=until, now=now)
+    for stretch in life:
+        books.go_through(stretch)
+    books.look_for_strangers()
+    return books.close()
+
+
+class _Books:
+    """One audit on its way."""
+
+    def __init__(
+        self, job: JobRow, life: list[Stretch], runs: Iterable[RunRow], *, since: Instant, until: Instant, now: Instant
+    ) -> None:
+        self._job, self._since, self._until, self._now = job, since, until, now
+        rules = job.spec.rules
+        self._settled_before = now - rules.on_time - rules.spread - rules.jitter - MARGIN
+        self._zone = zone_of(life[-1].trigger, until)
+        self._due = 0
+        self._counts: Counter[str] = Counter()
+        self._findings: list[Finding] = []
+        self._in_a_row = False
+        self._extra: list[RunRow] = []
+        self._runs: dict[int, RunRow] = {}
+        self._heaps: list[RunRow] = []
+        self._covered: Counter[int] = Counter()
+        self._explained: set[int] = set()
+        for run in sorted(runs, key=lambda run: run.scheduled_for):
+            self._take(run)
+
+    def go_through(self, stretch: Stretch) -> None:
+        """The due times of one stretch, in order. Those without a run wait until it is known whether any later one has a run."""
+        without: list[Instant] = []
+        for due in stretch.due_times(self._since, self._until):
+            at = instant(due)
+            self._due += 1
+            if (run := self._run_of(at)) is None:
+                without.append(at)
+                continue
+            self._without_run(stretch, without, last=False)
+            without = []
+            if run.state.final:
+                self._counts[_end(run)] += 1
+                self._in_a_row = False
+            else:
+                self._find(OPEN, at, f"its run is {run.state.value}")
+        self._without_run(stretch, without, last=stretch.end < self._until)
+
+    def look_for_strangers(self) -> None:
+        """Planned runs that no trigger explains, and rows that do not stand for as many as they say."""
+        for key, run in self._runs.items():
+            inside = self._since <= run.scheduled_for < self._until
+            if inside and run.kind is RunKind.DUE and key not in self._explained:
+                self._find(UNEXPECTED, run.scheduled_for, f"run {run.key} ({run.state.value}) is of no due time")
+        for heap in self._heaps:
+            last = heap.scheduled_for if heap.until is None else heap.until
+            whole = self._since <= heap.scheduled_for and last < self._until
+            excess = self._covered[heap.id] - heap.count
+            if whole and excess > 0:
+                text = f"a row of {heap.count} skipped due times stands where {self._covered[heap.id]} were due"
+                self._counts[_end(heap)] -= excess
+                self._counts[UNACCOUNTED] += excess
+                self._findings.append(Finding(UNACCOUNTED, heap.scheduled_for, last, excess, text))
+
+    def close(self) -> JobAudit:
+        findings = tuple(sorted(self._findings, key=lambda finding: finding.first))
+        return JobAudit(
+            self._job.spec.name,
+            self._since,
+            self._until,
+            self._due,
+            dict(self._counts),
+            findings,
+            tuple(self._extra),
+            self._zone,
+        )
+
+    def _take(self, run: RunRow) -> None:
+        if run.kind is not RunKind.DUE and self._since <= run.scheduled_for < self._until:
+            self._extra.append(run)
+        if run.kind is RunKind.ASKED:
+            return
+        if run.count > 1:
+            self._heaps.append(run)
+            return
+        other = self._runs.setdefault(_key(run.scheduled_for), run)
+        if other is not run:
+            self._find(UNEXPECTED, run.scheduled_for, f"runs {other.key} and {run.key} are of one due time")
+
+    def _run_of(self, at: Instant) -> RunRow | None:
+        key = _key(at)
+        if run := self._runs.get(key):
+            self._explained.add(key)
+            return run
+        for heap in self._heaps:
+            last = heap.scheduled_for if heap.until is None else heap.until
+            if _key(heap.scheduled_for) <= key <= _key(last):
+                self._covered[heap.id] += 1
+                return heap
+        return None
+
+    def _without_run(self, stretch: Stretch, due: list[Instant], *, last: bool) -> None:
+        for at in due:
+            self._find(*self._reason(stretch, at, last=last))
+
+    def _reason(self, stretch: Stretch, at: Instant, *, last: bool) -> tuple[str, Instant, str]:
+        job = self._job
+        if stretch.state is JobState.PAUSED:
+            return "paused", at, _paused(stretch)
+        if at < job.kept_since:
+            return "forgotten", at, f"runs before {shown(job.kept_since, self._zone)} were forgotten by retention"
+        if at > self._now:
+            return OPEN, at, "it is not due yet"
+        if job.state is JobState.ACTIVE and job.next_due is not None and at >= job.next_due:
+            return OPEN, at, "it is not planned yet; no live node may have its function registered"
+        if last and stretch.ended is not None:
+            what, by = stretch.ended.what.value, _by(stretch.ended)
+            kind = "changed" if what in {"updated", "added"} else what
+            return kind, at, f"the job was {what}{by} at {shown(stretch.end, self._zone)}, before this was planned"
+        if at >= self._settled_before:
+            return OPEN, at, "it is due now"
+        return UNACCOUNTED, at, "the ledger has no run of it and no reason why"
+
+    def _find(self, kind: str, at: Instant, text: str) -> None:
+        self._counts[kind] += 1
+        before = self._findings[-1] if self._findings and self._in_a_row else None
+        if before is not None and (before.kind, before.text) == (kind, text):
+            self._findings[-1] = Finding(kind, before.first, at, before.count + 1, text)
+        else:
+            self._findings.append(Finding(kind, at, at, 1, text))
+        self._in_a_row = kind != UNEXPECTED
+
+
+def _key(at: Instant) -> int:
+    return round(at * 1e6)
+
+
+def _end(run: RunRow) -> str:
+    return f"skipped({run.reason})" if run.state is RunState.SKIPPED and run.reason else run.state.value
+
+
+def _by(change: ChangeRecord) -> str:
+    return f" by {change.by}" if change.by else ""
+
+
+def _paused(stretch: Stretch) -> str:
+    if stretch.began is None:
+        return "paused"
+    why = f" ({stretch.began.why})" if stretch.began.why else ""
+    return f"paused{_by(stretch.began)}{why}"

@@ -1,0 +1,107 @@
+"""Which trigger of a job counted when, from its history of changes; what `audit` and `why` have in common.
+
+A stretch is the time from one change of a job to the next. A due time at the very instant of a change belongs to the stretch before it, as in the ledger, which takes
+back only what is scheduled after a change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+
+from tenure.ledger import Change, ChangeRecord, Instant, JobRow, JobState
+from tenure.moments import instant, moment
+from tenure.plan import first_due
+from tenure.triggers import Trigger, from_json
+
+_TICK = timedelta(microseconds=1)
+_FARTHEST = 100 * 366 * 86400.0
+"""Seconds. No trigger that is due at all leaves a longer gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From one change to the next: (start, end]."""
+
+    start: Instant
+    end: Instant
+    state: JobState
+    trigger: Trigger | None
+    began: ChangeRecord | None = None
+    """The change that it began with; of a paused stretch, the pause, also if the job was updated since."""
+    ended: ChangeRecord | None = None
+    """The change that ended it."""
+
+    def due_times(self, since: Instant, until: Instant) -> Iterator[datetime]:
+        """Those in this stretch, from `since` on and before `until`."""
+        if self.trigger is None or self.state is JobState.REMOVED:
+            return
+        start = moment(self.start) if self.start >= since else moment(since) - _TICK
+        due = self.trigger.next_after(start)
+        while due is not None and (at := instant(due)) <= self.end and at < until:
+            yield due
+            due = self.trigger.next_after(due)
+
+
+def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[Stretch]:
+    """The life of a job, oldest stretch first. Without a history there is one, from when on its trigger counts."""
+    mine = [change for change in changes if change.job == job.id]
+    if not mine:
+        return [Stretch(job.since, math.inf, job.state, read(job.spec.trigger))]
+    found = []
+    state, began = JobState.REMOVED, mine[0]
+    for i, change in enumerate(mine):
+        after = mine[i + 1] if i + 1 < len(mine) else None
+        previous, state = state, _state_after(change, state)
+        if not previous is state is JobState.PAUSED:
+            began = change
+        end = math.inf if after is None else after.at
+        found.append(Stretch(change.at, end, state, read(change.trigger), began, after))
+    return found
+
+
+def last_due(trigger: Trigger, upto: Instant) -> Instant | None:
+    """The newest due time that is not after an instant."""
+    back = 60.0
+    while (low := first_due(trigger, upto - back)) is None or low > upto:
+        if back > _FARTHEST:
+            return None
+        back *= 4
+    high = upto
+    while (later := first_due(trigger, low)) is not None and later <= upto:
+        middle = (later + high) / 2
+        beyond = first_due(trigger, middle)
+        if beyond is not None and beyond <= upto:
+            low = beyond
+        else:
+            low, high = later, middle
+    return low
+
+
+def zone_of(trigger: Trigger | None, near: Instant) -> tzinfo:
+    """The zone in which a trigger writes its due times; UTC where it has none."""
+    due = None if trigger is None else trigger.next_after(moment(near)) or trigger.next_after(moment(0.0))
+    return UTC if due is None or due.tzinfo is None else due.tzinfo
+
+
+def read(text: str | None) -> Trigger | None:
+    """The trigger of a row."""
+    return None if text is None else _parsed(text)
+
+
+_parsed = lru_cache(maxsize=1024)(from_json)
+
+
+def _state_after(change: ChangeRecord, before: JobState) -> JobState:
+    match change.what:
+        case Change.PAUSED:
+            return JobState.PAUSED
+        case Change.REMOVED:
+            return JobState.REMOVED
+        case Change.UPDATED:
+            return JobState.PAUSED if before is JobState.PAUSED else JobState.ACTIVE
+        case _:
+            return JobState.ACTIVE
