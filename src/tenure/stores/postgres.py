@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -44,8 +44,9 @@ from tenure.model import (
     Vacancy,
     Verdict,
 )
-from tenure.stores import statements
+from tenure.stores import postgres_arrays, statements
 from tenure.stores.deadline import DeadlineConnection
+from tenure.stores.postgres_ledger import PostgresLedger
 from tenure.stores.protocol import Checked, Session, Store
 from tenure.urls import PostgresURL
 
@@ -240,6 +241,7 @@ class PostgresSession(Session):
         self._listening = False
         self._heard: list[str] = []
         self._lock: tuple[NodeId, int, int] | None = None
+        self._ledger: PostgresLedger | None = None
 
     def close(self) -> None:
         self._connection.timeout = 0.2
@@ -280,6 +282,14 @@ class PostgresSession(Session):
             raise self._unavailable(error) from error
         heard, self._heard = self._heard, []
         return heard
+
+    @property
+    def ledger(self) -> PostgresLedger:
+        if self._ledger is None:
+            postgres_arrays.register(self._connection)
+            cursor = self._connection.cursor(binary=True)
+            self._ledger = PostgresLedger(self._store.schema, functools.partial(self._execute, cursor))
+        return self._ledger
 
     def join(self, card: NodeCard) -> None:
         host = json.dumps(asdict(card.host)) if card.host else None
@@ -400,14 +410,18 @@ class PostgresSession(Session):
         return self._run(name, **values)[0]
 
     def _run(self, name: str, /, **values: object) -> list[tuple[Any, ...]]:
-        statement = self._store.statements[name]
+        return self._execute(self._cursor, self._store.statements[name], values)
+
+    def _execute(
+        self, cursor: psycopg.Cursor[tuple[Any, ...]], statement: str, values: Mapping[str, object]
+    ) -> list[tuple[Any, ...]]:
         try:
             if not self._pooled:
-                return _rows(self._cursor.execute(statement, values))
+                return _rows(cursor.execute(statement, values))
             with self._connection.transaction():
                 settings = self._store.settings(self._connection.timeout)
                 self._connection.execute("".join(f"SET LOCAL {k} = '{v}';" for k, v in settings.items()))
-                return _rows(self._cursor.execute(statement, values))
+                return _rows(cursor.execute(statement, values))
         except (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName) as error:
             raise SchemaOutdated(
                 f"{self._store.shown}: tenure's schema {self._store.schema!r} is missing or too old ({explained(error)}). Run `tenure migrate`."

@@ -1,0 +1,337 @@
+"""The ledger on PostgreSQL: one statement for each operation; what needs several is a function of the server's."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tenure.keys import due_key
+from tenure.ledger import (
+    Change,
+    ChangeRecord,
+    Claimed,
+    ClaimedRun,
+    ClaimRequest,
+    Ended,
+    Ending,
+    Held,
+    Instant,
+    JobId,
+    JobRow,
+    JobStats,
+    LostRun,
+    MissedJob,
+    MissedRun,
+    Planned,
+    RollCall,
+    Rules,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+    Unplanned,
+)
+from tenure.model import NodeId
+from tenure.stores import statements
+from tenure.stores.admission import cancelled_by
+from tenure.stores.figures import stats_of
+from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.stores.postgres_arrays import doubles, longs, texts
+from tenure.stores.postgres_rows import JOB, RUN, WANTED, job_row, rules_of, run_row, written_asked, written_change
+
+Execute = Callable[[str, Mapping[str, object]], list[tuple[Any, ...]]]
+"""Runs one statement in a transaction of its own and brings all rows; raises as a session does."""
+
+DEFINITIONS = 20_000
+"""How many jobs a session remembers."""
+
+
+class Definition(NamedTuple):
+    """What a claim does not bring with every run."""
+
+    generation: int
+    name: str
+    function: str
+    kwargs: str
+    rules: Rules
+
+
+@functools.cache
+def load(schema: str, order: str) -> dict[str, str]:
+    """The ledger's statements; lists of runs are in this order."""
+    return statements.load(
+        "postgres", "ledger.sql", job=JOB, run=RUN, wanted=WANTED, order=order, schema=schema, channel=schema
+    )
+
+
+class PostgresLedger(Ledger):
+    """Jobs and runs over one connection."""
+
+    def __init__(self, schema: str, execute: Execute) -> None:
+        self._execute = execute
+        self._statements = load(schema, "DESC")
+        self._oldest_first = load(schema, "ASC")
+        self._definitions: dict[int, Definition] = {}
+
+    def now(self) -> Instant:
+        return float(self._one("now"))
+
+    def functions(self, application: str) -> frozenset[str]:
+        return frozenset(name for (name,) in self._run("functions", application=application))
+
+    def change(self, change: JobChange) -> JobRow | None:
+        if change.spec is None and change.what in {Change.ADDED, Change.UPDATED}:
+            raise ValueError(f"the change of job {change.name!r} ({change.what}) has no spec. Give it one.")
+        rows = self._run("change", change=json.dumps(written_change(change)))
+        return job_row(change.application, rows[0]) if rows else None
+
+    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[JobRow]:
+        written = [
+            written_change(replace(change, spec=replace(change.spec, release=release), generation=None))
+            for change in changes
+            if change.spec is not None
+        ]
+        rows = self._run("sync", application=application, release=release, changes=json.dumps(written))
+        return [job_row(application, row) for row in rows]
+
+    def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
+        rows = self._run("jobs", application=application, name=name, removed=removed)
+        return [job_row(application, row) for row in rows]
+
+    def applications(self) -> list[str]:
+        return [name for (name,) in self._run("applications")]
+
+    def changes(self, application: str, name: str | None = None) -> list[ChangeRecord]:
+        return [
+            ChangeRecord(job, generation, at, Change(what), trigger, by, why, until)
+            for job, generation, at, what, trigger, by, why, until in self._run(
+                "changes", application=application, name=name
+            )
+        ]
+
+    def unplanned(
+        self, application: str, *, before: Instant, limit: int, strangers: tuple[str, ...] = (), tzdata: str = ""
+    ) -> list[Unplanned]:
+        return [
+            Unplanned(JobId(job), name, generation, next_due, trigger or "", rules_of(rules), resumes)
+            for job, name, generation, next_due, trigger, rules, resumes in self._run(
+                "unplanned",
+                application=application,
+                before=before,
+                limit=limit,
+                strangers=texts(strangers),
+                tzdata=tzdata,
+            )
+        ]
+
+    def plan(self, batch: Sequence[Planned]) -> int:
+        if not batch:
+            return 0
+        places = [place for place, planned in enumerate(batch, 1) for _ in planned.runs]
+        new = [run for planned in batch for run in planned.runs]
+        plain = all(run.state is RunState.PENDING and run.count == 1 and run.until is None for run in new)
+        return int(
+            self._one(
+                "plan",
+                jobs=longs([planned.id for planned in batch]),
+                generations=longs([planned.generation for planned in batch]),
+                dues=doubles([planned.next_due for planned in batch]),
+                thens=doubles([planned.then_due for planned in batch]),
+                places=longs(places),
+                keys=texts([due_key(run.scheduled_for) for run in new]),
+                scheduled=doubles([run.scheduled_for for run in new]),
+                ready=doubles([run.due_at for run in new]),
+                expire=doubles([run.expires_at for run in new]),
+                states=None if plain else texts([run.state for run in new]),
+                reasons=None if plain else texts([run.reason for run in new]),
+                counts=None if plain else longs([run.count for run in new]),
+                untils=None if plain else doubles([run.until for run in new]),
+            )
+        )
+
+    def claim(self, request: ClaimRequest) -> Claimed:
+        (answer,) = self._run(
+            "claim",
+            node=request.node,
+            application=request.application,
+            token=request.token,
+            limit=request.limit,
+            strangers=texts(request.strangers),
+            queues=None if request.queues is None else texts(request.queues),
+        )
+        alive, now, next_at, more, missed, ids, jobs, generations, *columns = answer
+        if not ids:
+            return Claimed((), now, next_at, more, missed, alive)
+        definitions = self._define(jobs, generations)
+        return Claimed(
+            tuple(
+                ClaimedRun(
+                    run,
+                    job,
+                    definition.name,
+                    definition.function,
+                    definition.kwargs if kwargs is None else kwargs,
+                    key,
+                    _KINDS[kind],
+                    scheduled_for,
+                    due_at,
+                    attempt,
+                    failures,
+                    generation,
+                    definition.rules,
+                )
+                for run, job, generation, definition, key, kind, scheduled_for, due_at, attempt, failures, kwargs in zip(
+                    ids, jobs, generations, definitions, *columns, strict=True
+                )
+            ),
+            now,
+            next_at,
+            more,
+            missed,
+            alive,
+        )
+
+    def _define(self, jobs: Sequence[int], generations: Sequence[int]) -> list[Definition]:
+        """Of each run's job, as of its generation; as it is by now, if it was changed since."""
+        known = self._definitions
+        unknown = {
+            job
+            for job, generation in zip(jobs, generations, strict=True)
+            if (found := known.get(job)) is None or found.generation != generation
+        }
+        if unknown:
+            if len(known) > DEFINITIONS:
+                known.clear()
+                unknown = set(jobs)
+            for job, generation, name, function, kwargs, rules in self._run("definitions", ids=longs(sorted(unknown))):
+                known[job] = Definition(generation, name, function, kwargs, rules_of(rules))
+        return [known[job] for job in jobs]
+
+    def missed(self, application: str, limit: int, strangers: tuple[str, ...] = ()) -> list[MissedJob]:
+        return [
+            MissedJob(
+                JobId(job),
+                name,
+                generation,
+                rules_of(rules),
+                tuple(MissedRun(RunId(run), instant) for run, instant in zip(ids, scheduled, strict=True)),
+                in_time,
+            )
+            for job, name, generation, rules, ids, scheduled, in_time in self._run(
+                "missed", application=application, limit=limit, strangers=texts(strangers)
+            )
+        ]
+
+    def settle(
+        self, job: JobId, generation: int, *, make_up: Sequence[RunId], skip: Sequence[RunId], reason: str
+    ) -> bool:
+        return bool(
+            self._one("settle", job=job, generation=generation, make_up=longs(make_up), skip=longs(skip), reason=reason)
+        )
+
+    def finish(self, endings: Sequence[Ending]) -> list[Ended]:
+        if not endings:
+            return []
+        first = {ending.id: ending for ending in reversed(endings)}
+        if len(first) < len(endings):  # one at a time may end a run
+            ended = iter(self.finish([ending for ending in endings if first[ending.id] is ending]))
+            others = iter(self.finish([ending for ending in endings if first[ending.id] is not ending]))
+            return [next(ended if first[ending.id] is ending else others) for ending in endings]
+        logs = [(ending.id, line) for ending in endings for line in ending.log]
+        (answer,) = self._run(
+            "finish",
+            ids=longs([ending.id for ending in endings]),
+            tokens=texts([ending.token for ending in endings]),
+            states=texts([ending.state for ending in endings]),
+            reasons=texts([ending.error for ending in endings]) if any(ending.error for ending in endings) else None,
+            again=doubles([ending.again_in for ending in endings]),
+            started=doubles([ending.started_at for ending in endings]),
+            finished=doubles([ending.finished_at for ending in endings]),
+            log_runs=longs([run for run, _ in logs]) if logs else None,
+            log_lines=texts([line for _, line in logs]) if logs else None,
+        )
+        if answer[0] is None:
+            return [Ended(ending.id, True, ending.state) for ending in endings]
+        return [
+            Ended(ending.id, accepted, RunState(state), wakes or False)
+            for ending, accepted, state, wakes in zip(endings, *answer, strict=True)
+        ]
+
+    def roll_call(self, node: NodeId, application: str) -> RollCall:
+        ((now, ids, tokens, asked, lost),) = self._run("roll_call", node=node, application=application)
+        held = tuple(map(Held, ids or (), tokens or (), asked or ()))
+        return RollCall(held, self._lost(lost) if lost else (), now)
+
+    def _lost(self, ids: Sequence[int]) -> tuple[LostRun, ...]:
+        return tuple(
+            LostRun(RunId(run), job, key, scheduled_for, attempt, node, RunState(state))
+            for run, job, key, scheduled_for, attempt, node, state in self._run("lost", ids=longs(ids))
+        )
+
+    def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
+        if not held:
+            return 0
+        return int(
+            self._one("put_back", ids=longs([run for run, _ in held]), tokens=texts([token for _, token in held]))
+        )
+
+    def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
+        rows = self._run("ask", asked=json.dumps([written_asked(one) for one in asked]))
+        return [None if row[0] is None else run_row(row) for row in rows]
+
+    def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
+        rows = self._run("cancel", run=run, said=cancelled_by(by, why))
+        return run_row(rows[0]) if rows else None
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        chosen = self._oldest_first if query.oldest_first else self._statements
+        values = {
+            "application": query.application,
+            "job": query.job,
+            "states": texts(query.states),
+            "since": query.since,
+            "before": query.before,
+            "limit": query.limit,
+        }
+        if query.id is not None:
+            found = [run_row(row) for row in self._run("run", run=query.id, application=query.application)]
+            return [run for run in found if _answers(run, query)]
+        name = "runs_of_application" if query.job is None else "runs_of_job"
+        return [run_row(row) for row in self._execute(chosen[name], values)]
+
+    def log(self, run: RunId) -> list[str]:
+        return [line for (line,) in self._run("log", run=run)]
+
+    def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
+        return stats_of([run_row(row) for row in self._run("began", application=application, name=name, last=last)])
+
+    def prune(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
+        return int(self._one("prune", application=application, before=before, keep=keep, limit=limit))
+
+    def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
+        return bool(self._run("guard", name=name, key=key, within=within, by=by))
+
+    def unguard(self, name: str, key: str, by: str) -> None:
+        self._run("unguard", name=name, key=key, by=by)
+
+    def _one(self, name: str, /, **values: object) -> Any:
+        return self._run(name, **values)[0][0]
+
+    def _run(self, name: str, /, **values: object) -> list[tuple[Any, ...]]:
+        return self._execute(self._statements[name], values)
+
+
+_KINDS = {str(kind): kind for kind in RunKind}
+
+
+def _answers(run: RunRow, query: RunQuery) -> bool:
+    last = run.scheduled_for if run.until is None else run.until
+    return (
+        query.job in {None, run.name}
+        and (not query.states or run.state in query.states)
+        and (query.since is None or last >= query.since)
+        and (query.before is None or run.scheduled_for < query.before)
+    )

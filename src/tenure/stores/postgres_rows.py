@@ -1,0 +1,114 @@
+"""Jobs and runs as PostgreSQL's tables have them, and as the ledger's values."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import MISSING, asdict, fields
+from typing import Any
+
+from tenure.keys import due_key
+from tenure.ledger import JobId, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunKind, RunRow, RunState
+from tenure.stores.ledger import Asked, JobChange
+
+JOB = (
+    "j.id, j.name, j.function, j.trigger, j.rules::text, j.kwargs, j.in_code, j.release, j.tzdata, j.state, j.generation, "
+    "extract(epoch FROM j.next_due)::float8, extract(epoch FROM j.paused_until)::float8, j.paused_by, j.paused_why, "
+    "extract(epoch FROM j.since)::float8, extract(epoch FROM j.kept_since)::float8"
+)
+RUN = (
+    "r.id, r.job, j.name, r.key, r.kind::text, r.state::text, extract(epoch FROM r.scheduled_for)::float8, "
+    "extract(epoch FROM r.due_at)::float8, r.attempt, r.failures, r.losses, r.label, extract(epoch FROM r.claimed_at)::float8, "
+    "extract(epoch FROM r.started_at)::float8, extract(epoch FROM r.finished_at)::float8, r.reason, r.count, "
+    "extract(epoch FROM r.until)::float8, r.by, r.kwargs, r.generation"
+)
+WANTED = (
+    "(cardinality(%(states)s::text[]) = 0 OR f.state = ANY (%(states)s::text[]::{schema}.run_state[])) "
+    "AND (%(since)s::float8 IS NULL OR coalesce(f.until, f.scheduled_for) >= to_timestamp(%(since)s::float8)) "
+    "AND f.scheduled_for < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
+)
+"""Which runs of a query, as `f`."""
+
+_DEFAULTS = {f.name: f.default for f in fields(Rules) if f.default is not MISSING}
+
+
+def written_rules(rules: Rules) -> dict[str, Any]:
+    """What differs from the defaults: a library that knows one rule more finds its jobs unchanged."""
+    return {name: value for name, value in asdict(rules).items() if value != _DEFAULTS[name]}
+
+
+@functools.lru_cache(maxsize=4096)
+def rules_of(text: str) -> Rules:
+    """The same few rules over and over."""
+    written = {name: value for name, value in json.loads(text).items() if name in _DEFAULTS}
+    if "backoff" in written:
+        written["backoff"] = tuple(written["backoff"])
+    return Rules(**written)
+
+
+def written_change(change: JobChange) -> dict[str, Any]:
+    """As `change_job` reads it."""
+    return {
+        "application": change.application,
+        "name": change.name,
+        "what": change.what,
+        "spec": _written_spec(change.spec) if change.spec else None,
+        "next_due": change.next_due,
+        "runs": [_written_run(run) for run in change.runs],
+        "by": change.by,
+        "why": change.why,
+        "until": change.until,
+        "generation": change.generation,
+    }
+
+
+def written_asked(asked: Asked) -> dict[str, Any]:
+    """As `ask_runs` reads it."""
+    return asdict(asked)
+
+
+def _written_spec(spec: JobSpec) -> dict[str, Any]:
+    rules = spec.rules
+    return {
+        "function": spec.function,
+        "trigger": spec.trigger,
+        "kwargs": spec.kwargs,
+        "rules": written_rules(rules),
+        "queue": rules.queue,
+        "overlap": rules.overlap,
+        "max_running": rules.max_running,
+        "on_time": rules.on_time,
+        "on_lost": rules.on_lost,
+        "max_lost": rules.max_lost,
+        "in_code": spec.in_code,
+        "release": spec.release,
+        "tzdata": spec.tzdata,
+    }
+
+
+def _written_run(run: NewRun) -> dict[str, Any]:
+    return {"key": due_key(run.scheduled_for), **asdict(run)}
+
+
+def job_row(application: str, row: tuple[Any, ...]) -> JobRow:
+    """A row of JOB."""
+    job, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, *times = row
+    next_due, paused_until, paused_by, paused_why, since, kept_since = times
+    return JobRow(
+        JobId(job),
+        JobSpec(application, name, function, trigger, rules_of(rules), kwargs, in_code, release, tzdata),
+        JobState(state),
+        generation,
+        next_due,
+        paused_until,
+        paused_by,
+        paused_why,
+        since,
+        kept_since,
+    )
+
+
+def run_row(row: tuple[Any, ...]) -> RunRow:
+    """A row of RUN."""
+    run, job, name, key, kind, state, *rest = row
+    return RunRow(RunId(run), JobId(job), name, key, RunKind(kind), RunState(state), *rest)

@@ -1,0 +1,115 @@
+-- Jobs, runs and what is kept of them. Nothing here is UNLOGGED: a run that a crash can forget was promised in vain.
+--
+-- Locks: node, then jobs by id, then runs by id. PENDING and WAITING runs of a job change only under the lock of its row; `change_job`,
+-- `settle_runs` and `cancel_run` take it FOR UPDATE, which also keeps out those who took it FOR KEY SHARE: claims of jobs without a
+-- limit, and whoever makes a RUNNING run PENDING again. Claims and planners skip what is locked, so that they wait for nobody.
+
+CREATE TYPE {schema}.run_state AS ENUM   -- those up to 'running' are open, the others final: the indexes rest on this order
+    ('pending', 'waiting', 'running', 'succeeded', 'failed', 'lost', 'cancelled', 'skipped');
+
+CREATE TYPE {schema}.run_kind AS ENUM ('due', 'asked', 'backfill');
+
+CREATE TABLE {schema}.application (
+    id   int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL UNIQUE
+);
+
+CREATE TABLE {schema}.job (
+    id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    application  int NOT NULL REFERENCES {schema}.application,
+    name         text NOT NULL,
+    state        text NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'paused', 'removed')),
+    generation   bigint NOT NULL DEFAULT 1,
+    next_due     timestamptz,
+    function     text NOT NULL,
+    trigger      text,
+    kwargs       text NOT NULL,
+    rules        json NOT NULL,      -- what differs from the defaults; below, in full, what is asked for here
+    queue        text NOT NULL,
+    overlap      text NOT NULL CHECK (overlap IN ('skip', 'wait', 'replace', 'allow')),
+    max_running  int CHECK (max_running > 0),
+    on_time      double precision NOT NULL,
+    on_lost      text NOT NULL CHECK (on_lost IN ('retry', 'fail')),
+    max_lost     int NOT NULL,
+    in_code      boolean NOT NULL,
+    release      bigint NOT NULL,
+    tzdata       text COLLATE "C" NOT NULL,
+    paused_until timestamptz,
+    paused_by    text NOT NULL DEFAULT '',
+    paused_why   text NOT NULL DEFAULT '',
+    since        timestamptz NOT NULL,
+    kept_since   timestamptz NOT NULL DEFAULT to_timestamp(0),
+    UNIQUE (application, name),
+    CHECK (state <> 'removed' OR next_due IS NULL)
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX job_next ON {schema}.job (application, next_due) WHERE state = 'active' AND next_due IS NOT NULL;
+CREATE INDEX job_resumes ON {schema}.job (application, paused_until) WHERE state = 'paused' AND paused_until IS NOT NULL;
+
+CREATE TABLE {schema}.job_change (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job        bigint NOT NULL REFERENCES {schema}.job,
+    generation bigint NOT NULL,
+    at         timestamptz NOT NULL,
+    what       text NOT NULL CHECK (what IN ('added', 'updated', 'paused', 'resumed', 'removed')),
+    trigger    text,
+    by         text NOT NULL,
+    why        text NOT NULL,
+    until      timestamptz
+);
+
+CREATE INDEX job_change_job ON {schema}.job_change (job, id);
+
+CREATE TABLE {schema}.run (
+    id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job           bigint NOT NULL REFERENCES {schema}.job,
+    scheduled_for timestamptz NOT NULL,
+    due_at        timestamptz NOT NULL,
+    expires_at    timestamptz,
+    claimed_at    timestamptz,
+    started_at    timestamptz,
+    finished_at   timestamptz,
+    generation    bigint NOT NULL,
+    application   int NOT NULL,
+    state         {schema}.run_state NOT NULL,
+    kind          {schema}.run_kind NOT NULL,
+    attempt       int NOT NULL DEFAULT 0,
+    failures      int NOT NULL DEFAULT 0,
+    losses        int NOT NULL DEFAULT 0,
+    count         int NOT NULL DEFAULT 1,
+    key           text NOT NULL,
+    node          uuid,
+    label         text NOT NULL DEFAULT '',   -- of the node, whose row does not stay as long
+    token         text,
+    asked_to_end  text NOT NULL DEFAULT '',
+    reason        text NOT NULL DEFAULT '',
+    until         timestamptz,
+    by            text NOT NULL DEFAULT '',
+    kwargs        text,
+    UNIQUE (job, key),
+    CHECK ((token IS NOT NULL) = (state = 'running'))
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_analyze_scale_factor = 0.05);
+
+CREATE INDEX run_due ON {schema}.run (application, due_at, id) WHERE state = 'pending';
+CREATE INDEX run_expires ON {schema}.run (application, expires_at) WHERE state = 'pending' AND expires_at IS NOT NULL;
+CREATE INDEX run_waiting ON {schema}.run (application, job, due_at, id) WHERE state = 'waiting';
+CREATE INDEX run_running ON {schema}.run (application, node) WHERE state = 'running';
+-- An open run that has an attempt behind it takes a place under `max_running`; none that waits has.
+CREATE INDEX run_open ON {schema}.run (job, attempt) WHERE state <= 'running';
+CREATE INDEX run_final ON {schema}.run (job, scheduled_for) WHERE state > 'running';
+CREATE INDEX run_history ON {schema}.run (application, scheduled_for) WHERE state > 'running';
+
+CREATE TABLE {schema}.run_log (
+    run    bigint NOT NULL,
+    number bigint GENERATED ALWAYS AS IDENTITY,
+    line   text NOT NULL,
+    PRIMARY KEY (run, number)
+);
+
+CREATE TABLE {schema}.guard (
+    name text NOT NULL,
+    key  text NOT NULL,
+    at   timestamptz NOT NULL,
+    by   text NOT NULL,
+    PRIMARY KEY (name, key)
+);

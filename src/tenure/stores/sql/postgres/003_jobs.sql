@@ -1,0 +1,204 @@
+-- What people do to jobs and runs. Called by name with plain parameters, so that any driver can do it inside its own transaction.
+
+CREATE FUNCTION {schema}.wake(app int) RETURNS void
+LANGUAGE sql AS $$
+    SELECT pg_notify('{channel}', '!' || a.name) FROM {schema}.application a WHERE a.id = app
+$$;
+
+-- Due times of one job, as in `runs` of a change. A key that is there already is left as it is.
+CREATE FUNCTION {schema}.insert_runs(of_job {schema}.job, new jsonb) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO {schema}.run (job, application, generation, kind, key, scheduled_for, due_at, expires_at, state, reason, count, until)
+    SELECT of_job.id, of_job.application, of_job.generation, 'due', n ->> 'key',
+           to_timestamp((n ->> 'scheduled_for')::float8), to_timestamp((n ->> 'due_at')::float8), to_timestamp((n ->> 'expires_at')::float8),
+           (n ->> 'state')::{schema}.run_state, n ->> 'reason', (n ->> 'count')::int, to_timestamp((n ->> 'until')::float8)
+      FROM jsonb_array_elements(new) n
+    ON CONFLICT (job, key) DO NOTHING
+$$;
+
+-- One change to one job; no row where there is nothing to change. The row's lock keeps everybody else from its unstarted runs.
+CREATE FUNCTION {schema}.change_job(change jsonb) RETURNS SETOF {schema}.job
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    what_   text := change ->> 'what';
+    spec    jsonb := change -> 'spec';
+    due     timestamptz := to_timestamp((change ->> 'next_due')::float8);
+    app     int;
+    j       {schema}.job%ROWTYPE;
+    was     {schema}.job%ROWTYPE;
+    now_    timestamptz;
+BEGIN
+    SELECT a.id INTO app FROM {schema}.application a WHERE a.name = change ->> 'application';
+    SELECT * INTO j FROM {schema}.job x WHERE x.application = app AND x.name = change ->> 'name' FOR UPDATE;
+    IF j.id IS NULL AND what_ = 'added' AND change ->> 'generation' IS NULL THEN
+        INSERT INTO {schema}.application (name) VALUES (change ->> 'application') ON CONFLICT DO NOTHING;
+        SELECT a.id INTO app FROM {schema}.application a WHERE a.name = change ->> 'application';
+        -- A tombstone until it is filled in below: whoever adds it at the same time waits here, and finds it there.
+        INSERT INTO {schema}.job (application, name, state, generation, function, kwargs, rules, queue, overlap, on_time, on_lost, max_lost,
+                                  in_code, release, tzdata, since)
+        VALUES (app, change ->> 'name', 'removed', 0, '', '{}', '{}', '', 'skip', 0, 'retry', 0, false, 0, '', clock_timestamp())
+        ON CONFLICT DO NOTHING;
+        SELECT * INTO j FROM {schema}.job x WHERE x.application = app AND x.name = change ->> 'name' FOR UPDATE;
+    END IF;
+    IF j.id IS NULL OR (j.state = 'removed') <> (what_ = 'added') OR j.generation <> (change ->> 'generation')::bigint THEN
+        RETURN;
+    END IF;
+    IF what_ = 'resumed' AND j.state <> 'paused' THEN
+        RETURN NEXT j;
+        RETURN;
+    END IF;
+
+    now_ := clock_timestamp();
+    was := j;
+    j.generation := j.generation + 1;
+    IF what_ IN ('added', 'updated') THEN
+        j.function := spec ->> 'function';
+        j.trigger := spec ->> 'trigger';
+        j.kwargs := spec ->> 'kwargs';
+        j.rules := spec -> 'rules';
+        j.queue := spec ->> 'queue';
+        j.overlap := spec ->> 'overlap';
+        j.max_running := spec ->> 'max_running';
+        j.on_time := spec ->> 'on_time';
+        j.on_lost := spec ->> 'on_lost';
+        j.max_lost := spec ->> 'max_lost';
+        j.in_code := spec ->> 'in_code';
+        j.release := spec ->> 'release';
+        j.tzdata := spec ->> 'tzdata';
+    END IF;
+    IF what_ <> 'updated' THEN
+        j.state := CASE what_ WHEN 'paused' THEN 'paused' WHEN 'removed' THEN 'removed' ELSE 'active' END;
+        j.paused_until := CASE what_ WHEN 'paused' THEN to_timestamp((change ->> 'until')::float8) END;
+        j.paused_by := CASE what_ WHEN 'paused' THEN change ->> 'by' ELSE '' END;
+        j.paused_why := CASE what_ WHEN 'paused' THEN change ->> 'why' ELSE '' END;
+    END IF;
+    IF what_ <> 'paused' THEN
+        j.next_due := CASE what_ WHEN 'removed' THEN NULL ELSE due END;
+    END IF;
+    IF what_ IN ('added', 'resumed') OR (what_ = 'updated' AND j.trigger IS DISTINCT FROM was.trigger) THEN
+        j.since := now_;
+    END IF;
+    UPDATE {schema}.job x
+       SET (state, generation, next_due, function, trigger, kwargs, rules, queue, overlap, max_running, on_time, on_lost, max_lost,
+            in_code, release, tzdata, paused_until, paused_by, paused_why, since)
+         = ROW (j.state, j.generation, j.next_due, j.function, j.trigger, j.kwargs, j.rules, j.queue, j.overlap, j.max_running, j.on_time,
+                j.on_lost, j.max_lost, j.in_code, j.release, j.tzdata, j.paused_until, j.paused_by, j.paused_why, j.since)
+     WHERE x.id = j.id;
+
+    DELETE FROM {schema}.run r   -- proposals, until they are due
+     WHERE r.job = j.id AND r.state = 'pending' AND r.kind = 'due' AND r.attempt = 0 AND r.scheduled_for > now_;
+    UPDATE {schema}.run r
+       SET state = CASE WHEN what_ = 'removed' THEN 'cancelled'
+                        WHEN what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0 THEN 'skipped'
+                        ELSE r.state END::{schema}.run_state,
+           reason = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0) THEN what_ ELSE r.reason END,
+           finished_at = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0) THEN now_ END,
+           generation = j.generation
+     WHERE r.job = j.id AND r.state IN ('pending', 'waiting');
+    IF j.state = 'active' THEN
+        PERFORM {schema}.insert_runs(j, change -> 'runs');
+    END IF;
+    INSERT INTO {schema}.job_change (job, generation, at, what, trigger, by, why, until)
+    VALUES (j.id, j.generation, now_, what_, j.trigger, change ->> 'by', change ->> 'why', to_timestamp((change ->> 'until')::float8));
+    PERFORM {schema}.wake(app);
+    RETURN NEXT j;
+END $$;
+
+-- The jobs defined in code, at start: those that are there come first, by id, so that two nodes do not lock each other out.
+CREATE FUNCTION {schema}.sync_jobs(of_application text, of_release bigint, changes jsonb) RETURNS SETOF {schema}.job
+LANGUAGE plpgsql AS $$
+DECLARE
+    change jsonb;
+    spec   jsonb;
+    j      {schema}.job%ROWTYPE;
+    equal  boolean;
+BEGIN
+    FOR change IN
+        SELECT c FROM jsonb_array_elements(changes) WITH ORDINALITY AS t (c, place)
+          LEFT JOIN {schema}.application a ON a.name = of_application
+          LEFT JOIN {schema}.job x ON x.application = a.id AND x.name = c ->> 'name'
+         ORDER BY x.id NULLS LAST, c ->> 'name', place
+    LOOP
+        spec := change -> 'spec';
+        SELECT x.* INTO j FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
+         WHERE a.name = of_application AND x.name = change ->> 'name';
+        IF j.id IS NULL THEN
+            PERFORM {schema}.change_job(change || '{"what": "added"}');
+            IF FOUND THEN CONTINUE; END IF;
+            SELECT x.* INTO j FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
+             WHERE a.name = of_application AND x.name = change ->> 'name';
+        END IF;
+        equal := (j.function, j.kwargs, j.in_code) = (spec ->> 'function', spec ->> 'kwargs', (spec ->> 'in_code')::boolean)
+                 AND j.trigger IS NOT DISTINCT FROM spec ->> 'trigger' AND j.rules::jsonb = spec -> 'rules';
+        IF j.release > of_release THEN
+            CONTINUE;
+        ELSIF j.state = 'removed' THEN
+            IF NOT equal OR j.release < of_release THEN
+                PERFORM {schema}.change_job(change || '{"what": "added"}');
+            END IF;
+        ELSIF NOT equal THEN
+            PERFORM {schema}.change_job(change || '{"what": "updated"}');
+        ELSIF j.release < of_release OR j.tzdata < spec ->> 'tzdata' THEN
+            UPDATE {schema}.job x SET release = of_release, tzdata = greatest(x.tzdata, spec ->> 'tzdata')
+             WHERE x.id = j.id AND x.release <= of_release;
+        END IF;
+    END LOOP;
+    RETURN QUERY SELECT x.* FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
+                  WHERE a.name = of_application AND x.state <> 'removed' ORDER BY x.name COLLATE "C";
+END $$;
+
+-- One row for each that was asked, in order; a row of nulls where nothing was done.
+CREATE FUNCTION {schema}.ask_runs(asked jsonb) RETURNS SETOF {schema}.run
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    a    jsonb;
+    j    {schema}.job%ROWTYPE;
+    r    {schema}.run%ROWTYPE;
+    now_ timestamptz;
+BEGIN
+    FOR a IN SELECT jsonb_array_elements(asked) LOOP
+        r := NULL;
+        SELECT x.* INTO j FROM {schema}.job x JOIN {schema}.application p ON p.id = x.application
+         WHERE p.name = a ->> 'application' AND x.name = a ->> 'name' AND x.state <> 'removed' FOR KEY SHARE OF x;
+        IF FOUND THEN
+            now_ := clock_timestamp();
+            INSERT INTO {schema}.run (job, application, generation, kind, key, scheduled_for, due_at, state, by, kwargs)
+            VALUES (j.id, j.application, j.generation, CASE WHEN (a ->> 'backfill')::boolean THEN 'backfill' ELSE 'asked' END::{schema}.run_kind,
+                    a ->> 'key', coalesce(to_timestamp((a ->> 'scheduled_for')::float8), now_), now_, 'pending', a ->> 'by', a ->> 'kwargs')
+            ON CONFLICT (job, key) DO NOTHING
+            RETURNING * INTO r;
+            IF NOT FOUND AND (a ->> 'backfill')::boolean THEN   -- it begins from nothing
+                UPDATE {schema}.run x
+                   SET state = 'pending', kind = 'backfill', generation = j.generation, due_at = now_, expires_at = NULL, reason = '',
+                       attempt = 0, failures = 0, losses = 0, node = NULL, label = '', by = a ->> 'by', kwargs = a ->> 'kwargs',
+                       claimed_at = NULL, started_at = NULL, finished_at = NULL
+                 WHERE x.job = j.id AND x.key = a ->> 'key' AND x.state IN ('skipped', 'cancelled', 'lost') AND x.count = 1
+                RETURNING * INTO r;
+            ELSIF NOT FOUND THEN
+                SELECT * INTO r FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key';
+            END IF;
+            IF r.id IS NOT NULL THEN
+                PERFORM {schema}.wake(j.application);
+            END IF;
+        END IF;
+        RETURN NEXT r;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION {schema}.cancel_run(of_run bigint, said text) RETURNS SETOF {schema}.run
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    r {schema}.run%ROWTYPE;
+BEGIN
+    PERFORM 1 FROM {schema}.job j WHERE j.id = (SELECT x.job FROM {schema}.run x WHERE x.id = of_run) FOR UPDATE;
+    -- A row that is locked is in the hands of its own body, which is about to complete it.
+    SELECT * INTO r FROM {schema}.run x WHERE x.id = of_run FOR NO KEY UPDATE SKIP LOCKED;
+    IF r.state IN ('pending', 'waiting') THEN
+        UPDATE {schema}.run x SET state = 'cancelled', reason = said, finished_at = clock_timestamp() WHERE x.id = of_run;
+        PERFORM {schema}.wake(r.application);
+    ELSIF r.state = 'running' THEN
+        UPDATE {schema}.run x SET asked_to_end = said WHERE x.id = of_run AND x.asked_to_end = '';
+        PERFORM {schema}.wake(r.application);
+    END IF;
+    RETURN QUERY SELECT * FROM {schema}.run x WHERE x.id = of_run;
+END $$;

@@ -1,0 +1,407 @@
+-- What nodes do, many thousand times a second: plan, claim, finish; and what they do about the dead.
+--
+-- The plans of these functions are made once a session, perhaps while the tables are empty, and must still be good when they are
+-- full: by index, in nested loops. Hence the settings of each.
+
+CREATE FUNCTION {schema}.plan_runs(
+    jobs bigint[], generations bigint[], dues float8[], thens float8[],
+    -- Their runs: which of the jobs, from 1 on, and what a new run says. The last four may be NULL: all PENDING, one due time each.
+    places bigint[], keys text[], scheduled float8[], ready float8[], expire float8[],
+    states text[], reasons text[], counts bigint[], untils float8[]
+) RETURNS bigint
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    apps     int[] := array_fill(NULL::int, ARRAY[cardinality(jobs)]);   -- of the jobs that are ours to plan
+    place_   bigint;
+    app      int;
+    inserted bigint;
+BEGIN
+    FOR place_, app IN
+        WITH free AS MATERIALIZED (   -- the comparison is repeated on what was locked
+            SELECT j.id, j.application, p.place, p.next
+              FROM unnest(jobs, generations, dues, thens) WITH ORDINALITY AS p (id, generation, due, next, place)
+              JOIN {schema}.job j ON j.id = p.id
+             WHERE j.state = 'active' AND j.generation = p.generation AND j.next_due = to_timestamp(p.due)
+               FOR NO KEY UPDATE OF j SKIP LOCKED
+        )
+        UPDATE {schema}.job j SET next_due = to_timestamp(f.next) FROM free f WHERE j.id = f.id RETURNING f.place, j.application
+    LOOP
+        apps[place_] := app;
+    END LOOP;
+    INSERT INTO {schema}.run (job, application, generation, kind, key, scheduled_for, due_at, expires_at, state, reason, count, until)
+    SELECT jobs[n.place], apps[n.place], generations[n.place], 'due', n.key, to_timestamp(n.scheduled), to_timestamp(n.ready),
+           to_timestamp(n.expire), coalesce(n.state, 'pending')::{schema}.run_state, coalesce(n.reason, ''), coalesce(n.count, 1),
+           to_timestamp(n.until)
+      FROM unnest(places, keys, scheduled, ready, expire, states, reasons, counts, untils)
+           AS n (place, key, scheduled, ready, expire, state, reason, count, until)
+     WHERE apps[n.place] IS NOT NULL
+    ON CONFLICT (job, key) DO NOTHING;
+    GET DIAGNOSTICS inserted = ROW_COUNT;
+    RETURN inserted;
+END $$;
+
+-- How many runs of a job have a place: they began and are not final.
+CREATE FUNCTION {schema}.began(of_job bigint) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT count(*) FROM {schema}.run r WHERE r.job = of_job AND r.attempt > 0 AND r.state <= 'running'
+$$;
+
+-- WAITING runs of jobs that have places become PENDING, oldest first. What waited is never missed.
+CREATE FUNCTION {schema}.end_waits(app int, strangers text[], served text[]) RETURNS void
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    locked bigint[];
+BEGIN
+    WITH RECURSIVE waits AS (   -- from job to job, however many runs wait
+        (SELECT r.job FROM {schema}.run r WHERE r.application = app AND r.state = 'waiting' ORDER BY r.job LIMIT 1)
+        UNION ALL
+        SELECT (SELECT r.job FROM {schema}.run r WHERE r.application = app AND r.state = 'waiting' AND r.job > w.job ORDER BY r.job LIMIT 1)
+          FROM waits w WHERE w.job IS NOT NULL
+    )
+    SELECT array_agg(l.id) INTO locked
+      FROM (SELECT j.id FROM waits w JOIN {schema}.job j ON j.id = w.job
+             WHERE j.state = 'active' AND (served IS NULL OR j.queue = ANY (served)) AND j.function <> ALL (strangers)
+               AND (j.max_running IS NULL OR {schema}.began(j.id) < j.max_running)   -- worth a lock; counted again under it
+               FOR NO KEY UPDATE OF j SKIP LOCKED) l;
+    IF locked IS NULL THEN RETURN; END IF;
+    UPDATE {schema}.run r SET state = 'pending', expires_at = NULL
+      FROM unnest(locked) AS l (id) JOIN {schema}.job j ON j.id = l.id
+           CROSS JOIN LATERAL (SELECT w.id FROM {schema}.run w WHERE w.application = app AND w.job = l.id AND w.state = 'waiting'
+                                ORDER BY w.due_at, w.id LIMIT greatest(j.max_running - {schema}.began(l.id), 0)) o
+     WHERE r.id = o.id;
+END $$;
+
+-- Candidates that found no place wait or are skipped, as their jobs have it. Their jobs are locked.
+CREATE FUNCTION {schema}.hold_back(app int, candidates bigint[], now_ timestamptz) RETURNS void
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    newest_only bigint[];
+    replaced    bigint[];
+BEGIN
+    SELECT array_agg(DISTINCT j.id), array_agg(DISTINCT j.id) FILTER (WHERE j.overlap = 'replace') INTO newest_only, replaced
+      FROM unnest(candidates) AS c (id) JOIN {schema}.run r ON r.id = c.id JOIN {schema}.job j ON j.id = r.job
+     WHERE r.kind = 'due' AND j.overlap IN ('wait', 'replace');
+    UPDATE {schema}.run r
+       SET state = CASE WHEN r.kind = 'due' AND j.overlap = 'skip' THEN 'skipped' ELSE 'waiting' END::{schema}.run_state,
+           reason = CASE WHEN r.kind = 'due' AND j.overlap = 'skip' THEN 'overlap' ELSE '' END,
+           finished_at = CASE WHEN r.kind = 'due' AND j.overlap = 'skip' THEN now_ END
+      FROM unnest(candidates) AS c (id), {schema}.job j
+     WHERE r.id = c.id AND j.id = r.job;
+    UPDATE {schema}.run r SET state = 'skipped', reason = 'superseded', finished_at = now_
+      FROM unnest(newest_only) AS n (job)
+     WHERE r.application = app AND r.job = n.job AND r.state = 'waiting' AND r.kind = 'due'
+       AND EXISTS (SELECT FROM {schema}.run o
+                    WHERE o.application = app AND o.job = n.job AND o.state = 'waiting' AND o.kind = 'due'
+                      AND (o.scheduled_for, o.id) > (r.scheduled_for, r.id));
+    UPDATE {schema}.run r SET asked_to_end = 'replaced'
+     WHERE r.id IN (SELECT o.id FROM unnest(replaced) AS n (job) JOIN {schema}.run o ON o.job = n.job
+                     WHERE o.state = 'running' AND o.attempt > 0 AND o.asked_to_end = '' FOR NO KEY UPDATE OF o SKIP LOCKED);
+END $$;
+
+CREATE FUNCTION {schema}.claim_runs(
+    claimer uuid, of_application text, new_token text, at_most int, strangers text[], served text[],
+    OUT alive boolean, OUT at float8, OUT next_at float8, OUT more boolean, OUT missed boolean,
+    OUT ids bigint[], OUT jobs bigint[], OUT generations bigint[], OUT keys text[], OUT kinds text[],
+    OUT scheduled float8[], OUT ready float8[], OUT attempts int[], OUT failed int[], OUT arguments text[]
+)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    app         int;
+    name_       text;
+    now_        timestamptz;
+    found_ids   bigint[];   -- candidates, oldest first
+    found_jobs  bigint[];
+    ranks       bigint[];   -- each one's place in the queue of its job, those between attempts aside
+    different   bigint;     -- how many jobs
+    locked      bigint[];
+    free        bigint[];
+BEGIN
+    more := false;
+    missed := false;
+    -- Beats pass beside this lock; a declaration of our own death does not.
+    SELECT n.label INTO name_ FROM {schema}.node n WHERE n.id = claimer AND n.state = 'alive' FOR KEY SHARE;
+    alive := FOUND;
+    now_ := clock_timestamp();   -- a variable, so that it can bound a scan
+    at := extract(epoch FROM now_);
+    SELECT a.id INTO app FROM {schema}.application a WHERE a.name = of_application;
+    IF NOT alive OR app IS NULL THEN RETURN; END IF;
+
+    IF EXISTS (SELECT FROM {schema}.run r WHERE r.application = app AND r.state = 'waiting') THEN
+        PERFORM {schema}.end_waits(app, strangers, served);
+    END IF;
+    -- Locking the runs as they are found gives nodes that claim at the same time different ones.
+    SELECT array_agg(c.id), array_agg(c.job), count(DISTINCT c.job) INTO found_ids, found_jobs, different
+      FROM (SELECT r.id, r.job
+              FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job
+             WHERE r.application = app AND r.state = 'pending' AND r.due_at <= now_ AND (r.expires_at IS NULL OR r.expires_at > now_)
+               AND j.state = 'active' AND (served IS NULL OR j.queue = ANY (served)) AND j.function <> ALL (strangers)
+             ORDER BY r.due_at, r.id LIMIT at_most
+               FOR NO KEY UPDATE OF r SKIP LOCKED) c;
+    more := coalesce(cardinality(found_ids), 0) >= at_most;
+
+    IF found_ids IS NOT NULL THEN
+        SELECT array_agg(l.id) INTO locked
+          FROM (SELECT j.id FROM {schema}.job j WHERE j.id = ANY (found_jobs) AND j.state = 'active' AND j.max_running IS NOT NULL
+                   FOR NO KEY UPDATE SKIP LOCKED) l;
+        IF coalesce(cardinality(locked), 0) < different THEN   -- without a limit: nothing begins after a pause has returned, no more
+            SELECT array_agg(l.id) INTO free
+              FROM (SELECT j.id FROM {schema}.job j WHERE j.id = ANY (found_jobs) AND j.state = 'active' AND j.max_running IS NULL
+                       FOR KEY SHARE SKIP LOCKED) l;
+            locked := locked || free;
+        END IF;
+        IF coalesce(cardinality(locked), 0) < different THEN
+            SELECT array_agg(c.id ORDER BY c.place), array_agg(c.job ORDER BY c.place), count(DISTINCT c.job)
+              INTO found_ids, found_jobs, different
+              FROM unnest(found_ids, found_jobs) WITH ORDINALITY AS c (id, job, place) WHERE c.job = ANY (locked);
+        END IF;
+    END IF;
+    IF found_ids IS NOT NULL THEN
+        IF different < cardinality(found_ids) THEN
+            SELECT array_agg(c.rank ORDER BY c.place) INTO ranks
+              FROM (SELECT f.place, row_number() OVER (PARTITION BY f.job, r.attempt > 0 ORDER BY f.place) AS rank
+                      FROM unnest(found_ids, found_jobs) WITH ORDINALITY AS f (id, job, place) JOIN {schema}.run r ON r.id = f.id) c;
+        END IF;
+        -- A later statement than the one that locked the jobs: it counts what others did before they let go.
+        WITH claimed AS (
+            UPDATE {schema}.run r
+               SET state = 'running', token = new_token, node = claimer, label = name_, attempt = r.attempt + 1, claimed_at = now_,
+                   generation = j.generation, reason = '', started_at = NULL, finished_at = NULL
+              FROM unnest(found_ids, found_jobs, ranks) AS c (id, job, rank), {schema}.job j
+             WHERE r.id = c.id AND j.id = c.job
+               AND CASE WHEN j.max_running IS NULL OR r.attempt > 0 THEN true
+                        ELSE (SELECT count(*) FROM {schema}.run b WHERE b.job = c.job AND b.attempt > 0 AND b.state <= 'running')
+                             <= j.max_running - coalesce(c.rank, 1) END
+            RETURNING r.id, r.job, r.generation, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.failures, r.kwargs
+        )
+        SELECT array_agg(c.id), array_agg(c.job), array_agg(c.generation), array_agg(c.key), array_agg(c.kind::text),
+               array_agg(extract(epoch FROM c.scheduled_for)::float8), array_agg(extract(epoch FROM c.due_at)::float8),
+               array_agg(c.attempt), array_agg(c.failures), array_agg(c.kwargs)
+          INTO ids, jobs, generations, keys, kinds, scheduled, ready, attempts, failed, arguments
+          FROM (SELECT * FROM claimed ORDER BY due_at, id) c;
+        IF coalesce(cardinality(ids), 0) < cardinality(found_ids) THEN
+            PERFORM {schema}.hold_back(app, ARRAY(SELECT c.id FROM unnest(found_ids) AS c (id) WHERE c.id <> ALL (coalesce(ids, '{}'))), now_);
+        END IF;
+    END IF;
+
+    SELECT extract(epoch FROM r.due_at) INTO next_at
+      FROM {schema}.run r WHERE r.application = app AND r.state = 'pending' AND r.due_at > now_ ORDER BY r.due_at, r.id LIMIT 1;
+    missed := EXISTS (SELECT FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job
+                       WHERE r.application = app AND r.state = 'pending' AND r.expires_at <= now_
+                         AND j.state = 'active' AND j.function <> ALL (strangers));
+END $$;
+
+CREATE FUNCTION {schema}.settle_runs(of_job bigint, of_generation bigint, make_up bigint[], skip bigint[], why text) RETURNS boolean
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    now_ timestamptz;
+BEGIN
+    PERFORM 1 FROM {schema}.job j WHERE j.id = of_job AND j.generation = of_generation FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN RETURN false; END IF;
+    now_ := clock_timestamp();
+    IF (SELECT count(*) FROM unnest(make_up || skip) AS c (id) JOIN {schema}.run r ON r.id = c.id
+         WHERE r.job = of_job AND r.state = 'pending' AND r.expires_at <= now_) < cardinality(make_up || skip) THEN
+        RETURN false;
+    END IF;
+    UPDATE {schema}.run r SET due_at = now_, expires_at = NULL FROM unnest(make_up) AS c (id) WHERE r.id = c.id;
+    UPDATE {schema}.run r SET state = 'skipped', reason = why, finished_at = now_ FROM unnest(skip) AS c (id) WHERE r.id = c.id;
+    RETURN true;
+END $$;
+
+-- Three NULLs say the usual thing: all accepted, all as was said, nobody waits.
+CREATE FUNCTION {schema}.finish_runs(
+    ids bigint[], tokens text[], states text[], reasons text[], again float8[], started float8[], finished float8[],
+    log_runs bigint[], log_lines text[],
+    OUT accepted boolean[], OUT became text[], OUT wakes boolean[]
+)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    now_    timestamptz := clock_timestamp();
+    returns boolean := 'pending' = ANY (states);
+    done    bigint[];
+    all_    boolean;
+    apps    int[];
+BEGIN
+    IF returns THEN   -- a removal must not miss what becomes PENDING
+        PERFORM 1 FROM {schema}.job j
+          WHERE j.id IN (SELECT r.job FROM unnest(ids, states) AS x (id, state) JOIN {schema}.run r ON r.id = x.id WHERE x.state = 'pending')
+          ORDER BY j.id FOR KEY SHARE;
+        now_ := clock_timestamp();
+        WITH ended AS (
+            UPDATE {schema}.run r
+               SET state = x.becomes, token = NULL, asked_to_end = '',
+                   attempt = r.attempt - CASE WHEN x.state = 'pending' AND x.again IS NULL THEN 1 ELSE 0 END,
+                   failures = r.failures + CASE WHEN x.state = 'failed' OR x.again IS NOT NULL THEN 1 ELSE 0 END,
+                   reason = CASE WHEN x.becomes = 'cancelled'
+                                 THEN coalesce(CASE WHEN x.state = 'cancelled' THEN nullif(x.reason, '') END, nullif(r.asked_to_end, ''),
+                                               CASE WHEN x.state = 'pending' THEN 'removed' ELSE '' END)
+                                 WHEN x.state = 'pending' AND x.again IS NULL THEN '' ELSE coalesce(x.reason, '') END,
+                   due_at = CASE WHEN x.again IS NULL THEN r.due_at ELSE now_ + make_interval(secs => x.again) END,
+                   expires_at = CASE WHEN x.again IS NOT NULL THEN NULL
+                                     WHEN r.expires_at IS NOT NULL AND x.state = 'pending'
+                                     THEN greatest(r.expires_at, now_ + make_interval(secs => x.on_time))
+                                     ELSE r.expires_at END,
+                   started_at = to_timestamp(x.started),
+                   finished_at = CASE WHEN x.becomes > 'running' THEN coalesce(to_timestamp(x.finished), now_) END
+              FROM (SELECT e.*, j.on_time, l.id AS run,
+                           CASE WHEN e.state <> 'pending' THEN e.state
+                                WHEN l.asked_to_end <> '' THEN 'cancelled'
+                                WHEN j.state <> 'removed' THEN 'pending'
+                                WHEN e.again IS NULL THEN 'cancelled'
+                                ELSE 'failed' END::{schema}.run_state AS becomes
+                      FROM unnest(ids, tokens, states, reasons, again, started, finished)
+                           AS e (id, token, state, reason, again, started, finished)
+                      JOIN LATERAL (SELECT o.* FROM {schema}.run o WHERE o.id = e.id AND o.token = e.token FOR NO KEY UPDATE) l ON true
+                      JOIN {schema}.job j ON j.id = l.job OFFSET 0) x
+             WHERE r.id = x.run
+            RETURNING r.id, r.application
+        )
+        SELECT array_agg(e.id), array_agg(DISTINCT e.application) INTO done, apps FROM ended e;
+    ELSE
+        WITH ended AS (
+            UPDATE {schema}.run r   -- found by id and token: a test of `state` would call for the wrong index
+               SET state = x.state::{schema}.run_state, token = NULL, asked_to_end = '',
+                   failures = r.failures + CASE WHEN x.state = 'failed' THEN 1 ELSE 0 END,
+                   reason = CASE WHEN x.state = 'cancelled' THEN coalesce(nullif(x.reason, ''), r.asked_to_end) ELSE coalesce(x.reason, '') END,
+                   started_at = to_timestamp(x.started), finished_at = coalesce(to_timestamp(x.finished), now_)
+              FROM unnest(ids, tokens, states, reasons, started, finished) AS x (id, token, state, reason, started, finished)
+             WHERE r.id = x.id AND r.token = x.token
+            RETURNING r.id, r.application
+        )
+        SELECT array_agg(e.id), array_agg(DISTINCT e.application) INTO done, apps FROM ended e;
+    END IF;
+    all_ := coalesce(cardinality(done), 0) = cardinality(ids);
+    IF log_runs IS NOT NULL THEN
+        INSERT INTO {schema}.run_log (run, line)
+        SELECT l.run, l.line FROM unnest(log_runs, log_lines) WITH ORDINALITY AS l (run, line, place) WHERE l.run = ANY (done) ORDER BY l.place;
+    END IF;
+    IF all_ AND NOT returns AND NOT EXISTS (SELECT FROM {schema}.run w WHERE w.application = ANY (apps) AND w.state = 'waiting') THEN
+        RETURN;
+    END IF;
+
+    SELECT array_agg(all_ OR x.id = ANY (coalesce(done, '{}')) ORDER BY x.place), array_agg(coalesce(r.state::text, 'lost') ORDER BY x.place),
+           array_agg((all_ OR x.id = ANY (coalesce(done, '{}'))) AND j.state = 'active'
+                     AND EXISTS (SELECT FROM {schema}.run w WHERE w.application = r.application AND w.job = r.job AND w.state = 'waiting')
+                     AND (j.max_running IS NULL OR {schema}.began(j.id) < j.max_running) ORDER BY x.place)
+      INTO accepted, became, wakes
+      FROM unnest(ids) WITH ORDINALITY AS x (id, place) LEFT JOIN {schema}.run r ON r.id = x.id LEFT JOIN {schema}.job j ON j.id = r.job;
+    PERFORM {schema}.wake(n.application)
+       FROM (SELECT DISTINCT r.application FROM unnest(ids, became, wakes, accepted) AS x (id, became, wakes, accepted)
+               JOIN {schema}.run r ON r.id = x.id WHERE x.accepted AND (x.wakes OR x.became = 'pending')) n;
+END $$;
+
+-- Runs that this node was given and does not have. One that is locked is in its body's hands, after all.
+CREATE FUNCTION {schema}.put_back_runs(ids bigint[], tokens text[]) RETURNS bigint
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    ours   bigint[];
+    shown  text[];
+BEGIN
+    SELECT array_agg(l.id), array_agg(l.token) INTO ours, shown
+      FROM (SELECT r.id, r.token FROM unnest(ids, tokens) AS x (id, token) JOIN {schema}.run r ON r.id = x.id AND r.token = x.token
+               FOR NO KEY UPDATE OF r SKIP LOCKED) l;
+    IF ours IS NULL THEN RETURN 0; END IF;
+    PERFORM {schema}.finish_runs(ours, shown, array_fill('pending'::text, ARRAY[cardinality(ours)]), NULL, NULL, NULL, NULL, NULL, NULL);
+    RETURN cardinality(ours);
+END $$;
+
+CREATE FUNCTION {schema}.roll_call(caller uuid, of_application text,
+    OUT at float8, OUT held_ids bigint[], OUT held_tokens text[], OUT held_asked text[], OUT lost_ids bigint[])
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    app   int;
+    gone  uuid[];
+    jobs  bigint[];
+    now_  timestamptz := clock_timestamp();
+BEGIN
+    at := extract(epoch FROM now_);
+    SELECT a.id INTO app FROM {schema}.application a WHERE a.name = of_application;
+    WITH RECURSIVE holders AS (   -- from node to node, however many runs they have
+        (SELECT r.node FROM {schema}.run r WHERE r.application = app AND r.state = 'running' ORDER BY r.node LIMIT 1)
+        UNION ALL
+        SELECT (SELECT r.node FROM {schema}.run r WHERE r.application = app AND r.state = 'running' AND r.node > h.node ORDER BY r.node LIMIT 1)
+          FROM holders h WHERE h.node IS NOT NULL
+    )
+    SELECT array_agg(h.node) INTO gone
+      FROM holders h
+     WHERE h.node IS NOT NULL AND NOT EXISTS (SELECT FROM {schema}.node n WHERE n.id = h.node AND n.state = 'alive');
+    IF gone IS NOT NULL THEN
+        SELECT array_agg(l.id) INTO jobs
+          FROM (SELECT j.id FROM {schema}.job j
+                 WHERE j.id IN (SELECT r.job FROM {schema}.run r WHERE r.application = app AND r.state = 'running' AND r.node = ANY (gone))
+                   FOR KEY SHARE SKIP LOCKED) l;
+        WITH taken AS MATERIALIZED (
+            SELECT r.id FROM {schema}.run r
+             WHERE r.application = app AND r.state = 'running' AND r.node = ANY (gone) AND r.job = ANY (jobs)
+               FOR NO KEY UPDATE SKIP LOCKED
+        ), ended AS (
+            UPDATE {schema}.run r
+               SET state = x.becomes, token = NULL, asked_to_end = '', losses = r.losses + 1,
+                   reason = coalesce(nullif(r.asked_to_end, ''), 'its node died'),
+                   due_at = CASE WHEN x.becomes = 'pending' THEN now_ ELSE r.due_at END,
+                   expires_at = CASE WHEN x.becomes = 'pending' THEN NULL ELSE r.expires_at END,
+                   finished_at = CASE WHEN x.becomes > 'running' THEN now_ END
+              FROM (SELECT t.id,
+                           CASE WHEN o.asked_to_end <> '' THEN 'cancelled'
+                                WHEN j.state = 'removed' OR j.on_lost = 'fail' OR o.losses + 1 >= j.max_lost THEN 'lost'
+                                ELSE 'pending' END::{schema}.run_state AS becomes
+                      FROM taken t JOIN {schema}.run o ON o.id = t.id JOIN {schema}.job j ON j.id = o.job) x
+             WHERE r.id = x.id
+            RETURNING r.id
+        )
+        SELECT array_agg(e.id) INTO lost_ids FROM ended e;
+        IF lost_ids IS NOT NULL THEN
+            PERFORM {schema}.wake(app);
+        END IF;
+    END IF;
+    SELECT array_agg(r.id), array_agg(r.token), array_agg(r.asked_to_end) INTO held_ids, held_tokens, held_asked
+      FROM {schema}.run r WHERE r.application = app AND r.state = 'running' AND r.node = caller;
+END $$;
+
+CREATE FUNCTION {schema}.prune_runs(of_application text, old float8, keep int, at_most int) RETURNS bigint
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    before  timestamptz := to_timestamp(old);
+    doomed  bigint[];
+    jobs    bigint[];
+    removed bigint;
+BEGIN
+    SELECT array_agg(d.id), array_agg(DISTINCT d.job) INTO doomed, jobs
+      FROM (SELECT r.id, r.job
+              FROM {schema}.application a
+              JOIN {schema}.job j ON j.application = a.id
+              CROSS JOIN LATERAL (SELECT least(before, min(o.scheduled_for)) AS instant
+                                    FROM {schema}.run o WHERE o.job = j.id AND o.state <= 'running') bound
+              CROSS JOIN LATERAL (SELECT f.id, f.job FROM {schema}.run f
+                                   WHERE f.job = j.id AND f.state > 'running'
+                                     AND f.scheduled_for < bound.instant AND coalesce(f.until, f.scheduled_for) < bound.instant
+                                     AND f.id <> ALL (ARRAY(SELECT k.id FROM {schema}.run k WHERE k.job = j.id AND k.state > 'running'
+                                                             ORDER BY k.scheduled_for DESC, k.id DESC LIMIT keep))
+                                   ORDER BY f.scheduled_for LIMIT at_most) r
+             WHERE a.name = of_application
+             LIMIT at_most) d;
+    SELECT array_agg(l.id) INTO jobs
+      FROM (SELECT j.id FROM {schema}.job j WHERE j.id = ANY (jobs) FOR NO KEY UPDATE SKIP LOCKED) l;
+    IF jobs IS NULL THEN RETURN 0; END IF;
+    WITH taken AS MATERIALIZED (   -- a backfill may have opened one again
+        SELECT r.id FROM unnest(doomed) AS d (id) JOIN {schema}.run r ON r.id = d.id
+         WHERE r.job = ANY (jobs) AND r.state > 'running' FOR UPDATE OF r SKIP LOCKED
+    ), gone AS (
+        DELETE FROM {schema}.run r USING taken t WHERE r.id = t.id RETURNING r.id, r.job, coalesce(r.until, r.scheduled_for) AS last
+    ), lines AS (
+        DELETE FROM {schema}.run_log l USING gone g WHERE l.run = g.id
+    ), moved AS (
+        UPDATE {schema}.job j SET kept_since = greatest(j.kept_since, g.last + interval '1 microsecond')
+          FROM (SELECT x.job, max(x.last) AS last FROM gone x GROUP BY x.job) g WHERE j.id = g.job
+    )
+    SELECT count(*) INTO removed FROM gone;
+    RETURN removed;
+END $$;

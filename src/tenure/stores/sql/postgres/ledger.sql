@@ -1,0 +1,151 @@
+-- name: now
+SELECT extract(epoch FROM clock_timestamp())::float8
+
+-- name: functions
+SELECT DISTINCT j.function FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application
+ WHERE a.name = %(application)s AND j.state <> 'removed'
+
+-- name: change
+SELECT {job} FROM {schema}.change_job(%(change)s) j
+
+-- name: sync
+SELECT {job} FROM {schema}.sync_jobs(%(application)s, %(release)s, %(changes)s) j
+
+-- name: jobs
+SELECT {job} FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application
+ WHERE a.name = %(application)s AND (%(name)s::text IS NULL OR j.name = %(name)s) AND (%(removed)s OR j.state <> 'removed')
+ ORDER BY j.name COLLATE "C"
+
+-- name: applications
+SELECT a.name FROM {schema}.application a
+ WHERE EXISTS (SELECT FROM {schema}.job j WHERE j.application = a.id AND j.state <> 'removed')
+ ORDER BY a.name COLLATE "C"
+
+-- name: changes
+SELECT c.job, c.generation, extract(epoch FROM c.at)::float8, c.what, c.trigger, c.by, c.why, extract(epoch FROM c.until)::float8
+  FROM {schema}.job_change c JOIN {schema}.job j ON j.id = c.job JOIN {schema}.application a ON a.id = j.application
+ WHERE a.name = %(application)s AND (%(name)s::text IS NULL OR j.name = %(name)s)
+ ORDER BY c.id
+
+-- name: unplanned
+-- Two searches, each along its own index; the clock is read once, so that it can bound a scan.
+SELECT u.id, u.name, u.generation, extract(epoch FROM u.next_due)::float8, u.trigger, u.rules::text, u.resumes
+  FROM (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) a
+ CROSS JOIN LATERAL (
+       (SELECT j.*, false AS resumes FROM {schema}.job j
+         WHERE j.application = a.id AND j.state = 'active' AND j.next_due < to_timestamp(%(before)s::float8)
+           AND j.function <> ALL (%(strangers)s::text[]) AND (%(tzdata)s::text = '' OR j.tzdata <= %(tzdata)s)
+         ORDER BY j.next_due LIMIT %(limit)s)
+       UNION ALL
+       (SELECT j.*, true AS resumes FROM {schema}.job j
+         WHERE j.application = a.id AND j.state = 'paused' AND j.paused_until <= (SELECT clock_timestamp())
+           AND j.function <> ALL (%(strangers)s::text[]) AND (%(tzdata)s::text = '' OR j.tzdata <= %(tzdata)s)
+         LIMIT %(limit)s)) u
+ ORDER BY coalesce(u.next_due, now()), u.id LIMIT %(limit)s
+
+-- name: plan
+SELECT {schema}.plan_runs(%(jobs)s, %(generations)s, %(dues)s, %(thens)s, %(places)s, %(keys)s, %(scheduled)s, %(ready)s, %(expire)s,
+                          %(states)s, %(reasons)s, %(counts)s, %(untils)s)
+
+-- name: claim
+SELECT alive, at, next_at, more, missed, ids, jobs, generations, keys, kinds, scheduled, ready, attempts, failed, arguments
+  FROM {schema}.claim_runs(%(node)s::uuid, %(application)s::text, %(token)s::text, %(limit)s::int, %(strangers)s, %(queues)s)
+
+-- name: definitions
+SELECT j.id, j.generation, j.name, j.function, j.kwargs, j.rules::text FROM unnest(%(ids)s) AS i (id) JOIN {schema}.job j ON j.id = i.id
+
+-- name: missed
+SELECT j.id, j.name, j.generation, j.rules::text, m.ids, m.scheduled,
+       EXISTS (SELECT FROM {schema}.run l   -- open or ended, as long as it is not one that never began
+                WHERE l.job = j.id AND l.kind = 'due' AND l.scheduled_for > to_timestamp(m.scheduled[cardinality(m.scheduled)])
+                  AND l.due_at <= c.now AND (l.state <> 'pending' OR l.expires_at IS NULL OR l.expires_at > c.now)
+                  AND l.state NOT IN ('skipped', 'cancelled'))
+  FROM (SELECT a.id, clock_timestamp() AS now FROM {schema}.application a WHERE a.name = %(application)s) c
+ CROSS JOIN LATERAL (SELECT DISTINCT r.job FROM {schema}.run r WHERE r.application = c.id AND r.state = 'pending' AND r.expires_at <= c.now) e
+  JOIN {schema}.job j ON j.id = e.job
+ CROSS JOIN LATERAL (SELECT array_agg(o.id) AS ids, array_agg(extract(epoch FROM o.scheduled_for)::float8) AS scheduled
+                       FROM (SELECT r.id, r.scheduled_for FROM {schema}.run r
+                              WHERE r.job = j.id AND r.state = 'pending' AND r.expires_at <= c.now
+                              ORDER BY r.scheduled_for LIMIT 1000) o) m
+ WHERE j.state = 'active' AND j.function <> ALL (%(strangers)s::text[]) AND m.ids IS NOT NULL
+ ORDER BY j.name COLLATE "C" LIMIT %(limit)s
+
+-- name: settle
+SELECT {schema}.settle_runs(%(job)s, %(generation)s, %(make_up)s, %(skip)s, %(reason)s)
+
+-- name: finish
+SELECT accepted, became, wakes
+  FROM {schema}.finish_runs(%(ids)s, %(tokens)s, %(states)s, %(reasons)s, %(again)s, %(started)s, %(finished)s, %(log_runs)s, %(log_lines)s)
+
+-- name: roll_call
+SELECT at, held_ids, held_tokens, held_asked, lost_ids FROM {schema}.roll_call(%(node)s::uuid, %(application)s::text)
+
+-- name: lost
+SELECT r.id, j.name, r.key, extract(epoch FROM r.scheduled_for)::float8, r.attempt, r.node::text, r.state::text
+  FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job WHERE r.id = ANY (%(ids)s::bigint[])
+
+-- name: put_back
+SELECT {schema}.put_back_runs(%(ids)s, %(tokens)s)
+
+-- name: ask
+SELECT {run} FROM {schema}.ask_runs(%(asked)s) WITH ORDINALITY r LEFT JOIN {schema}.job j ON j.id = r.job ORDER BY r.ordinality
+
+-- name: cancel
+SELECT {run} FROM {schema}.cancel_run(%(run)s, %(said)s) r JOIN {schema}.job j ON j.id = r.job
+
+-- name: runs_of_job
+-- What is over and what is open have each their index.
+SELECT {run}
+  FROM (SELECT x.* FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
+         WHERE a.name = %(application)s AND x.name = %(job)s) j
+ CROSS JOIN LATERAL (
+       (SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.state > 'running' AND {wanted} ORDER BY f.scheduled_for {order}, f.id {order} LIMIT %(limit)s)
+       UNION ALL
+       (SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.state <= 'running' AND {wanted})) r
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT %(limit)s
+
+-- name: runs_of_application
+SELECT {run}
+  FROM (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) a
+ CROSS JOIN LATERAL (
+       (SELECT f.* FROM {schema}.run f
+         WHERE f.application = a.id AND f.state > 'running' AND {wanted} ORDER BY f.scheduled_for {order}, f.id {order} LIMIT %(limit)s)
+       UNION ALL
+       (SELECT f.* FROM {schema}.run f WHERE f.application = a.id AND f.state = 'pending' AND {wanted})
+       UNION ALL
+       (SELECT f.* FROM {schema}.run f WHERE f.application = a.id AND f.state = 'waiting' AND {wanted})
+       UNION ALL
+       (SELECT f.* FROM {schema}.run f WHERE f.application = a.id AND f.state = 'running' AND {wanted})) r
+  JOIN {schema}.job j ON j.id = r.job
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT %(limit)s
+
+-- name: run
+SELECT {run}
+  FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job JOIN {schema}.application a ON a.id = j.application
+ WHERE r.id = %(run)s AND a.name = %(application)s
+
+-- name: began
+SELECT {run}
+  FROM (SELECT x.* FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
+         WHERE a.name = %(application)s AND x.name = %(name)s) j
+ CROSS JOIN LATERAL (
+       (SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.state > 'running' AND f.attempt > 0 ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(last)s)
+       UNION ALL
+       (SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.state <= 'running' AND f.attempt > 0)) r
+ ORDER BY r.scheduled_for DESC, r.id DESC LIMIT %(last)s
+
+-- name: log
+SELECT l.line FROM {schema}.run_log l WHERE l.run = %(run)s ORDER BY l.number
+
+-- name: prune
+SELECT {schema}.prune_runs(%(application)s, %(before)s, %(keep)s::int, %(limit)s::int)
+
+-- name: guard
+-- Whoever comes at the same time waits for the first one's commit, and then sees it.
+INSERT INTO {schema}.guard AS g (name, key, at, by) VALUES (%(name)s, %(key)s, clock_timestamp(), %(by)s)
+ON CONFLICT (name, key) DO UPDATE SET at = clock_timestamp(), by = excluded.by
+ WHERE g.at <= clock_timestamp() - make_interval(secs => %(within)s::float8)
+RETURNING true
+
+-- name: unguard
+DELETE FROM {schema}.guard WHERE name = %(name)s AND key = %(key)s AND by = %(by)s
