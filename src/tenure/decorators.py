@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from typing import Any, TypeVar, Unpack, overload
 
@@ -52,11 +52,15 @@ class Definitions:
         fn: Callable[..., object],
         trigger: Trigger | None,
         name: str | None,
+        *,
         kwargs: Mapping[str, object] | None,
+        process: bool,
         policy: Mapping[str, object],
     ) -> None:
         """Take a job in, or say what is wrong with it."""
         function = describe(fn, name)
+        if process:
+            function = replace(function, in_process=_can_be_found(function))
         definition = Definition(
             name=function.name,
             function=function,
@@ -110,7 +114,10 @@ class Definitions:
 
 
 class Decorators:
-    """`@scheduler.cron(…)` and its like. Each returns the function itself; one function may carry several, with different names."""
+    """`@scheduler.cron(…)` and its like. Each returns the function itself; one function may carry several, with different names.
+
+    `process=True` runs the body in a process of its own, which can be killed. `kwargs` are the arguments by name, as JSON can carry them.
+    """
 
     _definitions: Definitions
 
@@ -121,10 +128,11 @@ class Decorators:
         tz: Zone | None = None,
         name: str | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
         **policy: Unpack[Policy],
     ) -> Callable[[Fn], Fn]:
         """Due as Debian's cron would be: `@scheduler.cron("0 3 * * *", timeout="20m")`."""
-        return self.scheduled(triggers.cron(expr, tz), name=name, kwargs=kwargs, **policy)
+        return self.scheduled(triggers.cron(expr, tz), name=name, kwargs=kwargs, process=process, **policy)
 
     def every(
         self,
@@ -140,13 +148,14 @@ class Decorators:
         tz: Zone | None = None,
         name: str | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
         **policy: Unpack[Policy],
     ) -> Callable[[Fn], Fn]:
         """Due in equal steps of elapsed time: `@scheduler.every("30s")`."""
         trigger = triggers.every(
             period, seconds=seconds, minutes=minutes, hours=hours, days=days, weeks=weeks, anchor=anchor, tz=tz
         )
-        return self.scheduled(trigger, name=name, kwargs=kwargs, **policy)
+        return self.scheduled(trigger, name=name, kwargs=kwargs, process=process, **policy)
 
     def at(
         self,
@@ -155,10 +164,11 @@ class Decorators:
         tz: Zone | None = None,
         name: str | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
         **policy: Unpack[Policy],
     ) -> Callable[[Fn], Fn]:
         """Due once: `@scheduler.at(datetime(2026, 12, 31, 12, tzinfo=UTC))`."""
-        return self.scheduled(triggers.at(when, tz), name=name, kwargs=kwargs, **policy)
+        return self.scheduled(triggers.at(when, tz), name=name, kwargs=kwargs, process=process, **policy)
 
     def calendar(
         self,
@@ -172,11 +182,12 @@ class Decorators:
         tz: Zone | None = None,
         name: str | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
         **policy: Unpack[Policy],
     ) -> Callable[[Fn], Fn]:
         """Due in steps of the calendar: `@scheduler.calendar(months=2, start="2026-01-31", at="09:00")`."""
         trigger = triggers.calendar(start=start, at=at, days=days, weeks=weeks, months=months, years=years, tz=tz)
-        return self.scheduled(trigger, name=name, kwargs=kwargs, **policy)
+        return self.scheduled(trigger, name=name, kwargs=kwargs, process=process, **policy)
 
     def scheduled(
         self,
@@ -184,6 +195,7 @@ class Decorators:
         *,
         name: str | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
         **policy: Unpack[Policy],
     ) -> Callable[[Fn], Fn]:
         """Due by any trigger: `@scheduler.scheduled(cron("0 9 * * *") - closed("holidays", dates=[…]))`."""
@@ -195,7 +207,7 @@ class Decorators:
         rules(policy, where="job" if name is None else f"job {name!r}")
 
         def register(fn: Fn) -> Fn:
-            self._definitions.define(fn, placed, name, kwargs, policy)
+            self._definitions.define(fn, placed, name, kwargs=kwargs, process=process, policy=policy)
             return fn
 
         return register
@@ -204,7 +216,13 @@ class Decorators:
     def job(self, fn: Fn, /) -> Fn: ...
     @overload
     def job(
-        self, /, *, name: str | None = None, kwargs: Mapping[str, Any] | None = None, **policy: Unpack[Policy]
+        self,
+        /,
+        *,
+        name: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **policy: Unpack[Policy],
     ) -> Callable[[Fn], Fn]: ...
     def job(
         self,
@@ -213,6 +231,7 @@ class Decorators:
         *,
         name: str | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
         **policy: Unpack[Policy],
     ) -> Fn | Callable[[Fn], Fn]:
         """Runs when asked (`run_now`), and may be named by jobs that are added at run time."""
@@ -223,7 +242,21 @@ class Decorators:
         rules(policy, where="job" if name is None else f"job {name!r}")
 
         def register(fn: Fn) -> Fn:
-            self._definitions.define(fn, None, name, kwargs, policy)
+            self._definitions.define(fn, None, name, kwargs=kwargs, process=process, policy=policy)
             return fn
 
         return register if fn is None else register(fn)
+
+
+def _can_be_found(function: Function) -> bool:
+    """Whether a process can find the function by its module and name; refused if not."""
+    where = f"job {function.name!r}: process=True"
+    if function.is_coroutine:
+        raise ConfigurationError(
+            f"{where} is for functions, and {function.place} is a coroutine. Leave one of them out."
+        )
+    if "<" in getattr(function.callable, "__qualname__", ""):
+        raise ConfigurationError(
+            f"{where} needs a function at the top of a module; {function.place} is inside another."
+        )
+    return True

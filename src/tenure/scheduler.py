@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import multiprocessing
 import os
 import threading
 import weakref
@@ -112,6 +113,8 @@ class Scheduler(Client):
             logger.warning(
                 "scheduler %r is not started: TENURE_OFF is set", self.application, extra={"action": "turned_off"}
             )
+            return
+        if _only_imported():
             return
         with self._mutex:
             if self.started:
@@ -245,6 +248,11 @@ class Scheduler(Client):
 
 def _turned_off() -> bool:
     return os.environ.get("TENURE_OFF", "").strip().lower() not in {"", "0", "false", "no", "off"}
+
+
+def _only_imported() -> bool:
+    """A child of a job with `process=True` imports the main module for its functions, and comes by `scheduler.run()`."""
+    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
 
 
 def _nothing(_text: str) -> None:
