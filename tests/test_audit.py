@@ -160,6 +160,15 @@ def test_but_not_what_lies_before_a_due_time_that_was_planned():
     assert audited(book, now=NOON + 4.5 * HOUR + 1).counts == {"succeeded": 3, UNACCOUNTED: 1}
 
 
+def test_nor_what_is_asked_for_without_the_time_up_to_the_change():
+    """Whether a later one was planned cannot be seen then; rather an alarm too many."""
+    book = Book(HOURLY)
+    book.plan(NOON + 2 * HOUR)
+    book.change(Change.UPDATED, NOON + 4.5 * HOUR)
+    found = audited(book, until=NOON + 3.5 * HOUR, now=NOON + 4.5 * HOUR + 1)
+    assert found.counts == {"succeeded": 2, UNACCOUNTED: 1}
+
+
 def test_before_it_was_added_and_after_it_was_removed_nothing_is_due():
     book = Book(HOURLY)
     book.plan(NOON + 2 * HOUR)
@@ -199,12 +208,13 @@ def test_a_row_that_stands_for_several_accounts_for_all_of_them():
     assert partly.clean
 
 
-def test_but_not_for_more_than_it_says():
+@pytest.mark.parametrize("short", [1, 3])
+def test_but_not_for_more_than_it_says(short):
     book = Book(MINUTELY)
     book.plan(NOON + 5 * HOUR)
-    book.runs[0] = replace(book.runs[0], count=book.runs[0].count - 3)
+    book.runs[0] = replace(book.runs[0], count=book.runs[0].count - short)
     found = audited(book, now=NOON + 5 * HOUR + 1)
-    assert found.counts[UNACCOUNTED] == 3
+    assert found.counts[UNACCOUNTED] == short
     assert sum(found.counts.values()) == found.due
 
 

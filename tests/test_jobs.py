@@ -161,7 +161,9 @@ def test_methods_partials_and_callable_objects():
     assert (bound.name, bound.call("it", {})) == ("Report", 7)
 
 
-@pytest.mark.parametrize("fn", [coroutine, Report().send_later, AsyncReport(), functools.partial(coroutine)])
+@pytest.mark.parametrize(
+    "fn", [coroutine, Report().send_later, AsyncReport(), functools.partial(coroutine), staticmethod(coroutine)]
+)
 def test_coroutines_are_known(fn):
     assert describe(fn).is_coroutine
 

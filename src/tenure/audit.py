@@ -93,6 +93,7 @@ def audit(
 
     `runs` are those scheduled in the span, and rows that stand for several and reach into it. Read the job before the runs: what is planned in between is
     then found, and not missed. What retention removes in between is not: if the audit is not clean, read again.
+    What nobody had planned when the job was changed is explained by the change only if the span reaches beyond it.
     """
     life = stretches(job, changes)
     books = _Books(job, life, runs, since=since, until=until, now=now)

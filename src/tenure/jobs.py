@@ -292,7 +292,7 @@ def _called(fn: object) -> Any:
     while True:
         if isinstance(fn, functools.partial):
             fn = fn.func
-        elif inspect.ismethod(fn):
+        elif inspect.ismethod(fn) or isinstance(fn, staticmethod):
             fn = fn.__func__
         elif inspect.isroutine(fn) or isinstance(fn, type):
             return fn
