@@ -283,6 +283,7 @@ def _followed(book, this):
     return any(this.scheduled_for < other.scheduled_for <= stretch.end for other in book.runs)
 
 
+@settings(deadline=None)
 @given(st.sampled_from([HOURLY, every("7s"), cron("0 0 29 2 *"), cron("*/10 9-17 * * 1-5")]), st.integers(0, 10**8))
 def test_the_last_due_time_is_the_one_before_the_next(trigger, later):
     upto = NOON + later

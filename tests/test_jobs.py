@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Annotated, Optional
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.errors import ConfigurationError
@@ -256,6 +256,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(), json_values, max_size=4))
 def test_arguments_come_back_from_their_text(kwargs):
     assert json.loads(arguments(kwargs)) == kwargs
@@ -295,6 +296,7 @@ def test_what_json_cannot_carry_is_refused_with_its_place(kwargs, path, advice):
     assert advice in message
 
 
+@settings(deadline=None)
 @given(st.text(), st.floats(0, 1e6))
 def test_shifts_stay_below_their_limit(name, limit):
     assert 0 <= spread_of("app", name, limit) <= limit

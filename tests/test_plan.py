@@ -39,6 +39,7 @@ def due_times(trigger, since, until):
 # Instants
 
 
+@settings(deadline=None)
 @given(st.datetimes(datetime(1900, 1, 1), datetime(2240, 1, 1), timezones=st.just(UTC)))
 def test_datetimes_survive_as_instants_to_the_microsecond(when):
     assert moment(instant(when)) == when
@@ -262,6 +263,7 @@ def test_no_retry_is_left_after_as_many_failures():
     assert retry_in(Rules(retries=2), 3, 0.5) is None
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1, exclude_max=True))
 def test_a_pause_varies_by_a_tenth(chance):
     assert 9.0 <= retry_in(Rules(retries=1, backoff=(10.0, 10.0)), 1, chance) <= 11.0

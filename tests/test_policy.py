@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.errors import ConfigurationError
@@ -162,6 +162,7 @@ every_rules = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(every_rules)
 def test_rules_come_back_from_their_text(some):
     assert from_json(as_json(some)) == some
