@@ -1,0 +1,218 @@
+"""Changes of jobs commit, or do not, with the caller's own work: every driver, PostgreSQL and SQLite."""
+
+import sqlite3
+import uuid
+from dataclasses import replace
+
+import psycopg
+import pytest
+import sqlalchemy
+
+import fencing
+from fencing import ON_POSTGRES, ON_SQLITE, awaited, scene
+from tenure import transactions
+from tenure.errors import ConfigurationError, StoreError, WrongDatabase
+from tenure.ledger import Change, JobSpec, NewRun, Rules, RunState
+from tenure.stores import store_for
+from tenure.stores.ledger import Asked, JobChange, RunQuery
+
+ASYNC_SQLITE = [fencing.Aiosqlite, fencing.AsyncAlchemySqlite, fencing.AsyncAlchemySqliteSession]
+RULES = Rules(missed="skip", retries=2, timeout=1.5, queue="slow")
+
+
+@pytest.fixture(scope="module")
+def shared(postgres):
+    url = postgres.create_database()
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE work (what text)")
+    yield url
+    postgres.drop_database(url)
+
+
+@pytest.fixture(
+    params=[*ON_POSTGRES, *(kind for kind in ON_SQLITE if kind not in ASYNC_SQLITE)], ids=lambda kind: kind.__name__
+)
+def client(request):
+    if request.param in ON_POSTGRES:
+        return request.param(request.getfixturevalue("shared"))
+    url = request.getfixturevalue("sqlite_url")
+    create_work(url)
+    return request.param(url)
+
+
+@pytest.fixture
+def office(client):
+    with Office(client.url) as office:
+        yield office
+
+
+class Office:
+    """An application of its own, and what the ledger has of it."""
+
+    def __init__(self, url):
+        self.store = store_for(url)
+        self.name = f"app {uuid.uuid4()}"
+
+    def __enter__(self):
+        self.store.prepare()
+        self.session = self.store.session("test", 2.0)
+        self.ledger = self.session.ledger
+        return self
+
+    def __exit__(self, *_):
+        self.session.close()
+
+    def adds(self, name="report"):
+        due = self.ledger.now() + 3600.0
+        spec = JobSpec(self.name, name, "send", '{"every": 60}', RULES, kwargs="""{"to": "a'b%%"}""", in_code=False)
+        return JobChange(
+            self.name, name, Change.ADDED, spec, due + 60.0, (NewRun(due, due, due + 60.0),), by="ops", why="because"
+        )
+
+    def jobs(self):
+        return self.ledger.jobs(self.name)
+
+    def runs(self):
+        return self.ledger.runs(RunQuery(self.name))
+
+
+async def change(client, office, wanted):
+    return await awaited(transactions.change(client.connection, office.store, wanted))
+
+
+def test_a_job_is_added_with_the_transaction(client, office):
+    wanted = office.adds()
+
+    async def body():
+        async with client.transaction():
+            row = await change(client, office, wanted)
+            assert (row.spec, row.generation, row.state) == (wanted.spec, 1, "active")
+            assert office.jobs() == [], "nobody else sees it before the commit"
+        assert office.jobs() == [row]
+
+    scene(client, body)
+    (run,) = office.runs()
+    assert (run.state, run.scheduled_for) == (RunState.PENDING, pytest.approx(wanted.runs[0].scheduled_for))
+    assert [(c.what, c.by, c.why) for c in office.ledger.changes(office.name)] == [(Change.ADDED, "ops", "because")]
+
+
+def test_a_job_is_not_added_when_the_transaction_is_rolled_back(client, office):
+    async def body():
+        with pytest.raises(ZeroDivisionError):
+            async with client.transaction():
+                await client.execute("INSERT INTO work (what) VALUES ('work')")
+                assert await change(client, office, office.adds())
+                raise ZeroDivisionError
+
+    scene(client, body)
+    assert office.jobs() == []
+
+
+def test_what_cannot_be_changed_is_none_and_the_transaction_goes_on(client, office):
+    office.ledger.change(office.adds())
+
+    async def body():
+        async with client.transaction():
+            assert await change(client, office, office.adds()) is None
+            assert await change(client, office, JobChange(office.name, "nobody", Change.REMOVED)) is None
+            assert await change(client, office, JobChange(office.name, "report", Change.PAUSED, why="later"))
+
+    scene(client, body)
+    assert [(job.state, job.paused_why) for job in office.jobs()] == [("paused", "later")]
+
+
+def test_a_run_is_asked_for_with_the_transaction(client, office):
+    office.ledger.change(office.adds())
+
+    async def body():
+        async with client.transaction():
+            asked = Asked(office.name, "report", "mine", None, kwargs='{"a": 1}', by="ops")
+            row = await awaited(transactions.ask(client.connection, office.store, asked))
+            assert (row.key, row.kind, row.state, row.by, row.kwargs) == ("mine", "asked", "pending", "ops", '{"a": 1}')
+            assert "mine" not in [run.key for run in office.runs()]
+            unknown = Asked(office.name, "nobody", "mine", None)
+            assert await awaited(transactions.ask(client.connection, office.store, unknown)) is None
+
+    scene(client, body)
+    assert "mine" in [run.key for run in office.runs()]
+
+
+def test_without_a_transaction_it_refuses(client, office):
+    async def body():
+        await awaited(client.autocommit())
+        with pytest.raises(ConfigurationError, match=r"scheduler\.add\(conn=…\): .*(transaction|autocommit)"):
+            await change(client, office, office.adds())
+
+    scene(client, body)
+    assert office.jobs() == []
+
+
+@pytest.mark.parametrize("kind", ASYNC_SQLITE, ids=lambda kind: kind.__name__)
+def test_asynchronous_sqlite_is_told_what_to_do(kind, sqlite_url):
+    client = kind(sqlite_url)
+    with Office(sqlite_url) as office:
+
+        async def body():
+            with pytest.raises(ConfigurationError, match="or leave `conn` out"):
+                await change(client, office, office.adds())
+
+        scene(client, body)
+
+
+def test_a_connection_of_another_kind_of_database(shared, sqlite_url):
+    with (
+        Office(sqlite_url) as office,
+        psycopg.connect(shared) as connection,
+        pytest.raises(ConfigurationError, match=r"psycopg.*cannot change what sqlite:"),
+    ):
+        transactions.change(connection, office.store, office.adds())
+
+
+def test_another_file(tmp_path, sqlite_url):
+    connection = sqlite3.connect(tmp_path / "another.db")
+    with (
+        Office(sqlite_url) as office,
+        pytest.raises(WrongDatabase, match=r"another\.db.*Pass a connection to that file"),
+    ):
+        transactions.change(connection, office.store, office.adds())
+    connection.close()
+
+
+def test_a_database_without_tenure(postgres, shared):
+    url = postgres.create_database()
+    with Office(shared) as office, psycopg.connect(url) as connection, pytest.raises(WrongDatabase, match="no tenure"):
+        transactions.change(connection, office.store, office.adds())
+    postgres.drop_database(url)
+
+
+def test_a_role_that_may_not(shared):
+    role = f"modest_{uuid.uuid4().hex[:8]}"
+    with Office(shared) as office, psycopg.connect(shared, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {role} LOGIN")
+        with (
+            psycopg.connect(shared.replace("postgres@", f"{role}@")) as connection,
+            pytest.raises(StoreError, match=r"scheduler\.add\(conn=…\): this role may not"),
+        ):
+            transactions.change(connection, office.store, office.adds())
+        owner.execute(f"DROP ROLE {role}")
+
+
+def test_a_failed_change_on_sqlite_leaves_nothing_of_itself(sqlite_url):
+    create_work(sqlite_url)
+    with Office(sqlite_url) as office:
+        connection = sqlite3.connect(office.store.path)
+        with connection:
+            connection.execute("INSERT INTO work (what) VALUES ('work')")
+            broken = replace(office.adds(), runs=(NewRun(None, None, None),))  # fails at the last step
+            with pytest.raises(TypeError):
+                transactions.change(connection, office.store, broken)
+        assert connection.execute("SELECT what FROM work").fetchall() == [("work",)]
+        connection.close()
+        assert office.jobs() == []
+
+
+def create_work(url):
+    store_for(url).prepare()
+    connection = sqlite3.connect(sqlalchemy.make_url(url).database)
+    connection.execute("CREATE TABLE work (what text)")
+    connection.close()
