@@ -130,7 +130,12 @@ def to_sync(rows: dict[str, JobRow], release: int, changes: Iterable[JobChange])
 
 
 def insert(connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, int, Sequence[NewRun]]]) -> int:
-    """Due times, by job, application and generation, whose keys are not there yet; how many that were."""
+    """Due times, by job, application and generation, whose keys are not there yet; how many that were.
+
+    Written by due time: what is claimed together then lies together, in few pages of the file.
+    """
+    due = [(new, job, application, generation) for job, application, generation, runs in planned for new in runs]
+    due.sort(key=lambda one: one[0].due_at)
     return execute_many(
         connection,
         "insert_run",
@@ -148,8 +153,7 @@ def insert(connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, i
                 new.count,
                 micros_or_none(new.until),
             )
-            for job, application, generation, runs in planned
-            for new in runs
+            for new, job, application, generation in due
         ),
     )
 
