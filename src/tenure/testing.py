@@ -1,0 +1,432 @@
+"""Jobs in a world of their own: a clock that goes when it is told to, a ledger in memory, and nothing that sleeps.
+
+with virtual(scheduler, now="2026-11-14T12:00Z") as world:
+    world.advance(to="2026-11-16T12:00Z")
+    assert len(world.runs("daily_aggregate")) == 2
+
+What plans, claims, settles what was missed and tries again is the conductor of production; only time and the calling of bodies are
+ours. Bodies are called where `advance` is, one after the other, and take no time of the world. What they raise becomes a failed run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import math
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+from tenure import verbs
+from tenure.attempt import Attempt
+from tenure.clock import boottime
+from tenure.conductor import Conductor
+from tenure.connections import target_of
+from tenure.durations import Duration, seconds
+from tenure.engine import Engine
+from tenure.errors import ConfigurationError
+from tenure.keys import due_key
+from tenure.ledger import ClaimedRun, Ending, Instant, JobId, JobState, Rules, RunId, RunKind
+from tenure.lookup import Lookup
+from tenure.model import NodeCard, NodeId
+from tenure.moments import instant, moment
+from tenure.run import CURRENT, Run
+from tenure.runner import Alarm, Runner, arguments
+from tenure.scheduler import Scheduler
+from tenure.stores.ledger import RunQuery
+from tenure.stores.memory import _DATABASES, MemoryStore
+from tenure.timekeeper import Timekeeper
+from tenure.triggers import zone
+from tenure.urls import MemoryURL
+from tenure.views import RunView, zone_of
+
+BEGINNING = "2026-01-01T00:00Z"
+"""When a world begins for which nothing else is said."""
+LABEL = "virtual"
+PLANNED_AHEAD = 2.0
+"""The world stops so long before a due time, for it to be planned."""
+SLOTS = 500
+RESTLESS = 1000
+"""After so many turns at one instant, a job asks for itself again and again."""
+LISTEN = 10.0
+"""How long listeners may take for what happened."""
+_FOREVER = 1e9
+
+
+@contextmanager
+def virtual(scheduler: Scheduler, now: datetime | str = BEGINNING) -> Iterator[World]:
+    """The scheduler's jobs in a world that begins at `now`. Its URL is not touched; its verbs and questions go to the world meanwhile."""
+    world = World(scheduler, verbs.point(now, 0.0, "now"))
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+def run(
+    job: str = "job",
+    *,
+    scheduled_for: datetime | str = BEGINNING,
+    attempt: int = 1,
+    key: str | None = None,
+    kind: str = "due",
+    done: Iterable[str] = (),
+) -> RecordedRun:
+    """A run to call a body with: `daily_aggregate(tenure.testing.run(scheduled_for="2026-11-15T03:00+09:00"))`.
+
+    `done` are the keys of `run.once` that an earlier attempt has committed.
+    """
+    when = datetime.fromisoformat(scheduled_for) if isinstance(scheduled_for, str) else scheduled_for
+    at = instant(when)
+    claimed = ClaimedRun(
+        id=RunId(1),
+        job=JobId(1),
+        name=job,
+        function=job,
+        kwargs="{}",
+        key=due_key(at) if key is None else key,
+        kind=RunKind(kind),
+        scheduled_for=at,
+        due_at=at,
+        attempt=attempt,
+        failures=attempt - 1,
+        generation=1,
+        rules=Rules(),
+    )
+    return RecordedRun(claimed, str(uuid.uuid4()), tz=when.tzinfo or UTC, done=set(done))
+
+
+class RecordedRun(Run):
+    """A run without a database: what its body does with it is noted down.
+
+    `run.tell("…")` asks the body to end, `run.lose("…")` makes the attempt one that no longer counts; `run.lines` is what was logged.
+    """
+
+    __slots__ = ("_done", "effects")
+
+    def __init__(self, claimed: ClaimedRun, token: str, *, tz: tzinfo, done: set[str]) -> None:
+        super().__init__(claimed, token, tz=tz, schema="tenure", trusted=lambda: True)
+        self._done = done
+        self.effects: list[str] = []
+        """The keys for which `once` was True, in order."""
+
+    def once(self, conn: Any, key: str) -> Any:
+        """True the first time, as far as this run and `done` go; the connection is not used."""
+        if not key or not isinstance(key, str):
+            raise ConfigurationError(f"once: the key {key!r} must be text, such as 'invoices'.")
+        first = key not in self._done and key not in self.effects
+        if first:
+            self.effects.append(key)
+        return _awaited(first) if _is_async(conn) else first
+
+    def complete(self, conn: Any) -> Any:
+        """Note that the body completed its run; the connection is not used."""
+        self._completed = True
+        return _awaited(None) if _is_async(conn) else None
+
+    def wait(self, seconds_: Duration) -> bool:
+        """Return at once: True, unless the attempt should end."""
+        seconds(seconds_, "seconds")
+        return not self.cancelled and not self.lost
+
+
+class World:
+    """One node that has all jobs of a scheduler, and the clock by which it lives."""
+
+    def __init__(self, scheduler: Scheduler, begins: Instant) -> None:
+        self._scheduler, self._now = scheduler, begins
+        self._url = MemoryURL(f"virtual-{uuid.uuid4()}")
+        scheduler.use(MemoryStore(self._url, clock=lambda: self._now))
+        self._lookup = Lookup(scheduler.application, scheduler.options.tz)
+        self._node = _Node(self, scheduler)
+        self._turning = False
+
+    @property
+    def now(self) -> datetime:
+        """What the world's clock shows, in the zone of the scheduler."""
+        return moment(self._now, zone(self._scheduler.options.tz))
+
+    def advance(self, *, to: datetime | str | None = None, by: Duration | None = None) -> None:
+        """Let the clock go on, and do everything on the way at its own instant. `by=0` does what is due now."""
+        target = self._target("advance", to, by)
+        self._settle()
+        while (stop := self._next_stop()) is not None and stop <= target:
+            self._now = stop
+            self._settle()
+        self._now = target
+        self._settle()
+        self._scheduler.listeners.flush(LISTEN)
+
+    def down(self, *, to: datetime | str | None = None, by: Duration | None = None) -> None:
+        """Let the clock go on while no node is there: what was due meanwhile is missed, and settled by the next `advance`."""
+        self._now = self._target("down", to, by)
+
+    def run_now(self, job: str, **words: Any) -> RunView:
+        """`scheduler.run_now`, and what came of it."""
+        asked = self._scheduler.run_now(job, **words)
+        self.advance(by=0)
+        with self._scheduler.ledger() as ledger:
+            return self._lookup.run(ledger, asked.id)
+
+    def runs(self, job: str | None = None, state: str | Iterable[str] | None = None) -> list[RunView]:
+        """Runs up to now, the oldest first."""
+        with self._scheduler.ledger() as ledger:
+            if job is not None:
+                verbs.known(ledger, self._scheduler.application, job)
+            query = RunQuery(
+                self._scheduler.application,
+                job,
+                verbs.states(state),
+                before=self._now + 1e-6,
+                limit=1_000_000_000,
+                oldest_first=True,
+            )
+            return self._lookup.shown_runs(ledger, ledger.runs(query))
+
+    def close(self) -> None:
+        """Give the scheduler its own store back."""
+        self._node.close()
+        self._scheduler.use(None)
+        _DATABASES.pop(self._url.name, None)
+
+    def instant(self) -> Instant:
+        """The clock, for the ledger."""
+        return self._now
+
+    def _target(self, call: str, to: datetime | str | None, by: Duration | None) -> Instant:
+        if self._turning:
+            raise ConfigurationError(f"{call}: a body cannot move the clock of the world that calls it.")
+        if (to is None) == (by is None):
+            raise ConfigurationError(f"{call}: write to='2026-11-16T12:00Z' or by='2h', one of them.")
+        target = self._now + seconds(by, "by") if by is not None else verbs.point(to or "", self._now, "to")
+        if target < self._now:
+            raise ConfigurationError(
+                f"{call}: {moment(target)} is before {moment(self._now)}. This clock goes forward."
+            )
+        return target
+
+    def _settle(self) -> None:
+        """Everything that is due at this instant."""
+        self._turning = True
+        try:
+            self._node.settle()
+        finally:
+            self._turning = False
+
+    def _next_stop(self) -> Instant | None:
+        """The next instant at which there is something to do: a run begins, a due time wants planning, a pause ends."""
+        stops = [self._node.clock.next_at]
+        with self._scheduler.ledger() as ledger:
+            for row in ledger.jobs(self._scheduler.application):
+                if row.state is JobState.PAUSED:
+                    stops.append(row.paused_until)
+                elif row.next_due is not None:
+                    stops.append(row.next_due - PLANNED_AHEAD)
+        return min((stop for stop in stops if stop is not None and stop > self._now), default=None)
+
+
+class _Node(Engine):
+    """The engine without its threads: a conductor that is turned by hand, and bodies that are called on the spot."""
+
+    def __init__(self, world: World, scheduler: Scheduler) -> None:
+        options = scheduler.options
+        super().__init__(scheduler.store, scheduler.definitions.registry, options, scheduler.listeners)
+        self._application = options.application
+        self._effects: dict[RunId, set[str]] = {}
+        self._session = scheduler.store.session(LABEL, _FOREVER)
+        self._sync(scheduler.definitions.changes(world.instant()))
+        seat = _Seat(str(uuid.uuid4()))
+        self._session.join(NodeCard(seat.id, LABEL, options.cadence.ttl, None))
+        self.clock = _Clock(world.instant)
+        self._runner = _Inline(world.instant, self._ended)
+        self._conductor = Conductor(
+            seat,
+            self._runner,
+            self._registry,
+            self.clock,
+            application=options.application,
+            every=_FOREVER,
+            queues=None,
+            keep=(_FOREVER, 0),
+            plans=lambda: False,  # it plans what is near, as every node does, and forgets nothing
+            attempt=self._attempt,
+            lost=self._lost,
+            missed=self._missed,
+        )
+
+    @property
+    def label(self) -> str:
+        return LABEL
+
+    def settle(self) -> None:
+        """Turn the conductor until it has nothing to do at this instant."""
+        self.clock.next_at = None
+        self._conductor.heard(f"!{self._application}")
+        for turn in itertools.count():
+            if self._conductor.next_at() > boottime():
+                return
+            if turn == RESTLESS:
+                raise ConfigurationError(
+                    f"advance: nothing comes to rest at {moment(self.clock.now(0.0))}. Does a job ask for itself with run_now()?"
+                )
+            self._conductor.turn(self._session)
+
+    def close(self) -> None:
+        self._runner.close()
+        self._session.close()
+
+    def _attempt(self, claimed: ClaimedRun, token: str, node: NodeId) -> Attempt:
+        function = self._registry.get(claimed.function)
+        assert function is not None  # noqa: S101 - the conductor put strangers back
+        where = zone_of(claimed.trigger, self._options.tz)
+        seen = _WorldsRun(claimed, token, tz=where, done=self._effects.setdefault(claimed.id, set()))
+        return Attempt(claimed, token, node, function=function, run=seen, at=boottime())
+
+    def _ended(self, attempt: Attempt, ending: Ending) -> None:
+        [answer] = self._session.ledger.finish([ending])
+        self._runner.acknowledged(attempt)
+        self._told(attempt, ending, answer)
+        self._conductor.poke()
+
+
+class _WorldsRun(RecordedRun):
+    """There is no transaction here that might not have been committed: the body's return decides."""
+
+    __slots__ = ()
+
+    @property
+    def completed(self) -> bool:
+        return False
+
+    def commit(self) -> None:
+        """The body returned: later attempts find its effects done."""
+        self._done.update(self.effects)
+
+
+class _Inline(Runner):
+    """Calls bodies on the spot, with the rules of the runner for how they begin and end."""
+
+    def __init__(self, now: Callable[[], Instant], ended: Callable[[Attempt, Ending], None]) -> None:
+        super().__init__(
+            SLOTS,
+            label=LABEL,
+            trusted=lambda _: True,
+            ledger_time=lambda _: now(),
+            chance=lambda: 0.5,
+            ended=ended,
+            freed=lambda: None,
+        )
+        self._alarm = _Mute(LABEL, self._ring)
+        self._loop: asyncio.Runner | None = None
+
+    def take(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            if attempt.function.is_coroutine:
+                _refuse_running_loop(attempt)
+            with self._mutex:
+                self._in_hand[attempt.id] = attempt
+                self._busy += 1
+                self._in_threads += not attempt.function.is_coroutine
+            if self._begin(attempt):
+                failure = self._call(attempt)
+                if failure is None and isinstance(attempt.run, _WorldsRun):
+                    attempt.run.commit()
+                self._end(attempt, self._judge(attempt, failure))
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+
+    def _call(self, attempt: Attempt) -> BaseException | None:
+        token = CURRENT.set(attempt.run)
+        try:
+            if attempt.function.is_coroutine:
+                self._await(attempt)
+            else:
+                attempt.function.call(attempt.run, arguments(attempt))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            return error
+        finally:
+            CURRENT.reset(token)
+        return None
+
+    def _await(self, attempt: Attempt) -> None:
+        async def body() -> None:
+            token = CURRENT.set(attempt.run)
+            try:
+                await attempt.function.call(attempt.run, arguments(attempt))
+            finally:
+                CURRENT.reset(token)
+
+        if self._loop is None:
+            self._loop = asyncio.Runner()
+        self._loop.run(body())
+
+
+class _Mute(Alarm):
+    """Bodies take no time, so that none runs out of it."""
+
+    def set(self, at: float, attempt: Attempt) -> None:
+        del at, attempt
+
+
+class _Clock(Timekeeper):
+    """The world's clock as the conductor asks for it. It notes the next instant that the conductor would wake for."""
+
+    def __init__(self, read: Callable[[], Instant]) -> None:
+        super().__init__(0.0)
+        self._read = read
+        self.next_at: Instant | None = None
+
+    def observe(self, now: Instant, sent_at: float, received_at: float) -> bool:
+        del now, sent_at, received_at
+        return False
+
+    def now(self, boottime: float) -> Instant:
+        del boottime
+        return self._read()
+
+    def at(self, instant: Instant) -> float:
+        """Within this instant, or not before the clock moves."""
+        if instant <= self._read():
+            return 0.0
+        self.next_at = instant if self.next_at is None else min(self.next_at, instant)
+        return math.inf
+
+
+class _Seat:
+    """A node that is always alive."""
+
+    lease_until = math.inf
+
+    def __init__(self, id_: NodeId) -> None:
+        self.id = id_
+
+    def wake(self) -> None:
+        """It is turned by hand."""
+
+
+def _refuse_running_loop(attempt: Attempt) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ConfigurationError(
+        f"virtual: {attempt.run.job!r} is a coroutine and has a loop of its own, which cannot run inside the loop of this test. "
+        "Write the test as a plain function, or call the world by asyncio.to_thread."
+    )
+
+
+def _is_async(conn: Any) -> bool:
+    """Whether what is done with this connection is awaited; any object will do for one."""
+    try:
+        return target_of(conn, "run").is_async
+    except ConfigurationError:
+        return inspect.iscoroutinefunction(getattr(conn, "execute", None))
+
+
+async def _awaited(value: object) -> Any:
+    return value
