@@ -1,0 +1,382 @@
+"""What a user writes: definitions and their errors, the verbs and the questions. On the store in memory, with a clock of the test."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tenure import ConfigurationError, JobExists, Run, RunError, Scheduler, UnknownJob, at, cron, every
+from tenure.stores.memory import MemoryStore
+from tenure.urls import MemoryURL
+
+NOON = datetime(2026, 11, 14, 12, 0, tzinfo=UTC)
+
+
+class Clock:
+    """The clock of the ledger."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> float:
+        return self.now.timestamp()
+
+    def forward(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def scheduler(clock: Clock) -> Scheduler:
+    return Scheduler(MemoryStore(MemoryURL(str(uuid.uuid4())), clock=clock), tz="Asia/Seoul")
+
+
+def sync(scheduler: Scheduler) -> None:
+    """What a start brings to the ledger, without taking part."""
+    with scheduler.ledger() as ledger:
+        ledger.sync(scheduler.application, scheduler.definitions.release, scheduler.definitions.changes(ledger.now()))
+
+
+# Definitions
+
+
+def report() -> None: ...
+def letter(customer: int, *, copies: int = 1) -> None: ...
+async def beat() -> None: ...
+def numbers() -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("define", "said"),
+    [
+        (lambda s: s.cron("61 * * * *")(report), "61"),
+        (lambda s: s.cron("0 3 * * *", tz="Mars/Olympus")(report), "Mars/Olympus"),
+        (lambda s: s.every("20")(report), "'20s' for seconds or '20m' for minutes"),
+        (lambda s: s.every("0s")(report), "0s"),
+        (lambda s: s.at(datetime(2026, 12, 31))(report), "tzinfo"),
+        (lambda s: s.calendar(start="2026-02-30", at="09:00", months=1)(report), "2026-02-30"),
+        (lambda s: s.scheduled("0 3 * * *")(report), "cron('0 3 * * *')"),
+        (lambda s: s.scheduled(None)(report), "@scheduler.job"),
+        (lambda s: s.cron("0 3 * * *", misfire_grace_time=60), "grace"),
+        (lambda s: s.cron("0 3 * * *", overlap="never"), "'skip', 'wait', 'replace' or 'allow'"),
+        (lambda s: s.cron("0 3 * * *", retries=-1), "retries"),
+        (lambda s: s.job(timeout="20"), "'20s' for seconds or '20m' for minutes"),
+        (lambda s: s.job("report"), "@scheduler.job(name='report')"),
+        (lambda s: s.job(lambda: None), "name"),
+        (lambda s: s.job(numbers), "generator"),
+        (lambda s: s.job(name="")(report), "empty"),
+        (lambda s: s.every("1h")(letter), "customer"),
+        (lambda s: s.every("1h", kwargs={"customer": 1, "copys": 2})(letter), "copies"),
+        (lambda s: s.every("1h", kwargs={"customer": NOON})(letter), "isoformat"),
+        (lambda s: s.every("1h", process=True)(beat), "coroutine"),
+        (lambda s: s.every("1h", process=True, name="x")(lambda: None), "top of a module"),
+        (lambda s: s.every("1h")(s.every("2h")(report)), "defined twice"),
+        (lambda s: s.job(name="report")(s.job(report) and beat), "one name for two functions"),
+        (lambda s: s.on(), "no event"),
+        (lambda s: s.on(ValueError), "RunFailed"),
+        (lambda s: s.on([RunError]), "RunFailed"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_where_it_is_written(scheduler, define: Callable[[Any], object], said: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        define(scheduler)
+    assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"application": ""}, "application"),
+        ({"tz": "Moon"}, "Moon"),
+        ({"capacity": -1}, "capacity"),
+        ({"capacity": True}, "capacity"),
+        ({"queues": "reports"}, "queues=['reports']"),
+        ({"queues": [""]}, "queues"),
+        ({"release": "v7"}, "release"),
+        ({"label": ""}, "label"),
+        ({"ttl": 3}, "heartbeat_every"),
+        ({"drain": "-1s"}, "drain"),
+        ({"keep_for": 0}, "keep_for"),
+        ({"url": "jobs.db"}, "no scheme"),
+        ({"url": "postgresql://app:***@host/app"}, "***"),
+    ],
+)
+def test_wrong_options_are_refused_at_once(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        Scheduler(**{"url": "memory://wrong", **options})
+    assert said in str(refusal.value)
+
+
+def test_defining_needs_no_database(monkeypatch) -> None:
+    monkeypatch.delenv("TENURE_URL", raising=False)
+    scheduler = Scheduler()
+    scheduler.every("30s")(report)
+    with pytest.raises(ConfigurationError, match="TENURE_URL"):
+        scheduler.jobs()
+    monkeypatch.setenv("TENURE_URL", f"memory://{uuid.uuid4()}")
+    assert scheduler.jobs() == [], "nothing was started"
+
+
+def test_decorators_return_the_function_itself(scheduler) -> None:
+    assert scheduler.cron("0 3 * * *")(report) is report
+    assert scheduler.every("30s", name="often")(report) is report
+    assert scheduler.at(NOON, name="noon")(report) is report
+    assert scheduler.calendar(start="2026-01-31", at="09:00", months=2, name="calendar")(report) is report
+    assert scheduler.job(beat) is beat
+    assert scheduler.job(name="letter", queue="post")(letter) is letter
+    sync(scheduler)
+    assert [job.name for job in scheduler.jobs()] == ["beat", "calendar", "letter", "noon", "often", "report"]
+
+
+def test_the_same_definition_twice_is_one(scheduler) -> None:
+    scheduler.every("30s")(scheduler.every("30s")(report))
+    sync(scheduler)
+    assert len(scheduler.jobs()) == 1
+
+
+def test_a_job_is_shown_in_its_own_zone(scheduler) -> None:
+    scheduler.cron("0 3 * * *")(report)
+    scheduler.cron("0 3 * * *", tz="Europe/Berlin", name="berlin")(report)
+    sync(scheduler)
+    seoul, berlin = scheduler.find_job("report"), scheduler.find_job("berlin")
+    assert (seoul.tz, berlin.tz) == ("Asia/Seoul", "Europe/Berlin")
+    assert seoul.next_due.isoformat() == "2026-11-15T03:00:00+09:00"
+    assert berlin.next_due.isoformat() == "2026-11-15T03:00:00+01:00"
+    assert json.loads(json.dumps(seoul.as_dict()))["next_due"] == "2026-11-15T03:00:00+09:00"
+
+
+# Verbs
+
+
+def test_jobs_are_added_at_run_time_for_registered_functions(scheduler) -> None:
+    scheduler.job(letter)
+    added = scheduler.add(
+        letter, cron("0 8 * * *", tz="Europe/Berlin"), name="letter:7", kwargs={"customer": 7}, retries=2
+    )
+    assert (added.function, added.kwargs, added.rules.retries, added.in_code) == ("letter", {"customer": 7}, 2, False)
+    assert added.next_due.isoformat() == "2026-11-15T08:00:00+01:00"
+    with pytest.raises(JobExists, match="letter:7"):
+        scheduler.add(letter, every("1h"), name="letter:7", kwargs={"customer": 7})
+    with pytest.raises(ConfigurationError, match="customer"):
+        scheduler.add(letter, every("1h"), name="letter:8")
+    with pytest.raises(ConfigurationError, match=r"Put @scheduler\.job above"):
+        scheduler.add(report, every("1h"), name="report")
+    with pytest.raises(UnknownJob, match="'letter'"):
+        scheduler.add("leter", every("1h"), name="letter:9")
+
+
+def test_another_process_adds_jobs_for_functions_that_it_does_not_have(scheduler) -> None:
+    scheduler.job(letter)
+    sync(scheduler)
+    other = Scheduler(scheduler.store)
+    assert other.add("letter", every("1h"), name="letter:7", kwargs={"customer": 7}).function == "letter"
+
+
+def test_update_changes_what_is_given_and_keeps_the_rest(scheduler, clock) -> None:
+    scheduler.job(letter)
+    scheduler.add(letter, every("1h"), name="x", kwargs={"customer": 1}, retries=2, timeout="20m")
+    after = scheduler.update("x", trigger=every("2h"), overlap="allow")
+    assert (after.kwargs, after.rules.retries, after.rules.timeout) == ({"customer": 1}, 2, 1200.0)
+    assert (after.rules.overlap, after.rules.max_running) == ("allow", None)
+    assert after.next_due == NOON + timedelta(hours=2)
+    assert scheduler.update("x", overlap="skip").rules.max_running == 1
+    assert scheduler.update("x", kwargs={"customer": 2}).kwargs == {"customer": 2}
+    assert scheduler.update("x", trigger=None).next_due is None
+    with pytest.raises(ConfigurationError, match="customer"):
+        scheduler.update("x", kwargs={})
+    with pytest.raises(ConfigurationError, match="max_running"):
+        scheduler.update("x", max_instances=3)
+
+
+def test_an_update_loses_no_due_time_that_nobody_has_planned(scheduler, clock) -> None:
+    scheduler.job(report)
+    scheduler.add(report, every("1h"), name="hourly")
+    clock.forward(hours=3, minutes=30)  # no node was there to plan
+    scheduler.update("hourly", trigger=every("2h"))
+    due = [(run.scheduled_for.astimezone(UTC).hour, run.state) for run in scheduler.runs("hourly")]
+    assert due == [(15, "pending"), (14, "pending"), (13, "pending")]
+
+
+def test_verbs_on_unknown_jobs_name_the_near_ones(scheduler) -> None:
+    scheduler.cron("0 3 * * *", name="daily_aggregate")(report)
+    sync(scheduler)
+    for verb in (scheduler.pause, scheduler.resume, scheduler.remove, scheduler.run_now, scheduler.update, scheduler.stats,
+                 scheduler.find_job, scheduler.runs, scheduler.why, scheduler.audit):  # fmt: skip
+        with pytest.raises(UnknownJob, match="Did you mean 'daily_aggregate'"):
+            verb("daily_agregate")
+
+
+def test_pause_and_resume(scheduler, clock) -> None:
+    scheduler.every("1h")(report)
+    sync(scheduler)
+    paused = scheduler.pause("report", why="maintenance", until="2h", by="ops")
+    assert (paused.state, paused.paused_by, paused.paused_why) == ("paused", "ops", "maintenance")
+    assert paused.paused_until == NOON + timedelta(hours=2)
+    assert scheduler.next(1) == [(NOON + timedelta(hours=3), "report")]
+    assert "maintenance" in scheduler.why("report")
+    assert scheduler.pause("report", until=NOON + timedelta(days=1)).paused_until == NOON + timedelta(days=1)
+    with pytest.raises(ConfigurationError, match="in the past"):
+        scheduler.pause("report", until=NOON - timedelta(days=1))
+    clock.forward(minutes=90)
+    assert scheduler.resume("report").next_due == NOON + timedelta(hours=2)
+    assert [audit.clean for audit in scheduler.audit("report")] == [True]
+
+
+def test_removed_is_gone_and_its_history_stays(scheduler) -> None:
+    scheduler.every("1h")(report)
+    sync(scheduler)
+    run = scheduler.run_now("report")
+    scheduler.remove("report", by="ops")
+    assert scheduler.jobs() == []
+    assert [(left.id, left.state) for left in scheduler.runs("report")] == [(run.id, "cancelled")]
+    with pytest.raises(UnknownJob):
+        scheduler.run_now("report")
+
+
+def test_run_now_has_its_own_key_and_the_same_key_is_the_same_run(scheduler) -> None:
+    scheduler.job(letter)
+    sync(scheduler)
+    first = scheduler.run_now("letter", kwargs={"customer": 7}, key="order-17", by="ops")
+    assert (first.kind, first.state, first.by, first.kwargs) == ("asked", "pending", "ops", {"customer": 7})
+    assert scheduler.run_now("letter", kwargs={"customer": 8}, key="order-17") == first
+    assert scheduler.run_now("letter", kwargs={"customer": 7}).key != first.key
+    assert scheduler.find_run(first.id) == first
+    with pytest.raises(ConfigurationError, match="due time"):
+        scheduler.run_now("letter", kwargs={"customer": 7}, key="2026-11-14T12:00:00Z")
+    with pytest.raises(ConfigurationError, match="customer"):
+        scheduler.run_now("letter")
+
+
+def test_backfill_shows_first_and_takes_what_was_not_run(scheduler) -> None:
+    scheduler.every("1h")(report)
+    sync(scheduler)
+    span = NOON - timedelta(hours=3), NOON
+    due = scheduler.backfill("report", *span)
+    assert due == [NOON - timedelta(hours=3), NOON - timedelta(hours=2), NOON - timedelta(hours=1)], "half-open"
+    assert scheduler.runs("report") == [], "a dry run does nothing"
+    runs = scheduler.backfill("report", *span, dry_run=False, by="ops")
+    assert [run.scheduled_for for run in runs] == due
+    assert {(run.kind, run.by, run.state) for run in runs} == {("backfill", "ops", "pending")}
+    assert runs[0].key == "2026-11-14T09:00:00Z"
+    assert scheduler.backfill("report", *span, dry_run=False) == [], "they are there already"
+    scheduler.cancel(runs[1].id)
+    assert scheduler.backfill("report", *span) == [due[1]], "what was cancelled may be run after all"
+    assert scheduler.backfill("report", "-30m", NOON + timedelta(days=9)) == [], "nothing of the future"
+
+
+def test_a_backfill_without_end_is_refused(scheduler) -> None:
+    scheduler.every("1s")(report)
+    scheduler.job(beat)
+    sync(scheduler)
+    with pytest.raises(ConfigurationError, match="10,000"):
+        scheduler.backfill("report", "-1d", NOON)
+    with pytest.raises(ConfigurationError, match="since, then until"):
+        scheduler.backfill("report", NOON, NOON)
+    with pytest.raises(ConfigurationError, match="run_now"):
+        scheduler.backfill("beat", "-1d", NOON)
+
+
+def test_cancel_says_who_and_why(scheduler) -> None:
+    scheduler.job(report)
+    sync(scheduler)
+    run = scheduler.run_now("report")
+    cancelled = scheduler.cancel(run.id, why="not needed", by="ops")
+    assert (cancelled.state, cancelled.reason) == ("cancelled", "not needed (by ops)")
+    with pytest.raises(RunError, match="no run 999999"):
+        scheduler.cancel(999999)
+    with pytest.raises(ConfigurationError, match="str"):
+        scheduler.cancel("7")
+    assert scheduler.log(run.id) == []
+
+
+# Questions
+
+
+def test_next_merges_the_due_times_of_all_jobs(scheduler) -> None:
+    scheduler.every("2h", name="a")(report)
+    scheduler.scheduled(at(NOON + timedelta(hours=3)), name="b")(report)
+    scheduler.job(name="c")(report)
+    sync(scheduler)
+    hours = [(round((when - NOON) / timedelta(hours=1)), name) for when, name in scheduler.next(3)]
+    assert hours == [(2, "a"), (3, "b"), (4, "a")]
+    assert len(scheduler.next()) == 10
+    with pytest.raises(ConfigurationError, match="n=-1"):
+        scheduler.next(-1)
+
+
+def test_runs_are_asked_for_by_time_and_state(scheduler, clock) -> None:
+    scheduler.job(report)
+    sync(scheduler)
+    old = scheduler.run_now("report")
+    scheduler.cancel(old.id)
+    clock.forward(days=2)
+    new = scheduler.run_now("report")
+    assert [run.id for run in scheduler.runs()] == [new.id, old.id]
+    assert [run.id for run in scheduler.runs(since="-1d")] == [new.id]
+    assert [run.id for run in scheduler.runs(until="2026-11-15T00:00Z")] == [old.id]
+    assert [run.id for run in scheduler.runs("report", state="cancelled")] == [old.id]
+    assert len(scheduler.runs(state=["cancelled", "pending"])) == 2
+    for wrong, said in (({"state": "done"}, "'succeeded'"), ({"since": "yesterday"}, "'-1d'"), ({"since": "1d"}, "'-1d'"),
+                        ({"since": "2026-11-14"}, "time zone"), ({"limit": 0}, "limit")):  # fmt: skip
+        with pytest.raises(ConfigurationError) as refusal:
+            scheduler.runs(**wrong)
+        assert said in str(refusal.value)
+
+
+def test_an_audit_names_what_is_still_open(scheduler, clock) -> None:
+    scheduler.every("1h")(report)
+    sync(scheduler)
+    clock.forward(hours=2, minutes=30)
+    (audit,) = scheduler.audit("report")
+    assert (audit.due, audit.counts) == (2, {"open": 2})
+
+
+def test_once_is_true_for_the_first_and_given_back_by_an_exception(scheduler, clock) -> None:
+    with pytest.raises(RuntimeError, match="broke"), scheduler.once("2026-11-14") as first:
+        assert first
+        raise RuntimeError("broke")
+    with scheduler.once("2026-11-14") as first:
+        assert first, "the one before gave it back"
+        with scheduler.once("2026-11-14") as second:
+            assert not second
+    with pytest.raises(RuntimeError, match="broke"), scheduler.once("2026-11-14") as first:
+        raise RuntimeError("broke")
+    with scheduler.once("2026-11-14") as first:
+        assert not first, "who was not the first has nothing to give back"
+    with scheduler.once("report", within="1h") as first:
+        assert first
+    clock.forward(minutes=59)
+    with scheduler.once("report", within="1h") as first:
+        assert not first
+    clock.forward(minutes=1)
+    with scheduler.once("report", within="1h") as first:
+        assert first
+
+
+def test_applications_do_not_see_each_other(scheduler) -> None:
+    scheduler.job(report)
+    sync(scheduler)
+    run = scheduler.run_now("report")
+    other = Scheduler(scheduler.store, application="other")
+    assert other.jobs() == []
+    assert other.runs() == []
+    with pytest.raises(UnknownJob, match="'default'"):
+        other.run_now("report")
+    with pytest.raises(RunError):
+        other.cancel(run.id)
+
+
+def test_the_run_is_injected_and_not_asked_for_as_an_argument(scheduler) -> None:
+    def body(run: Run) -> None: ...
+
+    scheduler.every("1h")(body)
+    sync(scheduler)
+    assert scheduler.run_now("body").state == "pending"

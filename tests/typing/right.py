@@ -1,0 +1,74 @@
+"""What is written right. Checked by mypy and pyright, never run."""
+
+from datetime import UTC, datetime
+from typing import Any, assert_type
+
+import psycopg
+
+from tenure import AsyncScheduler, JobView, Run, RunFailed, RunLost, RunView, Scheduler, at, cron, every
+
+scheduler = Scheduler("sqlite:///jobs.db", tz="Asia/Seoul")
+
+
+@scheduler.cron("0 3 * * *", timeout="20m", retries=2, overlap="wait")
+def daily(run: Run, day: str = "today", *, copies: int = 1) -> bytes:
+    assert_type(run.scheduled_for, datetime)
+    return b"x" * copies
+
+
+@scheduler.every("30s", backoff=("1s", "1m"))
+async def heartbeat() -> int:
+    return 1
+
+
+@scheduler.at(datetime(2026, 12, 31, tzinfo=UTC))
+@scheduler.calendar(months=2, start="2026-01-31", at="09:00", name="often")
+@scheduler.scheduled(cron("0 9 * * *") | every("1h"), name="either")
+@scheduler.job(name="asked", queue="reports")
+def several(x: int) -> str:
+    return str(x)
+
+
+@scheduler.job
+def plain(x: int) -> str:
+    return str(x)
+
+
+@scheduler.on(RunFailed, RunLost)
+def page(event: RunFailed) -> None:
+    assert_type(event.error, str)
+
+
+async def calls(run: Run) -> None:
+    assert_type(daily(run, "x", copies=2), bytes)
+    assert_type(await heartbeat(), int)
+    assert_type(several(1), str)
+    assert_type(plain(1), str)
+
+
+def verbs() -> None:
+    assert_type(scheduler.add(plain, at(datetime.now(UTC)), name="x", kwargs={"x": 1}, missed="all"), JobView)
+    assert_type(scheduler.update("x", trigger=every("1h"), overlap="skip"), JobView)
+    assert_type(scheduler.run_now("x", by="ops"), RunView)
+    assert_type(scheduler.backfill("x", "-1d", datetime.now(UTC)), list[datetime])
+    assert_type(scheduler.backfill("x", "-1d", datetime.now(UTC), dry_run=False), list[RunView])
+    with scheduler.once("x") as first:
+        assert_type(first, bool)
+
+
+async def other_colour() -> None:
+    async with AsyncScheduler(scheduler) as other:
+        assert_type(await other.run_now("x"), RunView)
+        assert_type(await other.backfill("x", "-1d", datetime.now(UTC), dry_run=False), list[RunView])
+        async with other.once("x") as first:
+            assert_type(first, bool)
+
+
+def complete(run: Run, connection: psycopg.Connection[Any]) -> None:
+    if run.once(connection, "invoices"):
+        run.complete(connection)
+
+
+async def complete_in_the_other_colour(run: Run, connection: psycopg.AsyncConnection[Any]) -> None:
+    if await run.once(connection, "invoices"):
+        await run.complete(connection)

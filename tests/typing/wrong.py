@@ -1,0 +1,44 @@
+"""What a type checker must flag: every line that ends in `# wrong`, and no other. Checked by mypy and pyright, never run."""
+
+from typing import Any
+
+import psycopg
+
+from tenure import AsyncScheduler, Run, RunView, Scheduler, every
+
+scheduler = Scheduler("sqlite:///jobs.db", capacity="many")  # wrong
+
+
+@scheduler.cron("0 3 * * *", overlap="never")  # wrong
+def daily(run: Run, *, copies: int = 1) -> bytes:
+    return b"x" * copies
+
+
+@scheduler.every("30s", misfire_grace_time=60)  # wrong
+def often() -> None: ...
+
+
+@scheduler.job(name=7)  # wrong
+def asked() -> None: ...
+
+
+def calls(run: Run) -> None:
+    daily(run, copies="two")  # wrong
+    daily()  # wrong
+    length: int = daily(run)  # wrong
+    print(length)
+
+
+def verbs() -> None:
+    scheduler.add(daily, "0 3 * * *", name="x")  # wrong
+    scheduler.add(daily, every("1h"))  # wrong
+    scheduler.update("x", missed="never")  # wrong
+    scheduler.on(ValueError)  # wrong
+
+
+async def other_colour(connection: psycopg.AsyncConnection[Any], run: Run) -> None:
+    other = AsyncScheduler(scheduler)
+    views: list[RunView] = other.runs()  # wrong
+    print(views)
+    done: None = run.complete(connection)  # wrong
+    print(done)
