@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -92,6 +93,7 @@ class Conductor:
         self._prunes_from = boottime() + PRUNE_EVERY
         self._settles = False
         self._poked = self._freed = self._resting = False
+        self._turning = threading.Lock()
         self._unreadable: set[tuple[int, int]] = set()
 
     # From other threads
@@ -107,8 +109,10 @@ class Conductor:
         self._node.wake()
 
     def rest(self) -> None:
-        """Plan and claim no more; the roll is still called, for those that run."""
+        """Plan and claim no more, also not in a turn that has begun; the roll is still called, for those that run."""
         self._resting = True
+        with self._turning:
+            pass
 
     # From the campaign
 
@@ -130,6 +134,10 @@ class Conductor:
 
     def turn(self, session: Session) -> None:
         """Do what is due. The roll comes before the claim: what dead nodes had is claimed at once."""
+        with self._turning:
+            self._turn(session.ledger)
+
+    def _turn(self, ledger: Ledger) -> None:
         if self._node.id != self._as:
             self._change_identity()
         if not self._as:
@@ -140,7 +148,6 @@ class Conductor:
             self._learns_from = self._plans_from = self._claims_from = 0.0
         if self._freed:
             self._freed, self._claims_from = False, 0.0
-        ledger = session.ledger
         if boottime() >= self._learns_from:
             self._learn(ledger)
         if boottime() >= self._rolls_from:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import inspect
 import json
 import logging
 import threading
@@ -18,7 +19,7 @@ from queue import SimpleQueue
 
 from tenure.attempt import Attempt, Phase
 from tenure.clock import boottime
-from tenure.errors import RunLost
+from tenure.errors import ConfigurationError, RunLost
 from tenure.ledger import Ending, Instant, RunId, RunState
 from tenure.plan import retry_in
 from tenure.processes import Processes, ProcessFailed
@@ -201,7 +202,7 @@ class Runner:
                 if attempt.function.in_process:
                     self._processes.run(attempt, arguments(attempt))
                 else:
-                    attempt.function.call(run, arguments(attempt))
+                    _refuse_coroutine(attempt.function.call(run, arguments(attempt)))
             except BaseException as error:
                 failure = error
             finally:
@@ -423,6 +424,15 @@ def arguments(attempt: Attempt) -> dict[str, object]:
     """The keyword arguments of the body."""
     text = attempt.claimed.kwargs
     return {} if text == "{}" else json.loads(text)
+
+
+def _refuse_coroutine(result: object) -> None:
+    """Nobody would await it, and the run would count as done."""
+    if inspect.iscoroutine(result):
+        result.close()
+        raise ConfigurationError(
+            "the function returned a coroutine that nobody awaits. Put the decorator on the async function itself."
+        )
 
 
 def _told(failure: BaseException) -> str:
