@@ -10,7 +10,7 @@ from ledger_cases.scene import Scene
 from tenure.errors import StoreUnavailable
 from tenure.ledger import Change, Planned, RunState
 from tenure.stores import sqlite_changes, store_for
-from tenure.stores.ledger import Asked, JobChange
+from tenure.stores.ledger import Asked, JobChange, RunQuery
 from tenure.stores.sqlite_rows import micros
 
 
@@ -147,3 +147,23 @@ def test_a_number_does_not_come_back(scene):
     scene.resume()
     asked = scene.ask()
     assert asked.id > proposal.id
+
+
+def test_nothing_to_settle_is_still_of_a_generation(scene):
+    job = scene.add("job")
+    nothing = {"make_up": (), "skip": (), "reason": "missed"}
+    assert scene.ledger.settle(job.id, job.generation, **nothing)
+    assert not scene.ledger.settle(job.id, job.generation + 1, **nothing)
+
+
+def test_a_row_that_reaches_into_a_span_is_listed_with_it(scene):
+    scene.add("job", 30, 20, 10)
+    scene.plan("job", scene.new(1000, state=RunState.SKIPPED, reason="missed", count=98, until=scene.start - 25))
+
+    def ago(*, oldest_first: bool, limit: int = 10) -> list[float]:
+        query = RunQuery(scene.application, since=scene.start - 25, oldest_first=oldest_first, limit=limit)
+        return [scene.start - run.scheduled_for for run in scene.ledger.runs(query)]
+
+    assert ago(oldest_first=True) == [1000, 20, 10]
+    assert ago(oldest_first=False) == [10, 20, 1000]
+    assert ago(oldest_first=True, limit=1) == [1000]

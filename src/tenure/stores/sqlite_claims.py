@@ -304,10 +304,10 @@ def settle(
 ) -> bool:
     """Decide missed runs, as `Ledger.settle` says."""
     wanted = {*make_up, *skip}
-    (there,) = execute(
+    there = execute(
         connection, "still_missed", job=job, generation=generation, ids=json.dumps(list(wanted)), now=now
     ).fetchone()
-    if there != len(wanted):
+    if there != (len(wanted),):
         return False
     execute_many(connection, "make_up", ((now, one) for one in make_up))
     execute_many(connection, "skip", ((reason, now, one) for one in skip))

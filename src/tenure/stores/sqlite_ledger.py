@@ -218,6 +218,8 @@ class SqliteLedger(Ledger):
         return count
 
     def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
+        if not asked:
+            return []
         with self._desk.write():
             answers = [sqlite_changes.ask(self._connection, one, self._now()) for one in asked]
         self._wake(*{one.application for one, answer in zip(asked, answers, strict=True) if answer})
@@ -244,7 +246,9 @@ class SqliteLedger(Ledger):
         }
         with self._desk.read():
             found = self._connection.execute(statements[_listing(query)], values).fetchall()
-            reaching = self._connection.execute(statements["runs_reaching"], values).fetchall()
+            reaching = []
+            if query.since is not None:
+                reaching = self._connection.execute(statements["runs_reaching"], values).fetchall()
         rows = reaching + found if query.oldest_first else found + reaching
         return [run_row(row) for row in rows[: query.limit]]
 

@@ -182,11 +182,9 @@ SELECT EXISTS (SELECT 1 FROM tenure_run INDEXED BY tenure_run_of_job
                   AND state NOT IN ('skipped', 'cancelled') AND NOT (state = 'pending' AND expires_at IS NOT NULL AND expires_at <= :now))
 
 -- name: still_missed
-SELECT count(*)
-  FROM json_each(:ids) i
- CROSS JOIN tenure_run r ON r.id = i.value
- CROSS JOIN tenure_job j ON j.id = r.job
- WHERE r.job = :job AND r.state = 'pending' AND r.expires_at <= :now AND j.generation = :generation
+SELECT (SELECT count(*) FROM json_each(:ids) i CROSS JOIN tenure_run r ON r.id = i.value
+         WHERE r.job = j.id AND r.state = 'pending' AND r.expires_at <= :now)
+  FROM tenure_job j WHERE j.id = :job AND j.generation = :generation
 
 -- name: make_up
 UPDATE tenure_run SET due_at = ?, expires_at = NULL WHERE id = ?
