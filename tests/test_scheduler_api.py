@@ -205,6 +205,15 @@ def test_an_update_loses_no_due_time_that_nobody_has_planned(scheduler, clock) -
     assert due == [(15, "pending"), (14, "pending"), (13, "pending")]
 
 
+def test_two_updates_at_once_both_count(scheduler, run_together) -> None:
+    scheduler.job(report)
+    scheduler.add(report, every("1h"), name="x")
+    words: list[dict[str, Any]] = [{"retries": 2}, {"timeout": "1m"}, {"grace": "1m"}, {"queue": "q"}]
+    run_together(4, lambda number: scheduler.update("x", **words[number]))
+    after = scheduler.find_job("x").rules
+    assert (after.retries, after.timeout, after.grace, after.queue) == (2, 60.0, 60.0, "q")
+
+
 def test_verbs_on_unknown_jobs_name_the_near_ones(scheduler) -> None:
     scheduler.cron("0 3 * * *", name="daily_aggregate")(report)
     sync(scheduler)

@@ -201,7 +201,14 @@ class AsyncScheduler(Decorators):
     async def once(self, key: str, within: Duration | None = None) -> AsyncIterator[bool]:
         """`async with scheduler.once("2026-11-15") as first:` is True for the first; an exception in the body gives it back."""
         guard = self._scheduler.once(key, within)
-        first = await asyncio.to_thread(guard.__enter__)
+        entering = asyncio.create_task(asyncio.to_thread(guard.__enter__))
+        try:
+            first = await asyncio.shield(entering)
+        except asyncio.CancelledError as error:
+            await asyncio.wait([entering])
+            if entering.exception() is None:
+                await asyncio.to_thread(guard.__exit__, type(error), error, error.__traceback__)
+            raise
         try:
             yield first
         except BaseException as error:

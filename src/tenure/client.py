@@ -14,7 +14,7 @@ from tenure import urls, verbs
 from tenure.audit import JobAudit
 from tenure.decorators import Decorators, Definitions
 from tenure.durations import Duration, positive
-from tenure.errors import ConfigurationError
+from tenure.errors import Busy, ConfigurationError
 from tenure.intents import Intent, Intents
 from tenure.ledger import Change, JobRow, RunRow
 from tenure.lookup import Lookup
@@ -28,6 +28,8 @@ from tenure.views import JobView, RunView, StatsView
 
 PATIENCE = 10.0
 """How long one statement of a verb or a question may take."""
+TRIES = 5
+"""How often a change is worked out anew because somebody else was faster."""
 
 T = TypeVar("T")
 
@@ -265,7 +267,10 @@ class Client(Decorators):
         if row is None:
             if change.what is Change.ADDED:
                 raise verbs.exists(self.application, change.name)
-            raise verbs.unknown(ledger, self.application, change.name)
+            verbs.known(ledger, self.application, change.name)
+            raise Busy(
+                f"job {change.name!r} was changed by others at the same time, {TRIES} times in a row. Try again."
+            )
         return self._lookup.shown_job(row, ledger.now())
 
     def asked(self, ledger: Ledger, asked: Asked, row: RunRow | None) -> RunView:
@@ -277,8 +282,13 @@ class Client(Decorators):
     def change(self, intent: Intent[JobChange], conn: Any = None) -> JobView:
         """Do what somebody wants of a job."""
         with self.ledger() as ledger:
-            change = intent(ledger)
-            row = ledger.change(change) if conn is None else _written(conn, self.store, change)
+            left = TRIES
+            while True:
+                change = intent(ledger)
+                row = ledger.change(change) if conn is None else _written(conn, self.store, change)
+                left -= 1
+                if row is not None or change.generation is None or not left:
+                    break
             view = self.changed(ledger, change, row)
         if conn is None:
             self.poke()
