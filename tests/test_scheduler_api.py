@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tenure import ConfigurationError, JobExists, Run, RunError, Scheduler, UnknownJob, at, cron, every
+from tenure.stores.ledger import JobChange, Ledger
 from tenure.stores.memory import MemoryStore
 from tenure.urls import MemoryURL
+from tenure.verbs import KEPT, NOBODY
 
 NOON = datetime(2026, 11, 14, 12, 0, tzinfo=UTC)
 
@@ -205,13 +207,35 @@ def test_an_update_loses_no_due_time_that_nobody_has_planned(scheduler, clock) -
     assert due == [(15, "pending"), (14, "pending"), (13, "pending")]
 
 
-def test_two_updates_at_once_both_count(scheduler, run_together) -> None:
+def test_two_updates_at_once_both_count(scheduler) -> None:
     scheduler.job(report)
     scheduler.add(report, every("1h"), name="x")
-    words: list[dict[str, Any]] = [{"retries": 2}, {"timeout": "1m"}, {"grace": "1m"}, {"queue": "q"}]
-    run_together(4, lambda number: scheduler.update("x", **words[number]))
-    after = scheduler.find_job("x").rules
-    assert (after.retries, after.timeout, after.grace, after.queue) == (2, 60.0, 60.0, "q")
+    slow = scheduler.intents.update("x", trigger=KEPT, kwargs=KEPT, policy={"timeout": "1m"}, said=NOBODY)
+    faster = iter([{"retries": 2}, {"queue": "q"}])
+
+    def outrun(ledger: Ledger) -> JobChange:
+        change = slow(ledger)
+        for words in faster:  # somebody else is faster, twice
+            scheduler.update("x", **words)
+            break
+        return change
+
+    after = scheduler.change(outrun).rules
+    assert (after.timeout, after.retries, after.queue) == (60.0, 2, "q")
+
+
+def test_an_update_that_is_always_outrun_gives_up(scheduler) -> None:
+    scheduler.job(report)
+    scheduler.add(report, every("1h"), name="x")
+    slow = scheduler.intents.update("x", trigger=KEPT, kwargs=KEPT, policy={"timeout": "1m"}, said=NOBODY)
+
+    def outrun(ledger: Ledger) -> JobChange:
+        change = slow(ledger)
+        scheduler.update("x", retries=2)
+        return change
+
+    with pytest.raises(Busy, match="'x'"):
+        scheduler.change(outrun)
 
 
 def test_verbs_on_unknown_jobs_name_the_near_ones(scheduler) -> None:
