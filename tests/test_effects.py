@@ -1,10 +1,7 @@
 """What a run commits with its completion, or under a key, takes effect once: every driver on a real PostgreSQL."""
 
 import asyncio
-import json
-import threading
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -12,8 +9,6 @@ import pytest
 import fencing
 from attempts import Desk
 from fencing import ISOLATION, ON_POSTGRES, WITH_SAVEPOINT_BLOCKS, awaited, scene
-from harness.processes import Worker
-from harness.scratch import eventually
 from tenure import effects
 from tenure.errors import ConfigurationError, RunLost, StoreError, WrongDatabase
 from tenure.ledger import Change
@@ -268,70 +263,6 @@ def test_a_conflict_of_the_callers_own_is_no_lost_run(isolation, desk, works):
     assert desk.state == "succeeded"
 
 
-def test_runs_that_complete_at_the_same_time_do_not_conflict(desk):
-    with connected(desk, "SERIALIZABLE") as one, connected(desk, "SERIALIZABLE") as two:
-        for connection, claim in ((one, desk.claim), (two, desk.give())):
-            assert effects.once(connection, claim, "invoice")
-            effects.complete(connection, claim)
-        one.commit()
-        two.commit()
-    assert desk.state == "succeeded"
-
-
-@pytest.mark.parametrize("committed", [True, False])
-def test_the_next_attempt_waits_for_the_transaction_of_the_last(committed, desk, works):
-    answers = []
-    with connected(desk) as slow:
-        assert effects.once(slow, desk.claim, "invoice")
-        slow.execute(WORK)
-        desk.bury()
-        eventually(desk.call_the_roll, what="the run taken back beside the open transaction")
-        claim = desk.take()
-
-        def attempt():
-            with connected(desk) as connection:
-                answers.append(effects.once(connection, claim, "invoice"))
-                if answers[0]:
-                    connection.execute(LATER)
-                effects.complete(connection, claim)
-
-        thread = threading.Thread(target=attempt)
-        thread.start()
-        eventually(lambda: waits_for_a_lock(desk), what="the second attempt waiting")
-        if not committed:
-            slow.rollback()
-    thread.join(10)
-    assert answers == [not committed]
-    assert works() == (["work"] if committed else ["later"])
-    assert desk.run(claim).state == "succeeded"
-
-
-def test_nobody_waits_for_an_open_completion(desk, works):
-    with connected(desk) as connection:
-        connection.execute(WORK)
-        effects.complete(connection, desk.claim)
-        desk.bury()
-        assert desk.call_the_roll() == ()
-        assert desk.try_take() is None
-    assert desk.call_the_roll() == ()
-    assert works() == ["work"]
-    assert desk.state == "succeeded"
-
-
-@pytest.mark.parametrize("ask", [effects.complete, lambda *given: effects.once(*given, "invoice")])
-def test_a_frozen_transaction_is_ended_by_the_server(ask, shared):
-    with Desk(shared, ttl=0.3) as desk, connected(desk) as frozen:
-        frozen.execute("SELECT 1")
-        ask(frozen, desk.claim)
-        assert limit(frozen) == "300ms"
-        desk.bury()
-        eventually(desk.call_the_roll, what="the run taken back", within=5)
-        desk.take()
-        eventually(lambda: ended(desk, frozen), what="the end of the session", within=5)
-        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
-            frozen.commit()
-
-
 def test_a_shorter_limit_of_the_callers_own_stays_and_ours_ends_with_the_transaction(desk):
     with psycopg.connect(desk.url, autocommit=True) as connection:
         with connection.transaction():
@@ -519,42 +450,21 @@ def test_through_a_pooler_in_transaction_mode(pgbouncer, desk, works):
     assert works() == ["work"]
 
 
-@pytest.mark.parametrize("at", ["worked", "completed", "committed"])
-def test_a_process_that_is_killed_leaves_one_effect(at, database):
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("CREATE TABLE work (run bigint)")
-        for _ in range(7):
-            with Desk(database) as desk:
-                killed(desk, at)
-                if at != "committed":
-                    desk.lose()
-                    if effects_of(desk):
-                        pytest.fail("the killed attempt has an effect")
-                    with connected(desk) as again:
-                        assert effects.once(again, desk.claim, "invoice")
-                        again.execute("INSERT INTO work VALUES (%s)", [desk.claim.run])
-                        effects.complete(again, desk.claim)
-                else:
-                    desk.bury()
-                    assert desk.call_the_roll() == ()
-                    assert desk.try_take() is None
-                assert desk.state == "succeeded"
-                assert effects_of(desk) == 1
+@pytest.mark.parametrize(
+    "kind", [fencing.PsycopgByHand, fencing.Psycopg2, fencing.AlchemySession, fencing.AsyncAlchemySession]
+)
+def test_once_begins_the_transaction_where_one_begins_by_itself(kind, desk):
+    client = kind(desk.url)
 
+    async def body():
+        assert await once(client, desk.claim)
+        await awaited(client.connection.rollback())
+        assert await once(client, desk.claim)
+        await awaited(client.connection.commit())
+        assert not await once(client, desk.claim)
+        await awaited(client.connection.rollback())
 
-def killed(desk, at):
-    """The attempt in a process of its own, killed when it has come so far."""
-    with Worker(Path(__file__).parent / "workers" / "attempt.py", desk.url, json.dumps(asdict(desk.claim))) as worker:
-        for step in ("begins", "worked", "completed", "committed"):
-            worker.wait_event(at=step)
-            if step == at:
-                return
-            worker.say()
-
-
-def effects_of(desk):
-    with connected(desk) as connection:
-        return connection.execute("SELECT count(*) FROM work WHERE run = %s", [desk.claim.run]).fetchone()[0]
+    scene(client, body)
 
 
 def connected(desk, isolation=None):
@@ -569,16 +479,3 @@ def limit(connection):
 
 def made(connection, desk):
     return connection.execute("SELECT count(*) FROM tenure.effect WHERE run = %s", [desk.claim.run]).fetchone()[0]
-
-
-def waits_for_a_lock(desk):
-    with psycopg.connect(desk.url) as admin:
-        return admin.execute(
-            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%once%'"
-        ).fetchone()
-
-
-def ended(desk, connection):
-    with psycopg.connect(desk.url) as admin:
-        pid = connection.info.backend_pid
-        return admin.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone() is None

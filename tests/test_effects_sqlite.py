@@ -285,25 +285,24 @@ def test_a_run_that_this_file_does_not_have(connection, desk, works):
 
 
 @pytest.mark.parametrize("at", ["worked", "completed", "committed"])
-def test_a_process_that_is_killed_leaves_one_effect(at, sqlite_url):
-    for number in range(1, 8):
-        with Desk(sqlite_url) as desk:
-            connection = connected(desk)
-            connection.execute("CREATE TABLE IF NOT EXISTS work (run INTEGER)")
-            killed(desk, at)
-            if at != "committed":
-                desk.lose()
-                with connection:
-                    assert effects.once(connection, desk.claim, "invoice")
-                    connection.execute("INSERT INTO work VALUES (?)", [desk.claim.run])
-                    effects.complete(connection, desk.claim)
-            else:
-                desk.bury()
-                assert desk.call_the_roll() == ()
-                assert desk.try_take() is None
-            assert desk.state == "succeeded"
-            assert connection.execute("SELECT count(*), count(DISTINCT run) FROM work").fetchone() == (number, number)
-            connection.close()
+def test_a_process_that_is_killed_leaves_one_effect(at, desk, connection, works):
+    runs = []
+    for _ in range(7):
+        runs.append(str(desk.claim.run))
+        killed(desk, at)
+        if at == "committed":
+            desk.bury()
+            assert desk.call_the_roll() == ()
+            assert desk.try_take() is None
+        else:
+            desk.lose()
+            with connection:
+                assert effects.once(connection, desk.claim, "invoice")
+                connection.execute("INSERT INTO work (what) VALUES (?)", [str(desk.claim.run)])
+                effects.complete(connection, desk.claim)
+        assert desk.state == "succeeded"
+        assert works() == runs
+        desk.claim = desk.give()
 
 
 def killed(desk, at):

@@ -43,7 +43,7 @@ class RunClaim:
     schema: str
     job: str
     started_at: Instant | None = None
-    """When the attempt began, for figures."""
+    """When the attempt began, for figures; None: as good as when it was claimed."""
 
 
 @overload

@@ -17,7 +17,7 @@ def main() -> None:
     )
     say("begins")
     if effects.once(connection, claim, "invoice"):
-        connection.execute(f"INSERT INTO work (run) VALUES ({claim.run})")
+        connection.execute(f"INSERT INTO work (what) VALUES ('{claim.run}')")
     say("worked")
     effects.complete(connection, claim)
     say("completed")

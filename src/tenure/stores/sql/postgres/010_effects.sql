@@ -40,7 +40,7 @@ DECLARE
 BEGIN
     UPDATE {schema}.run r
        SET state = 'succeeded', token = NULL, reason = '', asked_to_end = '',
-           started_at = coalesce(to_timestamp(began), r.started_at), finished_at = clock_timestamp()
+           started_at = coalesce(to_timestamp(began), r.claimed_at), finished_at = clock_timestamp()
      WHERE r.id = of_run AND r.token = of_token
     RETURNING r.node INTO holder;
     IF NOT FOUND THEN PERFORM {schema}.refuse_attempt(of_run); END IF;

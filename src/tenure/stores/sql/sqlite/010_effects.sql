@@ -31,6 +31,6 @@ BEGIN
      WHERE NOT EXISTS (SELECT 1 FROM tenure_run r WHERE r.id = NEW.run AND r.token = NEW.token AND r.state = 'running');
     UPDATE tenure_run
        SET state = 'succeeded', token = NULL, reason = '', asked_to_end = '',
-           started_at = coalesce(NEW.started_at, started_at), finished_at = NEW.finished_at
+           started_at = coalesce(NEW.started_at, claimed_at), finished_at = NEW.finished_at
      WHERE id = NEW.run;
 END;
