@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenure import ConfigurationError, JobExists, Run, RunError, Scheduler, UnknownJob, at, cron, every
+from tenure import Busy, ConfigurationError, JobExists, Run, RunError, Scheduler, UnknownJob, at, cron, every
 from tenure.stores.ledger import JobChange, Ledger
 from tenure.stores.memory import MemoryStore
 from tenure.urls import MemoryURL
