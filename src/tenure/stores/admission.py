@@ -40,7 +40,7 @@ class Admission:
     skipped: tuple[tuple[RunId, str], ...] = ()
     """With the reason. Under `wait` and `replace` there may be runs among them that waited before."""
     asks_to_end: str = ""
-    """Why every RUNNING run of the job, also one claimed just now, is asked to end; '' if none is."""
+    """Why every run of the job that was RUNNING before is asked to end; '' if none is."""
 
 
 def places(rules: Rules, began: int) -> int | None:
@@ -63,7 +63,8 @@ def admit(rules: Rules, began: int, candidates: Sequence[Candidate], waiting: Se
     free = places(rules, began)
     claimed: list[RunId] = []
     held_back: list[Candidate] = []
-    for run in sorted(candidates, key=_turn):
+    replaces = rules.overlap == "replace"
+    for run in sorted(candidates, key=_newest_due_first if replaces else _turn):
         if run.attempt > 0 or free is None:
             claimed.append(run.id)
         elif free > 0:
@@ -72,10 +73,13 @@ def admit(rules: Rules, began: int, candidates: Sequence[Candidate], waiting: Se
         else:
             held_back.append(run)
     due = [run for run in held_back if run.kind is RunKind.DUE]
+    begins = {run.id for run in candidates if run.kind is RunKind.DUE and run.attempt == 0}.intersection(claimed)
     if rules.overlap == "skip":
         skipped = [(run.id, OVERLAP) for run in due]
     elif rules.overlap == "allow" or not due:
         skipped = []
+    elif replaces and begins:  # a newer one begins just now: there is nothing to wait for
+        skipped = [(run.id, SUPERSEDED) for run in due]
     else:
         others = sorted((*due, *(run for run in waiting if run.kind is RunKind.DUE)), key=_age)[:-1]
         skipped = [(run.id, SUPERSEDED) for run in others]
@@ -84,7 +88,7 @@ def admit(rules: Rules, began: int, candidates: Sequence[Candidate], waiting: Se
         claimed=tuple(claimed),
         waiting=tuple(run.id for run in held_back if run.id not in gone),
         skipped=tuple(skipped),
-        asks_to_end=REPLACED if rules.overlap == "replace" and due else "",
+        asks_to_end=REPLACED if replaces and due and not begins else "",
     )
 
 
@@ -124,7 +128,8 @@ def after_ending(run: Attempt, ending: Ending, rules: Rules, *, removed: bool, n
             return replace(_over(run, RunState.FAILED, ending.error), failures=run.failures + 1)
         case RunState.PENDING, again_in:
             again = _over(run, RunState.PENDING, ending.error)
-            return replace(again, failures=run.failures + 1, due_at=now + (again_in or 0.0), expires_at=None)
+            since = now if ending.finished_at is None else ending.finished_at
+            return replace(again, failures=run.failures + 1, due_at=since + (again_in or 0.0), expires_at=None)
         case RunState.FAILED, _:
             return replace(_over(run, RunState.FAILED, ending.error), failures=run.failures + 1)
         case RunState.CANCELLED, _:
@@ -143,14 +148,14 @@ def after_return(run: Attempt, rules: Rules, *, removed: bool, now: Instant) -> 
     return back if run.expires_at is None else replace(back, expires_at=max(run.expires_at, now + rules.on_time))
 
 
-def after_loss(run: Attempt, rules: Rules, *, removed: bool, now: Instant) -> After:
-    """A run whose node is not alive."""
+def after_loss(run: Attempt, rules: Rules, *, removed: bool) -> After:
+    """A run whose node is not alive. It keeps its `due_at`: that is past, whatever the clock says now."""
     lost = replace(_over(run, RunState.LOST, "its node died"), losses=run.losses + 1)
     if run.asked_to_end:
         return replace(lost, state=RunState.CANCELLED, reason=run.asked_to_end)
     if removed or rules.on_lost == "fail" or lost.losses >= rules.max_lost:
         return lost
-    return replace(lost, state=RunState.PENDING, due_at=now, expires_at=None)
+    return replace(lost, state=RunState.PENDING, expires_at=None)
 
 
 def reopens(state: RunState, count: int) -> bool:
@@ -187,6 +192,13 @@ def synced(row: JobRow | None, spec: JobSpec, release: int) -> Sync:
 
 def _turn(run: Candidate) -> tuple[Instant, RunId]:
     return run.due_at, run.id
+
+
+def _newest_due_first(run: Candidate) -> tuple[bool, Instant, RunId]:
+    """What was asked for in its turn, then the due times, the newest before all it replaces."""
+    if run.kind is RunKind.DUE and run.attempt == 0:
+        return True, -run.scheduled_for, run.id
+    return False, run.due_at, run.id
 
 
 def _age(run: Candidate) -> tuple[Instant, RunId]:

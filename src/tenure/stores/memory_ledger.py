@@ -215,11 +215,12 @@ class MemoryLedger(Ledger):
                 for row in self.jobs(request.application)
                 if row.state is JobState.ACTIVE and row.spec.function not in request.strangers
             }
+            when = now if request.as_of is None else request.as_of
             served = [r for r in jobs.values() if request.queues is None or r.spec.rules.queue in request.queues]
             for row in served:
                 self._promote(row)
             ready = sorted(
-                (run for row in served for run in tables.open[row.id].values() if run.ready(now)),
+                (run for row in served for run in tables.open[row.id].values() if run.ready(when)),
                 key=lambda run: (run.due_at, run.id),
             )[: request.limit]
             claimed = [
@@ -233,9 +234,9 @@ class MemoryLedger(Ledger):
             return Claimed(
                 runs=tuple(_claimed(jobs[run.job], run) for run in sorted(claimed, key=lambda r: (r.due_at, r.id))),
                 now=now,
-                next_at=min((run.due_at for run in pending if run.due_at > now), default=None),
+                next_at=min((run.due_at for run in pending if run.due_at > when), default=None),
                 more=len(ready) == request.limit,
-                missed=any(run.job in jobs and run.expired(now) for run in pending),
+                missed=any(run.job in jobs and run.expired(when) for run in pending),
             )
 
     def _promote(self, row: JobRow) -> None:
@@ -256,15 +257,15 @@ class MemoryLedger(Ledger):
             tables.runs[run].state = RunState.WAITING
         for run, reason in decided.skipped:
             tables.end(tables.runs[run], RunState.SKIPPED, reason, now)
+        if decided.asks_to_end:
+            for running in tables.opened(row.id, RunState.RUNNING):
+                running.asked_to_end = running.asked_to_end or decided.asks_to_end
         claimed = [tables.runs[run] for run in decided.claimed]
         for begins in claimed:
             begins.state, begins.claimed_at, begins.generation = RunState.RUNNING, now, row.generation
             begins.attempt += 1
             begins.reason = ""
             begins.started_at = begins.finished_at = None
-        if decided.asks_to_end:
-            for running in tables.opened(row.id, RunState.RUNNING):
-                running.asked_to_end = running.asked_to_end or decided.asks_to_end
         return claimed
 
     def missed(self, application: str, limit: int, strangers: tuple[str, ...] = ()) -> list[MissedJob]:
@@ -358,7 +359,7 @@ class MemoryLedger(Ledger):
             return RollCall(tuple(held), tuple(lost), now)
 
     def _lose(self, row: JobRow, run: MemoryRun, node: NodeId, now: Instant) -> LostRun:
-        after = admission.after_loss(run.behind(), row.spec.rules, removed=_removed(row), now=now)
+        after = admission.after_loss(run.behind(), row.spec.rules, removed=_removed(row))
         self._tables.over(run, after, now)
         return LostRun(run.id, row.spec.name, run.key, run.scheduled_for, run.attempt, node, run.state)
 
@@ -514,6 +515,7 @@ def _claimed(row: JobRow, run: MemoryRun) -> ClaimedRun:
         failures=run.failures,
         generation=row.generation,
         rules=row.spec.rules,
+        trigger=row.spec.trigger,
     )
 
 

@@ -57,6 +57,7 @@ class _Due(NamedTuple):
     function: str
     job_kwargs: str
     rules: str
+    trigger: str | None
     max_running: int | None
     began: int
 
@@ -79,6 +80,7 @@ class _Due(NamedTuple):
             failures=self.failures,
             generation=self.generation,
             rules=rules_of(self.rules),
+            trigger=self.trigger,
         )
 
 
@@ -86,7 +88,7 @@ def claimable(connection: sqlite3.Connection, request: ClaimRequest, now: Micros
     """Whether a claim would change anything."""
     if request.limit < 1 or execute(connection, "alive", node=request.node).fetchone() is None:
         return False
-    if execute(connection, "due", now=now, **_served(request)).fetchone()[0]:
+    if execute(connection, "due", now=_when(request, now), **_served(request)).fetchone()[0]:
         return True
     return execute(connection, "released", **_served(request)).fetchone() is not None
 
@@ -104,7 +106,7 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: Micros) ->
     if me is None:
         return nothing_claimed(connection, request, now), False
     _promote(connection, request)
-    cursor = execute(connection, "candidates", now=now, limit=request.limit, **_served(request))
+    cursor = execute(connection, "candidates", now=_when(request, now), limit=request.limit, **_served(request))
     ready = [_Due._make(row) for row in cursor]
     jobs: dict[JobId, list[_Due]] = {}
     for due in ready:
@@ -117,14 +119,19 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: Micros) ->
             _hold_back(connection, decided, now)
             held_back.update(decided.waiting, (one for one, _ in decided.skipped))
             asks += [job] if decided.asks_to_end else []
+    for job in asks:  # those that run already, not what begins just now
+        execute(connection, "ask_to_end", job=job, why=admission.REPLACED)
     taken = [due for due in ready if due.id not in held_back]
     execute_many(
         connection, "begin", ((request.token, request.node, me[0], now, due.generation, due.id) for due in taken)
     )
-    for job in asks:  # also what was claimed just now
-        execute(connection, "ask_to_end", job=job, why=admission.REPLACED)
     claimed = tuple(due.claimed() for due in taken)
     return _answer(connection, request, now, claimed, more=len(ready) == request.limit), bool(asks)
+
+
+def _when(request: ClaimRequest, now: Micros) -> Micros:
+    """By which instant to decide what is due."""
+    return now if request.as_of is None else micros(request.as_of)
 
 
 def _served(request: ClaimRequest) -> dict[str, object]:
@@ -139,9 +146,10 @@ def _served(request: ClaimRequest) -> dict[str, object]:
 def _answer(
     connection: sqlite3.Connection, request: ClaimRequest, now: Micros, runs: tuple[ClaimedRun, ...], *, more: bool
 ) -> Claimed:
-    (next_at,) = execute(connection, "next_at", application=request.application, now=now).fetchone()
+    when, strangers = _when(request, now), json.dumps(request.strangers)
+    (next_at,) = execute(connection, "next_at", application=request.application, now=when).fetchone()
     (missed,) = execute(
-        connection, "expired", application=request.application, strangers=json.dumps(request.strangers), now=now
+        connection, "expired", application=request.application, strangers=strangers, now=when
     ).fetchone()
     return Claimed(runs, instant(now), instant_or_none(next_at), more=more, missed=bool(missed))
 
@@ -266,7 +274,7 @@ def take_back(connection: sqlite3.Connection, application: str, now: Micros) -> 
     """Take RUNNING runs from the dead."""
     rows = _attempts(connection, orphans(connection, application))
     over = {
-        row.id: admission.after_loss(row.behind(), rules_of(row.rules), removed=bool(row.removed), now=instant(now))
+        row.id: admission.after_loss(row.behind(), rules_of(row.rules), removed=bool(row.removed))
         for row in rows.values()
     }
     _write_over(connection, rows, over, now)

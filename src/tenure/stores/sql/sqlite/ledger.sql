@@ -136,7 +136,7 @@ UPDATE tenure_run SET state = 'pending', expires_at = NULL WHERE id = ?
 
 -- name: candidates
 SELECT r.id, r.job, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.failures, r.kwargs, j.generation,
-       j.name, j.function, j.kwargs, j.rules, j.max_running,
+       j.name, j.function, j.kwargs, j.rules, j.trigger, j.max_running,
        (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
          WHERE b.job = r.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0)))
   FROM tenure_run r INDEXED BY tenure_run_due
