@@ -1,0 +1,157 @@
+"""What is done to a scene: the same plays for `make test`, where they are short, and for `make chaos`, where they are not."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import chain, cycle
+
+from harness import chronicle
+from harness.chronicle import Verdict
+from harness.postgres import Postgres
+from harness.scenes import Scene, SchedulerWorker
+
+REST = 0.5
+"""Between blows."""
+MOMENTS = ("work", "commit", "acknowledgement")
+
+
+def storm(scene: Scene, seconds: float, dice: random.Random, server: Postgres | None = None) -> Verdict:
+    """Kill, freeze and replace workers, and restart their database, in turn; at least once each. Every due time is run once."""
+    scene.planner()
+    since, until = scene.now(), scene.now() + seconds
+    blows: list[Callable[[], None]] = [lambda: _kill(scene, dice), lambda: _freeze(scene, dice), lambda: _roll(scene)]
+    if server is not None:
+        blows.append(lambda: _restart(scene, server))
+    for blow in chain(blows, iter(lambda: dice.choice(blows), None)):
+        assert blow is not None
+        blow()
+        time.sleep(REST * dice.random())
+        if scene.now() > until and all(scene.blows[kind] for kind in ("kill -9", "freeze", "SIGTERM")):
+            break
+    return scene.verify(since, scene.now())
+
+
+def _kill(scene: Scene, dice: random.Random) -> None:
+    scene.kill(dice.choice(scene.alive))
+    scene.add()
+
+
+def _freeze(scene: Scene, dice: random.Random) -> None:
+    worker = dice.choice(scene.alive)
+    scene.freeze(worker)
+    time.sleep(1.5 * scene.options["ttl"])
+    scene.thaw(worker)
+
+
+def _roll(scene: Scene) -> None:
+    """As a deployment does: a new one, then one of the old goes."""
+    for worker in scene.alive:
+        scene.add()
+        scene.retire(worker)
+
+
+def _restart(scene: Scene, server: Postgres) -> None:
+    scene.blows["database restart"] += 1
+    server.restart()
+
+
+def succession(scene: Scene, kills: int, dice: random.Random) -> Verdict:
+    """Kill whoever plans, at random moments. What it had not claimed is hardly late; `late_again` is what it had."""
+    scene.planner()
+    since = scene.now()
+    for _ in range(kills):
+        worker = scene.planner()
+        time.sleep(0.2 * dice.random())
+        scene.kill(worker)
+        scene.add()
+    time.sleep(1.0)
+    return scene.verify(since, scene.now())
+
+
+def effects(scene: Scene, rounds: int, zombies: int) -> Counter[str]:
+    """Runs that commit their effect with their completion, and die at a moment of it. How often each effect was made, and what else happened."""
+    number = "INTEGER PRIMARY KEY AUTOINCREMENT" if scene.url.startswith("sqlite") else "bigserial PRIMARY KEY"
+    scene.query(f"CREATE TABLE IF NOT EXISTS effects (id {number}, key text NOT NULL, attempt int NOT NULL)")
+    before, moments = len(scene.rows(job="effect")), cycle(MOMENTS)
+    watch: list[SchedulerWorker] = list(scene.alive)
+    for _ in range(rounds):
+        scene.scheduler.run_now("effect", kwargs={"moment": next(moments)})
+        watch = list(_fallen_replaced(scene, watch))
+    _zombies(scene, zombies)
+    _all_ended(scene, before + rounds + zombies)
+    made = Counter(key for (key,) in scene.query("SELECT key FROM effects"))
+    rows = scene.rows(job="effect")
+    found = Counter({f"effects made {times} times": count for times, count in Counter(made.values()).items()})
+    found.update(row.state.value for row in rows)
+    found["without effect"] = sum(row.key not in made for row in rows)
+    found["refused"] = sum(line.what == "refused" for line in scene.lines)
+    return found
+
+
+def _fallen_replaced(scene: Scene, watch: list[SchedulerWorker]) -> Iterator[SchedulerWorker]:
+    """Wait until one of them has died, and put another in its place."""
+    scene.eventually(lambda: any(not worker.alive for worker in watch))
+    for worker in watch:
+        if worker.alive:
+            yield worker
+        else:
+            scene.fell(worker)
+            yield scene.add()
+
+
+def _zombies(scene: Scene, count: int) -> None:
+    """One worker has them all in hand, is frozen beyond its ttl, and goes on when another has completed them."""
+    for worker in scene.alive:
+        scene.retire(worker)
+    frozen = scene.add(capacity=count)
+    keys = {scene.scheduler.run_now("effect", kwargs={"moment": "zombie"}).key for _ in range(count)}
+    scene.eventually(lambda: keys <= _said(scene, "start"))
+    scene.freeze(frozen)
+    scene.add()
+    scene.eventually(lambda: keys <= _said(scene, "end"))
+    frozen.say(do="go")
+    scene.thaw(frozen)
+    scene.eventually(lambda: keys <= _said(scene, "refused"))
+
+
+def _said(scene: Scene, what: str) -> set[str]:
+    return {line.key for line in scene.lines if line.what == what}
+
+
+def _all_ended(scene: Scene, count: int) -> None:
+    scene.settled(scene.now())
+    assert len(scene.rows(job="effect")) == count
+
+
+def places(scene: Scene, rounds: int, limit: int, *, frozen: bool) -> Counter[str]:
+    """Many nodes claim the same jobs at the same instant. The ledger is looked at all the while: how many of a job are under way."""
+    scene.planner()
+    began, period = scene.now(), next(iter(scene.grid.values()))
+    until = began + rounds / len(scene.grid) * period
+    most: Counter[str] = Counter()
+    victim = scene.alive[0] if frozen else None
+    if victim is not None:
+        scene.freeze(victim)
+    while scene.now() < until:
+        for name, count in under_way(scene):
+            most[name] = max(most[name], count)
+        if victim is not None and scene.now() > until - 0.3 * (until - began):
+            scene.thaw(victim)
+            victim = None
+    scene.settled(until)
+    assert most, "nothing was ever seen under way: this proves nothing"
+    for name, count in chronicle.most_at_once(scene.lines, scene.struck).items():
+        most[name] = max(most[name], count)
+    assert max(most.values()) <= limit, f"{most}\n{scene.stories()}"
+    return most
+
+
+def under_way(scene: Scene) -> list[tuple[str, int]]:
+    """Runs that began and are not final, per job, in one snapshot."""
+    p = scene.prefix
+    rows = scene.query(
+        f"SELECT j.name, count(*) FROM {p}run r JOIN {p}job j ON j.id = r.job"
+        " WHERE r.state = 'running' OR (r.state = 'pending' AND r.attempt > 0) GROUP BY j.name"
+    )
+    return [(str(name), int(count)) for name, count in rows]

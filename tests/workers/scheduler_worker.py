@@ -1,0 +1,302 @@
+"""A scheduler as a real process. It writes down when bodies begin and end, and dies where it is told to.
+
+    scheduler_worker.py '{"url": …, "label": …, "log": file, "scheduler": {"ttl": 2}, "jobs": [{"name": "a", "every": 2, "body": "note"}]}'
+
+Every line of the log is one write to a file that all workers share: nothing is torn, and nothing is lost by kill -9. What happens is
+said on stdout (`started`, `plans`, `failpoint` …); what it is told comes on stdin, one JSON object a line: `{"do": "fork"}`.
+
+A failpoint is a method of the ledger and a side of it: 'plan:before', 'claim:after', 'finish:after'. The first call of it that does
+something, while this node plans, is the last thing that the process does. TENURE_TEST_FAILPOINT sets one from the start.
+"""
+
+import asyncio
+import ctypes
+import functools
+import json
+import logging
+import os
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg
+
+from tenure.errors import RunError, StoreUnavailable
+from tenure.run import Run
+from tenure.scheduler import Scheduler
+
+LOOK_EVERY = 0.01
+
+
+def say(event: str, **facts: object) -> None:
+    """One line, one write: it is never torn by another thread or process."""
+    os.write(1, json.dumps({"event": event, "pid": os.getpid(), **facts}).encode() + b"\n")
+
+
+def die(**facts: object) -> None:
+    """As if the machine had lost its power."""
+    say("dies", **facts)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Log:
+    """What the bodies of all workers did, in one file."""
+
+    def __init__(self, path: str, label: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._label = label
+
+    def write(self, what: str, run: Run) -> None:
+        line = {
+            "what": what,
+            "job": run.job,
+            "key": run.key,
+            "attempt": run.attempt,
+            "due": run.scheduled_for.timestamp(),
+            "at": time.monotonic(),
+            "pid": os.getpid(),
+            "label": self._label,
+        }
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+
+class Bodies:
+    """What jobs do. Each is made for one job, from the words of its definition."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.url: str = options["url"]
+        self.log = Log(options["log"], options["label"])
+        self.go = threading.Event()
+
+    def make(self, job: dict[str, Any]) -> Callable[..., object]:
+        make: Callable[[dict[str, Any]], Callable[..., object]] = getattr(self, job.get("body", "note"))
+        return make(job)
+
+    def note(self, job: dict[str, Any]) -> Callable[[Run], None]:
+        """Works for a while."""
+
+        def note(run: Run) -> None:
+            self.log.write("start", run)
+            time.sleep(job.get("for", 0.0))
+            self.log.write("end", run)
+
+        return note
+
+    def obliging(self, job: dict[str, Any]) -> Callable[[Run], None]:
+        """Works for a while, unless it is asked to end."""
+
+        def obliging(run: Run) -> None:
+            self.log.write("start", run)
+            if not run.wait(job["for"]):
+                self.log.write("told", run)
+                run.check()
+            self.log.write("end", run)
+
+        return obliging
+
+    def coroutine(self, job: dict[str, Any]) -> Callable[..., object]:
+        """Works for a while, on the loop."""
+
+        async def coroutine(run: Run) -> None:
+            self.log.write("start", run)
+            await asyncio.sleep(job.get("for", 0.0))
+            self.log.write("end", run)
+
+        return coroutine
+
+    def blocks(self, job: dict[str, Any]) -> Callable[..., object]:
+        """A coroutine that does not let the loop go on, for `hold` seconds at a time."""
+
+        async def blocks(run: Run) -> None:
+            self.log.write("start", run)
+            for _ in range(round(job["for"] / job["hold"])):
+                time.sleep(job["hold"])  # noqa: ASYNC251 - that is the misdeed
+                await asyncio.sleep(0)
+            self.log.write("end", run)
+
+        return blocks
+
+    def hogs(self, job: dict[str, Any]) -> Callable[[Run], None]:
+        """No other Python thread runs for `hold` seconds at a time: calls into C that keep the interpreter's lock."""
+
+        def hogs(run: Run) -> None:
+            self.log.write("start", run)
+            ends = time.monotonic() + job["for"]
+            while time.monotonic() < ends:
+                ctypes.PyDLL(None).usleep(int(job["hold"] * 1e6))
+                time.sleep(job.get("pause", 0.1))
+            self.log.write("end", run)
+
+        return hogs
+
+    def kills(self, _job: dict[str, Any]) -> Callable[[Run], None]:
+        """Brings its node down."""
+
+        def kills(run: Run) -> None:
+            self.log.write("start", run)
+            die(job=run.job, attempt=run.attempt)
+
+        return kills
+
+    def completes(self, _job: dict[str, Any]) -> Callable[..., None]:
+        """Makes an effect and completes in one transaction. The first attempt dies at a moment of it, or is held until it is a zombie.
+
+        Whatever the database says to a zombie is swallowed, and the transaction committed.
+        """
+
+        def completes(run: Run, moment: str = "") -> None:
+            self.log.write("start", run)
+            moment = moment if run.attempt == 1 else ""
+            if moment == "zombie":
+                self.go.wait()
+            connection = _connect(self.url)
+            try:
+                connection.execute("BEGIN")
+                connection.execute(_insert(self.url), (run.key, run.attempt))
+                if moment == "work":
+                    die(moment=moment)
+                try:
+                    run.complete(connection)
+                except RunError as error:
+                    self.log.write("refused", run)
+                    if moment != "zombie":
+                        raise RuntimeError("an attempt that counts was refused") from error
+                if moment == "commit":
+                    die(moment=moment)
+                try:
+                    connection.commit()
+                except (sqlite3.Error, psycopg.Error):
+                    if moment != "zombie":
+                        raise
+                if moment == "acknowledgement":
+                    die(moment=moment)
+            finally:
+                connection.close()
+            self.log.write("end", run)
+
+        return completes
+
+
+def _connect(url: str) -> Any:
+    if url.startswith("sqlite"):
+        return sqlite3.connect(url.removeprefix("sqlite:///"), timeout=10, isolation_level=None)
+    return psycopg.connect(url, autocommit=True)
+
+
+def _insert(url: str) -> str:
+    mark = "?" if url.startswith("sqlite") else "%s"
+    return f"INSERT INTO effects (key, attempt) VALUES ({mark}, {mark})"
+
+
+class Orders:
+    """What a test may tell a worker to do."""
+
+    def __init__(self, scheduler: Scheduler, bodies: Bodies) -> None:
+        self._scheduler, self._bodies = scheduler, bodies
+
+    def listen(self) -> None:
+        for line in sys.stdin:
+            order = json.loads(line)
+            try:
+                getattr(self, order.pop("do"))(**order)
+            except Exception as error:
+                say("trouble", error=repr(error))
+                raise
+
+    def arm(self, failpoint: str) -> None:
+        """Die there."""
+        method, side = failpoint.split(":")
+        with self._scheduler.ledger() as ledger:
+            kind = type(ledger)
+        original = getattr(kind, method)
+
+        @functools.wraps(original)
+        def armed(ledger: Any, *args: Any) -> Any:
+            if side == "before" and self._counts(args):
+                die(failpoint=failpoint)
+            answer = original(ledger, *args)
+            if side == "after" and self._counts(answer):
+                die(failpoint=failpoint)
+            return answer
+
+        setattr(kind, method, armed)
+        say("armed", failpoint=failpoint)
+
+    def _counts(self, what: object) -> bool:
+        """Whether something was done, by the planner."""
+        done = getattr(what, "runs", what)
+        return bool(done) and self._scheduler.health().plans
+
+    def go(self) -> None:
+        """What was held goes on."""
+        self._bodies.go.set()
+
+    def fork(self) -> None:
+        """Fork as libraries do, with all threads running. The child lives on, and should do nothing."""
+        pid = os.fork()
+        if pid:
+            say("forked", child=pid)
+            return
+        for stream in (0, 1, 2):  # or the test would wait for it to close the parent's
+            os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        while True:
+            time.sleep(60)
+
+    def watch(self) -> None:
+        """Tell when this node begins to plan, and when it has ceased to."""
+        planned = False
+        while True:
+            plans = self._scheduler.health().plans
+            if plans is not planned:
+                say("plans" if plans else "rests")
+                planned = plans
+            time.sleep(LOOK_EVERY)
+
+
+def define(scheduler: Scheduler, bodies: Bodies, jobs: Sequence[dict[str, Any]]) -> None:
+    for job in jobs:
+        policy = job.get("policy", {})
+        copies = job.get("copies")
+        for name in [job["name"]] if copies is None else [f"{job['name']}-{number}" for number in range(copies)]:
+            body = bodies.make(job)
+            if "every" in job:
+                scheduler.every(job["every"], name=name, **policy)(body)
+            else:
+                scheduler.job(name=name, **policy)(body)
+
+
+def start_as_a_supervisor_would(scheduler: Scheduler) -> None:
+    """Again and again: the database may be away, or slow on a busy machine."""
+    for _ in range(50):
+        try:
+            return scheduler.start()
+        except StoreUnavailable as error:
+            logging.getLogger("worker").warning("could not start: %s", error)
+            time.sleep(0.1)
+    return scheduler.start()
+
+
+def main() -> None:
+    options = json.loads(sys.argv[1])
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S")
+    scheduler = Scheduler(options["url"], label=options["label"], **options["scheduler"])
+    bodies = Bodies(options)
+    define(scheduler, bodies, options["jobs"])
+    orders = Orders(scheduler, bodies)
+    if failpoint := os.environ.get("TENURE_TEST_FAILPOINT"):
+        orders.arm(failpoint)
+    start_as_a_supervisor_would(scheduler)
+    say("started", label=options["label"])
+    for order in (orders.listen, orders.watch):
+        threading.Thread(target=order, daemon=True).start()
+    scheduler.run(lines=False)
+    say("stopped")
+
+
+if __name__ == "__main__":
+    main()
