@@ -2,14 +2,14 @@
 """The command line. Every verb says one clear thing, and its exit code says it again:
 
 0    yes, done
-1    the answer is no: nobody leads, not leading in time, nobody took over, not settled, a finding
+1    the answer is no: no such job or run, it failed, not accounted for; nobody leads, not in time, not settled, a finding
 2    wrong usage or configuration
 3    the database does not answer
 4    the database answers, but cannot be used: tables missing, too new, no permission
 70   a bug in tenure (TENURE_DEBUG=1 shows the traceback)
 130  interrupted
 
-`tenure lead` ends with the exit code of its command.
+`tenure lead` and `tenure once` end with the exit code of their commands.
 """
 
 from __future__ import annotations

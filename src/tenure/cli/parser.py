@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Sequence
 
 import tenure
-from tenure.cli import completion, verbs
+from tenure.cli import completion, job_words, verbs
 
-ABOUT = """Leader election with fencing on the database you already have.
+ABOUT = """Scheduled jobs and leader election on the database you already have.
 
 The store is given by --url or TENURE_URL: sqlite:///jobs.db, postgresql://user@host/database.
 A URL on the command line can be seen by other users of the machine: put passwords into TENURE_URL, or into ~/.pgpass."""
@@ -25,7 +25,7 @@ class Layout(argparse.RawDescriptionHelpFormatter):
     """Room for the longest word in the left column."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=28)
+        super().__init__(prog, max_help_position=30)
 
 
 def build() -> argparse.ArgumentParser:
@@ -45,6 +45,7 @@ def build() -> argparse.ArgumentParser:
             epilog=f"example{'s' if len(examples) > 1 else ''}:\n{lines}\n\n{CODES}",
             formatter_class=Layout,
         )
+        word._negative_number_matcher = job_words.AGO  # noqa: SLF001 - there is no other way
         word.set_defaults(run=run)
         word.add_argument("-v", "--verbose", action="store_true", help="also print what the library logs")
         if store:
@@ -58,7 +59,9 @@ def build() -> argparse.ArgumentParser:
             word.add_argument("--json", action="store_true", help="print JSON")
         return word
 
+    job_words.add(verb)
     _lead(verb)
+    job_words.once(verb)
     leader = verb(
         "leader",
         verbs.leader,
@@ -78,18 +81,20 @@ def build() -> argparse.ArgumentParser:
         json=True,
     )
     terms.add_argument("name", metavar="NAME", nargs="?", help="the election (default: all)")
-    terms.add_argument("--limit", type=_count, default=20, metavar="N", help="how many (default: 20)")
+    terms.add_argument("--limit", type=job_words.count, default=20, metavar="N", help="how many (default: 20)")
     resign = verb(
         "resign",
         verbs.resign,
         "ask the leader to resign",
         "Ask whoever leads to resign: it stops its work, then another node may take over. The node goes on as a candidate,\n"
-        "but lets the others go first. Exit code 1 if nobody leads or, with --wait, if nobody else took over in time.",
+        "but lets the others go first. Without a name, ask the node that plans the jobs of an application; its runs go on.\n"
+        "Exit code 1 if nobody leads or, with --wait, if nobody else took over in time.",
         "tenure resign exporter",
         "tenure resign exporter --wait 20s    # before a deployment: return when another node leads",
         json=True,
     )
-    resign.add_argument("name", metavar="NAME", help="the election")
+    resign.add_argument("name", metavar="NAME", nargs="?", help="the election (default: who plans the jobs)")
+    resign.add_argument("--app", metavar="NAME", help="the application whose planner is meant (default: the only one)")
     resign.add_argument(
         "--wait", metavar="DURATION", nargs="?", const="30s", help="wait until another node leads (default: 30s)"
     )
@@ -166,17 +171,19 @@ def build() -> argparse.ArgumentParser:
 
 
 def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
-    """Take the arguments apart. What follows the first `--` of `tenure lead` is the command and is not looked at."""
+    """Take the arguments apart. What follows the first `--` of `tenure lead` and `once` is the command and is not looked at."""
     words, command = list(given), None
-    if words[:1] == ["lead"] and "--" in words:
+    if words[:1] in (["lead"], ["once"]) and "--" in words:
         cut = words.index("--")
         words, command = words[:cut], words[cut + 1 :]
     arguments, unknown = parser.parse_known_args(words)
-    if arguments.verb == "lead":
+    if arguments.verb in {"lead", "once"}:
         if unknown and command is None and not unknown[0].startswith("-"):
-            parser.error(f"write the command after '--': tenure lead {arguments.name} -- {' '.join(unknown)}")
+            parser.error(
+                f"write the command after '--': tenure {arguments.verb} {arguments.name} -- {' '.join(unknown)}"
+            )
         if not command and not unknown:
-            parser.error(f"the command is missing: tenure lead {arguments.name} -- command …")
+            parser.error(f"the command is missing: tenure {arguments.verb} {arguments.name} -- command …")
         arguments.command = command
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -216,10 +223,3 @@ def _lead(verb: Callable[..., argparse.ArgumentParser]) -> None:
     patience.add_argument("--try", action="store_true", dest="try_", help="end with 1 if not leading at once")
     lead.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
     lead.add_argument("--no-migrate", action="store_true", help="do not create or upgrade tenure's tables")
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{count} must be 1 or more")
-    return count

@@ -1,4 +1,4 @@
-"""What the verbs do. Looking never changes anything: only `lead`, `migrate` and `demo` may create tables."""
+"""What the verbs about elections and the store do. Looking never changes anything: only `start`, `lead`, `once`, `migrate` and `demo` may create tables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lead(arguments: argparse.Namespace) -> int:
         code, why = problem
         print(f"tenure: {why}", file=sys.stderr)
         return code
-    _shared(arguments)
+    shared(arguments)
     election = leading.election_for(
         arguments.url,
         arguments.name,
@@ -61,7 +61,7 @@ def lead(arguments: argparse.Namespace) -> int:
 def leader(arguments: argparse.Namespace) -> int:
     """Say who leads."""
     name = checked_name(arguments.name)
-    with _looking(arguments) as session:
+    with looking(arguments) as session:
         found = session.leader(name)
     if arguments.json:
         as_json(found)
@@ -76,7 +76,7 @@ def leader(arguments: argparse.Namespace) -> int:
 def terms(arguments: argparse.Namespace) -> int:
     """List the history."""
     name = None if arguments.name is None else checked_name(arguments.name)
-    with _looking(arguments) as session:
+    with looking(arguments) as session:
         found = session.terms(name, arguments.limit)
     if arguments.json:
         as_json(found)
@@ -92,16 +92,17 @@ def terms(arguments: argparse.Namespace) -> int:
 
 
 def resign(arguments: argparse.Namespace) -> int:
-    """Ask the leader to resign."""
-    name = checked_name(arguments.name)
+    """Ask the leader to resign; without a name, the planner of an application."""
     patience = None if arguments.wait is None else positive(arguments.wait, "wait")
-    with _looking(arguments) as session:
+    with looking(arguments) as session:
+        name = checked_name(arguments.name or f"tenure planner of {application_of(arguments, session)}")
         before = session.leader(name)
         asked = session.ask(name)
         if before is None or asked is None:
-            return _resigned(arguments, None, None, f"nobody leads {name!r}", 1)
+            return _resigned(arguments, name, None, None, f"nobody leads {name!r}", code=1)
         if patience is None:
-            return _resigned(arguments, asked, None, f"asked {before.label} to resign term {asked} of {name!r}", 0)
+            text = f"asked {before.label} to resign term {asked} of {name!r}"
+            return _resigned(arguments, name, asked, None, text, code=0)
         if not arguments.json:
             say(f"asked {before.label} to resign term {asked} of {name!r}")
         began = boottime()
@@ -113,19 +114,20 @@ def resign(arguments: argparse.Namespace) -> int:
             sleep(POLL)
     took = readable(boottime() - began)
     if after is not None and after.term > asked and after.node != before.node:
-        return _resigned(arguments, asked, after, f"{after.label} leads {name!r} in term {after.term} after {took}", 0)
+        text = f"{after.label} leads {name!r} in term {after.term} after {took}"
+        return _resigned(arguments, name, asked, after, text, code=0)
     if after is None:
         text = f"term {asked} is over, but nobody leads {name!r} after {took}"
     elif after.term == asked:
         text = f"{after.label} still leads {name!r} in term {asked} after {took}: its work has not stopped yet"
     else:
         text = f"{after.label} leads {name!r} again, in term {after.term}: no other node stands for it"
-    return _resigned(arguments, asked, after, text, 1)
+    return _resigned(arguments, name, asked, after, text, code=1)
 
 
 def elections(arguments: argparse.Namespace) -> int:
     """List what is led."""
-    with _looking(arguments) as session:
+    with looking(arguments) as session:
         found = session.elections()
     if arguments.json:
         as_json(found)
@@ -139,7 +141,7 @@ def elections(arguments: argparse.Namespace) -> int:
 
 def migrate(arguments: argparse.Namespace) -> int:
     """Create or upgrade the tables, or print how."""
-    store = _store(arguments, migrate=True)
+    store = store_of(arguments, migrate=True)
     if arguments.print_:
         print(store.migration())
         return 0
@@ -150,7 +152,7 @@ def migrate(arguments: argparse.Namespace) -> int:
 
 def epoch(arguments: argparse.Namespace) -> int:
     """Show the epoch, or raise it."""
-    with _looking(arguments) as session:
+    with looking(arguments) as session:
         if arguments.action == "raise":
             return _raise_epoch(arguments, session)
         found = session.epoch()
@@ -179,6 +181,17 @@ def demo(arguments: argparse.Namespace) -> int:
     from tenure import demo as show
 
     return show.run(seconds=arguments.seconds, postgres=arguments.postgres)
+
+
+def application_of(arguments: argparse.Namespace, session: Session) -> str:
+    """The application that was named, or the only one that the ledger knows; 'default' where it knows none."""
+    if arguments.app is not None:
+        return str(arguments.app)
+    names = session.ledger.applications()
+    if len(names) > 1:
+        listed = ", ".join(names[:20])
+        raise ConfigurationError(f"--app: there are jobs of {len(names)} applications here: {listed}. Write which.")
+    return names[0] if names else "default"
 
 
 def _raise_epoch(arguments: argparse.Namespace, session: Session) -> int:
@@ -217,9 +230,11 @@ def _wait(seconds: float, *, quiet: bool) -> None:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def _resigned(arguments: argparse.Namespace, asked: int | None, after: Leader | None, text: str, code: int) -> int:
+def _resigned(
+    arguments: argparse.Namespace, name: str, asked: int | None, after: Leader | None, text: str, *, code: int
+) -> int:
     if arguments.json:
-        as_json({"election": arguments.name, "asked_term": asked, "leader": after, "message": text})
+        as_json({"election": name, "asked_term": asked, "leader": after, "message": text})
     else:
         print(text)
     return code
@@ -252,9 +267,9 @@ def _epoch(found: Epoch) -> dict[str, object]:
 
 
 @contextmanager
-def _looking(arguments: argparse.Namespace) -> Iterator[Session]:
+def looking(arguments: argparse.Namespace) -> Iterator[Session]:
     """A connection that creates nothing."""
-    store = _store(arguments, migrate=False)
+    store = store_of(arguments, migrate=False)
     store.prepare()
     session = store.session("cli", PATIENCE)
     try:
@@ -264,12 +279,13 @@ def _looking(arguments: argparse.Namespace) -> Iterator[Session]:
             session.close()
 
 
-def _store(arguments: argparse.Namespace, *, migrate: bool) -> Store:
-    _shared(arguments)
+def store_of(arguments: argparse.Namespace, *, migrate: bool) -> Store:
+    """The store that was asked for."""
+    shared(arguments)
     return store_for(arguments.url, schema=arguments.schema, migrate=migrate)
 
 
-def _shared(arguments: argparse.Namespace) -> None:
+def shared(arguments: argparse.Namespace) -> None:
     """Refuse a store that nobody else can see."""
     url = arguments.url or os.environ.get("TENURE_URL", "")
     if url.strip().startswith("memory:"):

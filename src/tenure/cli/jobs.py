@@ -1,0 +1,396 @@
+"""What the verbs about jobs and runs do. They know names alone: no function of the application is registered here, and nothing is run."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from tenure.audit import JobAudit
+from tenure.cli.output import GREEN, RED, YELLOW, as_json, paint, say, table
+from tenure.cli.verbs import POLL, application_of, looking, store_of
+from tenure.clock import boottime, sleep, walltime
+from tenure.durations import positive, readable, seconds
+from tenure.errors import ConfigurationError
+from tenure.ledger import RunState
+from tenure.lookup import Lookup
+from tenure.moments import moment
+from tenure.scheduler import Scheduler
+from tenure.triggers import Trigger, cron, every
+from tenure.views import JobView, RunView, StatsView
+
+NEXT = 5
+RECENT = "-1d"
+NOW = "-0s"
+"""By the ledger's clock. What is planned for later is a proposal, and not shown."""
+SHOWN = 40
+_COLOURS = {"succeeded": GREEN, "failed": RED, "lost": RED, "running": YELLOW}
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """How an application is. 1 if no node plans for it."""
+    with _application(arguments) as scheduler:
+        jobs, due = scheduler.jobs(), scheduler.next(NEXT)
+        open_runs = scheduler.runs(state=["pending", "waiting", "running"], until=NOW, limit=10_000)
+        bad = scheduler.runs(state=["failed", "lost"], since=RECENT, limit=10_000)
+        with looking(arguments) as session:
+            planner = session.leader(f"tenure planner of {scheduler.application}")
+    counts = {state: sum(run.state == state for run in open_runs) for state in ("running", "waiting", "pending")}
+    paused = [job.name for job in jobs if job.state == "paused"]
+    running: dict[str, int] = {}
+    for run in open_runs:
+        if run.state == "running":
+            running[run.node] = running.get(run.node, 0) + 1
+    if arguments.json:
+        as_json(
+            {
+                "application": scheduler.application,
+                "store": scheduler.store.shown,
+                "planner": planner,
+                "jobs": len(jobs),
+                "paused": paused,
+                "open": counts,
+                "running_by_node": running,
+                "failed_last_day": len(bad),
+                "next": [{"at": at, "job": name} for at, name in due],
+            }
+        )
+        return 0 if planner and planner.healthy else 1
+    print(f"{scheduler.application!r} on {scheduler.store.shown}")
+    if planner is None:
+        print(f"planner  {paint('none: no node of this application runs', RED)}")
+    else:
+        silent = "" if planner.healthy else paint(" (gives no sign of life)", YELLOW)
+        since = readable(max((walltime() - planner.since).total_seconds(), 0.0))
+        print(f"planner  {planner.label}, for {since}{silent}")
+    print(f"jobs     {len(jobs)}{f', paused: {_few(paused)}' if paused else ''}")
+    by_node = _few([f"{label}: {count}" for label, count in sorted(running.items())])
+    print(f"runs     {', '.join(f'{n} {state}' for state, n in counts.items())}{f' ({by_node})' if running else ''}")
+    print(f"         {len(bad)} failed or lost since a day ago")
+    for number, (at, name) in enumerate(due):
+        print(f"{'next' if number == 0 else '':9}{_time(at)}  {name}")
+    return 0 if planner and planner.healthy else 1
+
+
+def jobs(arguments: argparse.Namespace) -> int:
+    """All jobs, with figures of their recent runs."""
+    with _application(arguments) as scheduler:
+        lookup = Lookup(scheduler.application, "UTC")
+        found = scheduler.look(lambda ledger: [(job, lookup.stats(ledger, job.name)) for job in lookup.jobs(ledger)])
+    if arguments.json:
+        as_json([{**job.as_dict(), "stats": stats.as_dict()} for job, stats in found])
+    elif not found:
+        print("no jobs yet: those that are defined in code are there once a node has started")
+    else:
+        columns = ["job", "state", "trigger", "next due", "runs", "failed", "took p50", "p99", "late p50", "p99"]
+        table([*columns, "last"], [_job(job, stats) for job, stats in found])
+    return 0
+
+
+def runs(arguments: argparse.Namespace) -> int:
+    """Runs, the newest first."""
+    with _application(arguments) as scheduler:
+        found = scheduler.runs(
+            arguments.job,
+            since=arguments.since,
+            until=arguments.until or NOW,
+            state=arguments.state,
+            limit=arguments.limit,
+        )
+    if arguments.json:
+        as_json([run.as_dict() for run in found])
+    elif not found:
+        print("no such runs")
+    else:
+        columns = ["run", "job", "for", "state", "attempt", "late", "took", "node", "why"]
+        table(columns, [_run(run) for run in found])
+    return 0
+
+
+def log(arguments: argparse.Namespace) -> int:
+    """What a run logged, and what it failed of."""
+    with _application(arguments) as scheduler:
+        run, lines = scheduler.find_run(arguments.run_id), scheduler.log(arguments.run_id)
+    if arguments.json:
+        as_json({**run.as_dict(), "log": lines})
+        return 0
+    say(_sentence(run))
+    for line in lines:
+        print(line)
+    if run.reason:
+        print(run.reason)
+    return 0
+
+
+def why(arguments: argparse.Namespace) -> int:
+    """Why a job ran, or did not."""
+    with _application(arguments) as scheduler:
+        text = scheduler.why(arguments.job, arguments.time)
+    if arguments.json:
+        as_json({"job": arguments.job, "why": text})
+    else:
+        print(text)
+    return 0
+
+
+def next_(arguments: argparse.Namespace) -> int:
+    """The next due times of an expression, without any database."""
+    after = walltime() if arguments.after is None else _datetime(arguments.after, "after")
+    preview = trigger_of(arguments.expr, arguments.tz).preview(arguments.count, after)
+    if arguments.json:
+        as_json(
+            {
+                "trigger": preview.explanation,
+                "times": preview.times,
+                "changes": [{"at": change.at, "by": change.by, "effect": change.effect} for change in preview.changes],
+            }
+        )
+    else:
+        print(preview)
+    return 0 if preview.times else 1
+
+
+def run_now(arguments: argparse.Namespace) -> int:
+    """Ask for a run."""
+    patience = None if arguments.wait is None else positive(arguments.wait, "wait")
+    kwargs = _kwargs(arguments.kwargs)
+    with _application(arguments) as scheduler:
+        run = scheduler.run_now(arguments.job, kwargs=kwargs, key=arguments.key, by=_by(arguments))
+        if patience is not None:
+            end = boottime() + patience
+            while not RunState(run.state).final and boottime() < end:
+                sleep(POLL)
+                run = scheduler.find_run(run.id)
+    _tell(arguments, run.as_dict(), _sentence(run))
+    return 0 if patience is None or run.state == "succeeded" else 1
+
+
+def pause(arguments: argparse.Namespace) -> int:
+    """Begin nothing of a job."""
+    until = None if arguments.until is None else _until(arguments.until)
+    with _application(arguments) as scheduler:
+        job = scheduler.pause(arguments.job, why=arguments.why, until=until, by=_by(arguments))
+    for_how_long = f"until {_time(job.paused_until)}" if job.paused_until else "until it is resumed"
+    _tell(arguments, job.as_dict(), f"{job.name!r} is paused {for_how_long}")
+    return 0
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    """Go on with a job."""
+    with _application(arguments) as scheduler:
+        job = scheduler.resume(arguments.job, why=arguments.why, by=_by(arguments))
+    _tell(arguments, job.as_dict(), f"{job.name!r} is active; {_outlook(job)}")
+    return 0
+
+
+def remove(arguments: argparse.Namespace) -> int:
+    """Take a job away."""
+    with _application(arguments) as scheduler:
+        job = scheduler.remove(arguments.job, why=arguments.why, by=_by(arguments))
+    back = (
+        " It is defined in code: a new release, or a change of its definition, brings it back." if job.in_code else ""
+    )
+    _tell(arguments, job.as_dict(), f"{job.name!r} is removed; what runs goes on to its end.{back}")
+    return 0
+
+
+def cancel(arguments: argparse.Namespace) -> int:
+    """End a run."""
+    with _application(arguments) as scheduler:
+        run = scheduler.cancel(arguments.run_id, why=arguments.why, by=_by(arguments))
+    asked = " It was asked to end." if run.state == "running" else ""
+    _tell(arguments, run.as_dict(), f"{_sentence(run)}{asked}")
+    return 0 if run.state in {"running", "cancelled"} else 1
+
+
+def backfill(arguments: argparse.Namespace) -> int:
+    """Run due times of the past; only list them without --yes."""
+    with _application(arguments) as scheduler:
+        due = scheduler.backfill(arguments.job, arguments.since, arguments.until)
+        if not arguments.yes:
+            return _would_fill(arguments, due)
+        asked = scheduler.backfill(arguments.job, arguments.since, arguments.until, dry_run=False, by=_by(arguments))
+    if arguments.json:
+        as_json([run.as_dict() for run in asked])
+    else:
+        print(f"{len(asked)} due times of {arguments.job!r} will run, one after the other as its policies allow")
+    return 0
+
+
+def audit(arguments: argparse.Namespace) -> int:
+    """Hold every due time against the ledger. 1 if something is not accounted for."""
+    with _application(arguments) as scheduler:
+        found = scheduler.audit(arguments.job, arguments.since, arguments.until)
+    clean = all(audit.clean for audit in found)
+    if arguments.json:
+        as_json({"clean": clean, "jobs": [_audit(audit) for audit in found]})
+        return 0 if clean else 1
+    for audited in found:
+        for line in audited.lines():
+            print(line if audited.clean else paint(line, RED))
+    due = sum(audit.due for audit in found)
+    print(
+        paint(f"{due} due times of {len(found)} jobs, all accounted for", GREEN)
+        if clean
+        else "NOT everything is accounted for"
+    )
+    return 0 if clean else 1
+
+
+def trigger_of(expr: str, tz: str | None) -> Trigger:
+    """`0 3 * * *` and `@daily` are cron, `30s` and `every 30s` are elapsed time."""
+    text = expr.strip()
+    spoken = text.removeprefix("every ").strip()
+    if spoken != text or not (" " in text or text.startswith("@")):
+        return every(spoken, tz=tz)
+    return cron(text, tz)
+
+
+@contextmanager
+def _application(arguments: argparse.Namespace) -> Iterator[Scheduler]:
+    """The scheduler of an application that defines and runs nothing; by default of the only one that the ledger knows."""
+    with looking(arguments) as session:
+        name = application_of(arguments, session)
+    yield Scheduler(
+        store_of(arguments, migrate=False), application=name, capacity=0, schema=arguments.schema, migrate=False
+    )
+
+
+def _would_fill(arguments: argparse.Namespace, due: Sequence[datetime]) -> int:
+    if arguments.json:
+        as_json({"dry_run": True, "due": due})
+        return 0
+    for at in due[:SHOWN]:
+        print(_time(at))
+    if len(due) > SHOWN:
+        print(f"… and {len(due) - SHOWN} more")
+    say(f"{len(due)} due times of {arguments.job!r} would run. Nothing was changed; --yes runs them.")
+    return 0
+
+
+def _tell(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> None:
+    if arguments.json:
+        as_json(data)
+    else:
+        print(text)
+
+
+def _job(job: JobView, stats: StatsView) -> list[str]:
+    figures = (stats.duration_p50, stats.duration_p99, stats.lateness_p50, stats.lateness_p99)
+    last = "" if stats.last_state is None else f"{stats.last_state} {_time(stats.last_at)}"
+    return [
+        job.name,
+        job.state,
+        job.trigger.split(". ")[0] or "when asked",
+        _time(job.next_due) if job.state == "active" else _outlook(job),
+        str(stats.runs),
+        str(stats.failed),
+        *("" if figure is None else readable(figure) for figure in figures),
+        last,
+    ]
+
+
+def _run(run: RunView) -> list[str]:
+    many = f" ({run.count} due times)" if run.count > 1 else ""
+    return [
+        str(run.id),
+        run.job,
+        f"{_time(run.scheduled_for)}{many}",
+        paint(run.state, _COLOURS[run.state]) if run.state in _COLOURS else run.state,
+        str(run.attempt),
+        "" if run.lateness is None else readable(run.lateness),
+        "" if run.duration is None else readable(run.duration),
+        run.node,
+        run.reason.strip().splitlines()[-1] if run.reason.strip() else "",
+    ]
+
+
+def _sentence(run: RunView) -> str:
+    took = "" if run.duration is None else f" after {readable(run.duration)}"
+    on = f" on {run.node}" if run.node else ""
+    tries = f", attempt {run.attempt}" if run.attempt > 1 else ""
+    return f"run {run.id} of {run.job!r} for {_time(run.scheduled_for)}: {run.state}{took}{on}{tries}"
+
+
+def _outlook(job: JobView) -> str:
+    if job.paused_until is not None:
+        return f"paused until {_time(job.paused_until)}"
+    if job.state == "paused":
+        return "paused"
+    return "nothing is due any more" if job.next_due is None else f"next {_time(job.next_due)}"
+
+
+def _audit(found: JobAudit) -> dict[str, Any]:
+    return {
+        "job": found.name,
+        "clean": found.clean,
+        "since": moment(found.since, found.tz),
+        "until": moment(found.until, found.tz),
+        "due": found.due,
+        "counts": dict(found.counts),
+        "asked_for": len(found.extra),
+        "findings": [
+            {**asdict(finding), "first": moment(finding.first, found.tz), "last": moment(finding.last, found.tz)}
+            for finding in found.findings
+        ],
+    }
+
+
+def _kwargs(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"--kwargs: {text!r} is not JSON ({error}). Write --kwargs '{{\"customer\": 7}}'."
+        ) from None
+    if not isinstance(given, dict):
+        raise ConfigurationError(f"--kwargs: {text!r} is no object. Write --kwargs '{{\"customer\": 7}}'.")
+    return given
+
+
+def _until(text: str) -> str | datetime:
+    """'2h', or a time in ISO 8601."""
+    try:
+        seconds(text, "until")
+    except ConfigurationError:
+        if not text[:4].isdigit() or "-" not in text:
+            raise
+        return _datetime(text, "until")
+    return text
+
+
+def _datetime(text: str, what: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"{what}: {text!r} is no time. Write it as 2026-11-14T12:00Z.") from None
+    if found.tzinfo is None:
+        raise ConfigurationError(f"{what}: {text!r} has no zone. Write it as {text}Z for UTC, or {text}+01:00.")
+    return found
+
+
+def _time(at: datetime | None) -> str:
+    if at is None:
+        return ""
+    part = f".{at.microsecond // 1000:03}" if at.microsecond else ""
+    return f"{at:%Y-%m-%d %H:%M:%S}{part} {at:%Z}"
+
+
+def _by(arguments: argparse.Namespace) -> str:
+    if arguments.by is not None:
+        return str(arguments.by)
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name
+        return ""
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:NEXT]) + (f" and {len(names) - NEXT} more" if len(names) > NEXT else "")
