@@ -55,10 +55,16 @@ class Worker:
         assert self.session.beat(Beat(self.id, 1, boottime(), boottime() + 8, None, ())).verdict is Verdict.RENEWED
 
     def claim(
-        self, limit: int = 10, *, strangers: tuple[str, ...] = (), queues: tuple[str, ...] | None = None
+        self,
+        limit: int = 10,
+        *,
+        strangers: tuple[str, ...] = (),
+        queues: tuple[str, ...] | None = None,
+        as_of: Instant | None = None,
     ) -> Claimed:
         token = str(uuid.uuid4())
-        claimed = self.ledger.claim(ClaimRequest(self.id, self.application, token, limit, strangers, queues))
+        request = ClaimRequest(self.id, self.application, token, limit, strangers, queues, as_of)
+        claimed = self.ledger.claim(request)
         self.tokens |= {run.id: token for run in claimed.runs}
         return claimed
 

@@ -19,6 +19,7 @@ def test_a_claimed_run_is_as_it_was_planned(scene, worker, about_now):
         scene.start - 30.5,
     )
     assert (run.attempt, run.failures, run.generation, run.rules) == (1, 0, 1, job.spec.rules)
+    assert run.trigger == job.spec.trigger
     assert (row.state, row.node, row.attempt) == (RunState.RUNNING, "a worker", 1)
     assert about_now(row.claimed_at)
     assert about_now(claimed.now)
@@ -136,6 +137,19 @@ def test_nothing_missed_is_not_reported(scene, worker):
     scene.add("job", 600)
     scene.plan("job", scene.new(30, expired_ago=-30), scene.new(-30, expired_ago=-90))
     assert not worker.claim().missed
+
+
+def test_a_node_that_doubts_the_clock_says_what_is_due(scene, worker):
+    scene.add("job", overlap="allow", max_running=None)
+    scene.plan("job", *(scene.new(ago, expired_ago=ago - 60) for ago in (600, 400, -600)))
+    early = worker.claim(as_of=scene.start - 500)
+    assert ([run.scheduled_for for run in early.runs], early.missed) == ([], True), "100 seconds late by then"
+    assert early.next_at == scene.start - 400
+    assert early.now >= scene.start, "the ledger's own clock all the same"
+    in_time = worker.claim(as_of=scene.start - 380)
+    assert [run.scheduled_for - scene.start for run in in_time.runs] == [-400]
+    ahead = worker.claim(as_of=scene.start + 601)
+    assert [run.scheduled_for - scene.start for run in ahead.runs] == [600]
 
 
 def test_an_update_is_seen_by_the_next_claim(scene, worker):

@@ -86,6 +86,14 @@ def test_a_failure_is_tried_again(scene, worker):
     assert scene.ledger.log(run.id) == ["tried"]
 
 
+def test_a_retry_is_due_from_the_end_of_the_attempt_on(scene, worker):
+    scene.add("job", 60)
+    run = worker.take()
+    worker.finish(run.id, RunState.PENDING, again_in=30.5, started_at=scene.start - 50, finished_at=scene.start - 40)
+    assert scene.run(run.id).due_at == scene.start - 9.5
+    assert worker.take().attempt == 2
+
+
 def test_a_retry_never_expires(scene, worker):
     scene.add("job")
     scene.plan("job", scene.expiring(60))

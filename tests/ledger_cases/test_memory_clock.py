@@ -23,5 +23,7 @@ def test_due_times_follow_the_given_clock():
     scene.close()
 
 
-def test_the_wall_is_the_default(scene):
-    assert abs(scene.ledger.now() - walltime().timestamp()) < 5
+def test_the_wall_is_the_default():
+    session = MemoryStore(MemoryURL(str(uuid4()))).session("test", 5.0)
+    assert abs(session.ledger.now() - walltime().timestamp()) < 5
+    session.close()

@@ -5,7 +5,7 @@ import pytest
 from tenure.ledger import Change, RunKind, RunState
 
 
-@pytest.mark.parametrize("overlap", ["skip", "wait", "replace", "allow"])
+@pytest.mark.parametrize("overlap", ["skip", "wait", "allow"])
 @pytest.mark.parametrize("places", [1, 2])
 def test_places_go_to_the_oldest(scene, worker, overlap, places):
     scene.add("job", 30, 20, 10, overlap=overlap, max_running=places)
@@ -57,6 +57,15 @@ def test_replace_waits_and_asks_the_running_to_end(scene, worker):
         (first.id, "replaced"),
         (second.id, "replaced"),
     }
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_under_replace_places_go_to_the_newest(scene, worker, places):
+    scene.add("job", 30, 20, 10, overlap="replace", max_running=places)
+    claimed = worker.claim()
+    assert [run.scheduled_for - scene.start for run in claimed.runs] == [-20, -10][-places:]
+    assert scene.told() == ["skipped(superseded)"] * (3 - places) + ["running"] * places
+    assert {held.asked_to_end for held in worker.roll_call().held} == {""}
 
 
 def test_allow_lets_all_wait(scene, worker):

@@ -11,7 +11,6 @@ from tenure.ledger import (
     Change,
     ChangeRecord,
     Claimed,
-    ClaimedRun,
     ClaimRequest,
     Ended,
     Ending,
@@ -232,7 +231,7 @@ class MemoryLedger(Ledger):
                 run.token, run.node, run.label = request.token, request.node, self._world.label(request.node)
             pending = [run for row in self.jobs(request.application) for run in tables.opened(row.id, RunState.PENDING)]
             return Claimed(
-                runs=tuple(_claimed(jobs[run.job], run) for run in sorted(claimed, key=lambda r: (r.due_at, r.id))),
+                runs=tuple(run.claimed(jobs[run.job]) for run in sorted(claimed, key=lambda r: (r.due_at, r.id))),
                 now=now,
                 next_at=min((run.due_at for run in pending if run.due_at > when), default=None),
                 more=len(ready) == request.limit,
@@ -430,7 +429,7 @@ class MemoryLedger(Ledger):
                     run.row(row.spec.name)
                     for row in self.jobs(query.application, query.job, removed=True)
                     for run in self._tables.keys[row.id].values()
-                    if _asked_for(run, query)
+                    if run.answers(query)
                 ),
                 key=lambda run: (run.scheduled_for, run.id),
                 reverse=not query.oldest_first,
@@ -498,31 +497,3 @@ def _removed(row: JobRow) -> bool:
 
 def _holds(run: MemoryRun, token: str) -> bool:
     return run.state is RunState.RUNNING and run.token == token
-
-
-def _claimed(row: JobRow, run: MemoryRun) -> ClaimedRun:
-    return ClaimedRun(
-        id=run.id,
-        job=row.id,
-        name=row.spec.name,
-        function=row.spec.function,
-        kwargs=row.spec.kwargs if run.kwargs is None else run.kwargs,
-        key=run.key,
-        kind=run.kind,
-        scheduled_for=run.scheduled_for,
-        due_at=run.due_at,
-        attempt=run.attempt,
-        failures=run.failures,
-        generation=row.generation,
-        rules=row.spec.rules,
-        trigger=row.spec.trigger,
-    )
-
-
-def _asked_for(run: MemoryRun, query: RunQuery) -> bool:
-    return (
-        (not query.states or run.state in query.states)
-        and (query.since is None or run.last >= query.since)
-        and (query.before is None or run.scheduled_for < query.before)
-        and query.id in {None, run.id}
-    )

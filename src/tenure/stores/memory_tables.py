@@ -7,9 +7,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tenure.keys import due_key
-from tenure.ledger import ChangeRecord, Instant, JobId, JobRow, JobState, NewRun, RunId, RunKind, RunRow, RunState
+from tenure.ledger import (
+    ChangeRecord,
+    ClaimedRun,
+    Instant,
+    JobId,
+    JobRow,
+    JobState,
+    NewRun,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+)
 from tenure.model import NodeId
 from tenure.stores.admission import After, Attempt, Candidate
+from tenure.stores.ledger import RunQuery
 
 
 @dataclass(slots=True)
@@ -65,6 +78,33 @@ class MemoryRun:
 
     def behind(self) -> Attempt:
         return Attempt(self.attempt, self.failures, self.losses, self.due_at, self.expires_at, self.asked_to_end)
+
+    def answers(self, query: RunQuery) -> bool:
+        """Whether it is among the runs that somebody wants to see, of the jobs that they want to see."""
+        return (
+            (not query.states or self.state in query.states)
+            and (query.since is None or self.last >= query.since)
+            and (query.before is None or self.scheduled_for < query.before)
+            and query.id in {None, self.id}
+        )
+
+    def claimed(self, row: JobRow) -> ClaimedRun:
+        return ClaimedRun(
+            id=self.id,
+            job=row.id,
+            name=row.spec.name,
+            function=row.spec.function,
+            kwargs=row.spec.kwargs if self.kwargs is None else self.kwargs,
+            key=self.key,
+            kind=self.kind,
+            scheduled_for=self.scheduled_for,
+            due_at=self.due_at,
+            attempt=self.attempt,
+            failures=self.failures,
+            generation=row.generation,
+            rules=row.spec.rules,
+            trigger=row.spec.trigger,
+        )
 
     def row(self, name: str) -> RunRow:
         return RunRow(
