@@ -16,6 +16,7 @@ from tenure.decorators import Decorators, Definitions
 from tenure.durations import Duration, positive
 from tenure.errors import Busy, ConfigurationError
 from tenure.intents import Intent, Intents
+from tenure.keys import planner_of
 from tenure.ledger import Change, JobRow, RunRow
 from tenure.lookup import Lookup
 from tenure.moments import moment
@@ -158,7 +159,7 @@ class Client(Decorators):
         """Ask the node that plans to let another one plan; returns the term that was asked, None if nobody plans."""
         session = self._session()
         try:
-            return session.ask(f"tenure planner of {self.application}")
+            return session.ask(planner_of(self.application))
         finally:
             session.close()
 

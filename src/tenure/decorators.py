@@ -18,6 +18,8 @@ from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone, zone_key
 from tenure.verbs import added
 
+MAX_APPLICATION = 150
+
 Fn = TypeVar("Fn", bound=Callable[..., object])
 
 
@@ -36,7 +38,7 @@ class Definitions:
     """The functions and jobs of one application, as far as this process defines them."""
 
     def __init__(self, application: str, tz: Zone, release: int) -> None:
-        self.application = named(application, "application")
+        self.application = _application(application)
         self.tz = zone_key(tz)
         self.release = release
         self.registry = Registry()
@@ -111,6 +113,16 @@ class Definitions:
             added(self.spec(job.name, job.function.name, job.trigger, job.rules, job.kwargs, in_code=True), now)
             for job in self.jobs
         ]
+
+
+def _application(name: object) -> str:
+    """It is part of the name of its planner's election, and of what nodes call to each other."""
+    application = named(name, "application")
+    if len(application) > MAX_APPLICATION or not application.isprintable() or application != application.strip():
+        raise ConfigurationError(
+            f"application: {application!r} must be at most {MAX_APPLICATION} printable characters, without spaces at its ends."
+        )
+    return application
 
 
 class Decorators:

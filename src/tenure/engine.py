@@ -24,6 +24,7 @@ from tenure.durations import readable
 from tenure.election import Election, node_for
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
 from tenure.jobs import Registry
+from tenure.keys import planner_of
 from tenure.ledger import ClaimedRun, Ended, Ending, JobRow, LostRun, MissedJob, RunState
 from tenure.listeners import Listeners
 from tenure.model import Cadence, NodeId
@@ -120,7 +121,7 @@ class Engine:
         node, clock = self._node(), Timekeeper()
         election = Election(
             self._store,
-            f"tenure planner of {options.application}",
+            planner_of(options.application),
             label=options.label,
             ttl=options.cadence.ttl,
             heartbeat_every=options.cadence.heartbeat_every,
@@ -296,7 +297,7 @@ class Engine:
         parts = self._parts
         if parts is not None:
             parts[3].acknowledged(attempt)
-            if answer.wakes:
+            if answer.wakes or attempt.run.completed:  # who completes in its own transaction wakes nobody
                 parts[2].poke()
         state = answer.state
         if not answer.accepted and not settled_as_said(attempt, ending, answer):

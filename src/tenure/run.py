@@ -16,10 +16,11 @@ from datetime import datetime, tzinfo
 from typing import Any, overload
 
 from tenure import effects
+from tenure.connections import AsyncConnection, SyncConnection
 from tenure.durations import Duration, seconds
-from tenure.effects import AsyncConnection, RunClaim, SyncConnection
+from tenure.effects import RunClaim
 from tenure.errors import ConfigurationError, RunCancelled, RunLost
-from tenure.ledger import ClaimedRun
+from tenure.ledger import ClaimedRun, Instant
 from tenure.moments import moment
 
 MAX_LOG = 1000
@@ -33,6 +34,7 @@ class Run:
     """One attempt of a run, for as long as its body runs."""
 
     __slots__ = (
+        "_began_at",
         "_bell",
         "_claimed",
         "_completed",
@@ -54,6 +56,7 @@ class Run:
         self._bell: threading.Event | None = None
         self._lines: list[str] = []
         self._completed = False
+        self._began_at: Instant | None = None
 
     def __repr__(self) -> str:
         return f"<Run {self.job} {self.key}, attempt {self.attempt}>"
@@ -132,7 +135,7 @@ class Run:
     def once(self, conn: AsyncConnection, key: str) -> Coroutine[Any, Any, bool]: ...
     @overload
     def once(self, conn: SyncConnection, key: str) -> bool: ...
-    def once(self, conn: Any, key: str) -> Any:
+    def once(self, conn: Any, key: object) -> Any:
         """True the first time a transaction of this run commits with this key, in whichever attempt. Part of the caller's transaction."""
         if not isinstance(key, str) or not key:
             raise ConfigurationError(f"once: the key {key!r} must be text, such as 'invoices'.")
@@ -160,7 +163,8 @@ class Run:
     @property
     def claim(self) -> RunClaim:
         """What proves in the database that this attempt is the one that counts."""
-        return RunClaim(self._claimed.id, self._token, self._claimed.key, self._schema, self._claimed.name)
+        claimed = self._claimed
+        return RunClaim(claimed.id, self._token, claimed.key, self._schema, claimed.name, self._began_at)
 
     # For the runtime
 
@@ -182,6 +186,10 @@ class Run:
     def lines(self) -> tuple[str, ...]:
         """What was logged."""
         return tuple(self._lines)
+
+    def begin(self, at: Instant) -> None:
+        """The body is called now, by the ledger's clock."""
+        self._began_at = at
 
     def tell(self, why: str) -> None:
         """Ask the attempt to end."""

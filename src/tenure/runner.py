@@ -221,6 +221,7 @@ class Runner:
             # Without trust the answer may come too late; the ledger compares the token, and the roll call does the rest.
             self._end(attempt, Ending(attempt.id, attempt.token, RunState.PENDING))
             return False
+        attempt.run.begin(self._ledger_time(attempt.started_at))
         limit = attempt.claimed.rules.timeout
         if limit is not None:
             self._alarm.set(attempt.started_at + limit, attempt)
