@@ -57,6 +57,7 @@ class Definition(NamedTuple):
     function: str
     kwargs: str
     rules: Rules
+    trigger: str | None
 
 
 @functools.cache
@@ -161,6 +162,7 @@ class PostgresLedger(Ledger):
             limit=request.limit,
             strangers=texts(request.strangers),
             queues=None if request.queues is None else texts(request.queues),
+            as_of=request.as_of,
         )
         alive, now, next_at, more, missed, ids, jobs, generations, *columns = answer
         if not ids:
@@ -182,6 +184,7 @@ class PostgresLedger(Ledger):
                     failures,
                     generation,
                     definition.rules,
+                    definition.trigger,
                 )
                 for run, job, generation, definition, key, kind, scheduled_for, due_at, attempt, failures, kwargs in zip(
                     ids, jobs, generations, definitions, *columns, strict=True
@@ -206,8 +209,10 @@ class PostgresLedger(Ledger):
             if len(known) > DEFINITIONS:
                 known.clear()
                 unknown = set(jobs)
-            for job, generation, name, function, kwargs, rules in self._run("definitions", ids=longs(sorted(unknown))):
-                known[job] = Definition(generation, name, function, kwargs, rules_of(rules))
+            for job, generation, name, function, kwargs, rules, trigger in self._run(
+                "definitions", ids=longs(sorted(unknown))
+            ):
+                known[job] = Definition(generation, name, function, kwargs, rules_of(rules), trigger)
         return [known[job] for job in jobs]
 
     def missed(self, application: str, limit: int, strangers: tuple[str, ...] = ()) -> list[MissedJob]:

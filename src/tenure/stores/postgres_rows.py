@@ -13,14 +13,14 @@ from tenure.stores.ledger import Asked, JobChange
 
 JOB = (
     "j.id, j.name, j.function, j.trigger, j.rules::text, j.kwargs, j.in_code, j.release, j.tzdata, j.state, j.generation, "
-    "extract(epoch FROM j.next_due)::float8, extract(epoch FROM j.paused_until)::float8, j.paused_by, j.paused_why, "
-    "extract(epoch FROM j.since)::float8, extract(epoch FROM j.kept_since)::float8"
+    "date_part('epoch', j.next_due), date_part('epoch', j.paused_until), j.paused_by, j.paused_why, "
+    "date_part('epoch', j.since), date_part('epoch', j.kept_since)"
 )
 RUN = (
-    "r.id, r.job, j.name, r.key, r.kind::text, r.state::text, extract(epoch FROM r.scheduled_for)::float8, "
-    "extract(epoch FROM r.due_at)::float8, r.attempt, r.failures, r.losses, r.label, extract(epoch FROM r.claimed_at)::float8, "
-    "extract(epoch FROM r.started_at)::float8, extract(epoch FROM r.finished_at)::float8, r.reason, r.count, "
-    "extract(epoch FROM r.until)::float8, r.by, r.kwargs, r.generation"
+    "r.id, r.job, j.name, r.key, r.kind::text, r.state::text, date_part('epoch', r.scheduled_for), "
+    "date_part('epoch', r.due_at), r.attempt, r.failures, r.losses, r.label, date_part('epoch', r.claimed_at), "
+    "date_part('epoch', r.started_at), date_part('epoch', r.finished_at), r.reason, r.count, "
+    "date_part('epoch', r.until), r.by, r.kwargs, r.generation"
 )
 WANTED = (
     "(cardinality(%(states)s::text[]) = 0 OR f.state = ANY (%(states)s::text[]::{schema}.run_state[])) "

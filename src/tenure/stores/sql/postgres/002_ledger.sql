@@ -61,7 +61,7 @@ CREATE TABLE {schema}.job_change (
 CREATE INDEX job_change_job ON {schema}.job_change (job, id);
 
 CREATE TABLE {schema}.run (
-    id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY WITH (fillfactor = 50),   -- every run is written three times
     job           bigint NOT NULL REFERENCES {schema}.job,
     scheduled_for timestamptz NOT NULL,
     due_at        timestamptz NOT NULL,
@@ -77,7 +77,7 @@ CREATE TABLE {schema}.run (
     failures      int NOT NULL DEFAULT 0,
     losses        int NOT NULL DEFAULT 0,
     count         int NOT NULL DEFAULT 1,
-    key           text NOT NULL,
+    key           text COLLATE "C" NOT NULL,
     node          uuid,
     label         text NOT NULL DEFAULT '',   -- of the node, whose row does not stay as long
     token         text,
@@ -86,7 +86,7 @@ CREATE TABLE {schema}.run (
     until         timestamptz,
     by            text NOT NULL DEFAULT '',
     kwargs        text,
-    UNIQUE (job, key),
+    UNIQUE (job, key) WITH (fillfactor = 50),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_analyze_scale_factor = 0.05);
 

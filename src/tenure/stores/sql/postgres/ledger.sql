@@ -1,5 +1,5 @@
 -- name: now
-SELECT extract(epoch FROM clock_timestamp())::float8
+SELECT date_part('epoch', clock_timestamp())
 
 -- name: functions
 SELECT DISTINCT j.function FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application
@@ -22,26 +22,14 @@ SELECT a.name FROM {schema}.application a
  ORDER BY a.name COLLATE "C"
 
 -- name: changes
-SELECT c.job, c.generation, extract(epoch FROM c.at)::float8, c.what, c.trigger, c.by, c.why, extract(epoch FROM c.until)::float8
+SELECT c.job, c.generation, date_part('epoch', c.at), c.what, c.trigger, c.by, c.why, date_part('epoch', c.until)
   FROM {schema}.job_change c JOIN {schema}.job j ON j.id = c.job JOIN {schema}.application a ON a.id = j.application
  WHERE a.name = %(application)s AND (%(name)s::text IS NULL OR j.name = %(name)s)
  ORDER BY c.id
 
 -- name: unplanned
--- Two searches, each along its own index; the clock is read once, so that it can bound a scan.
-SELECT u.id, u.name, u.generation, extract(epoch FROM u.next_due)::float8, u.trigger, u.rules::text, u.resumes
-  FROM (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) a
- CROSS JOIN LATERAL (
-       (SELECT j.*, false AS resumes FROM {schema}.job j
-         WHERE j.application = a.id AND j.state = 'active' AND j.next_due < to_timestamp(%(before)s::float8)
-           AND j.function <> ALL (%(strangers)s::text[]) AND (%(tzdata)s::text = '' OR j.tzdata <= %(tzdata)s)
-         ORDER BY j.next_due LIMIT %(limit)s)
-       UNION ALL
-       (SELECT j.*, true AS resumes FROM {schema}.job j
-         WHERE j.application = a.id AND j.state = 'paused' AND j.paused_until <= (SELECT clock_timestamp())
-           AND j.function <> ALL (%(strangers)s::text[]) AND (%(tzdata)s::text = '' OR j.tzdata <= %(tzdata)s)
-         LIMIT %(limit)s)) u
- ORDER BY coalesce(u.next_due, now()), u.id LIMIT %(limit)s
+SELECT id, name, generation, next_due, trigger, rules, resumes
+  FROM {schema}.unplanned_jobs(%(application)s, %(before)s, %(limit)s::int, %(strangers)s, %(tzdata)s)
 
 -- name: plan
 SELECT {schema}.plan_runs(%(jobs)s, %(generations)s, %(dues)s, %(thens)s, %(places)s, %(keys)s, %(scheduled)s, %(ready)s, %(expire)s,
@@ -49,26 +37,15 @@ SELECT {schema}.plan_runs(%(jobs)s, %(generations)s, %(dues)s, %(thens)s, %(plac
 
 -- name: claim
 SELECT alive, at, next_at, more, missed, ids, jobs, generations, keys, kinds, scheduled, ready, attempts, failed, arguments
-  FROM {schema}.claim_runs(%(node)s::uuid, %(application)s::text, %(token)s::text, %(limit)s::int, %(strangers)s, %(queues)s)
+  FROM {schema}.claim_runs(%(node)s::uuid, %(application)s::text, %(token)s::text, %(limit)s::int, %(strangers)s, %(queues)s,
+                           %(as_of)s)
 
 -- name: definitions
-SELECT j.id, j.generation, j.name, j.function, j.kwargs, j.rules::text FROM unnest(%(ids)s) AS i (id) JOIN {schema}.job j ON j.id = i.id
+SELECT j.id, j.generation, j.name, j.function, j.kwargs, j.rules::text, j.trigger FROM unnest(%(ids)s) AS i (id) JOIN {schema}.job j ON j.id = i.id
 
 -- name: missed
-SELECT j.id, j.name, j.generation, j.rules::text, m.ids, m.scheduled,
-       EXISTS (SELECT FROM {schema}.run l   -- open or ended, as long as it is not one that never began
-                WHERE l.job = j.id AND l.kind = 'due' AND l.scheduled_for > to_timestamp(m.scheduled[cardinality(m.scheduled)])
-                  AND l.due_at <= c.now AND (l.state <> 'pending' OR l.expires_at IS NULL OR l.expires_at > c.now)
-                  AND l.state NOT IN ('skipped', 'cancelled'))
-  FROM (SELECT a.id, clock_timestamp() AS now FROM {schema}.application a WHERE a.name = %(application)s) c
- CROSS JOIN LATERAL (SELECT DISTINCT r.job FROM {schema}.run r WHERE r.application = c.id AND r.state = 'pending' AND r.expires_at <= c.now) e
-  JOIN {schema}.job j ON j.id = e.job
- CROSS JOIN LATERAL (SELECT array_agg(o.id) AS ids, array_agg(extract(epoch FROM o.scheduled_for)::float8) AS scheduled
-                       FROM (SELECT r.id, r.scheduled_for FROM {schema}.run r
-                              WHERE r.job = j.id AND r.state = 'pending' AND r.expires_at <= c.now
-                              ORDER BY r.scheduled_for LIMIT 1000) o) m
- WHERE j.state = 'active' AND j.function <> ALL (%(strangers)s::text[]) AND m.ids IS NOT NULL
- ORDER BY j.name COLLATE "C" LIMIT %(limit)s
+SELECT id, name, generation, rules, runs, scheduled, in_time
+  FROM {schema}.missed_jobs(%(application)s, %(limit)s::int, %(strangers)s)
 
 -- name: settle
 SELECT {schema}.settle_runs(%(job)s, %(generation)s, %(make_up)s, %(skip)s, %(reason)s)
@@ -81,7 +58,7 @@ SELECT accepted, became, wakes
 SELECT at, held_ids, held_tokens, held_asked, lost_ids FROM {schema}.roll_call(%(node)s::uuid, %(application)s::text)
 
 -- name: lost
-SELECT r.id, j.name, r.key, extract(epoch FROM r.scheduled_for)::float8, r.attempt, r.node::text, r.state::text
+SELECT r.id, j.name, r.key, date_part('epoch', r.scheduled_for), r.attempt, r.node::text, r.state::text
   FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job WHERE r.id = ANY (%(ids)s::bigint[])
 
 -- name: put_back

@@ -1,45 +1,4 @@
--- What nodes do, many thousand times a second: plan, claim, finish; and what they do about the dead.
---
--- The plans of these functions are made once a session, perhaps while the tables are empty, and must still be good when they are
--- full: by index, in nested loops. Hence the settings of each.
-
-CREATE FUNCTION {schema}.plan_runs(
-    jobs bigint[], generations bigint[], dues float8[], thens float8[],
-    -- Their runs: which of the jobs, from 1 on, and what a new run says. The last four may be NULL: all PENDING, one due time each.
-    places bigint[], keys text[], scheduled float8[], ready float8[], expire float8[],
-    states text[], reasons text[], counts bigint[], untils float8[]
-) RETURNS bigint
-LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
-DECLARE
-    apps     int[] := array_fill(NULL::int, ARRAY[cardinality(jobs)]);   -- of the jobs that are ours to plan
-    place_   bigint;
-    app      int;
-    inserted bigint;
-BEGIN
-    FOR place_, app IN
-        WITH free AS MATERIALIZED (   -- the comparison is repeated on what was locked
-            SELECT j.id, j.application, p.place, p.next
-              FROM unnest(jobs, generations, dues, thens) WITH ORDINALITY AS p (id, generation, due, next, place)
-              JOIN {schema}.job j ON j.id = p.id
-             WHERE j.state = 'active' AND j.generation = p.generation AND j.next_due = to_timestamp(p.due)
-               FOR NO KEY UPDATE OF j SKIP LOCKED
-        )
-        UPDATE {schema}.job j SET next_due = to_timestamp(f.next) FROM free f WHERE j.id = f.id RETURNING f.place, j.application
-    LOOP
-        apps[place_] := app;
-    END LOOP;
-    INSERT INTO {schema}.run (job, application, generation, kind, key, scheduled_for, due_at, expires_at, state, reason, count, until)
-    SELECT jobs[n.place], apps[n.place], generations[n.place], 'due', n.key, to_timestamp(n.scheduled), to_timestamp(n.ready),
-           to_timestamp(n.expire), coalesce(n.state, 'pending')::{schema}.run_state, coalesce(n.reason, ''), coalesce(n.count, 1),
-           to_timestamp(n.until)
-      FROM unnest(places, keys, scheduled, ready, expire, states, reasons, counts, untils)
-           AS n (place, key, scheduled, ready, expire, state, reason, count, until)
-     WHERE apps[n.place] IS NOT NULL
-    ON CONFLICT (job, key) DO NOTHING;
-    GET DIAGNOSTICS inserted = ROW_COUNT;
-    RETURN inserted;
-END $$;
+-- What nodes do, many thousand times a second: claim and finish; and what they do about the dead. For the settings see 004_planning.sql.
 
 -- How many runs of a job have a place: they began and are not final.
 CREATE FUNCTION {schema}.began(of_job bigint) RETURNS bigint
@@ -73,23 +32,30 @@ BEGIN
      WHERE r.id = o.id;
 END $$;
 
--- Candidates that found no place wait or are skipped, as their jobs have it. Their jobs are locked.
-CREATE FUNCTION {schema}.hold_back(app int, candidates bigint[], now_ timestamptz) RETURNS void
+-- Candidates that found no place wait or are skipped, as their jobs have it. Their jobs are locked. Under `replace` the RUNNING ones are
+-- asked to end, unless a newer due time begins just now: then there is nothing to wait for.
+CREATE FUNCTION {schema}.hold_back(app int, candidates bigint[], claimed bigint[], now_ timestamptz) RETURNS void
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    newest_only bigint[];
-    replaced    bigint[];
+    replaced    bigint[];   -- jobs whose newest due time was claimed
+    newest_only bigint[];   -- others of which but the newest waits
 BEGIN
-    SELECT array_agg(DISTINCT j.id), array_agg(DISTINCT j.id) FILTER (WHERE j.overlap = 'replace') INTO newest_only, replaced
+    SELECT array_agg(DISTINCT r.job) INTO replaced
+      FROM unnest(claimed) AS c (id) JOIN {schema}.run r ON r.id = c.id JOIN {schema}.job j ON j.id = r.job
+     WHERE r.kind = 'due' AND r.attempt = 1 AND j.overlap = 'replace';
+    SELECT array_agg(DISTINCT r.job) INTO newest_only
       FROM unnest(candidates) AS c (id) JOIN {schema}.run r ON r.id = c.id JOIN {schema}.job j ON j.id = r.job
-     WHERE r.kind = 'due' AND j.overlap IN ('wait', 'replace');
+     WHERE r.kind = 'due' AND j.overlap IN ('wait', 'replace') AND j.id <> ALL (coalesce(replaced, '{}'));
     UPDATE {schema}.run r
-       SET state = CASE WHEN r.kind = 'due' AND j.overlap = 'skip' THEN 'skipped' ELSE 'waiting' END::{schema}.run_state,
-           reason = CASE WHEN r.kind = 'due' AND j.overlap = 'skip' THEN 'overlap' ELSE '' END,
-           finished_at = CASE WHEN r.kind = 'due' AND j.overlap = 'skip' THEN now_ END
-      FROM unnest(candidates) AS c (id), {schema}.job j
-     WHERE r.id = c.id AND j.id = r.job;
+       SET state = CASE WHEN x.why <> '' THEN 'skipped' ELSE 'waiting' END::{schema}.run_state, reason = x.why,
+           finished_at = CASE WHEN x.why <> '' THEN now_ END
+      FROM (SELECT o.id, CASE WHEN o.kind <> 'due' THEN ''
+                              WHEN j.overlap = 'skip' THEN 'overlap'
+                              WHEN j.id = ANY (replaced) THEN 'superseded'
+                              ELSE '' END AS why
+              FROM unnest(candidates) AS c (id) JOIN {schema}.run o ON o.id = c.id JOIN {schema}.job j ON j.id = o.job) x
+     WHERE r.id = x.id;
     UPDATE {schema}.run r SET state = 'skipped', reason = 'superseded', finished_at = now_
       FROM unnest(newest_only) AS n (job)
      WHERE r.application = app AND r.job = n.job AND r.state = 'waiting' AND r.kind = 'due'
@@ -97,12 +63,14 @@ BEGIN
                     WHERE o.application = app AND o.job = n.job AND o.state = 'waiting' AND o.kind = 'due'
                       AND (o.scheduled_for, o.id) > (r.scheduled_for, r.id));
     UPDATE {schema}.run r SET asked_to_end = 'replaced'
-     WHERE r.id IN (SELECT o.id FROM unnest(replaced) AS n (job) JOIN {schema}.run o ON o.job = n.job
-                     WHERE o.state = 'running' AND o.attempt > 0 AND o.asked_to_end = '' FOR NO KEY UPDATE OF o SKIP LOCKED);
+     WHERE r.id IN (SELECT o.id FROM unnest(newest_only) AS n (job)
+                      JOIN {schema}.job j ON j.id = n.job JOIN {schema}.run o ON o.job = n.job
+                     WHERE j.overlap = 'replace' AND o.state = 'running' AND o.attempt > 0 AND o.asked_to_end = '' AND o.id <> ALL (claimed)
+                       FOR NO KEY UPDATE OF o SKIP LOCKED);
 END $$;
 
 CREATE FUNCTION {schema}.claim_runs(
-    claimer uuid, of_application text, new_token text, at_most int, strangers text[], served text[],
+    claimer uuid, of_application text, new_token text, at_most int, strangers text[], served text[], as_of float8,
     OUT alive boolean, OUT at float8, OUT next_at float8, OUT more boolean, OUT missed boolean,
     OUT ids bigint[], OUT jobs bigint[], OUT generations bigint[], OUT keys text[], OUT kinds text[],
     OUT scheduled float8[], OUT ready float8[], OUT attempts int[], OUT failed int[], OUT arguments text[]
@@ -113,6 +81,7 @@ DECLARE
     app         int;
     name_       text;
     now_        timestamptz;
+    when_       timestamptz;   -- by which it is decided what is due and what is missed
     found_ids   bigint[];   -- candidates, oldest first
     found_jobs  bigint[];
     ranks       bigint[];   -- each one's place in the queue of its job, those between attempts aside
@@ -125,8 +94,9 @@ BEGIN
     -- Beats pass beside this lock; a declaration of our own death does not.
     SELECT n.label INTO name_ FROM {schema}.node n WHERE n.id = claimer AND n.state = 'alive' FOR KEY SHARE;
     alive := FOUND;
-    now_ := clock_timestamp();   -- a variable, so that it can bound a scan
-    at := extract(epoch FROM now_);
+    now_ := clock_timestamp();
+    when_ := coalesce(to_timestamp(as_of), now_);   -- a variable, so that it can bound a scan
+    at := date_part('epoch', now_);
     SELECT a.id INTO app FROM {schema}.application a WHERE a.name = of_application;
     IF NOT alive OR app IS NULL THEN RETURN; END IF;
 
@@ -137,7 +107,7 @@ BEGIN
     SELECT array_agg(c.id), array_agg(c.job), count(DISTINCT c.job) INTO found_ids, found_jobs, different
       FROM (SELECT r.id, r.job
               FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job
-             WHERE r.application = app AND r.state = 'pending' AND r.due_at <= now_ AND (r.expires_at IS NULL OR r.expires_at > now_)
+             WHERE r.application = app AND r.state = 'pending' AND r.due_at <= when_ AND (r.expires_at IS NULL OR r.expires_at > when_)
                AND j.state = 'active' AND (served IS NULL OR j.queue = ANY (served)) AND j.function <> ALL (strangers)
              ORDER BY r.due_at, r.id LIMIT at_most
                FOR NO KEY UPDATE OF r SKIP LOCKED) c;
@@ -162,8 +132,12 @@ BEGIN
     IF found_ids IS NOT NULL THEN
         IF different < cardinality(found_ids) THEN
             SELECT array_agg(c.rank ORDER BY c.place) INTO ranks
-              FROM (SELECT f.place, row_number() OVER (PARTITION BY f.job, r.attempt > 0 ORDER BY f.place) AS rank
-                      FROM unnest(found_ids, found_jobs) WITH ORDINALITY AS f (id, job, place) JOIN {schema}.run r ON r.id = f.id) c;
+              FROM (SELECT f.place, row_number() OVER (PARTITION BY f.job, r.attempt > 0
+                                                       ORDER BY j.overlap = 'replace' AND r.kind = 'due',   -- last, and the newest of them first
+                                                                CASE WHEN j.overlap = 'replace' AND r.kind = 'due' THEN r.scheduled_for END DESC,
+                                                                f.place) AS rank
+                      FROM unnest(found_ids, found_jobs) WITH ORDINALITY AS f (id, job, place)
+                      JOIN {schema}.run r ON r.id = f.id JOIN {schema}.job j ON j.id = f.job) c;
         END IF;
         -- A later statement than the one that locked the jobs: it counts what others did before they let go.
         WITH claimed AS (
@@ -178,38 +152,21 @@ BEGIN
             RETURNING r.id, r.job, r.generation, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.failures, r.kwargs
         )
         SELECT array_agg(c.id), array_agg(c.job), array_agg(c.generation), array_agg(c.key), array_agg(c.kind::text),
-               array_agg(extract(epoch FROM c.scheduled_for)::float8), array_agg(extract(epoch FROM c.due_at)::float8),
+               array_agg(date_part('epoch', c.scheduled_for)), array_agg(date_part('epoch', c.due_at)),
                array_agg(c.attempt), array_agg(c.failures), array_agg(c.kwargs)
           INTO ids, jobs, generations, keys, kinds, scheduled, ready, attempts, failed, arguments
           FROM (SELECT * FROM claimed ORDER BY due_at, id) c;
         IF coalesce(cardinality(ids), 0) < cardinality(found_ids) THEN
-            PERFORM {schema}.hold_back(app, ARRAY(SELECT c.id FROM unnest(found_ids) AS c (id) WHERE c.id <> ALL (coalesce(ids, '{}'))), now_);
+            PERFORM {schema}.hold_back(app, ARRAY(SELECT c.id FROM unnest(found_ids) AS c (id) WHERE c.id <> ALL (coalesce(ids, '{}'))),
+                                       coalesce(ids, '{}'), now_);
         END IF;
     END IF;
 
-    SELECT extract(epoch FROM r.due_at) INTO next_at
-      FROM {schema}.run r WHERE r.application = app AND r.state = 'pending' AND r.due_at > now_ ORDER BY r.due_at, r.id LIMIT 1;
+    SELECT date_part('epoch', r.due_at) INTO next_at
+      FROM {schema}.run r WHERE r.application = app AND r.state = 'pending' AND r.due_at > when_ ORDER BY r.due_at, r.id LIMIT 1;
     missed := EXISTS (SELECT FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job
-                       WHERE r.application = app AND r.state = 'pending' AND r.expires_at <= now_
+                       WHERE r.application = app AND r.state = 'pending' AND r.expires_at <= when_
                          AND j.state = 'active' AND j.function <> ALL (strangers));
-END $$;
-
-CREATE FUNCTION {schema}.settle_runs(of_job bigint, of_generation bigint, make_up bigint[], skip bigint[], why text) RETURNS boolean
-LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
-DECLARE
-    now_ timestamptz;
-BEGIN
-    PERFORM 1 FROM {schema}.job j WHERE j.id = of_job AND j.generation = of_generation FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN RETURN false; END IF;
-    now_ := clock_timestamp();
-    IF (SELECT count(*) FROM unnest(make_up || skip) AS c (id) JOIN {schema}.run r ON r.id = c.id
-         WHERE r.job = of_job AND r.state = 'pending' AND r.expires_at <= now_) < cardinality(make_up || skip) THEN
-        RETURN false;
-    END IF;
-    UPDATE {schema}.run r SET due_at = now_, expires_at = NULL FROM unnest(make_up) AS c (id) WHERE r.id = c.id;
-    UPDATE {schema}.run r SET state = 'skipped', reason = why, finished_at = now_ FROM unnest(skip) AS c (id) WHERE r.id = c.id;
-    RETURN true;
 END $$;
 
 -- Three NULLs say the usual thing: all accepted, all as was said, nobody waits.
@@ -241,7 +198,8 @@ BEGIN
                                  THEN coalesce(CASE WHEN x.state = 'cancelled' THEN nullif(x.reason, '') END, nullif(r.asked_to_end, ''),
                                                CASE WHEN x.state = 'pending' THEN 'removed' ELSE '' END)
                                  WHEN x.state = 'pending' AND x.again IS NULL THEN '' ELSE coalesce(x.reason, '') END,
-                   due_at = CASE WHEN x.again IS NULL THEN r.due_at ELSE now_ + make_interval(secs => x.again) END,
+                   due_at = CASE WHEN x.again IS NULL THEN r.due_at
+                                 ELSE coalesce(to_timestamp(x.finished), now_) + make_interval(secs => x.again) END,
                    expires_at = CASE WHEN x.again IS NOT NULL THEN NULL
                                      WHEN r.expires_at IS NOT NULL AND x.state = 'pending'
                                      THEN greatest(r.expires_at, now_ + make_interval(secs => x.on_time))
@@ -321,7 +279,7 @@ DECLARE
     jobs  bigint[];
     now_  timestamptz := clock_timestamp();
 BEGIN
-    at := extract(epoch FROM now_);
+    at := date_part('epoch', now_);
     SELECT a.id INTO app FROM {schema}.application a WHERE a.name = of_application;
     WITH RECURSIVE holders AS (   -- from node to node, however many runs they have
         (SELECT r.node FROM {schema}.run r WHERE r.application = app AND r.state = 'running' ORDER BY r.node LIMIT 1)
@@ -345,7 +303,6 @@ BEGIN
             UPDATE {schema}.run r
                SET state = x.becomes, token = NULL, asked_to_end = '', losses = r.losses + 1,
                    reason = coalesce(nullif(r.asked_to_end, ''), 'its node died'),
-                   due_at = CASE WHEN x.becomes = 'pending' THEN now_ ELSE r.due_at END,
                    expires_at = CASE WHEN x.becomes = 'pending' THEN NULL ELSE r.expires_at END,
                    finished_at = CASE WHEN x.becomes > 'running' THEN now_ END
               FROM (SELECT t.id,

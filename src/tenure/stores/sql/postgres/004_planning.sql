@@ -1,0 +1,110 @@
+-- Due times on their way into the ledger, and those that were missed.
+--
+-- The plans of these functions and of those in 005_runs.sql are made once a session, perhaps while the tables are empty, and must still
+-- be good when they are full: by index, in nested loops. Hence the settings of each.
+
+CREATE FUNCTION {schema}.unplanned_jobs(of_application text, before float8, at_most int, strangers text[], zones text)
+RETURNS TABLE (id bigint, name text, generation bigint, next_due float8, trigger text, rules text, resumes boolean)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    app  int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
+    now_ timestamptz := clock_timestamp();
+BEGIN
+    RETURN QUERY
+    SELECT u.id, u.name, u.generation, date_part('epoch', u.next_due), u.trigger, u.rules::text, u.state = 'paused'
+      FROM ((SELECT j.* FROM {schema}.job j   -- two searches, each along its own index
+              WHERE j.application = app AND j.state = 'active' AND j.next_due < to_timestamp(before)
+                AND j.function <> ALL (strangers) AND (zones = '' OR j.tzdata <= zones)
+              ORDER BY j.next_due LIMIT at_most)
+            UNION ALL
+            (SELECT j.* FROM {schema}.job j
+              WHERE j.application = app AND j.state = 'paused' AND j.paused_until <= now_
+                AND j.function <> ALL (strangers) AND (zones = '' OR j.tzdata <= zones)
+              ORDER BY j.paused_until LIMIT at_most)) u
+     ORDER BY coalesce(u.next_due, now_), u.id LIMIT at_most;
+END $$;
+
+CREATE FUNCTION {schema}.plan_runs(
+    jobs bigint[], generations bigint[], dues float8[], thens float8[],
+    -- Their runs: which of the jobs, from 1 on, and what a new run says. The last four may be NULL: all PENDING, one due time each.
+    places bigint[], keys text[], scheduled float8[], ready float8[], expire float8[],
+    states text[], reasons text[], counts bigint[], untils float8[]
+) RETURNS bigint
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    apps     int[] := array_fill(NULL::int, ARRAY[cardinality(jobs)]);   -- of the jobs that are ours to plan
+    place_   bigint;
+    app      int;
+    inserted bigint;
+BEGIN
+    FOR place_, app IN
+        WITH free AS MATERIALIZED (   -- the comparison is repeated on what was locked
+            SELECT j.id, j.application, p.place, p.next
+              FROM unnest(jobs, generations, dues, thens) WITH ORDINALITY AS p (id, generation, due, next, place)
+              JOIN {schema}.job j ON j.id = p.id
+             WHERE j.state = 'active' AND j.generation = p.generation AND j.next_due = to_timestamp(p.due)
+               FOR NO KEY UPDATE OF j SKIP LOCKED
+        )
+        UPDATE {schema}.job j SET next_due = to_timestamp(f.next) FROM free f WHERE j.id = f.id RETURNING f.place, j.application
+    LOOP
+        apps[place_] := app;
+    END LOOP;
+    INSERT INTO {schema}.run (job, application, generation, kind, key, scheduled_for, due_at, expires_at, state, reason, count, until)
+    SELECT jobs[n.place], apps[n.place], generations[n.place], 'due', n.key, to_timestamp(n.scheduled), to_timestamp(n.ready),
+           to_timestamp(n.expire), coalesce(n.state, 'pending')::{schema}.run_state, coalesce(n.reason, ''), coalesce(n.count, 1),
+           to_timestamp(n.until)
+      FROM unnest(places, keys, scheduled, ready, expire, states, reasons, counts, untils)
+           AS n (place, key, scheduled, ready, expire, state, reason, count, until)
+     WHERE apps[n.place] IS NOT NULL
+     ORDER BY n.ready   -- what is claimed together lies together
+    ON CONFLICT (job, key) DO NOTHING;
+    GET DIAGNOSTICS inserted = ROW_COUNT;
+    RETURN inserted;
+END $$;
+
+CREATE FUNCTION {schema}.missed_jobs(of_application text, at_most int, strangers text[])
+RETURNS TABLE (id bigint, name text, generation bigint, rules text, runs bigint[], scheduled float8[], in_time boolean)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    app  int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
+    now_ timestamptz := clock_timestamp();
+BEGIN
+    RETURN QUERY
+    SELECT j.id, j.name, j.generation, j.rules::text, m.ids, m.instants,
+           -- A later due time is there, open or ended: not one that never began.
+           EXISTS (SELECT FROM {schema}.run l
+                    WHERE l.job = j.id AND l.state <= 'running' AND l.kind = 'due' AND l.scheduled_for > m.last AND l.due_at <= now_
+                      AND (l.state <> 'pending' OR l.expires_at IS NULL OR l.expires_at > now_))
+           OR EXISTS (SELECT FROM {schema}.run l
+                       WHERE l.job = j.id AND l.state > 'running' AND l.kind = 'due' AND l.scheduled_for > m.last AND l.due_at <= now_
+                         AND l.state NOT IN ('skipped', 'cancelled'))
+      FROM (SELECT DISTINCT r.job FROM {schema}.run r WHERE r.application = app AND r.state = 'pending' AND r.expires_at <= now_) e
+      JOIN {schema}.job j ON j.id = e.job
+     CROSS JOIN LATERAL (SELECT array_agg(o.id) AS ids, array_agg(date_part('epoch', o.scheduled_for)) AS instants, max(o.scheduled_for) AS last
+                           FROM (SELECT r.id, r.scheduled_for FROM {schema}.run r
+                                  WHERE r.job = j.id AND r.attempt = 0 AND r.state = 'pending' AND r.expires_at <= now_
+                                  ORDER BY r.scheduled_for LIMIT 1000) o) m
+     WHERE j.state = 'active' AND j.function <> ALL (strangers) AND m.ids IS NOT NULL
+     ORDER BY j.name COLLATE "C" LIMIT at_most;
+END $$;
+
+CREATE FUNCTION {schema}.settle_runs(of_job bigint, of_generation bigint, make_up bigint[], skip bigint[], why text) RETURNS boolean
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    now_ timestamptz;
+BEGIN
+    PERFORM 1 FROM {schema}.job j WHERE j.id = of_job AND j.generation = of_generation FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN RETURN false; END IF;
+    now_ := clock_timestamp();
+    IF (SELECT count(*) FROM unnest(make_up || skip) AS c (id) JOIN {schema}.run r ON r.id = c.id
+         WHERE r.job = of_job AND r.state = 'pending' AND r.expires_at <= now_) < cardinality(make_up || skip) THEN
+        RETURN false;
+    END IF;
+    UPDATE {schema}.run r SET due_at = now_, expires_at = NULL FROM unnest(make_up) AS c (id) WHERE r.id = c.id;
+    UPDATE {schema}.run r SET state = 'skipped', reason = why, finished_at = now_ FROM unnest(skip) AS c (id) WHERE r.id = c.id;
+    RETURN true;
+END $$;
