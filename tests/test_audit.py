@@ -169,6 +169,17 @@ def test_nor_what_is_asked_for_without_the_time_up_to_the_change():
     assert found.counts == {"succeeded": 2, UNACCOUNTED: 1}
 
 
+@pytest.mark.parametrize(("late", "clean"), [(0.03, True), (9, True), (11, False)])
+def test_a_due_time_that_passed_while_the_job_was_being_added_is_its_own(late, clean):
+    book = Book(MINUTELY, at=NOON + late)
+    book.plan(NOON + 120)
+    book.runs.append(replace(book.runs[0], id=99, scheduled_for=NOON, due_at=NOON, key="2026-03-05T12:00:00Z"))
+    found = audited(book, now=NOON + 121)
+    assert found.clean is clean
+    assert found.due == 2 + clean
+    assert found.counts["succeeded"] == 2 + clean
+
+
 def test_before_it_was_added_and_after_it_was_removed_nothing_is_due():
     book = Book(HOURLY)
     book.plan(NOON + 2 * HOUR)

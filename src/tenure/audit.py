@@ -19,12 +19,16 @@ from datetime import UTC, tzinfo
 from tenure.history import Stretch, stretches, zone_of
 from tenure.ledger import ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.moments import instant, shown
+from tenure.plan import first_due
 
 MARGIN = 60.0
 """For how much longer than on-time a due time without a run is taken for one on its way: what is read is not read in one instant."""
+UNDERWAY = 10.0
+"""For how long a change may be on its way: its first due times are worked out before it is written, and may have passed by then."""
 
 OPEN, UNACCOUNTED, UNEXPECTED = "open", "unaccounted", "unexpected"
 _SHOWN = 20
+_TICK = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ class _Books:
     def __init__(
         self, job: JobRow, life: list[Stretch], runs: Iterable[RunRow], *, since: Instant, until: Instant, now: Instant
     ) -> None:
-        self._job, self._since, self._until, self._now = job, since, until, now
+        self._job, self._life, self._since, self._until, self._now = job, life, since, until, now
         rules = job.spec.rules
         self._settled_before = now - rules.on_time - rules.spread - rules.jitter - MARGIN
         self._zone = zone_of(life[-1].trigger, until)
@@ -147,7 +151,12 @@ class _Books:
         """Planned runs that no trigger explains, and rows that do not stand for as many as they say."""
         for key, run in self._runs.items():
             inside = self._since <= run.scheduled_for < self._until
-            if inside and run.kind is RunKind.DUE and key not in self._explained:
+            if not inside or run.kind is not RunKind.DUE or key in self._explained:
+                continue
+            if self._was_underway(run.scheduled_for):
+                self._due += 1
+                self._counts[_end(run) if run.state.final else OPEN] += 1
+            else:
                 self._find(UNEXPECTED, run.scheduled_for, f"run {run.key} ({run.state.value}) is of no due time")
         for heap in self._heaps:
             last = heap.scheduled_for if heap.until is None else heap.until
@@ -158,6 +167,14 @@ class _Books:
                 self._counts[_end(heap)] -= excess
                 self._counts[UNACCOUNTED] += excess
                 self._findings.append(Finding(UNACCOUNTED, heap.scheduled_for, last, excess, text))
+
+    def _was_underway(self, at: Instant) -> bool:
+        """It is of a trigger that was written just after."""
+        near = [stretch for stretch in self._life if stretch.start - UNDERWAY < at <= stretch.start]
+        triggers = [
+            stretch.trigger for stretch in near if stretch.state is JobState.ACTIVE and stretch.trigger is not None
+        ]
+        return any(first_due(trigger, at - _TICK) == at for trigger in triggers)
 
     def close(self) -> JobAudit:
         findings = tuple(sorted(self._findings, key=lambda finding: finding.first))
