@@ -248,7 +248,10 @@ class Orders:
             time.sleep(60)
 
     def watch(self) -> None:
-        """Tell when this node begins to plan, and when it has ceased to."""
+        """Tell when this node has started, when it begins to plan, and when it has ceased to."""
+        while not self._scheduler.started:
+            time.sleep(LOOK_EVERY)
+        say("started", label=self._scheduler.label)
         planned = False
         while True:
             plans = self._scheduler.health().plans
@@ -270,15 +273,15 @@ def define(scheduler: Scheduler, bodies: Bodies, jobs: Sequence[dict[str, Any]])
                 scheduler.job(name=name, **policy)(body)
 
 
-def start_as_a_supervisor_would(scheduler: Scheduler) -> None:
+def run_as_a_supervisor_would(scheduler: Scheduler) -> None:
     """Again and again: the database may be away, or slow on a busy machine."""
     for _ in range(50):
         try:
-            return scheduler.start()
+            return scheduler.run(lines=False)
         except StoreUnavailable as error:
             logging.getLogger("worker").warning("could not start: %s", error)
             time.sleep(0.1)
-    return scheduler.start()
+    return scheduler.run(lines=False)
 
 
 def main() -> None:
@@ -290,11 +293,9 @@ def main() -> None:
     orders = Orders(scheduler, bodies)
     if failpoint := os.environ.get("TENURE_TEST_FAILPOINT"):
         orders.arm(failpoint)
-    start_as_a_supervisor_would(scheduler)
-    say("started", label=options["label"])
     for order in (orders.listen, orders.watch):
         threading.Thread(target=order, daemon=True).start()
-    scheduler.run(lines=False)
+    run_as_a_supervisor_would(scheduler)
     say("stopped")
 
 

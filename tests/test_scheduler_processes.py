@@ -1,0 +1,157 @@
+"""Schedulers as real processes that are killed, frozen, drained and forked while they run jobs (promises G3, G4 and G6)."""
+
+import random
+import signal
+import time
+
+import pytest
+
+from harness import plays, scratch
+from harness.scenes import Scene
+
+HOLD = 2.0
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request):
+    return request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "database")
+
+
+@pytest.fixture
+def make(tmp_path):
+    scenes = []
+
+    def make(url, **options):
+        scenes.append(Scene(tmp_path, url, **options))
+        return scenes[-1]
+
+    yield make
+    for scene in scenes:
+        scene.close()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_every_due_time_is_run_once_whatever_befalls_the_workers(request, make, store):
+    jobs = [
+        {"name": "allow", "every": 2, "copies": 150, "for": 0.02, "policy": {"overlap": "allow", "max_lost": 10}},
+        {"name": "skip", "every": 2, "copies": 50, "for": 0.02, "policy": {"max_lost": 10}},
+    ]
+    server = request.getfixturevalue("own_postgres") if store == "postgres" else None
+    url = request.getfixturevalue("sqlite_url") if server is None else server.create_database()
+    scene = make(url, jobs=jobs, ttl=2.5).start(3)
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    verdict = plays.storm(scene, 12, random.Random(seed), server)
+    print(verdict, dict(scene.blows))
+    assert verdict.due >= 800
+    assert verdict.states["succeeded"] > 0.7 * verdict.due
+
+
+@pytest.mark.timeout(90)
+def test_a_long_run_stays_one_run_on_a_blocked_loop_and_without_the_interpreter(url, make):
+    ttl = 4.0
+    jobs = [
+        {"name": "blocks", "body": "blocks", "for": 3 * ttl, "hold": HOLD},
+        {"name": "hogs", "body": "hogs", "for": 3 * ttl, "hold": HOLD, "pause": 0.2},
+    ]
+    scene = make(url, jobs=jobs, ttl=ttl).start(2)
+    for job in jobs:
+        scene.scheduler.run_now(job["name"])
+    scene.settled(scene.now())
+    for row in scene.rows():
+        assert (row.state, row.attempt, row.losses) == ("succeeded", 1, 0), f"{row}\n{scene.stories()}"
+    assert [line.what for line in sorted(scene.lines, key=lambda line: line.at)] == ["start", "start", "end", "end"]
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_a_job_that_kills_its_node_is_given_up_after_max_lost_nodes(request, make, store):
+    url = request.getfixturevalue("sqlite_url" if store == "sqlite" else "database")
+    scene = make(url, jobs=[{"name": "kills", "body": "kills", "policy": {"max_lost": 3}}], ttl=10).start(2)
+    scene.scheduler.run_now("kills")
+    for lost in range(1, 4):
+        scene.eventually(lambda lost=lost: sum(not worker.alive for worker in scene.workers) == lost)
+        scene.add()
+    scene.settled(scene.now())
+    (row,) = scene.rows()
+    assert (row.state, row.attempt, row.losses) == ("lost", 3, 3)
+    assert [line.attempt for line in scene.lines] == [1, 2, 3]
+
+
+def test_what_runs_may_end_and_the_rest_goes_to_others_at_once(url, make):
+    jobs = [
+        {"name": "ends", "body": "note", "for": 1.5},
+        {"name": "goes on", "body": "obliging", "for": 3.0},
+        {"name": "queued", "body": "note", "for": 0.1},
+    ]
+    scene = make(url, jobs=jobs, ttl=10, drain=3)
+    old = scene.add(capacity=2, queues=["default"])
+    scene.scheduler.run_now("ends")
+    scene.eventually(lambda: len(scene.lines) == 1)
+    new = scene.add()
+    scene.freeze(new)  # so that the old one gets it
+    scene.scheduler.run_now("goes on")
+    scene.eventually(lambda: len(scene.lines) == 2)
+    scene.thaw(new)
+    old.process.send_signal(signal.SIGTERM)
+    scene.scheduler.run_now("queued")
+    scene.eventually(lambda: any(line.job == "queued" and line.what == "end" for line in scene.lines))
+    assert old.alive, "it drains"
+    assert old.wait(within=20) == 0
+    scene.settled(scene.now())
+    assert {row.name: (row.state, row.attempt, row.losses) for row in scene.rows()} == {
+        "ends": ("succeeded", 1, 0),
+        "goes on": ("succeeded", 1, 0),
+        "queued": ("succeeded", 1, 0),
+    }
+    assert {line.pid for line in scene.lines if line.job in {"ends", "goes on"}} == {old.pid}
+
+
+def test_a_drain_that_takes_too_long_hands_over_and_a_second_signal_means_now(url, make):
+    jobs = [{"name": "obliging", "body": "obliging", "for": 4.0}, {"name": "stubborn", "body": "note", "for": 25.0}]
+    scene = make(url, jobs=jobs, ttl=10, drain=0.5)
+    first = scene.add()
+    scene.scheduler.run_now("obliging")
+    scene.eventually(lambda: scene.lines)
+    scene.add(drain=30)
+    began = time.monotonic()
+    scene.retire(first)
+    scene.settled(scene.now())
+    assert time.monotonic() - began < 15, "nobody waited for a ttl and more"
+    (row,) = scene.rows()
+    assert (row.state, row.attempt, row.losses) == ("succeeded", 1, 0), (
+        "what was told to end goes on elsewhere, uncounted"
+    )
+    assert [line.what for line in scene.lines] == ["start", "told", "start", "end"]
+
+    second = scene.alive[0]
+    scene.scheduler.run_now("stubborn")
+    scene.eventually(lambda: any(line.job == "stubborn" for line in scene.lines))
+    second.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert second.alive, "it drains"
+    began = time.monotonic()
+    second.process.send_signal(signal.SIGTERM)
+    second.wait(within=15)
+    assert time.monotonic() - began < 10
+    scene.add()
+    scene.eventually(lambda: sum(line.what == "start" for line in scene.lines if line.job == "stubborn") == 2)
+
+
+def test_a_forked_child_runs_nothing_and_keeps_nothing_alive(url, make):
+    scene = make(url, jobs=[{"name": "tick", "every": 0.2, "policy": {"overlap": "allow"}}], ttl=10).start(1)
+    (parent,) = scene.workers
+    scene.eventually(lambda: scene.lines)
+    parent.say(do="fork")
+    child = parent.wait_event(event="forked")["child"]
+    before = len(scene.lines)
+    scene.eventually(lambda: len(scene.lines) > before + 4)
+    scene.kill(parent)
+    began, other = time.monotonic(), scene.add()
+    scene.eventually(lambda: any(line.pid == other.pid for line in scene.lines))
+    assert time.monotonic() - began < 8, "the child holds no lock of its parent: nobody waited for a ttl"
+    time.sleep(1)
+    assert scratch.running(child)
+    scratch.send([child], signal.SIGKILL)
+    assert child not in {line.pid for line in scene.lines}
+    scene.audited()
