@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import scratch
-from tenure.demo import Note, judge
+from tenure.demo.verdict import Body, Note, judge, judge_bodies
 
 
 def start(tmp_path, *words):
@@ -37,6 +37,11 @@ def test_leaders_are_killed_and_others_take_over(tmp_path):
     assert re.search(r"leads in term 2 \(dead: its host lock is free\), after [\d.]+ m?s without a leader", out)
     assert re.search(r"\d+ processes: [1-9] kills?, 0 freezes, [2-9] terms", out)
     assert re.search(r"two leaders at once: +0 times, by \d{3,} samples", out)
+    due, done = map(int, re.search(r"^(\d+) due times of 3 jobs: (\d+) succeeded$", out, re.MULTILINE).groups())
+    assert due == done > 25
+    assert re.search(r"^effects committed with their run: +[4-9]$", out, re.MULTILINE)
+    assert re.search(r"^late: +p50 .*, p99 .*, largest ", out, re.MULTILINE)
+    assert re.search(r"^run twice: +0\nlost: +0$", out, re.MULTILINE)
     assert "\033" not in out
     left_nothing(tmp_path)
 
@@ -46,6 +51,7 @@ def test_on_postgres_in_a_schema_of_its_own(tmp_path, postgres, database):
         out, err = demo.communicate(timeout=30)
     assert (demo.returncode, err) == (0, "")
     assert re.search(r"1 kills?, 0 freezes, 2 terms", out)
+    assert re.search(r"^run twice: +0\nlost: +0$", out, re.MULTILINE)
     assert (
         postgres.execute(
             "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'tenure%%'", dbname=database.rpartition("/")[2]
@@ -103,6 +109,25 @@ def test_a_killed_demo_leaves_no_processes(tmp_path):
 )
 def test_the_judge_finds_two_leaders(notes, found):
     assert judge(notes).overlaps == found
+
+
+def body(label, key="08:00", *, job="tick", ended=True, frozen=False, attempt=1):
+    return Body(label, job, key, attempt, 1.0, ended, frozen)
+
+
+@pytest.mark.parametrize(
+    ("bodies", "invoices", "found"),
+    [
+        ([body("a"), body("b", "08:01")], ["08:00"], []),
+        ([body("a", ended=False), body("b", attempt=2)], [], []),
+        ([body("a", frozen=True), body("b", attempt=2)], [], []),
+        ([body("a"), body("b", attempt=2)], [], ["tick 08:00 was run by a and b"]),
+        ([body("a"), body("b", job="second")], [], []),
+        ([body("a", job="invoice")], ["08:00", "08:00"], ["the effect of invoice 08:00 is in the database 2 times"]),
+    ],
+)
+def test_the_judge_finds_what_was_run_twice(bodies, invoices, found):
+    assert judge_bodies(bodies, invoices).duplicates == found
 
 
 def left_nothing(folder: Path) -> None:

@@ -1,0 +1,35 @@
+"""`tenure demo`: five processes that run jobs and stand for an election, and an accident every few seconds.
+
+The processes are real, and so are the accidents: kill -9, and SIGSTOP past the ttl. Each process writes down what it believes and
+which bodies it runs, with the time before and after. At the end the notes are laid side by side, and beside the audit of the ledger:
+whether two ever led at once, whether a due time was run twice, and whether one was lost.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+
+from tenure.demo.screen import Screen
+from tenure.demo.show import Show
+from tenure.demo.stage import Stage
+from tenure.demo.summary import summarise
+from tenure.errors import ConfigurationError
+
+
+def run(*, seconds: float = 36.0, postgres: str | None = None) -> int:
+    """Show it on this terminal. 1 if two processes led at once, or a due time was run twice or lost."""
+    if seconds <= 0:
+        raise ConfigurationError(f"seconds: {seconds:g} must be more than zero.")
+    with Stage(postgres) as stage:
+        screen = Screen(sys.stdout)
+        show = Show(stage, screen, seconds)
+        try:
+            show.play()
+        except KeyboardInterrupt:
+            show.interrupted = True
+        with suppress(KeyboardInterrupt):
+            show.settle()
+        screen.clear()
+        stage.end_all()
+        return summarise(show)
