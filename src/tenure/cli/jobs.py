@@ -17,6 +17,7 @@ from tenure.cli.verbs import POLL, application_of, looking, store_of
 from tenure.clock import boottime, sleep, walltime
 from tenure.durations import positive, readable, seconds
 from tenure.errors import ConfigurationError
+from tenure.keys import planner_of
 from tenure.ledger import RunState
 from tenure.lookup import Lookup
 from tenure.moments import moment
@@ -39,7 +40,7 @@ def status(arguments: argparse.Namespace) -> int:
         open_runs = scheduler.runs(state=["pending", "waiting", "running"], until=NOW, limit=10_000)
         bad = scheduler.runs(state=["failed", "lost"], since=RECENT, limit=10_000)
         with looking(arguments) as session:
-            planner = session.leader(f"tenure planner of {scheduler.application}")
+            planner = session.leader(planner_of(scheduler.application))
     counts = {state: sum(run.state == state for run in open_runs) for state in ("running", "waiting", "pending")}
     paused = [job.name for job in jobs if job.state == "paused"]
     running: dict[str, int] = {}

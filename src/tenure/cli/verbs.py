@@ -15,6 +15,7 @@ from tenure.clock import boottime, sleep, walltime
 from tenure.durations import positive, readable
 from tenure.election import checked_name
 from tenure.errors import ConfigurationError, StoreUnavailable
+from tenure.keys import planner_of
 from tenure.model import Epoch, Leader, TermRecord
 from tenure.stores import Session, Store, store_for
 
@@ -95,7 +96,7 @@ def resign(arguments: argparse.Namespace) -> int:
     """Ask the leader to resign; without a name, the planner of an application."""
     patience = None if arguments.wait is None else positive(arguments.wait, "wait")
     with looking(arguments) as session:
-        name = checked_name(arguments.name or f"tenure planner of {application_of(arguments, session)}")
+        name = checked_name(arguments.name or planner_of(application_of(arguments, session)))
         before = session.leader(name)
         asked = session.ask(name)
         if before is None or asked is None:

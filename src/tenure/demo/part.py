@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tenure.clock import boottime, sleep, walltime
 from tenure.election import Election
+from tenure.keys import planner_of
 from tenure.run import Run
 from tenure.scheduler import Scheduler
 
 APPLICATION = "demo"
 ELECTION = "demo"
-PLANNER = f"tenure planner of {APPLICATION}"
+PLANNER = planner_of(APPLICATION)
 TTL = 3.0
 SAMPLE_EVERY = 0.005
-BUSY = 0.01
-"""What a body takes."""
 
 
 def act(label: str, path: str, schema: str) -> None:
@@ -66,24 +66,28 @@ def scheduler_for(url: object, schema: str, *, label: str | None = None, capacit
 def define(scheduler: Scheduler, notes: Notes, url: str, schema: str) -> None:
     """Three jobs. All may overlap: while a node is frozen with a run in hand, the others go on."""
 
-    def noted(run: Run, body: Callable[[], None]) -> None:
+    @contextmanager
+    def noted(run: Run) -> Iterator[None]:
         before, late = boottime(), walltime().timestamp() - run.scheduled_for.timestamp()
         told = {"job": run.job, "key": run.key, "attempt": run.attempt}
         notes.write("began", 0, before, before, late=late, **told)
-        body()
+        yield
         notes.write("ended", 0, before, boottime(), **told)
 
     @scheduler.every("200ms", overlap="allow")
     def tick(run: Run) -> None:
-        noted(run, lambda: sleep(BUSY))
+        with noted(run):
+            sleep(0.01)
 
     @scheduler.every("1s", overlap="allow")
     async def second(run: Run) -> None:
-        noted(run, lambda: None)
+        with noted(run):
+            await asyncio.sleep(0.4)
 
     @scheduler.every("1s", overlap="allow", retries=5, backoff=("200ms", "1s"))
     def invoice(run: Run) -> None:
-        noted(run, lambda: write_invoice(run, url, schema))
+        with noted(run):
+            write_invoice(run, url, schema)
 
 
 def write_invoice(run: Run, url: str, schema: str) -> None:

@@ -6,6 +6,7 @@ import itertools
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 
 from tenure.audit import JobAudit
 from tenure.demo.part import TTL
@@ -39,13 +40,13 @@ def summarise(show: Show) -> int:
 
 
 def bodies(show: Show) -> list[Body]:
-    """The calls of bodies that the processes wrote down."""
+    """The calls of bodies for the due times that are judged, as the processes wrote them down."""
     found = []
     for actor in show.stage.actors:
         notes = [note for note in actor.notes() if note["kind"] in {"began", "ended"}]
         ended = {(note["job"], note["key"], note["attempt"]) for note in notes if note["kind"] == "ended"}
         for note in notes:
-            if note["kind"] == "began":
+            if note["kind"] == "began" and datetime.fromisoformat(note["key"]) < show.until:
                 call = note["job"], note["key"], note["attempt"]
                 found.append(Body(actor.label, *call, note["from"], call in ended, actor.was_frozen))
     return found
@@ -77,7 +78,8 @@ def _jobs(audits: Sequence[JobAudit], runs: Sequence[RunView], called: Bodies, i
     for audit in audits:
         ends.update(audit.counts)
     done = ends.pop("succeeded", 0)
-    late = sorted(run.lateness for run in runs if run.lateness is not None)
+    late = sorted(run.lateness for run in runs if run.lateness is not None and run.attempt == 1)
+    again = [run.lateness for run in runs if run.lateness is not None and run.attempt > 1]
     starts = sorted(run.started_at.timestamp() for run in runs if run.job == "tick" and run.started_at is not None)
     gap = max((b - a for a, b in itertools.pairwise(starts)), default=0.0)
     print(
@@ -85,14 +87,16 @@ def _jobs(audits: Sequence[JobAudit], runs: Sequence[RunView], called: Bodies, i
         + "".join(f", {count} {end}" for end, count in sorted(ends.items()))
     )
     print(
-        f"bodies:                            {called.called} called, {called.cut_short} cut short by a kill or the end, "
-        f"{called.repeated} called again"
+        f"bodies:                            {called.called} called, {called.cut_short} cut short by a kill, "
+        f"{called.repeated} called again on another node"
     )
     if late:
         print(
             f"late:                              p50 {_at(late, 0.5)}, p99 {_at(late, 0.99)}, largest {_at(late, 1.0)}"
         )
         print(f"largest gap of the 200 ms job:     {readable(gap)}")
+    if again:
+        print(f"began again after an accident:     {len(again)}, the latest {readable(max(again))} after it was due")
     expected = {run.key for run in runs if run.job == "invoice" and run.state == "succeeded"}
     without = expected - set(invoices)
     print(f"effects committed with their run:  {len(set(invoices))}")
