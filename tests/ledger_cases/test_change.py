@@ -143,6 +143,21 @@ def test_a_due_time_that_waits_for_its_jitter_is_no_proposal_any_more(scene):
     assert scene.told() == ["pending"]
 
 
+def test_what_began_is_no_proposal_even_if_the_clock_says_that_it_is_early(scene, worker):
+    scene.add("job", -600)
+    (run,) = worker.claim(as_of=scene.start + 601).runs
+    worker.finish(run.id, RunState.PENDING, again_in=0)
+    _do(scene, Change.UPDATED)
+    assert scene.told() == ["pending"]
+
+
+def test_a_paused_job_gets_no_runs_with_its_update(scene):
+    scene.add()
+    scene.pause()
+    _do(scene, Change.UPDATED, runs=(scene.new(10), scene.new(-600)))
+    assert scene.told() == []
+
+
 def test_runs_come_with_the_change(scene, worker):
     scene.add("job", 10)
     assert scene.told() == ["pending"]

@@ -142,6 +142,7 @@ def test_nothing_missed_is_not_reported(scene, worker):
 def test_a_node_that_doubts_the_clock_says_what_is_due(scene, worker):
     scene.add("job", overlap="allow", max_running=None)
     scene.plan("job", *(scene.new(ago, expired_ago=ago - 60) for ago in (600, 400, -600)))
+    assert not worker.claim(limit=0, as_of=scene.start - 640).missed, "not even due by then"
     early = worker.claim(as_of=scene.start - 500)
     assert ([run.scheduled_for for run in early.runs], early.missed) == ([], True), "100 seconds late by then"
     assert early.next_at == scene.start - 400

@@ -17,6 +17,7 @@ def test_an_end_is_final(scene, worker, state):
     assert (ended.id, ended.accepted, ended.state, ended.wakes) == (run.id, True, state, False)
     row = scene.run(run.id)
     assert (row.state, row.attempt, row.node) == (state, 1, "a worker")
+    assert (row.failures, row.losses) == (1 if state is RunState.FAILED else 0, 0)
     assert row.reason == ("boom" if state is RunState.FAILED else "")
     assert worker.claim().runs == ()
     assert worker.roll_call().held == ()

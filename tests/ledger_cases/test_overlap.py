@@ -47,6 +47,14 @@ def test_newest_is_by_due_time_not_by_arrival(scene, worker):
     assert scene.told() == ["running", "skipped(superseded)", "waiting"]
 
 
+def test_newest_is_by_due_time_not_by_jitter(scene, worker):
+    scene.add("job", 40, overlap="wait")
+    worker.take()
+    scene.plan("job", scene.new(30, due_ago=5), scene.new(20, due_ago=10))
+    worker.claim()
+    assert scene.told() == ["running", "skipped(superseded)", "waiting"]
+
+
 def test_replace_waits_and_asks_the_running_to_end(scene, worker):
     scene.add("job", 50, 40, overlap="replace", max_running=2)
     first, second = worker.claim().runs
@@ -65,6 +73,15 @@ def test_under_replace_places_go_to_the_newest(scene, worker, places):
     claimed = worker.claim()
     assert [run.scheduled_for - scene.start for run in claimed.runs] == [-20, -10][-places:]
     assert scene.told() == ["skipped(superseded)"] * (3 - places) + ["running"] * places
+    assert {held.asked_to_end for held in worker.roll_call().held} == {""}
+
+
+def test_replace_asks_nobody_where_the_newest_finds_a_place(scene, worker):
+    scene.add("job", 30, overlap="replace", max_running=2)
+    worker.take()
+    scene.plan("job", 20, 10)
+    assert worker.take().scheduled_for == scene.start - 10
+    assert scene.told() == ["running", "skipped(superseded)", "running"]
     assert {held.asked_to_end for held in worker.roll_call().held} == {""}
 
 
@@ -151,6 +168,14 @@ def test_waiting_runs_begin_oldest_first_and_as_many_as_there_are_places(scene, 
     worker.finish(second.id)
     assert worker.take().scheduled_for == scene.start - 20
     assert scene.told() == ["succeeded", "succeeded", "running", "running", "waiting"]
+
+
+def test_no_more_waiting_runs_are_let_go_than_there_are_places(scene, worker):
+    scene.add("job", 50, 40, 30, overlap="allow")
+    (first,) = worker.claim().runs
+    worker.finish(first.id)
+    worker.claim(limit=1)
+    assert scene.told() == ["succeeded", "running", "waiting"]
 
 
 def test_a_waiting_run_goes_before_a_later_one(scene, worker):
