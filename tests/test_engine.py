@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+
 from tenure import Run, Scheduler, current_run
 from tenure.errors import RunCancelled, RunLost, StoreUnavailable
 from tenure.stores.memory_ledger import MemoryLedger

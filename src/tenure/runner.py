@@ -94,7 +94,8 @@ class Runner:
 
     def take(self, attempts: Iterable[Attempt]) -> None:
         """Begin these as soon as there is a slot."""
-        threads, coroutines = [], []
+        threads: list[Attempt] = []
+        coroutines: list[Attempt] = []
         for attempt in attempts:
             (coroutines if attempt.function.is_coroutine else threads).append(attempt)
         with self._mutex:
