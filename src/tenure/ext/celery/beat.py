@@ -1,0 +1,131 @@
+"""The beat: Celery's entries in tenure's ledger, and Celery's own way of sending."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import celery.beat
+from celery.utils.log import get_logger
+
+from tenure.errors import StoreUnavailable, UnknownJob
+from tenure.ext.celery.schedules import trigger_of
+from tenure.keys import due_key
+from tenure.moments import instant
+from tenure.run import Run
+from tenure.scheduler import Scheduler as Node
+
+logger = get_logger("celery.beat")
+
+AGAIN = 5.0
+"""How long to wait for a database that does not answer."""
+CAPACITY = 8
+"""Messages that one beat sends at once."""
+RETRIES = 20
+"""How often a message is tried again while the broker is away: for about eight minutes."""
+BACKOFF = ("1s", "30s")
+MAX_LOST = 10
+DRAIN = "10s"
+
+_NAMESPACE = uuid5(NAMESPACE_URL, "tenure.ext.celery")
+
+
+def task_id(application: str, entry: str, scheduled_for: datetime) -> str:
+    """The id of the message for one due time of an entry: the same from every beat, and from every try."""
+    return _id(application, entry, due_key(instant(scheduled_for)))
+
+
+class Shared:
+    """What makes a beat one of many; put before a scheduler class of Celery's.
+
+    Settings: `tenure_url` (else TENURE_URL), and `tenure_options`, which go to `tenure.Scheduler`. Nothing is opened before the first tick.
+    """
+
+    app: Any
+    schedule: Any
+    max_interval: float
+    _node: Node | None = None
+    _entries: Mapping[str, Any] = {}  # noqa: RUF012 - replaced, never changed
+
+    def tick(self, *_args: object, **_kwargs: object) -> float:
+        """Take part, and take in what was changed; tenure itself does the rest. Returns when to look again."""
+        entries = dict(self.schedule)
+        if self._node is not None and entries == self._entries:
+            return self.max_interval
+        try:
+            self._take_in(entries)
+        except StoreUnavailable as error:
+            logger.error("beat: %s Trying again in %g s.", error, AGAIN)  # noqa: TRY400 - the sentence says it all
+            return AGAIN
+        return self.max_interval
+
+    def close(self) -> None:
+        """Send no more, end what is being sent, and leave."""
+        if self._node is not None:
+            self._node.stop()
+        super().close()  # type: ignore[misc]
+
+    @property
+    def info(self) -> str:
+        """For the banner."""
+        return f"    . store -> {self.node({}).store.shown}"
+
+    def node(self, entries: Mapping[str, Any]) -> Node:
+        """A scheduler with a job for each entry. Opens nothing."""
+        conf = self.app.conf
+        main = self.app.main
+        options = {"application": f"celery:{main}" if main else "celery", "capacity": CAPACITY, "drain": DRAIN}
+        node = Node(conf.get("tenure_url"), **{**options, **(conf.get("tenure_options") or {})})
+        policy: dict[str, Any] = {"overlap": "allow", "retries": RETRIES, "backoff": BACKOFF, "max_lost": MAX_LOST}
+        if (deadline := conf.get("beat_cron_starting_deadline")) is not None:
+            policy |= {"missed": "skip", "grace": deadline}
+        for name, entry in entries.items():
+            node.scheduled(self.trigger(entry), name=name, **policy)(self._sender(node.application, entry))
+        return node
+
+    def trigger(self, entry: Any) -> Any:
+        """When an entry is due."""
+        return trigger_of(entry.name, entry.schedule)
+
+    def sent(self, entry: Any, run: Run) -> None:
+        """A message is with the broker."""
+
+    def _take_in(self, entries: Mapping[str, Any]) -> None:
+        node, old = self.node(entries), self._node
+        gone = set(self._entries) - set(entries)
+        if old is not None:
+            self._node = None
+            old.stop()
+        node.start()
+        self._node, self._entries = node, entries
+        for name in gone:
+            with suppress(UnknownJob):  # another beat was faster
+                node.remove(name, by="celery beat", why="its entry is gone")
+
+    def _sender(self, application: str, entry: Any) -> Callable[[Run], None]:
+        def send(run: Run) -> None:
+            message = copy.copy(entry)
+            headers = {**entry.options.get("headers", {}), "scheduled_for": run.scheduled_for.isoformat()}
+            message.options = {"task_id": _id(application, entry.name, run.key), **entry.options, "headers": headers}
+            logger.info("Scheduler: Sending due task %s (%s), due %s", entry.name, entry.task, run.key)
+            self.apply_async(message, advance=False)  # type: ignore[attr-defined]
+            self.sent(entry, run)
+
+        return send
+
+
+class Scheduler(Shared, celery.beat.Scheduler):  # type: ignore[misc]
+    """Entries from `beat_schedule` and `add_periodic_task`."""
+
+    def setup_schedule(self) -> None:
+        """What is configured, and what Celery adds to it."""
+        self.merge_inplace(self.app.conf.beat_schedule)
+        self.install_default_entries(self.schedule)
+
+
+def _id(application: str, entry: str, key: str) -> str:
+    return str(uuid5(_NAMESPACE, "\n".join([application, entry, key])))
