@@ -34,7 +34,11 @@ REFILL = 5.2
 UNATTENDED = 3.0
 """A due time that is so near and not planned is planned by any node."""
 PLAN_EVERY = 1.0
-PLAN_BATCH = 200
+PLAN_BATCH = (10, 300)
+"""How many jobs are planned at once, at least and at most: as many as take `PLAN_TIME`, because claims wait meanwhile …"""
+PLAN_TIME = 0.004
+CALM = 0.1
+"""… or the most, if nothing is due for so long."""
 CLAIM_BATCH = 500
 LEARN_EVERY = 10.0
 PRUNE_EVERY = 60.0
@@ -92,6 +96,7 @@ class Conductor:
         self._claims_from = self._plans_from = self._rolls_from = self._learns_from = 0.0
         self._prunes_from = boottime() + PRUNE_EVERY
         self._settles = False
+        self._plan_batch = PLAN_BATCH[0]
         self._poked = self._freed = self._resting = False
         self._turning = threading.Lock()
         self._unreadable: set[tuple[int, int]] = set()
@@ -156,7 +161,7 @@ class Conductor:
             return
         if boottime() >= self._claims_from:
             self._claim(ledger)
-        if boottime() >= self._plans_from and boottime() < self._claims_from:
+        if boottime() >= self._plans_from:
             self._plan(ledger)
         if self._settles:
             self._settle(ledger)
@@ -178,13 +183,16 @@ class Conductor:
         self._observe(ledger.now(), sent_at)
         self._learns_from = boottime() + LEARN_EVERY
 
-    def _observe(self, now: Instant, sent_at: float) -> None:
-        if self._clock.observe(now, sent_at, boottime()):
+    def _observe(self, now: Instant, sent_at: float) -> bool:
+        """Learn the ledger's time. True if it has jumped just now, and is not believed."""
+        jumped = self._clock.observe(now, sent_at, boottime())
+        if jumped:
             logger.error(
                 "the clock of the database jumped by %+.0f s; tenure carries the old time on for a while. Look at that server.",
                 now - self._clock.now(boottime()),
                 extra={"action": "clock_jumped"},
             )
+        return jumped
 
     # The roll call
 
@@ -231,9 +239,13 @@ class Conductor:
             ClaimRequest(node, self._application, token, min(room, CLAIM_BATCH), self._strangers, self._queues, as_of)
         )
         received_at = boottime()
-        self._observe(answer.now, sent_at)
+        jumped = self._observe(answer.now, sent_at)
         if self._node.id != node or received_at >= self._node.lease_until:
             return  # abandoned: the roll call, or whoever declared this node dead, gives them back
+        if jumped:  # decided by a clock that is not believed: again, by our own
+            ledger.put_back([(run.id, token) for run in answer.runs])
+            self._claims_from = received_at
+            return
         unknown = [run for run in answer.runs if self._registry.get(run.function) is None]
         self._hands.take([self._attempt(run, token, node) for run in answer.runs if run not in unknown])
         if unknown:
@@ -252,10 +264,12 @@ class Conductor:
         began_at = boottime()
         now = self._clock.now(began_at)
         leads = self._plans()
+        calm = self._claims_from > began_at + CALM
+        limit = PLAN_BATCH[1] if calm else self._plan_batch
         jobs = ledger.unplanned(
             self._application,
             before=now + (REFILL if leads else UNATTENDED),
-            limit=PLAN_BATCH,
+            limit=limit,
             strangers=self._strangers,
             tzdata=tzdata_version(),
         )
@@ -275,8 +289,15 @@ class Conductor:
             soonest = min((run.due_at for planned in batch for run in planned.runs), default=None)
             if soonest is not None:
                 self._claims_from = min(self._claims_from, self._clock.at(soonest))
-        more = len(jobs) == PLAN_BATCH and written
+        more = len(jobs) == limit and written
         self._plans_from = boottime() if more else began_at + (PLAN_EVERY if leads else self._every)
+        if more:
+            self._pace(limit, boottime() - began_at)
+
+    def _pace(self, planned: int, took: float) -> None:
+        """Plan so many at once that claims do not wait long."""
+        fits = int(planned * PLAN_TIME / max(took, 0.000_1))
+        self._plan_batch = min(max(fits, PLAN_BATCH[0]), PLAN_BATCH[1])
 
     def _trigger(self, job: Unplanned) -> Trigger | None:
         try:
