@@ -41,6 +41,9 @@ from tenure.triggers import from_json, zone
 
 logger = logging.getLogger("tenure")
 
+SYNC_BATCH = 1000
+SYNC_WITHIN = 10.0
+"""How long it may take to bring so many jobs to the ledger."""
 GOODBYE = 5.0
 """How long the last endings may take."""
 LAST_WORDS = 1.0
@@ -269,9 +272,13 @@ class Engine:
         )
 
     def _sync(self, changes: Sequence[JobChange]) -> list[JobRow]:
-        session = self._store.session("sync", self._options.cadence.attempt_timeout)
+        options = self._options
+        session = self._store.session("sync", SYNC_WITHIN)
         try:
-            return session.ledger.sync(self._options.application, self._options.release, changes)
+            jobs: list[JobRow] = []
+            for first in range(0, max(len(changes), 1), SYNC_BATCH):
+                jobs = session.ledger.sync(options.application, options.release, changes[first : first + SYNC_BATCH])
+            return jobs
         finally:
             session.close()
 

@@ -208,7 +208,7 @@ class Ledger(ABC):
         """End attempts, in a batch, each by its own token; the answers come in the order of the endings.
 
         Accepted: the run is RUNNING with this token. SUCCEEDED, FAILED and CANCELLED are final; PENDING with `again_in` counts a failure and is
-        due that many seconds after `finished_at` (from now where that is not given), never to expire; PENDING without goes back as if it had not been claimed (attempt − 1, `due_at`
+        due that many seconds after `finished_at` (from now where that is not given), never to expire; PENDING without goes back as if it had not been claimed (attempt - 1, `due_at`
         and `expires_at` kept, but `expires_at` no sooner than on-time from now). A job that was removed has no further attempt: FAILED instead of PENDING with `again_in`,
         CANCELLED('removed') without. A run that was asked to end has none either: CANCELLED with what it was asked. Not accepted: `state` says
         where the run is. The row of a run that somebody has locked is waited for (it is in an open transaction of its own body).
