@@ -1,11 +1,25 @@
 """A beat of which any number may run."""
 
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
 import pytest
 from celery import Celery
 from celery.beat import BeatLazyFunc
-from celery.schedules import crontab, schedule, solar
+from celery.contrib.testing.worker import start_worker
+from celery.schedules import crontab, schedule
 
+import tenure.ext.celery
 from ext import beats
+from harness.scratch import eventually
+from tenure import ConfigurationError
+from tenure.ext.celery import task_id
+from tenure.ext.celery.schedules import trigger_of
+
+MINUTE = timedelta(minutes=1)
 
 
 @pytest.mark.timeout(120)
@@ -16,3 +30,174 @@ def test_killing_the_sender_costs_no_due_time_and_repeats_carry_the_same_id(tmp_
     assert verdict.strangers == []
     assert verdict.repeats <= 2
     assert verdict.seconds >= 6
+
+
+@pytest.fixture
+def app() -> Celery:
+    queue = str(uuid.uuid4())
+    made = Celery(queue, broker="memory://", set_as_current=False)
+    made.conf.update(
+        tenure_url=f"memory://{queue}",
+        tenure_options={"application": "beats", "ttl": 6, "heartbeat_every": 0.5, "attempt_timeout": 1},
+        task_default_queue=queue,
+        result_expires=None,
+    )
+    return made
+
+
+@pytest.fixture
+def ticking() -> Iterator[Callable[[tenure.ext.celery.Scheduler], None]]:
+    """Starts a beat as `celery beat` would; it is closed at the end."""
+    started = []
+
+    def start(beat: tenure.ext.celery.Scheduler) -> None:
+        started.append(beat)
+        assert beat.tick() == beat.max_interval
+
+    yield start
+    for beat in started:
+        beat.close()
+
+
+def messages(app: Celery, count: int) -> list[dict[str, object]]:
+    """The headers of the next messages."""
+    with app.connection_for_read() as connection:
+        queue = connection.SimpleQueue(app.conf.task_default_queue)
+        found = []
+        for _ in range(count):
+            message = queue.get(timeout=10)
+            message.ack()
+            found.append(message.headers)
+        queue.close()
+    return found
+
+
+def test_a_message_that_is_sent_again_carries_the_same_id(app, ticking) -> None:
+    class Forgetful(tenure.ext.celery.Scheduler):
+        """Fails once, after the message is with the broker: the same as a death before the ledger was told."""
+
+        once = threading.Event()
+
+        def sent(self, _entry, _run) -> None:
+            if not self.once.is_set():
+                self.once.set()
+                raise ConnectionError("forgot it")
+
+    app.conf.beat_schedule = {"hourly": {"task": "nothing", "schedule": timedelta(hours=1)}}
+    beat = Forgetful(app)
+    ticking(beat)
+    beat._node.run_now("hourly", key="asked")
+    first, second = messages(app, 2)
+    assert first["id"] == second["id"]
+
+
+def test_the_id_is_made_of_application_entry_and_due_time(app, ticking) -> None:
+    app.conf.beat_schedule = {"tick": {"task": "nothing", "schedule": 1.0}}
+    ticking(tenure.ext.celery.Scheduler(app))
+    (headers,) = messages(app, 1)
+    due = datetime.fromisoformat(headers["scheduled_for"])
+    assert headers["id"] == task_id("beats", "tick", due)
+    assert headers["id"] == task_id("beats", "tick", due.astimezone(ZoneInfo("Asia/Seoul")))
+    others = {task_id("other", "tick", due), task_id("beats", "tock", due), task_id("beats", "tick", due + MINUTE)}
+    assert headers["id"] not in others
+    assert len(others) == 3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_task_sees_arguments_options_and_its_due_time(app, ticking) -> None:
+    seen = []
+
+    @app.task(name="note", bind=True)
+    def note(self, word: str, when: str) -> None:
+        seen.append((word, when, self.request.id, self.request.headers["scheduled_for"]))
+
+    app.add_periodic_task(1.0, note.s("word", when=BeatLazyFunc(lambda: "worked out")), name="tick")
+    ticking(tenure.ext.celery.Scheduler(app))
+    with start_worker(app, pool="solo", perform_ping_check=False):
+        eventually(lambda: seen, within=15)
+    word, when, id_, scheduled_for = seen[0]
+    assert (word, when) == ("word", "worked out")
+    assert id_ == task_id("beats", "tick", datetime.fromisoformat(scheduled_for))
+
+
+def test_what_is_changed_while_it_runs_is_taken_in(app, ticking) -> None:
+    app.conf.beat_schedule = {
+        "kept": {"task": "nothing", "schedule": timedelta(hours=1)},
+        "gone": {"task": "nothing", "schedule": timedelta(hours=1)},
+    }
+    beat = tenure.ext.celery.Scheduler(app)
+    ticking(beat)
+    node = beat._node
+    beat.tick()
+    assert beat._node is node
+    del beat.schedule["gone"]
+    beat.add(name="new", task="nothing", schedule=timedelta(hours=2))
+    beat.tick()
+    assert [job.name for job in beat._node.jobs()] == ["kept", "new"]
+    assert not node.started
+
+
+def test_a_database_that_is_away_is_tried_again(app, ticking) -> None:
+    app.conf.tenure_url = "postgresql://nobody@127.0.0.1:1/nowhere"
+    beat = tenure.ext.celery.Scheduler(app)
+    assert 0 < beat.tick() < beat.max_interval
+    app.conf.tenure_url = f"memory://{uuid.uuid4()}"
+    ticking(beat)
+    assert beat._node.started
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        crontab(),
+        crontab(minute=30, hour="2"),
+        crontab(minute="*/7", hour="8-17/3"),
+        crontab(minute="3,*/20", hour="*/5,1"),
+        crontab(minute=0, hour=0, day_of_week="fri-mon"),
+        crontab(minute=0, hour=[6, 18], day_of_week="*/2"),
+        crontab(minute=0, hour=4, day_of_month="1-7,15-21", day_of_week="monday"),
+        crontab(minute=0, hour=4, day_of_month="*/3", day_of_week="1,3"),
+        crontab(minute=15, hour=4, day_of_month="31", month_of_year="jan-mar,*/5"),
+        crontab(minute=15, hour="22-2", day_of_month="30-2"),
+    ],
+    ids=repr,
+)
+def test_a_crontab_means_the_same_as_in_celery(given) -> None:
+    given.app = Celery(set_as_current=False)
+    trigger = trigger_of("entry", given)
+    when = end = datetime(2027, 1, 1, tzinfo=UTC)
+    end += timedelta(days=120)
+    by_celery = [when + minute * MINUTE for minute in range(120 * 24 * 60) if _matches(given, when + minute * MINUTE)]
+    ours, due = [], trigger.next_after(when - MINUTE)
+    while due is not None and due < end:
+        ours.append(due)
+        due = trigger.next_after(due)
+    assert ours == by_celery
+
+
+def _matches(given, at: datetime) -> bool:
+    return (
+        at.minute in given.minute
+        and at.hour in given.hour
+        and at.day in given.day_of_month
+        and at.month in given.month_of_year
+        and at.isoweekday() % 7 in given.day_of_week
+    )
+
+
+def test_a_crontab_is_read_in_the_zone_of_the_app() -> None:
+    app = Celery(set_as_current=False)
+    app.conf.timezone = "Asia/Seoul"
+    trigger = trigger_of("entry", crontab(minute=0, hour=3, app=app))
+    assert trigger.next_after(datetime(2027, 1, 1, tzinfo=UTC)) == datetime(2027, 1, 1, 18, tzinfo=UTC)
+
+
+class Whim(schedule):
+    def is_due(self, last_run_at):
+        return super().is_due(last_run_at)
+
+
+@pytest.mark.parametrize("given", [Whim(10), schedule(0), object()], ids=["whim", "never", "object"])
+def test_what_cannot_be_shared_is_refused_by_name(given) -> None:
+    with pytest.raises(ConfigurationError, match="entry 'the one'"):
+        trigger_of("the one", given)

@@ -2,7 +2,7 @@
 
 import os
 
-from celery import Celery
+from celery import Celery, Task
 
 FOLDER = os.environ["MESSAGES"]
 
@@ -19,5 +19,5 @@ app.conf.update(
 
 
 @app.task(name="plays.tick", bind=True)
-def tick(self, word: str) -> str:
+def tick(self: Task, word: str) -> str:
     return f"{word} {self.request.headers}"

@@ -49,7 +49,7 @@ class Shared:
     schedule: Any
     max_interval: float
     _node: Node | None = None
-    _entries: Mapping[str, Any] = {}  # noqa: RUF012 - replaced, never changed
+    _entries: Mapping[str, Any] = {}
 
     def tick(self, *_args: object, **_kwargs: object) -> float:
         """Take part, and take in what was changed; tenure itself does the rest. Returns when to look again."""
@@ -128,4 +128,4 @@ class Scheduler(Shared, celery.beat.Scheduler):  # type: ignore[misc]
 
 
 def _id(application: str, entry: str, key: str) -> str:
-    return str(uuid5(_NAMESPACE, "\n".join([application, entry, key])))
+    return str(uuid5(_NAMESPACE, f"{application}\n{entry}\n{key}"))

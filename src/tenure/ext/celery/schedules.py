@@ -28,7 +28,9 @@ def trigger_of(name: str, given: Any) -> Trigger:
         return _cron(name, given)
     if isinstance(given, schedule):
         if given.seconds <= 0:
-            raise ConfigurationError(f"entry {name!r}: every {given.seconds:g} s would be always. Write more than zero.")
+            raise ConfigurationError(
+                f"entry {name!r}: every {given.seconds:g} s would be always. Write more than zero."
+            )
         return every(seconds=given.seconds)
     raise _refused(name, given, "tenure does not know this kind")
 
