@@ -1,0 +1,57 @@
+"""A plain scheduler as a process: `scheduler_node.py URL COUNT`. Its bodies do nothing but note when they began.
+
+It says `ready` when it takes part. With a COUNT it reports when so many runs have begun and none is open, else when its input ends.
+"""
+
+import json
+import sys
+import time
+
+from scheduler_load import APPLICATION, FUNCTION, ledger_of
+
+from tenure import Run, Scheduler
+from tenure.ledger import RunState
+from tenure.stores.ledger import RunQuery
+
+begun: list[tuple[float, str]] = []
+clock, note = time.time, begun.append
+
+
+def body(run: Run) -> None:
+    note((clock(), run.key))
+
+
+def say(**facts: object) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def finished(url: str, count: int) -> tuple[float, float]:
+    """When the first claim was decided, and when the ledger had the last ending."""
+    while len(begun) < count:
+        time.sleep(0.01)
+    still_open = RunQuery(APPLICATION, states=(RunState.PENDING, RunState.RUNNING), limit=1)
+    with ledger_of(url) as ledger:
+        while ledger.runs(still_open):
+            time.sleep(0.002)
+        ended = clock()
+        (oldest,) = ledger.runs(RunQuery(APPLICATION, oldest_first=True, limit=1))
+    return oldest.claimed_at or 0.0, ended
+
+
+def main() -> None:
+    url, count = sys.argv[1], int(sys.argv[2])
+    scheduler = Scheduler(url, application=APPLICATION)
+    scheduler.job(name=FUNCTION)(body)
+    with scheduler:
+        say(ready=True)
+        if count:
+            busy = time.process_time()
+            began, ended = finished(url, count)
+            say(began=began, ended=ended, runs=len(begun), busy=time.process_time() - busy)
+        else:
+            sys.stdin.read()
+            say(starts=begun)
+
+
+if __name__ == "__main__":
+    main()
