@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness import plays, scratch
-from harness.scenes import Scene
+from harness.scenes import stage
 
 HOLD = 2.0
 
@@ -19,59 +19,49 @@ def url(request):
 
 @pytest.fixture
 def make(tmp_path):
-    scenes = []
-
-    def make(url, **options):
-        scenes.append(Scene(tmp_path, url, **options))
-        return scenes[-1]
-
-    yield make
-    for scene in scenes:
-        scene.close()
+    with stage(tmp_path) as make:
+        yield make
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_every_due_time_is_run_once_whatever_befalls_the_workers(request, make, store):
-    jobs = [
-        {"name": "allow", "every": 2, "copies": 150, "for": 0.02, "policy": {"overlap": "allow", "max_lost": 10}},
-        {"name": "skip", "every": 2, "copies": 50, "for": 0.02, "policy": {"max_lost": 10}},
-    ]
     server = request.getfixturevalue("own_postgres") if store == "postgres" else None
     url = request.getfixturevalue("sqlite_url") if server is None else server.create_database()
-    scene = make(url, jobs=jobs, ttl=2.5).start(3)
+    scene = make(url, jobs=plays.MANY, ttl=2.5).start(3)
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    verdict = plays.storm(scene, 12, random.Random(seed), server)
+    verdict = plays.storm(scene, 10, random.Random(seed), server)
     print(verdict, dict(scene.blows))
     assert verdict.due >= 800
     assert verdict.states["succeeded"] > 0.7 * verdict.due
 
 
 @pytest.mark.timeout(90)
-def test_a_long_run_stays_one_run_on_a_blocked_loop_and_without_the_interpreter(url, make):
+def test_a_long_run_stays_one_run_on_a_blocked_loop_and_without_the_interpreter(sqlite_url, database, make):
     ttl = 4.0
     jobs = [
         {"name": "blocks", "body": "blocks", "for": 3 * ttl, "hold": HOLD},
         {"name": "hogs", "body": "hogs", "for": 3 * ttl, "hold": HOLD, "pause": 0.2},
     ]
-    scene = make(url, jobs=jobs, ttl=ttl).start(2)
-    for job in jobs:
-        scene.scheduler.run_now(job["name"])
-    scene.settled(scene.now())
-    for row in scene.rows():
-        assert (row.state, row.attempt, row.losses) == ("succeeded", 1, 0), f"{row}\n{scene.stories()}"
-    assert [line.what for line in sorted(scene.lines, key=lambda line: line.at)] == ["start", "start", "end", "end"]
+    scenes = [make(url, jobs=jobs, ttl=ttl).start(2) for url in (sqlite_url, database)]  # at once: they mostly wait
+    for scene in scenes:
+        for job in jobs:
+            scene.scheduler.run_now(job["name"])
+    for scene in scenes:
+        scene.settled(scene.now())
+        for row in scene.rows():
+            assert (row.state, row.attempt, row.losses) == ("succeeded", 1, 0), f"{row}\n{scene.stories()}"
+        lines = sorted(scene.lines, key=lambda line: line.at)
+        assert [line.what for line in lines] == ["start", "start", "end", "end"]
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
-def test_a_job_that_kills_its_node_is_given_up_after_max_lost_nodes(request, make, store):
-    url = request.getfixturevalue("sqlite_url" if store == "sqlite" else "database")
+def test_a_job_that_kills_its_node_is_given_up_after_max_lost_nodes(url, make):
     scene = make(url, jobs=[{"name": "kills", "body": "kills", "policy": {"max_lost": 3}}], ttl=10).start(2)
     scene.scheduler.run_now("kills")
     for lost in range(1, 4):
         scene.eventually(lambda lost=lost: sum(not worker.alive for worker in scene.workers) == lost)
-        scene.add()
+        scene.add(wait=False)
     scene.settled(scene.now())
     (row,) = scene.rows()
     assert (row.state, row.attempt, row.losses) == ("lost", 3, 3)

@@ -57,7 +57,7 @@ class Verdict:
     twice: int = 0
     """Due times whose body went to its end twice, because the first was struck before the ledger heard of it."""
     lateness: list[float] = field(default_factory=list)
-    """Of due times that no struck process had claimed: from the due time to the first body's beginning."""
+    """Of due times that no struck process had claimed: from when it might begin, after its spread, to the first body's beginning."""
     late_again: list[float] = field(default_factory=list)
     """Of the others: to the beginning of the attempt that counted."""
     problems: list[str] = field(default_factory=list)
@@ -154,7 +154,7 @@ def _judge_run(
     verdict.repeated += len(starts) > 1
     verdict.twice += len(ends) > 1
     counted = next(line for line in starts if line.attempt == row.attempt)
-    late = counted.at + wall - row.scheduled_for
+    late = counted.at + wall - row.due_at
     (verdict.late_again if row.losses or len(starts) > 1 else verdict.lateness).append(late)
 
 

@@ -3,16 +3,25 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, cycle
 
 from harness import chronicle
 from harness.chronicle import Verdict
+from harness.clocks import ShiftedClock
 from harness.postgres import Postgres
-from harness.scenes import Scene, SchedulerWorker
+from harness.scenes import Job, Scene, SchedulerWorker
 
+_SPREAD = {"spread": 1.5, "max_lost": 10}
+MANY: list[Job] = [
+    {"name": "allow", "every": 2, "copies": 150, "for": 0.2, "policy": {"overlap": "allow", **_SPREAD}},
+    {"name": "skip", "every": 2, "copies": 50, "for": 0.2, "policy": _SPREAD},
+]
+"""200 jobs, so many at every moment that each blow hits some."""
 REST = 0.5
 """Between blows."""
+YEAR = 365 * 86400.0
+FAILPOINTS = ("plan:before", "plan:after", "claim:after", "finish:before", "finish:after")
 MOMENTS = ("work", "commit", "acknowledgement")
 
 
@@ -56,15 +65,50 @@ def _restart(scene: Scene, server: Postgres) -> None:
     server.restart()
 
 
+def jumps(
+    scenes: Sequence[tuple[Scene, ShiftedClock, float]], *, believed: float, lasts: float, dice: random.Random
+) -> Iterator[Verdict]:
+    """The clocks of these databases jump, some seconds after the workers began, and jump back."""
+    for scene, _, _ in scenes:
+        scene.start(2)
+    for scene, _, _ in scenes:
+        scene.planner()
+    since = [scene.now() for scene, _, _ in scenes]
+    time.sleep(believed + dice.random())
+    for scene, clock, jump in scenes:
+        scene.blows["database clock jump"] += 1
+        clock.wall(jump)
+    time.sleep(lasts)
+    for _, clock, _ in scenes:
+        clock.wall(0)
+    time.sleep(2)
+    for (scene, _, _), began in zip(scenes, since, strict=True):
+        yield scene.verify(began, scene.now())
+
+
+def steps(scene: Scene) -> Verdict:
+    """Whoever plans dies at each step of its work, in turn."""
+    scene.planner()
+    since = scene.now()
+    for failpoint in FAILPOINTS:
+        scene.eventually(lambda: len(scene.present) > 1)
+        planner = scene.planner()
+        planner.say(do="arm", failpoint=failpoint)
+        scene.fell(planner)
+        scene.add(wait=False)
+    return scene.verify(since, scene.now())
+
+
 def succession(scene: Scene, kills: int, dice: random.Random) -> Verdict:
     """Kill whoever plans, at random moments. What it had not claimed is hardly late; `late_again` is what it had."""
     scene.planner()
     since = scene.now()
     for _ in range(kills):
+        scene.eventually(lambda: len(scene.present) > 1)
         worker = scene.planner()
         time.sleep(0.2 * dice.random())
         scene.kill(worker)
-        scene.add()
+        scene.add(wait=False)
     time.sleep(1.0)
     return scene.verify(since, scene.now())
 

@@ -5,7 +5,8 @@ import signal
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -110,6 +111,11 @@ class Scene:
     @property
     def alive(self) -> list[SchedulerWorker]:
         return [worker for worker in self.workers if worker.alive]
+
+    @property
+    def present(self) -> list[SchedulerWorker]:
+        """Those that take part."""
+        return [worker for worker in self.alive if any(event["event"] == "started" for event in worker.events)]
 
     def planner(self, *, within: float = 30.0) -> SchedulerWorker:
         """Wait until somebody plans: who."""
@@ -253,3 +259,21 @@ class Scene:
         """End all workers, also frozen ones and those that others forked."""
         for worker in self.workers:
             worker.kill()
+
+
+@contextmanager
+def stage(folder: Path) -> Iterator[Callable[..., Scene]]:
+    """A maker of scenes, each in a folder of its own; all their workers end with it."""
+    scenes: list[Scene] = []
+
+    def make(url: str, *, jobs: Sequence[Job], ttl: float = 2.0, **scheduler: object) -> Scene:
+        place = folder / f"scene{len(scenes)}"
+        place.mkdir()
+        scenes.append(Scene(place, url, jobs=jobs, ttl=ttl, **scheduler))
+        return scenes[-1]
+
+    try:
+        yield make
+    finally:
+        for scene in scenes:
+            scene.close()
