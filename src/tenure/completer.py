@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from tenure.attempt import Attempt
 from tenure.backoff import Backoff
+from tenure.clock import boottime, sleep
 from tenure.errors import StoreError
 from tenure.ledger import Ended, Ending, RunState
 from tenure.quiet import Quiet
@@ -21,6 +22,10 @@ from tenure.stores import Session, Store
 logger = logging.getLogger("tenure")
 
 BATCH = 500
+PACE = 0.01
+"""Endings that come one after another are told together, so often; one that comes alone is told at once."""
+HASTE = 0.1
+"""The longest pause after a failure when the node is about to leave."""
 IDLE = 30.0
 """After so many seconds without an ending the connection is closed."""
 
@@ -39,6 +44,7 @@ class Completer(threading.Thread):
         self._session: Session | None = None
         self._backoff = Backoff()
         self._sent: list[tuple[Attempt, Ending]] = []
+        self._told_at = 0.0
 
     def put(self, attempt: Attempt, ending: Ending) -> None:
         """Tell this soon."""
@@ -65,6 +71,9 @@ class Completer(threading.Thread):
                 self._wake.wait()
             self._wake.clear()
             while self._endings:
+                early = self._told_at + PACE - boottime()
+                if early > 0 and len(self._endings) < BATCH and not self._stopping:
+                    sleep(early)
                 try:
                     self._tell()
                     self._backoff.worked()
@@ -75,10 +84,7 @@ class Completer(threading.Thread):
                     self._endings.extendleft(reversed(self._sent))
                     self._sent = []
                     pause = self._backoff.pause(self._timeout)
-                    if self._stopping:
-                        threading.Event().wait(min(pause, 0.1))
-                    else:
-                        threading.Event().wait(pause)
+                    sleep(min(pause, HASTE) if self._stopping else pause)
             if self._stopping:
                 self._drop()
                 return
@@ -86,6 +92,7 @@ class Completer(threading.Thread):
     def _tell(self) -> None:
         if self._session is None:
             self._session = self._store.session(f"{self._label}:completer", self._timeout)
+        self._told_at = boottime()
         take = min(len(self._endings), BATCH)
         self._sent = [self._endings.popleft() for _ in range(take)]
         answers = self._session.ledger.finish([ending for _, ending in self._sent])

@@ -40,6 +40,9 @@ PLAN_TIME = 0.004
 CALM = 0.1
 """… or the most, if nothing is due for so long."""
 CLAIM_BATCH = 500
+BUSY = 8
+PACE = 0.003
+"""Where a claim brings so many runs, the next one comes so much later at the earliest: many small claims are late together."""
 LEARN_EVERY = 10.0
 PRUNE_EVERY = 60.0
 PRUNE_BATCH = 1000
@@ -59,7 +62,6 @@ class Seat(Protocol):
 class Hands(Protocol):
     """What the conductor needs of the runner."""
 
-    @property
     def room(self) -> int: ...
     @property
     def in_hand(self) -> dict[RunId, Attempt]: ...
@@ -229,7 +231,7 @@ class Conductor:
 
     def _claim(self, ledger: Ledger) -> None:
         self._hands.give_back(_STALE)
-        room, node, sent_at = self._hands.room, self._as, boottime()
+        room, node, sent_at = self._hands.room(), self._as, boottime()
         if room <= 0 or sent_at >= self._node.lease_until:
             self._claims_from = sent_at + self._every
             return
@@ -256,7 +258,10 @@ class Conductor:
         if answer.more:
             self._claims_from = received_at
         elif answer.next_at is not None and self._clock.known:
-            self._claims_from = min(self._clock.at(answer.next_at), self._claims_from)
+            soon = self._clock.at(answer.next_at)
+            if len(answer.runs) >= BUSY:
+                soon = max(soon, sent_at + PACE)
+            self._claims_from = min(soon, self._claims_from)
 
     # Planning
 

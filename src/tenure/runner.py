@@ -13,7 +13,6 @@ import json
 import logging
 import threading
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 
@@ -27,9 +26,8 @@ from tenure.run import CURRENT
 
 logger = logging.getLogger("tenure")
 
-RECENT = 0.02
-"""Runs that ended within so many seconds foretell as many free slots: they are claimed ahead, so that quick bodies never wait for a claim."""
-MAX_AHEAD = 400
+MAX_AHEAD = 500
+"""As many runs as ended since the last claim will probably end until the next: they are claimed ahead of free slots, up to so many."""
 MAX_ERROR = 8000
 
 
@@ -55,7 +53,7 @@ class Runner:
         self._in_hand: dict[RunId, Attempt] = {}
         self._busy = 0
         self._hungry = self._hurried = False
-        self._recent: deque[float] = deque(maxlen=MAX_AHEAD)
+        self._ended_since = 0
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
         self._threads = 0
         self._in_threads = 0
@@ -66,16 +64,13 @@ class Runner:
 
     # From the conductor
 
-    @property
     def room(self) -> int:
-        """How many runs to claim: the free slots, and what will be free in a moment."""
+        """How many runs to claim now: the free slots, and what will be free in a moment."""
         with self._mutex:
             free = self.capacity - self._busy
             self._hungry = free <= 0
-            since = boottime() - RECENT
-            while self._recent and self._recent[0] < since:
-                self._recent.popleft()
-            return max(free + len(self._recent), 0) if self.capacity else 0
+            ahead, self._ended_since = min(self._ended_since, MAX_AHEAD), 0
+            return max(free + ahead, 0)
 
     @property
     def in_hand(self) -> dict[RunId, Attempt]:
@@ -265,7 +260,7 @@ class Runner:
             attempt.phase = Phase.ENDED
             self._busy -= 1
             self._in_threads -= not attempt.function.is_coroutine
-            self._recent.append(boottime())
+            self._ended_since += 1
             poke, self._hungry = self._hungry, False
             if not self._busy:
                 self._drained.notify_all()
