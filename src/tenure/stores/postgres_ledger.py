@@ -99,7 +99,10 @@ class PostgresLedger(Ledger):
         return [job_row(application, row) for row in rows]
 
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
-        rows = self._run("jobs", application=application, name=name, removed=removed)
+        if name is None:
+            rows = self._run("jobs", application=application, removed=removed)
+        else:
+            rows = self._run("job", application=application, name=name, removed=removed)
         return [job_row(application, row) for row in rows]
 
     def applications(self) -> list[str]:

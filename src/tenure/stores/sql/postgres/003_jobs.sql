@@ -18,7 +18,7 @@ $$;
 
 -- One change to one job; no row where there is nothing to change. The row's lock keeps everybody else from its unstarted runs.
 CREATE FUNCTION {schema}.change_job(change jsonb) RETURNS SETOF {schema}.job
-LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql ROWS 1 SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     what_   text := change ->> 'what';
     spec    jsonb := change -> 'spec';
@@ -149,7 +149,7 @@ END $$;
 
 -- One row for each that was asked, in order; a row of nulls where nothing was done.
 CREATE FUNCTION {schema}.ask_runs(asked jsonb) RETURNS SETOF {schema}.run
-LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql ROWS 1 SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     a    jsonb;
     j    {schema}.job%ROWTYPE;
@@ -186,7 +186,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.cancel_run(of_run bigint, said text) RETURNS SETOF {schema}.run
-LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql ROWS 1 SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     r {schema}.run%ROWTYPE;
 BEGIN

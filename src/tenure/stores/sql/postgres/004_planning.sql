@@ -6,7 +6,8 @@
 CREATE FUNCTION {schema}.unplanned_jobs(of_application text, before float8, at_most int, strangers text[], zones text)
 RETURNS TABLE (id bigint, name text, generation bigint, next_due float8, trigger text, rules text, resumes boolean)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
     app  int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
     now_ timestamptz := clock_timestamp();
@@ -32,7 +33,8 @@ CREATE FUNCTION {schema}.plan_runs(
     states text[], reasons text[], counts bigint[], untils float8[]
 ) RETURNS bigint
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
     apps     int[] := array_fill(NULL::int, ARRAY[cardinality(jobs)]);   -- of the jobs that are ours to plan
     place_   bigint;
@@ -43,9 +45,10 @@ BEGIN
         WITH free AS MATERIALIZED (   -- the comparison is repeated on what was locked
             SELECT j.id, j.application, p.place, p.next
               FROM unnest(jobs, generations, dues, thens) WITH ORDINALITY AS p (id, generation, due, next, place)
-              JOIN {schema}.job j ON j.id = p.id
-             WHERE j.state = 'active' AND j.generation = p.generation AND j.next_due = to_timestamp(p.due)
-               FOR NO KEY UPDATE OF j SKIP LOCKED
+             CROSS JOIN LATERAL (SELECT x.id, x.application FROM {schema}.job x
+                                  WHERE x.id = p.id   -- and no index but that of the id can be of use
+                                    AND CASE WHEN x.generation = p.generation THEN x.state = 'active' AND x.next_due = to_timestamp(p.due) END
+                                    FOR NO KEY UPDATE SKIP LOCKED) j
         )
         UPDATE {schema}.job j SET next_due = to_timestamp(f.next) FROM free f WHERE j.id = f.id RETURNING f.place, j.application
     LOOP
@@ -67,11 +70,16 @@ END $$;
 CREATE FUNCTION {schema}.missed_jobs(of_application text, at_most int, strangers text[])
 RETURNS TABLE (id bigint, name text, generation bigint, rules text, runs bigint[], scheduled float8[], in_time boolean)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
-    app  int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
-    now_ timestamptz := clock_timestamp();
+    app   int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
+    now_  timestamptz := clock_timestamp();
+    found bigint[];
 BEGIN
+    SELECT array_agg(DISTINCT o.job) INTO found   -- sorted, so that the index of what expires is the one to ask
+      FROM (SELECT r.job FROM {schema}.run r WHERE r.application = app AND r.state = 'pending' AND r.expires_at <= now_
+             ORDER BY r.expires_at LIMIT 10000) o;
     RETURN QUERY
     SELECT j.id, j.name, j.generation, j.rules::text, m.ids, m.instants,
            -- A later due time is there, open or ended: not one that never began.
@@ -81,19 +89,20 @@ BEGIN
            OR EXISTS (SELECT FROM {schema}.run l
                        WHERE l.job = j.id AND l.state > 'running' AND l.kind = 'due' AND l.scheduled_for > m.last AND l.due_at <= now_
                          AND l.state NOT IN ('skipped', 'cancelled'))
-      FROM (SELECT DISTINCT r.job FROM {schema}.run r WHERE r.application = app AND r.state = 'pending' AND r.expires_at <= now_) e
-      JOIN {schema}.job j ON j.id = e.job
+      FROM (SELECT * FROM {schema}.job x WHERE x.id = ANY (found) AND x.state = 'active' AND x.function <> ALL (strangers)
+             ORDER BY x.name COLLATE "C" LIMIT at_most) j
      CROSS JOIN LATERAL (SELECT array_agg(o.id) AS ids, array_agg(date_part('epoch', o.scheduled_for)) AS instants, max(o.scheduled_for) AS last
                            FROM (SELECT r.id, r.scheduled_for FROM {schema}.run r
                                   WHERE r.job = j.id AND r.attempt = 0 AND r.state = 'pending' AND r.expires_at <= now_
                                   ORDER BY r.scheduled_for LIMIT 1000) o) m
-     WHERE j.state = 'active' AND j.function <> ALL (strangers) AND m.ids IS NOT NULL
-     ORDER BY j.name COLLATE "C" LIMIT at_most;
+     WHERE m.ids IS NOT NULL
+     ORDER BY j.name COLLATE "C";
 END $$;
 
 CREATE FUNCTION {schema}.settle_runs(of_job bigint, of_generation bigint, make_up bigint[], skip bigint[], why text) RETURNS boolean
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
     now_ timestamptz;
 BEGIN

@@ -9,9 +9,11 @@ $$;
 -- WAITING runs of jobs that have places become PENDING, oldest first. What waited is never missed.
 CREATE FUNCTION {schema}.end_waits(app int, strangers text[], served text[]) RETURNS void
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
-    locked bigint[];
+    found_jobs bigint[];
+    locked     bigint[];
 BEGIN
     WITH RECURSIVE waits AS (   -- from job to job, however many runs wait
         (SELECT r.job FROM {schema}.run r WHERE r.application = app AND r.state = 'waiting' ORDER BY r.job LIMIT 1)
@@ -19,11 +21,12 @@ BEGIN
         SELECT (SELECT r.job FROM {schema}.run r WHERE r.application = app AND r.state = 'waiting' AND r.job > w.job ORDER BY r.job LIMIT 1)
           FROM waits w WHERE w.job IS NOT NULL
     )
+    SELECT array_agg(w.job) INTO found_jobs FROM waits w;
     SELECT array_agg(l.id) INTO locked
-      FROM (SELECT j.id FROM waits w JOIN {schema}.job j ON j.id = w.job
-             WHERE j.state = 'active' AND (served IS NULL OR j.queue = ANY (served)) AND j.function <> ALL (strangers)
+      FROM (SELECT j.id FROM {schema}.job j
+             WHERE j.id = ANY (found_jobs) AND j.state = 'active' AND (served IS NULL OR j.queue = ANY (served)) AND j.function <> ALL (strangers)
                AND (j.max_running IS NULL OR {schema}.began(j.id) < j.max_running)   -- worth a lock; counted again under it
-               FOR NO KEY UPDATE OF j SKIP LOCKED) l;
+               FOR NO KEY UPDATE SKIP LOCKED) l;
     IF locked IS NULL THEN RETURN; END IF;
     UPDATE {schema}.run r SET state = 'pending', expires_at = NULL
       FROM unnest(locked) AS l (id) JOIN {schema}.job j ON j.id = l.id
@@ -36,7 +39,8 @@ END $$;
 -- asked to end, unless a newer due time begins just now: then there is nothing to wait for.
 CREATE FUNCTION {schema}.hold_back(app int, candidates bigint[], claimed bigint[], now_ timestamptz) RETURNS void
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
     replaced    bigint[];   -- jobs whose newest due time was claimed
     newest_only bigint[];   -- others of which but the newest waits
@@ -69,6 +73,15 @@ BEGIN
                        FOR NO KEY UPDATE OF o SKIP LOCKED);
 END $$;
 
+-- What claims do not bring with every run.
+CREATE FUNCTION {schema}.jobs_by_id(ids bigint[]) RETURNS SETOF {schema}.job
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
+BEGIN
+    RETURN QUERY SELECT j.* FROM {schema}.job j WHERE j.id = ANY (ids);
+END $$;
+
 CREATE FUNCTION {schema}.claim_runs(
     claimer uuid, of_application text, new_token text, at_most int, strangers text[], served text[], as_of float8,
     OUT alive boolean, OUT at float8, OUT next_at float8, OUT more boolean, OUT missed boolean,
@@ -76,7 +89,8 @@ CREATE FUNCTION {schema}.claim_runs(
     OUT scheduled float8[], OUT ready float8[], OUT attempts int[], OUT failed int[], OUT arguments text[]
 )
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
     app         int;
     name_       text;
@@ -106,11 +120,13 @@ BEGIN
     -- Locking the runs as they are found gives nodes that claim at the same time different ones.
     SELECT array_agg(c.id), array_agg(c.job), count(DISTINCT c.job) INTO found_ids, found_jobs, different
       FROM (SELECT r.id, r.job
-              FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job
+              FROM {schema}.run r
              WHERE r.application = app AND r.state = 'pending' AND r.due_at <= when_ AND (r.expires_at IS NULL OR r.expires_at > when_)
-               AND j.state = 'active' AND (served IS NULL OR j.queue = ANY (served)) AND j.function <> ALL (strangers)
+               -- Not a join: that could begin with the jobs.
+               AND (SELECT j.state = 'active' AND (served IS NULL OR j.queue = ANY (served)) AND j.function <> ALL (strangers)
+                      FROM {schema}.job j WHERE j.id = r.job)
              ORDER BY r.due_at, r.id LIMIT at_most
-               FOR NO KEY UPDATE OF r SKIP LOCKED) c;
+               FOR NO KEY UPDATE SKIP LOCKED) c;
     more := coalesce(cardinality(found_ids), 0) >= at_most;
 
     IF found_ids IS NOT NULL THEN
@@ -164,9 +180,11 @@ BEGIN
 
     SELECT date_part('epoch', r.due_at) INTO next_at
       FROM {schema}.run r WHERE r.application = app AND r.state = 'pending' AND r.due_at > when_ ORDER BY r.due_at, r.id LIMIT 1;
-    missed := EXISTS (SELECT FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job
-                       WHERE r.application = app AND r.state = 'pending' AND r.expires_at <= when_
-                         AND j.state = 'active' AND j.function <> ALL (strangers));
+    PERFORM 1 FROM {schema}.run r
+      WHERE r.application = app AND r.state = 'pending' AND r.expires_at <= when_
+        AND (SELECT j.state = 'active' AND j.function <> ALL (strangers) FROM {schema}.job j WHERE j.id = r.job)
+      ORDER BY r.expires_at LIMIT 1;   -- sorted, so that the index of what expires is the one to ask
+    missed := FOUND;
 END $$;
 
 -- Three NULLs say the usual thing: all accepted, all as was said, nobody waits.
@@ -176,7 +194,8 @@ CREATE FUNCTION {schema}.finish_runs(
     OUT accepted boolean[], OUT became text[], OUT wakes boolean[]
 )
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
     now_    timestamptz := clock_timestamp();
     returns boolean := 'pending' = ANY (states);
@@ -186,7 +205,8 @@ DECLARE
 BEGIN
     IF returns THEN   -- a removal must not miss what becomes PENDING
         PERFORM 1 FROM {schema}.job j
-          WHERE j.id IN (SELECT r.job FROM unnest(ids, states) AS x (id, state) JOIN {schema}.run r ON r.id = x.id WHERE x.state = 'pending')
+          WHERE j.id = ANY (ARRAY(SELECT r.job FROM unnest(ids, states) AS x (id, state) JOIN {schema}.run r ON r.id = x.id
+                                   WHERE x.state = 'pending'))
           ORDER BY j.id FOR KEY SHARE;
         now_ := clock_timestamp();
         WITH ended AS (
@@ -256,7 +276,8 @@ END $$;
 -- Runs that this node was given and does not have. One that is locked is in its body's hands, after all.
 CREATE FUNCTION {schema}.put_back_runs(ids bigint[], tokens text[]) RETURNS bigint
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
     ours   bigint[];
     shown  text[];
@@ -272,7 +293,8 @@ END $$;
 CREATE FUNCTION {schema}.roll_call(caller uuid, of_application text,
     OUT at float8, OUT held_ids bigint[], OUT held_tokens text[], OUT held_asked text[], OUT lost_ids bigint[])
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
     app   int;
     gone  uuid[];
@@ -293,7 +315,8 @@ BEGIN
     IF gone IS NOT NULL THEN
         SELECT array_agg(l.id) INTO jobs
           FROM (SELECT j.id FROM {schema}.job j
-                 WHERE j.id IN (SELECT r.job FROM {schema}.run r WHERE r.application = app AND r.state = 'running' AND r.node = ANY (gone))
+                 WHERE j.id = ANY (ARRAY(SELECT r.job FROM {schema}.run r
+                                          WHERE r.application = app AND r.state = 'running' AND r.node = ANY (gone)))
                    FOR KEY SHARE SKIP LOCKED) l;
         WITH taken AS MATERIALIZED (
             SELECT r.id FROM {schema}.run r
@@ -324,7 +347,8 @@ END $$;
 
 CREATE FUNCTION {schema}.prune_runs(of_application text, old float8, keep int, at_most int) RETURNS bigint
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
     before  timestamptz := to_timestamp(old);
     doomed  bigint[];

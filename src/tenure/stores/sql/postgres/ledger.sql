@@ -11,9 +11,14 @@ SELECT {job} FROM {schema}.change_job(%(change)s) j
 -- name: sync
 SELECT {job} FROM {schema}.sync_jobs(%(application)s, %(release)s, %(changes)s) j
 
+-- name: job
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.name = %(name)s
+   AND (%(removed)s OR j.state <> 'removed')
+
 -- name: jobs
-SELECT {job} FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application
- WHERE a.name = %(application)s AND (%(name)s::text IS NULL OR j.name = %(name)s) AND (%(removed)s OR j.state <> 'removed')
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND (%(removed)s OR j.state <> 'removed')
  ORDER BY j.name COLLATE "C"
 
 -- name: applications
@@ -41,7 +46,7 @@ SELECT alive, at, next_at, more, missed, ids, jobs, generations, keys, kinds, sc
                            %(as_of)s)
 
 -- name: definitions
-SELECT j.id, j.generation, j.name, j.function, j.kwargs, j.rules::text, j.trigger FROM unnest(%(ids)s) AS i (id) JOIN {schema}.job j ON j.id = i.id
+SELECT j.id, j.generation, j.name, j.function, j.kwargs, j.rules::text, j.trigger FROM {schema}.jobs_by_id(%(ids)s) j
 
 -- name: missed
 SELECT id, name, generation, rules, runs, scheduled, in_time
