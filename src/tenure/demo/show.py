@@ -188,10 +188,8 @@ class Show:
             lines.append(Screen.paint(actor.state, f"{actor.label:10}{actor.pid:>8}  {actor.state:10}{term}"))
         if self.late:
             late = sorted(self.late)
-            lines.append(
-                f"{self.bodies} bodies called; of the last {len(late)} half began within {readable(late[len(late) // 2])}, "
-                f"the latest {readable(late[-1])} after it was due"
-            )
+            half, most = readable(late[len(late) // 2]), readable(late[-1])
+            lines.append(f"{self.bodies} bodies called; the last {len(late)} late: p50 {half}, largest {most}")
         left = max(self.seconds - (boottime() - self.began), 0.0) if self.last_belief else self.seconds
         lines.append(
             f"{counted(self.kills, 'kill')}, {counted(self.freezes, 'freeze')}, {left:.0f} s left (Ctrl-C ends it)"
