@@ -1,0 +1,67 @@
+"""The same job of each second, under every server: one run per due time, in the processes that serve and in no others."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from ext.served import Served, once_each
+from harness.scratch import eventually
+
+
+def flask_reloader(folder: Path, url: str, runs: int = 2) -> int:
+    """`flask --debug run`, its program changed, and another command beside it."""
+    command = ["--app", "flask_app", "--debug", "run", "--port", "{port}"]
+    with Served(folder, url, "flask_app.py", "flask", *command) as served:
+        served.wait_for(runs)
+        assert json.loads(served.run("flask", "--app", "flask_app", "look")) == {"started": False}
+        served.touch()
+        served.wait_for(runs)
+        assert served.worker.pid not in served.pids(), "the reloader itself ran jobs"
+        assert {line["app"] for line in served.lines()} == {"flask_app"}
+    return once_each(served)
+
+
+def flask_alone(folder: Path, url: str, runs: int = 2) -> int:
+    """`python flask_app.py`, which calls `app.run()`."""
+    with Served(folder, url, "flask_app.py", "flask_app.py") as served:
+        served.wait_for(runs)
+        assert served.pids() == {served.worker.pid}
+    return once_each(served)
+
+
+def gunicorn(folder: Path, url: str, *options: str, runs: int = 4) -> int:
+    """Three workers, without or with `--preload`."""
+    command = ["flask_app:create_app()", "-w", "3", "-b", "127.0.0.1:{port}", *options]
+    with Served(folder, url, "flask_app.py", "gunicorn", *command) as served:
+        served.wait_for(runs)
+        eventually(lambda: _ask(served)["started"], within=10)
+        assert served.worker.pid not in served.pids(), "the master ran jobs"
+    return once_each(served)
+
+
+def uvicorn_workers(folder: Path, url: str, runs: int = 4) -> int:
+    """Two workers, and a request that asks one of them for a run."""
+    command = ["fastapi_app:app", "--workers", "2", "--port", "{port}"]
+    with Served(folder, url, "fastapi_app.py", "uvicorn", *command) as served:
+        served.wait_for(runs)
+        assert isinstance(_ask(served, "jobs/asked/runs", "POST")["run"], int)
+        eventually(lambda: any(line["job"] == "asked" for line in served.lines(all_=True)), within=10)
+    return once_each(served)
+
+
+def uvicorn_reload(folder: Path, url: str, runs: int = 2) -> int:
+    """`--reload`, and the program changed."""
+    command = ["fastapi_app:app", "--reload", "--reload-dir", str(folder / "project"), "--port", "{port}"]
+    with Served(folder, url, "fastapi_app.py", "uvicorn", *command) as served:
+        served.wait_for(runs)
+        served.touch()
+        served.wait_for(runs)
+        assert served.worker.pid not in served.pids(), "the reloader itself ran jobs"
+    return once_each(served)
+
+
+def _ask(served: Served, path: str = "", method: str = "GET") -> dict[str, Any]:
+    answer: dict[str, Any] = httpx.request(method, f"http://127.0.0.1:{served.port}/{path}", timeout=10).json()
+    return answer
