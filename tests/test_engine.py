@@ -407,3 +407,20 @@ def test_a_body_in_a_process(tmp_path):
         assert ended(one, one.run_now("fails"), "failed").reason.endswith("ValueError: in the child")
         assert ended(one, one.run_now("dies"), "failed").reason == "its process ended with exit code 3"
         assert ended(one, one.run_now("sleeps"), "failed").reason == "timed out after 0.5 s"
+
+
+def test_a_row_that_makes_no_sense_to_the_planner_stops_neither_claims_nor_elections(monkeypatch, caplog):
+    one = scheduler()
+
+    def senseless(self, *_args, **_options):
+        raise ValueError("no such kind of trigger")
+
+    monkeypatch.setattr(MemoryLedger, "unplanned", senseless)
+
+    @one.job
+    def harmless() -> None: ...
+
+    with one:
+        eventually(lambda: [r for r in caplog.records if getattr(r, "action", "") == "conductor_stumbled"])
+        eventually(lambda: one.health().plans)
+        ended(one, one.run_now("harmless"))

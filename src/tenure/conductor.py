@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import Protocol
 
 from tenure.attempt import Attempt, Phase
 from tenure.clock import boottime
-from tenure.errors import TenureError
+from tenure.errors import StoreError, TenureError
 from tenure.jobs import Registry
 from tenure.ledger import Change, ClaimedRun, ClaimRequest, Instant, LostRun, MissedJob, RunId, Unplanned
 from tenure.model import NodeId
@@ -46,6 +47,8 @@ PACE = 0.003
 LEARN_EVERY = 10.0
 PRUNE_EVERY = 60.0
 PRUNE_BATCH = 1000
+STUMBLE = 5.0
+"""When to try again what failed for a reason of its own."""
 SETTLE_BATCH = 50
 
 
@@ -97,7 +100,7 @@ class Conductor:
         self._as: NodeId = ""
         self._claims_from = self._plans_from = self._rolls_from = self._learns_from = 0.0
         self._prunes_from = boottime() + PRUNE_EVERY
-        self._settles = False
+        self._settles_from = math.inf
         self._plan_batch = PLAN_BATCH[0]
         self._poked = self._freed = self._resting = False
         self._turning = threading.Lock()
@@ -136,7 +139,7 @@ class Conductor:
             return 0.0
         moments = [self._rolls_from]
         if not self._resting:
-            moments += [self._learns_from, self._claims_from, self._plans_from]
+            moments += [self._learns_from, self._claims_from, self._plans_from, self._settles_from]
         return min(moments)
 
     def turn(self, session: Session) -> None:
@@ -155,20 +158,25 @@ class Conductor:
             self._learns_from = self._plans_from = self._claims_from = 0.0
         if self._freed:
             self._freed, self._claims_from = False, 0.0
-        if boottime() >= self._learns_from:
-            self._learn(ledger)
-        if boottime() >= self._rolls_from:
-            self._call_roll(ledger)
-        if self._resting:
+        self._do(self._learn, ledger, "_learns_from")
+        self._do(self._call_roll, ledger, "_rolls_from")
+        if not self._resting:
+            self._do(self._claim, ledger, "_claims_from")
+            self._do(self._plan, ledger, "_plans_from")
+            self._do(self._settle, ledger, "_settles_from")
+            self._do(self._prune, ledger, "_prunes_from")
+
+    def _do(self, step: Callable[[Ledger], None], ledger: Ledger, due: str) -> None:
+        """A step, if it is due. One that stumbles over what it read holds up neither the others nor the elections of this node."""
+        if boottime() < getattr(self, due):
             return
-        if boottime() >= self._claims_from:
-            self._claim(ledger)
-        if boottime() >= self._plans_from:
-            self._plan(ledger)
-        if self._settles:
-            self._settle(ledger)
-        if boottime() >= self._prunes_from:
-            self._prune(ledger)
+        try:
+            step(ledger)
+        except (StoreError, OSError):
+            raise  # of the connection: the campaign takes another one
+        except Exception:
+            logger.exception("the scheduler stumbled; it goes on", extra={"action": "conductor_stumbled"})
+            setattr(self, due, boottime() + STUMBLE)
 
     def _change_identity(self) -> None:
         """Whatever was in the hand of the old one is lost: it was declared dead."""
@@ -253,7 +261,8 @@ class Conductor:
         if unknown:
             ledger.put_back([(run.id, token) for run in unknown])
             self._learns_from = 0.0
-        self._settles = self._settles or answer.missed
+        if answer.missed and not self._clock.doubts:  # nothing is missed by a clock that is doubted
+            self._settles_from = 0.0
         self._claims_from = received_at + self._every
         if answer.more:
             self._claims_from = received_at
@@ -334,10 +343,7 @@ class Conductor:
     # What was missed, and what is old
 
     def _settle(self, ledger: Ledger) -> None:
-        """Nothing is missed by a clock that is doubted."""
-        if self._clock.doubts:
-            return
-        self._settles = False
+        self._settles_from = math.inf
         now = self._clock.now(boottime())
         for job in ledger.missed(self._application, SETTLE_BATCH, self._strangers):
             verdict = settle(job, now=now)
