@@ -96,6 +96,9 @@ class Completer(threading.Thread):
         take = min(len(self._endings), BATCH)
         self._sent = [self._endings.popleft() for _ in range(take)]
         answers = self._session.ledger.finish([ending for _, ending in self._sent])
+        for (attempt, ending), answer in zip(self._sent, answers, strict=True):
+            if ending.log and not answer.accepted and attempt.run.completed:
+                self._session.ledger.keep_log(ending.id, ending.log)
         sent, self._sent = self._sent, []
         for (attempt, ending), answer in zip(sent, answers, strict=True):
             try:

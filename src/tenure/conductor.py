@@ -264,8 +264,8 @@ class Conductor:
         if answer.missed and not self._clock.doubts:  # nothing is missed by a clock that is doubted
             self._settles_from = 0.0
         self._claims_from = received_at + self._every
-        if answer.more:
-            self._claims_from = received_at
+        if answer.more:  # without runs: others have their jobs just now
+            self._claims_from = received_at if answer.runs else received_at + PACE
         elif answer.next_at is not None and self._clock.known:
             soon = self._clock.at(answer.next_at)
             if len(answer.runs) >= BUSY:

@@ -184,3 +184,12 @@ def test_other_applications_are_not_pruned(scene):
     _final(scene, 500)
     assert scene.ledger.prune(scene.application + " too", before=scene.start, keep=0, limit=10) == 0
     assert len(scene.runs()) == 1
+
+
+def test_lines_are_kept_with_a_run_that_its_own_transaction_completed(scene, worker):
+    scene.add("job", 10)
+    run = worker.take()
+    worker.finish(run.id, log=("one",))
+    scene.ledger.keep_log(run.id, ("two", "three"))
+    scene.ledger.keep_log(run.id + 1000, ("nobody's",))
+    assert scene.ledger.log(run.id) == ["one", "two", "three"]

@@ -175,14 +175,15 @@ class Ledger(ABC):
     def claim(self, request: ClaimRequest) -> Claimed:
         """Take due runs, oldest `due_at` first, at most `limit`.
 
-        First the own node must be alive (locked so that it stays so). Candidates are PENDING, `due_at` ≤ now, not expired
+        What is due and what is expired is decided by `as_of` where it is given. First the own node must be alive (locked so that it stays so). Candidates are PENDING, `due_at` ≤ now, not expired
         (`expires_at` None or > now), of ACTIVE jobs whose queue is served and whose function is no stranger. Under the lock of each
         job (skipped where somebody has it) and counted afterwards:
 
         - a run between attempts (attempt > 0) keeps its place and is always claimed;
-        - free places (`max_running` less what began and is not final) go to the oldest candidates;
+        - free places (`max_running` less what began and is not final) go to the oldest candidates; under `replace` the newest one of
+          kind DUE comes before those that it replaces, which become SKIPPED('superseded');
         - the others, where no place is free: kind DUE under `skip` → SKIPPED('overlap'); `wait` → WAITING, and of all WAITING runs of
-          kind DUE of the job only the newest stays, older ones → SKIPPED('superseded'); `replace` → as `wait`, and the RUNNING ones
+          kind DUE of the job only the newest stays, older ones → SKIPPED('superseded'); `replace` → as `wait`, and those that were RUNNING before
           are asked to end ('replaced'); `allow` → WAITING, all of them. Kinds ASKED and BACKFILL always become WAITING, in any number,
           and ask nobody to end.
 
@@ -214,6 +215,10 @@ class Ledger(ABC):
         where the run is. The row of a run that somebody has locked is waited for (it is in an open transaction of its own body).
         `log` lines are kept with the run (also when the ending is not accepted they are dropped silently).
         """
+
+    @abstractmethod
+    def keep_log(self, run: RunId, lines: Sequence[str]) -> None:
+        """Keep lines with a run that its own transaction completed; nothing if there is no such run."""
 
     @abstractmethod
     def roll_call(self, node: NodeId, application: str) -> RollCall:

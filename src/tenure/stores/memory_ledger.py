@@ -339,6 +339,11 @@ class MemoryLedger(Ledger):
             self._wake(row.spec.application)
         return Ended(run.id, accepted=True, state=run.state, wakes=wakes)
 
+    def keep_log(self, run: RunId, lines: Sequence[str]) -> None:
+        with self._world.mutex:
+            if (found := self._tables.runs.get(run)) is not None:
+                found.log.extend(lines)
+
     def _wakes(self, row: JobRow) -> bool:
         free = admission.places(row.spec.rules, self._tables.began(row.id))
         waits = row.state is JobState.ACTIVE and self._tables.opened(row.id, RunState.WAITING)

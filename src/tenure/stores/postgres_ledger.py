@@ -310,6 +310,9 @@ class PostgresLedger(Ledger):
         name = "runs_of_application" if query.job is None else "runs_of_job"
         return [run_row(row) for row in self._execute(chosen[name], values)]
 
+    def keep_log(self, run: RunId, lines: Sequence[str]) -> None:
+        self._run("keep_log", run=run, lines=texts(lines))
+
     def log(self, run: RunId) -> list[str]:
         return [line for (line,) in self._run("log", run=run)]
 

@@ -252,6 +252,10 @@ class SqliteLedger(Ledger):
         rows = reaching + found if query.oldest_first else found + reaching
         return [run_row(row) for row in rows[: query.limit]]
 
+    def keep_log(self, run: RunId, lines: Sequence[str]) -> None:
+        with self._desk.write():
+            execute(self._connection, "keep_log_of_completed", run=run, lines=json.dumps(lines))
+
     def log(self, run: RunId) -> list[str]:
         with self._desk.read():
             found = execute(self._connection, "log", id=run).fetchall()

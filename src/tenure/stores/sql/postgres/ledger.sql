@@ -116,6 +116,10 @@ SELECT {run}
        (SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.state <= 'running' AND f.attempt > 0)) r
  ORDER BY r.scheduled_for DESC, r.id DESC LIMIT %(last)s
 
+-- name: keep_log
+INSERT INTO {schema}.run_log (run, line)
+SELECT r.id, l.line FROM {schema}.run r, unnest(%(lines)s) WITH ORDINALITY AS l (line, place) WHERE r.id = %(run)s ORDER BY l.place
+
 -- name: log
 SELECT l.line FROM {schema}.run_log l WHERE l.run = %(run)s ORDER BY l.number
 

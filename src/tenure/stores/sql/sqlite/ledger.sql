@@ -218,6 +218,9 @@ SELECT j.id
 -- name: keep_log
 INSERT INTO tenure_log (run, lines) VALUES (?, ?)
 
+-- name: keep_log_of_completed
+INSERT INTO tenure_log (run, lines) SELECT r.id, :lines FROM tenure_run r WHERE r.id = :run
+
 -- name: orphans
 SELECT r.id
   FROM tenure_run r INDEXED BY tenure_run_running
