@@ -4,7 +4,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, cycle
+from itertools import cycle
 
 from harness import chronicle
 from harness.chronicle import Verdict
@@ -32,12 +32,12 @@ def storm(scene: Scene, seconds: float, dice: random.Random, server: Postgres | 
     blows: list[Callable[[], None]] = [lambda: _kill(scene, dice), lambda: _freeze(scene, dice), lambda: _roll(scene)]
     if server is not None:
         blows.append(lambda: _restart(scene, server))
-    for blow in chain(blows, iter(lambda: dice.choice(blows), None)):
-        assert blow is not None
+    for blow in dice.sample(blows, len(blows)):
         blow()
         time.sleep(REST * dice.random())
-        if scene.now() > until and all(scene.blows[kind] for kind in ("kill -9", "freeze", "SIGTERM")):
-            break
+    while scene.now() < until:
+        dice.choice(blows)()
+        time.sleep(REST * dice.random())
     return scene.verify(since, scene.now())
 
 
@@ -69,8 +69,9 @@ def jumps(
     scenes: Sequence[tuple[Scene, ShiftedClock, float]], *, believed: float, lasts: float, dice: random.Random
 ) -> Iterator[Verdict]:
     """The clocks of these databases jump, some seconds after the workers began, and jump back."""
-    for scene, _, _ in scenes:
-        scene.start(2)
+    for _ in range(2):
+        for worker in [scene.add(wait=False) for scene, _, _ in scenes]:
+            worker.wait_event(event="started", within=30)
     for scene, _, _ in scenes:
         scene.planner()
     since = [scene.now() for scene, _, _ in scenes]
@@ -108,7 +109,10 @@ def succession(scene: Scene, kills: int, dice: random.Random) -> Verdict:
         worker = scene.planner()
         time.sleep(0.2 * dice.random())
         scene.kill(worker)
+        killed_at = time.monotonic()
         scene.add(wait=False)
+        scene.planner()
+        scene.failovers.append(time.monotonic() - killed_at)
     time.sleep(1.0)
     return scene.verify(since, scene.now())
 

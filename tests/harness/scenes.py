@@ -67,6 +67,8 @@ class Scene:
         self.workers: list[SchedulerWorker] = []
         self.struck: list[Blow] = []
         self.blows: Counter[str] = Counter()
+        self.failovers: list[float] = []
+        """From the death of a planner to the next one."""
         self.wall = time.time() - time.monotonic()
         self.scheduler = Scheduler(url, application=APPLICATION, capacity=0)
         """To look and to ask with; it takes no part."""
