@@ -31,7 +31,7 @@ def hear_ctrl_c():
 
 def test_leaders_are_killed_and_others_take_over(tmp_path):
     with start(tmp_path, "--seconds", "6") as demo:
-        out, err = demo.communicate(timeout=30)
+        out, err = demo.communicate(timeout=45)
     assert (demo.returncode, err) == (0, "")
     assert "kill -9" in out
     assert re.search(r"leads in term 2 \(dead: its host lock is free\), after [\d.]+ m?s without a leader", out)
@@ -48,7 +48,7 @@ def test_leaders_are_killed_and_others_take_over(tmp_path):
 
 def test_on_postgres_in_a_schema_of_its_own(tmp_path, postgres, database):
     with start(tmp_path, "--seconds", "4", "--postgres", database) as demo:
-        out, err = demo.communicate(timeout=30)
+        out, err = demo.communicate(timeout=45)
     assert (demo.returncode, err) == (0, "")
     assert re.search(r"1 kills?, 0 freezes, 2 terms", out)
     assert re.search(r"^run twice: +0\nlost: +0$", out, re.MULTILINE)
@@ -67,7 +67,7 @@ def test_ctrl_c_ends_it_with_the_summary(tmp_path):
             if "leads in term 1" in line:
                 break
         demo.send_signal(signal.SIGINT)
-        out, err = demo.communicate(timeout=10)
+        out, err = demo.communicate(timeout=45)
     assert (demo.returncode, err) == (0, "")
     assert "two leaders at once:" in out
     left_nothing(tmp_path)

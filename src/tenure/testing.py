@@ -273,6 +273,8 @@ class _Node(Engine):
                     f"advance: nothing comes to rest at {moment(self.clock.now(0.0))}. Does a job ask for itself with run_now()?"
                 )
             self._conductor.turn(self._session)
+            if self._runner.trouble is not None:
+                raise self._runner.trouble
 
     def close(self) -> None:
         self._runner.close()
@@ -321,11 +323,17 @@ class _Inline(Runner):
         )
         self._alarm = _Mute(LABEL, self._ring)
         self._loop: asyncio.Runner | None = None
+        self.trouble: ConfigurationError | None = None
+        """Why nothing can be run here; for whoever turns the conductor, which itself goes on whatever happens."""
 
     def take(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
-            if attempt.function.is_coroutine:
-                _refuse_running_loop(attempt)
+            if attempt.function.is_coroutine and _in_a_loop():
+                self.trouble = ConfigurationError(
+                    f"virtual: {attempt.run.job!r} is a coroutine and has a loop of its own, which cannot run inside the loop of this "
+                    "test. Write the test as a plain function, or call the world by asyncio.to_thread."
+                )
+                return
             with self._mutex:
                 self._in_hand[attempt.id] = attempt
                 self._busy += 1
@@ -409,15 +417,12 @@ class _Seat:
         """It is turned by hand."""
 
 
-def _refuse_running_loop(attempt: Attempt) -> None:
+def _in_a_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return
-    raise ConfigurationError(
-        f"virtual: {attempt.run.job!r} is a coroutine and has a loop of its own, which cannot run inside the loop of this test. "
-        "Write the test as a plain function, or call the world by asyncio.to_thread."
-    )
+        return False
+    return True
 
 
 def _is_async(conn: Any) -> bool:

@@ -30,7 +30,6 @@ RECENT = "-1d"
 NOW = "-0s"
 """By the ledger's clock. What is planned for later is a proposal, and not shown."""
 SHOWN = 40
-_COLOURS = {"succeeded": GREEN, "failed": RED, "lost": RED, "running": YELLOW}
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -302,7 +301,7 @@ def _run(run: RunView) -> list[str]:
         str(run.id),
         run.job,
         f"{_time(run.scheduled_for)}{many}",
-        paint(run.state, _COLOURS[run.state]) if run.state in _COLOURS else run.state,
+        run.state,
         str(run.attempt),
         "" if run.lateness is None else readable(run.lateness),
         "" if run.duration is None else readable(run.duration),

@@ -99,7 +99,7 @@ def _jobs(audits: Sequence[JobAudit], runs: Sequence[RunView], called: Bodies, i
         print(f"began again after an accident:     {len(again)}, the latest {readable(max(again))} after it was due")
     expected = {run.key for run in runs if run.job == "invoice" and run.state == "succeeded"}
     without = expected - set(invoices)
-    print(f"effects committed with their run:  {len(set(invoices))}")
+    print(f"effects committed with their run:  {len(expected & set(invoices))}")
     lost = due - done + len(without)
     print(f"run twice:                         {len(called.duplicates)}")
     print(f"lost:                              {lost}")
