@@ -1,12 +1,14 @@
 """The same job of each second, under every server: one run per due time, in the processes that serve and in no others."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from ext.served import Served, once_each
+from harness.processes import Worker
 from harness.scratch import eventually
 
 
@@ -35,6 +37,56 @@ def gunicorn(folder: Path, url: str, *options: str, runs: int = 4) -> int:
     """Three workers, without or with `--preload`."""
     command = ["flask_app:create_app()", "-w", "3", "-b", "127.0.0.1:{port}", *options]
     with Served(folder, url, "flask_app.py", "gunicorn", *command) as served:
+        served.wait_for(runs)
+        eventually(lambda: _ask(served)["started"], within=10)
+        assert served.worker.pid not in served.pids(), "the master ran jobs"
+    return once_each(served)
+
+
+def django_command(folder: Path, url: str, runs: int = 2) -> int:
+    """`manage.py tenure start`, twice, beside other verbs; each run and its sale committed together."""
+    with _migrated(Served(folder, url, "django_site", "manage.py", "tenure", "start", TENURE_URL="")) as served:
+        served.wait_for(runs)
+        other = Worker(served.folder / "manage.py", "tenure", "start", env=served.env).start()
+        served.wait_for(runs)
+        assert other.terminate() == 0, other.story()
+        assert {line["zone"] for line in served.lines()} == {"Asia/Seoul"}
+        listed = json.loads(served.run("manage.py", "tenure", "runs", "tick", "--state", "succeeded", "--json"))
+        sold = json.loads(served.run("manage.py", "shell", "-v0", "-c", SOLD))
+    assert len(sold) == len(set(sold)), "a sale was made twice"
+    assert {line["due"] for line in served.lines()} >= set(sold)
+    assert {datetime.fromisoformat(run["scheduled_for"]).timestamp() for run in listed} <= set(sold)
+    return once_each(served)
+
+
+def _migrated(served: Served) -> Served:
+    served.run("manage.py", "migrate", "--run-syncdb")
+    return served
+
+
+SOLD = "import json; from shop.models import Sale; print(json.dumps(list(Sale.objects.values_list('due', flat=True))))"
+
+
+def django_reloader(folder: Path, url: str, runs: int = 2) -> int:
+    """`manage.py runserver`, its jobs changed, and another command beside it."""
+    command = ["runserver", "127.0.0.1:{port}"]
+    with _migrated(Served(folder, url, "django_site", "manage.py", *command, SERVE="1", TENURE_URL="")) as served:
+        served.wait_for(runs)
+        served.touch()
+        served.wait_for(runs)
+        eventually(lambda: _ask(served)["started"], within=10)
+        assert served.worker.pid not in served.pids(), "the reloader itself ran jobs"
+        shell = served.run(
+            "manage.py", "shell", "-v0", "-c", "from tenure.ext.django import scheduler as s; print(s.started)"
+        )
+        assert shell == "False"
+    return once_each(served)
+
+
+def django_gunicorn(folder: Path, url: str, *options: str, runs: int = 4) -> int:
+    """Three workers, without or with `--preload`."""
+    command = ["wsgi", "-w", "3", "-b", "127.0.0.1:{port}", *options]
+    with _migrated(Served(folder, url, "django_site", "gunicorn", *command, SERVE="1", TENURE_URL="")) as served:
         served.wait_for(runs)
         eventually(lambda: _ask(served)["started"], within=10)
         assert served.worker.pid not in served.pids(), "the master ran jobs"

@@ -28,19 +28,20 @@ class Served:
         else:
             self.folder.mkdir()
             shutil.copy(source, self.folder)
-        self.touched = self.folder / ("jobs.py" if source.is_dir() else project)
+        self.touched = self.folder / ("shop/jobs.py" if source.is_dir() else project)
         self.port = free_port()
         self._lines = folder / "lines"
         self._lines.touch()
-        self._env = {
+        self.env = {
             "PYTHONPATH": os.pathsep.join([str(self.folder), str(TESTS)]),
             "LINES": str(self._lines),
             "TENURE_URL": url,
+            "DATABASE": url,
             "PORT": str(self.port),
             **env,
         }
         what = self.folder / program if program.endswith(".py") else program
-        self.worker = Worker(what, *(part.format(port=self.port) for part in command), env=self._env)
+        self.worker = Worker(what, *(part.format(port=self.port) for part in command), env=self.env)
 
     def __enter__(self) -> Self:
         self.worker.start()
@@ -57,7 +58,7 @@ class Served:
     def run(self, program: str, *command: str) -> str:
         """Another command of the same project, to its end; what it said."""
         what = self.folder / program if program.endswith(".py") else program
-        worker = Worker(what, *command, env=self._env).start()
+        worker = Worker(what, *command, env=self.env).start()
         assert worker.wait(within=30) == 0, worker.story()
         return "\n".join(worker.lines)
 

@@ -18,11 +18,6 @@ def test_two_uvicorn_workers_run_each_due_time_once(tmp_path, database) -> None:
     assert scenes.uvicorn_workers(tmp_path, database) >= 4
 
 
-@pytest.mark.timeout(120)
-def test_the_reloader_of_uvicorn_runs_each_due_time_once(tmp_path, sqlite_url) -> None:
-    assert scenes.uvicorn_reload(tmp_path, sqlite_url) >= 4
-
-
 @pytest.fixture
 def scheduler(sqlite_url) -> Scheduler:
     made = Scheduler(sqlite_url, ttl=6, heartbeat_every=0.5, attempt_timeout=1)

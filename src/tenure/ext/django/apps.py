@@ -1,0 +1,35 @@
+"""The app: finds the jobs of the project, and takes part in the processes that serve if the settings say so."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+
+from tenure.ext.around import put_around
+from tenure.ext.serving import DEVELOPING, called_from, take_part, under_gunicorn, when_gunicorn_serves
+
+
+class TenureConfig(AppConfig):  # type: ignore[misc]
+    """`INSTALLED_APPS = [..., "tenure.ext.django"]`."""
+
+    name = "tenure.ext.django"
+    label = "tenure"
+    default = True
+
+    def ready(self) -> None:
+        """Import every `jobs.py`."""
+        from tenure.ext.django.project import fresh_connections, said, scheduler
+
+        put_around(scheduler, fresh_connections)
+        autodiscover_modules("jobs")
+        if not said().get("SERVE", False):
+            return
+        if under_gunicorn():
+            when_gunicorn_serves(lambda: take_part(scheduler))
+        elif called_from("django.core.wsgi", "django.core.asgi"):
+            take_part(scheduler)
+        elif sys.argv[1:2] == ["runserver"] and ("--noreload" in sys.argv or os.environ.get("RUN_MAIN") == "true"):
+            take_part(scheduler, DEVELOPING)
