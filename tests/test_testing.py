@@ -136,7 +136,7 @@ def test_the_verbs_of_the_scheduler_act_on_the_world(scheduler):
     ("missed", "ran", "skipped"), [("latest", [15], [13, 14]), ("skip", [], [13, 14, 15]), ("all", [13, 14, 15], [])]
 )
 def test_downtime_is_settled_by_the_policy(scheduler, missed, ran, skipped):
-    @scheduler.every("1h", missed=missed, overlap="allow")
+    @scheduler.every("1h", missed=missed)
     def hourly() -> None: ...
 
     with virtual(scheduler, now="2026-11-14T12:30Z") as world:

@@ -342,7 +342,7 @@ class Engine:
                     attempt=attempt.run.attempt,
                     label=self.label,
                     duration=took,
-                    error=ending.error,
+                    error="" if state is RunState.SUCCEEDED else ending.error,
                 )
             )
 

@@ -74,4 +74,4 @@ class RunCancelled(RunEvent):
 
 @dataclass(frozen=True, slots=True)
 class RunSkipped(RunEvent):
-    """A due time was not run: missed, held back by overlap, or superseded."""
+    """A due time was missed, and is not made up for. What `overlap` holds back is no event: see `scheduler.runs(state="skipped")`."""

@@ -156,4 +156,4 @@ def _outlook(job: JobView, now: datetime) -> str:
         return "runs when asked"
     if job.next_due is None:
         return "nothing is due any more"
-    return f"next {job.next_due:%a %Y-%m-%d %H:%M:%S %Z}, in {readable((job.next_due - now).total_seconds())}"
+    return f"next {job.next_due:%a %Y-%m-%d %H:%M:%S %Z}, in {readable(max((job.next_due - now).total_seconds(), 0.0))}"

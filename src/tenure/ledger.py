@@ -73,7 +73,7 @@ class RunKind(StrEnum):
     ASKED = "asked"
     """`run_now`. Its key is its own."""
     BACKFILL = "backfill"
-    """Asked for, under the key of a due time of the past."""
+    """A due time of the past that is run after all: somebody asked for it, or it was missed and is made up for. It waits its turn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Missed and settle: due times that did not begin in time."""
 
-from tenure.ledger import Change
+from tenure.ledger import Change, RunKind
 
 
 def _missed(scene, limit=100, **more):
@@ -121,3 +121,18 @@ def test_settle_touches_no_other_job(scene):
     (run,) = scene.runs("other")
     assert not scene.ledger.settle(job.id, 1, make_up=[], skip=[run.id], reason="missed")
     assert scene.told("other") == ["pending"]
+
+
+def test_what_is_made_up_for_waits_its_turn(scene, worker):
+    scene.add("job", missed="all", overlap="skip")
+    scene.plan("job", *_expired(scene, 500, 400, 300))
+    (job,) = _missed(scene)
+    runs = [run.id for run in job.runs]
+    assert scene.ledger.settle(job.id, job.generation, make_up=runs, skip=[], reason="missed")
+    order = []
+    for _ in runs:
+        (run,) = worker.claim().runs
+        assert run.kind is RunKind.BACKFILL
+        order.append(run.id)
+        worker.finish(run.id)
+    assert order == runs

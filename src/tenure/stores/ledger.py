@@ -200,7 +200,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def settle(self, job: JobId, generation: int, *, make_up: Sequence[RunId], skip: Sequence[RunId], reason: str) -> bool:
-        """Decide missed runs of one job, under its lock: those to make up get `due_at` and are ready from now on, never to expire;
+        """Decide missed runs of one job, under its lock: those to make up are of kind BACKFILL from now on, due now, never to expire;
         the others become SKIPPED(reason). False, and nothing changes, if the job's generation differs, its row is locked by somebody,
         or one of the runs is not PENDING and expired any more."""
 

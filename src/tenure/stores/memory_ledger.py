@@ -312,7 +312,8 @@ class MemoryLedger(Ledger):
             if any(run is None or not run.expired(now) for run in runs):
                 return False
             for run in make_up:
-                tables.runs[run].due_at, tables.runs[run].expires_at = now, None
+                made_up = tables.runs[run]
+                made_up.kind, made_up.due_at, made_up.expires_at = RunKind.BACKFILL, now, None
             for run in skip:
                 tables.end(tables.runs[run], RunState.SKIPPED, reason, now)
             return True

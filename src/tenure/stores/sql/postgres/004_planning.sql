@@ -113,7 +113,7 @@ BEGIN
          WHERE r.job = of_job AND r.state = 'pending' AND r.expires_at <= now_) < cardinality(make_up || skip) THEN
         RETURN false;
     END IF;
-    UPDATE {schema}.run r SET due_at = now_, expires_at = NULL FROM unnest(make_up) AS c (id) WHERE r.id = c.id;
+    UPDATE {schema}.run r SET kind = 'backfill', due_at = now_, expires_at = NULL FROM unnest(make_up) AS c (id) WHERE r.id = c.id;
     UPDATE {schema}.run r SET state = 'skipped', reason = why, finished_at = now_ FROM unnest(skip) AS c (id) WHERE r.id = c.id;
     RETURN true;
 END $$;

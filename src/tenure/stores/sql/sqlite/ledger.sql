@@ -187,7 +187,7 @@ SELECT (SELECT count(*) FROM json_each(:ids) i CROSS JOIN tenure_run r ON r.id =
   FROM tenure_job j WHERE j.id = :job AND j.generation = :generation
 
 -- name: make_up
-UPDATE tenure_run SET due_at = ?, expires_at = NULL WHERE id = ?
+UPDATE tenure_run SET kind = 'backfill', due_at = ?, expires_at = NULL WHERE id = ?
 
 -- name: attempts
 SELECT r.id, r.job, r.application, r.state, r.token, r.attempt, r.failures, r.losses, r.due_at, r.expires_at, r.asked_to_end,
