@@ -1,0 +1,264 @@
+"""How jobs get into the ledger and are read back: the one place that speaks to tenure's own scheduler."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from tenure import verbs
+from tenure.errors import ConfigurationError
+from tenure.ext.apscheduler.carried import Starting, Stated, carried, last_listed
+from tenure.ext.apscheduler.events import NOW
+from tenure.ext.apscheduler.functions import Functions
+from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json
+from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
+from tenure.ledger import JobRow, JobSpec, JobState
+from tenure.moments import instant, moment
+from tenure.policy import rules
+from tenure.scheduler import Scheduler
+from tenure.stores.ledger import JobChange, Ledger
+from tenure.triggers import from_json
+
+logger = logging.getLogger("tenure")
+
+SOON = timedelta(seconds=1)
+"""A `next_run_time` or `run_date` that is so near is now."""
+ON_TIME = 60.0
+"""How late a date in the past may be where no `misfire_grace_time` was given."""
+
+
+class Desk:
+    """Jobs of one application, over one of tenure's schedulers."""
+
+    def __init__(self, scheduler: Scheduler, functions: Functions, processes: frozenset[str]) -> None:
+        self.scheduler, self.functions = scheduler, functions
+        self._processes = processes
+        scheduler.definitions.registry = functions
+
+    # Writing
+
+    def add_all(self, jobs: Sequence[Job]) -> None:
+        """At start: what the program says about its jobs."""
+        with self.scheduler.ledger() as ledger:
+            now = ledger.now()
+            there = {row.spec.name for row in ledger.jobs(self.scheduler.application, removed=True)}
+            lasting = [job for job in jobs if not self._once_and_now(job, moment(now))]
+            changes = [verbs.added(self._spec(job, moment(now)), now) for job in lasting]
+            if changes:
+                ledger.sync(self.scheduler.application, 0, changes)
+        for job in jobs:
+            self._begin(job, moment(now), new=job.id not in there)
+
+    def add(self, job: Job) -> None:
+        """While it runs: a job that is there already is brought to what is said now."""
+        with self.scheduler.ledger() as ledger:
+            now = ledger.now()
+            new = False
+            if not self._once_and_now(job, moment(now)):
+                change = verbs.added(self._spec(job, moment(now)), now)
+                new = ledger.change(change) is not None
+                if not new:
+                    ledger.sync(self.scheduler.application, 0, [change])
+        self._begin(job, moment(now), new=new)
+        self.scheduler.poke()
+
+    def update(self, job: Job, *, trigger: bool, function: bool) -> None:
+        """Write what was changed in a job."""
+        policy = self._policy(job)
+
+        def intent(ledger: Ledger) -> JobChange:
+            row, now = verbs.known(ledger, self.scheduler.application, job.id), ledger.now()
+            spec = self._spec(job, moment(now))
+            words: dict[str, Any] = {}
+            if trigger:
+                words["trigger"] = None if spec.trigger is None else from_json(spec.trigger)
+            change = verbs.updated(row, now, policy=policy, **words)
+            if function and change.spec is not None:
+                change = replace(change, spec=replace(change.spec, function=spec.function, kwargs=spec.kwargs))
+            return change
+
+        self.scheduler.change(intent)
+
+    def remove(self, job_id: str) -> None:
+        """Take a job away."""
+        self.scheduler.remove(job_id)
+        self.functions.forget(job_id)
+
+    def start_at(self, job: Job, when: datetime | None) -> None:
+        """`next_run_time` of a job that is there: None pauses it, now runs it, later makes it begin then."""
+        now = moment(self.scheduler.look(lambda ledger: ledger.now()))
+        if when is None:
+            self.scheduler.pause(job.id)
+        elif when <= now + SOON:
+            self._run_first(job, now)
+        elif job.trigger is not None:
+            job.trigger = Starting(when, job.trigger)
+            self.update(job, trigger=True, function=False)
+
+    def write_on(self, job: Job) -> None:
+        """Continue the list of due times of a job, unless another node has done so."""
+        if job.trigger is None:
+            return
+        with self.scheduler.ledger() as ledger:
+            rows, now = ledger.jobs(self.scheduler.application, job.id), moment(ledger.now())
+        there = None if not rows or rows[0].spec.trigger is None else last_listed(from_json(rows[0].spec.trigger))
+        fresh = carried(job.trigger, now)
+        job.write_on_at = fresh.write_on_at
+        if there is None:
+            job.write_on_at = None  # removed, or given another trigger by somebody
+        elif fresh.trigger is not None and ((end := last_listed(fresh.trigger)) is None or end > there):
+            self.scheduler.update(job.id, trigger=fresh.trigger, why="further due times")
+
+    # Reading
+
+    def rows(self, job_id: str | None = None) -> tuple[list[JobRow], datetime]:
+        """The jobs that are to be run, and the ledger's time."""
+        with self.scheduler.ledger() as ledger:
+            now = ledger.now()
+            rows = ledger.jobs(self.scheduler.application, job_id)
+        return [row for row in rows if not row.spec.name.endswith(NOW) and _lives(row, moment(now))], moment(now)
+
+    def show(self, job: Job, row: JobRow, now: datetime) -> Job:
+        """Bring what a job says of itself to what the ledger says."""
+        text = row.spec.trigger
+        rule = None if text is None else from_json(text)
+        job.pending = False
+        active = row.state is JobState.ACTIVE and rule is not None
+        job.next_run_time = rule.next_after(max(now, moment(row.since))) if active and rule is not None else None
+        mine = None if job.trigger is None else carried(job.trigger, now).trigger
+        if rule is not None and last_listed(rule) is None and mine != rule:
+            job.trigger = Stated(rule)
+        return job
+
+    def stranger(self, row: JobRow, blank: Job) -> Job:
+        """A job that another process has added."""
+        spec, job = row.spec, blank
+        kept = _arguments(spec)
+        job.func_ref, job.func = spec.function, self.functions.named(spec.function)
+        job.args, job.kwargs, job.shared = tuple(kept.get("args", ())), dict(kept.get("kwargs", {})), True
+        job.trigger = None if spec.trigger is None else Stated(from_json(spec.trigger))
+        job.misfire_grace_time, job.coalesce = spec.rules.grace, spec.rules.missed != "all"
+        job.max_instances = spec.rules.max_running or 1
+        return job
+
+    # What the above is made of
+
+    def _spec(self, job: Job, now: datetime) -> JobSpec:
+        """The job as the ledger wants it; registers its function on the way."""
+        trigger = _with_first_run(job, now)
+        found = carried(trigger, now)
+        job.write_on_at = found.write_on_at
+        function, kwargs = self._function(job)
+        given = rules(self._policy(job), where=f"job {job.id!r}")
+        return self.scheduler.definitions.spec(
+            job.id, function, self.scheduler.definitions.placed(found.trigger), given, kwargs, in_code=not job.shared
+        )
+
+    def _function(self, job: Job) -> tuple[str, str]:
+        """Under which name the function is registered, and the arguments that the ledger keeps."""
+        func = job.func
+        if func is None:
+            return job.func_ref or job.id, as_json(job.args, job.kwargs) or "{}"
+        shared = self.functions.put_shared(func)
+        if job.executor in self._processes:
+            return job.id, self.functions.put_process(job.id, func, job.args, job.kwargs)
+        text = as_json(job.args, job.kwargs)
+        if job.shared and shared is not None and text is not None:
+            return shared, text
+        job.shared = False
+        self.functions.put(job.id, func, job.args, job.kwargs)
+        return job.id, "{}"
+
+    def _policy(self, job: Job) -> dict[str, Any]:
+        policy: dict[str, Any] = {"max_running": job.max_instances, "overlap": "skip"}
+        policy["jitter"] = 0 if job.trigger is None else job.trigger.jitter or 0
+        if job.misfire_grace_time is not None:
+            policy |= {"grace": job.misfire_grace_time, "missed": "skip"}
+        else:
+            policy |= {"grace": None, "missed": "latest" if job.coalesce else "all"}
+        return policy | job.policy
+
+    def _once_and_now(self, job: Job, now: datetime) -> bool:
+        """To be run once, at once, with arguments that the ledger can keep: no job of its own is needed."""
+        trigger = job.trigger
+        if not isinstance(trigger, DateTrigger) or not trigger.now or job.executor in self._processes:
+            return False
+        return (
+            job.first_run is UNDEFINED
+            and job.func_ref is not None
+            and as_json(job.args, job.kwargs) is not None
+            and trigger.run_date <= now + SOON
+        )
+
+    def _begin(self, job: Job, now: datetime, *, new: bool) -> None:
+        """What follows the writing of a job: a pause, or a run that is due already."""
+        trigger, first = job.trigger, job.first_run
+        if self._once_and_now(job, now):
+            self._run_once(job, now)
+        elif first is None:
+            if new:
+                self.scheduler.pause(job.id)
+        elif not isinstance(first, Undefined):
+            if first <= now + SOON:
+                self._run_first(job, now)
+        elif isinstance(trigger, DateTrigger) and trigger.run_date <= now:
+            self._run_late(job, trigger, now)
+        job.pending, job.first_run = False, UNDEFINED
+
+    def _run_once(self, job: Job, now: datetime) -> None:
+        func = job.func
+        assert func is not None  # noqa: S101 - it was just added
+        shared = self.functions.put_shared(func)
+        name = f"{shared}{NOW}"
+        with self.scheduler.ledger() as ledger:
+            if not ledger.jobs(self.scheduler.application, name):
+                spec = self.scheduler.definitions.spec(
+                    name, str(shared), None, rules({"overlap": "allow"}, where=name), "{}", in_code=False
+                )
+                ledger.change(verbs.added(spec, instant(now)))
+        self.scheduler.run_now(name, kwargs={"args": list(job.args), "kwargs": job.kwargs}, key=job.id)
+
+    def _run_first(self, job: Job, now: datetime) -> None:
+        """One run before the next due time, however many workers ask for it."""
+        due = None if job.trigger is None else job.trigger.get_next_fire_time(None, now)
+        before = "ever" if due is None else due.astimezone(now.tzinfo).isoformat()
+        self.scheduler.run_now(job.id, key=f"first before {before}")
+
+    def _run_late(self, job: Job, trigger: DateTrigger, now: datetime) -> None:
+        """A date in the past: one run, ever, if it may still be run."""
+        given = "misfire_grace_time" in job.given
+        limit = job.misfire_grace_time if given else ON_TIME
+        if limit is None or now - trigger.run_date <= timedelta(seconds=limit):
+            self.scheduler.run_now(job.id, key=f"date {trigger.run_date.isoformat()}")
+        else:
+            logger.warning(
+                "job %r: its date %s is over; it is not run", job.id, trigger.run_date, extra={"action": "missed"}
+            )
+
+
+def _with_first_run(job: Job, now: datetime) -> BaseTrigger:
+    """The trigger, beginning when `next_run_time` says."""
+    if job.trigger is None:
+        raise ConfigurationError(f"job {job.id!r} has no trigger.")
+    first = job.first_run
+    if isinstance(first, datetime) and first > now + SOON:
+        job.trigger = Starting(first, job.trigger)
+    return job.trigger
+
+
+def _lives(row: JobRow, now: datetime) -> bool:
+    """Not finished: something is due, or it is paused."""
+    if row.state is JobState.PAUSED:
+        return True
+    return (
+        row.spec.trigger is not None and from_json(row.spec.trigger).next_after(max(now, moment(row.since))) is not None
+    )
+
+
+def _arguments(spec: JobSpec) -> dict[str, Any]:
+    kept = json.loads(spec.kwargs)
+    return kept if isinstance(kept, dict) else {}

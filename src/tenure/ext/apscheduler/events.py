@@ -1,0 +1,145 @@
+"""APScheduler's events, with its numbers, so that masks and listeners go on working."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tenure.events import RunEvent, RunFailed, RunLost, RunSkipped, RunSucceeded
+
+logger = logging.getLogger("tenure")
+
+EVENT_SCHEDULER_STARTED = EVENT_SCHEDULER_START = 2**0
+EVENT_SCHEDULER_SHUTDOWN = 2**1
+EVENT_SCHEDULER_PAUSED = 2**2
+EVENT_SCHEDULER_RESUMED = 2**3
+EVENT_EXECUTOR_ADDED = 2**4
+EVENT_EXECUTOR_REMOVED = 2**5
+EVENT_JOBSTORE_ADDED = 2**6
+EVENT_JOBSTORE_REMOVED = 2**7
+EVENT_ALL_JOBS_REMOVED = 2**8
+EVENT_JOB_ADDED = 2**9
+EVENT_JOB_REMOVED = 2**10
+EVENT_JOB_MODIFIED = 2**11
+EVENT_JOB_EXECUTED = 2**12
+EVENT_JOB_ERROR = 2**13
+EVENT_JOB_MISSED = 2**14
+EVENT_JOB_SUBMITTED = 2**15
+EVENT_JOB_MAX_INSTANCES = 2**16
+EVENT_ALL = 2**17 - 1
+
+NOW = " (now)"
+"""The end of the name of a job that stands for all that is to be run once and now with one function."""
+
+_KEPT = 1000
+"""Outcomes that wait for the ledger's word."""
+
+
+@dataclass(frozen=True)
+class SchedulerEvent:
+    """Something about the scheduler."""
+
+    code: int
+    alias: str | None = None
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """Something about a job."""
+
+    code: int
+    job_id: str
+    jobstore: str = "default"
+
+
+@dataclass(frozen=True)
+class JobSubmissionEvent(JobEvent):
+    """A run begins on this node."""
+
+    scheduled_run_times: tuple[datetime, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobExecutionEvent(JobEvent):
+    """A run has ended, or was missed."""
+
+    scheduled_run_time: datetime | None = None
+    retval: Any = None
+    exception: BaseException | None = None
+    traceback: str | None = None
+
+
+Listener = Callable[[Any], object]
+
+
+class Events:
+    """Who listens to what, and what bodies returned until the ledger has said yes to it."""
+
+    def __init__(self) -> None:
+        self._listeners: list[tuple[Listener, int]] = []
+        self._outcomes: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    def add(self, listener: Listener, mask: int) -> None:
+        """Call this function for events of the mask."""
+        self._listeners = [*self._listeners, (listener, mask)]
+
+    def remove(self, listener: Listener) -> None:
+        """Call it no more."""
+        self._listeners = [entry for entry in self._listeners if entry[0] != listener]
+
+    def tell(self, event: Any) -> None:
+        """Call the listeners, here and now. What they raise is logged."""
+        for listener, mask in self._listeners:
+            if event.code & mask:
+                try:
+                    listener(event)
+                except Exception:
+                    logger.exception("a listener for %s failed", event, extra={"action": "listener_failed"})
+
+    def note(self, run_id: int, retval: Any, failure: BaseException | None) -> None:
+        """What a body came to."""
+        if self._listeners:
+            with self._mutex:
+                self._outcomes[run_id] = retval, failure
+                while len(self._outcomes) > _KEPT:
+                    self._outcomes.popitem(last=False)
+
+    def heard(self, event: RunEvent) -> None:
+        """What became of a run."""
+        with self._mutex:
+            retval, failure = self._outcomes.pop(event.run_id, (None, None))
+        code = next((code for kind, code in _CODES if isinstance(event, kind)), None)
+        if code is None:
+            return
+        if code != EVENT_JOB_ERROR:
+            failure = None
+        elif failure is None:
+            failure = RuntimeError(event.error.splitlines()[-1] if event.error else "failed")
+        told = JobExecutionEvent(
+            code,
+            job_id_of(event.job, event.key),
+            scheduled_run_time=event.scheduled_for,
+            retval=retval if code == EVENT_JOB_EXECUTED else None,
+            exception=failure,
+            traceback=event.error if code == EVENT_JOB_ERROR else None,
+        )
+        self.tell(told)
+
+
+def job_id_of(job: str, key: str) -> str:
+    """The id of a job: its name, but for what runs once and now."""
+    return key if job.endswith(NOW) else job
+
+
+_CODES = (
+    (RunSucceeded, EVENT_JOB_EXECUTED),
+    (RunFailed, EVENT_JOB_ERROR),
+    (RunLost, EVENT_JOB_ERROR),
+    (RunSkipped, EVENT_JOB_MISSED),
+)

@@ -1,0 +1,115 @@
+"""The functions that this process can run: under the id of a job with the arguments that stay in the process, and as 'module:function' for arguments that
+are in the ledger. Nothing is imported because a row says so."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tenure.errors import ConfigurationError
+from tenure.ext.apscheduler.events import EVENT_JOB_SUBMITTED, Events, JobSubmissionEvent, job_id_of
+from tenure.ext.apscheduler.job import is_coroutine, reference
+from tenure.jobs import Function, Registry, arguments, describe
+from tenure.run import Run
+
+
+class Functions(Registry):
+    """A registry in which a job may be given another function."""
+
+    def __init__(self, events: Events) -> None:
+        super().__init__()
+        self._events = events
+        self._known: dict[str, Callable[..., Any]] = {}
+
+    def put(
+        self, name: str, func: Callable[..., Any], args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        """Run this function under this name, with these arguments unless the ledger has others."""
+        own, own_named, events = tuple(args), dict(kwargs or {}), self._events
+
+        def plain(run: Run, args: Any = None, kwargs: Any = None) -> None:
+            events.tell(_submitted(run))
+            try:
+                value = func(*(own if args is None else args), **(own_named if kwargs is None else kwargs))
+            except BaseException as error:
+                events.note(run.id, None, error)
+                raise
+            events.note(run.id, value, None)
+
+        async def coroutine(run: Run, args: Any = None, kwargs: Any = None) -> None:
+            events.tell(_submitted(run))
+            try:
+                value = await func(*(own if args is None else args), **(own_named if kwargs is None else kwargs))
+            except BaseException as error:
+                events.note(run.id, None, error)
+                raise
+            events.note(run.id, value, None)
+
+        waits = is_coroutine(func)
+        body: Callable[..., Any] = coroutine if waits else plain
+        self._functions[name] = Function(name, body, waits, inspect.signature(body), run_parameter="run")
+
+    def put_shared(self, func: Callable[..., Any]) -> str | None:
+        """Let jobs of the ledger name this function; returns its name, None if it has none."""
+        name = reference(func)
+        if name is not None:
+            self._known[name] = func
+            self.put(name, func)
+        return name
+
+    def put_process(self, name: str, func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
+        """Run it in a process of its own; returns its arguments by name, as JSON."""
+        if reference(func) is None or is_coroutine(func):
+            raise ConfigurationError(
+                f"job {name!r}: a process needs a plain function at the top of a module. Use a ThreadPoolExecutor for this one."
+            )
+        try:
+            bound = inspect.signature(func).bind(*args, **kwargs)
+        except TypeError as error:
+            raise ConfigurationError(f"job {name!r}: {error}.") from None
+        self._functions[name] = replace(describe(func, name), in_process=True)
+        return arguments(_by_name(name, bound))
+
+    def named(self, name: str) -> Callable[..., Any] | None:
+        """The function that jobs of the ledger call so."""
+        return self._known.get(name)
+
+    def forget(self, name: str) -> None:
+        """A job was removed, and its arguments with it."""
+        if name not in self._known:
+            self._functions.pop(name, None)
+
+    def allow(self, given: Iterable[object]) -> None:
+        """`functions=`: functions, and names of modules for all that are defined there."""
+        for one in given:
+            if isinstance(one, str):
+                module = importlib.import_module(one)
+                for found in vars(module).values():
+                    if inspect.isfunction(found) and found.__module__ == module.__name__:
+                        self.put_shared(found)
+            elif not callable(one) or self.put_shared(one) is None:
+                raise ConfigurationError(f"functions: {one!r} is no function at the top of a module.")
+
+
+def _submitted(run: Run) -> JobSubmissionEvent:
+    return JobSubmissionEvent(
+        EVENT_JOB_SUBMITTED, job_id_of(run.job, run.key), scheduled_run_times=(run.scheduled_for,)
+    )
+
+
+def _by_name(name: str, bound: inspect.BoundArguments) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for parameter, value in bound.arguments.items():
+        kind = bound.signature.parameters[parameter].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            found.update(value)
+        elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            raise ConfigurationError(
+                f"job {name!r}: in a process arguments are given by name, and {parameter!r} cannot be."
+            )
+        else:
+            found[parameter] = value
+    return found

@@ -1,0 +1,150 @@
+"""A job as APScheduler shows it."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from tenure.errors import ConfigurationError
+from tenure.ext.apscheduler.triggers import BaseTrigger
+from tenure.jobs import arguments
+
+if TYPE_CHECKING:
+    from tenure.ext.apscheduler.scheduler import BaseScheduler
+
+
+class Undefined:
+    """The type of `UNDEFINED`."""
+
+    def __repr__(self) -> str:
+        return "undefined"
+
+
+UNDEFINED: Final = Undefined()
+"""What was not given."""
+
+
+class Job:
+    """What `add_job` and `get_job` return. Changes go through its methods, or those of the scheduler."""
+
+    __slots__ = (
+        "_scheduler",
+        "args",
+        "coalesce",
+        "executor",
+        "first_run",
+        "func",
+        "func_ref",
+        "given",
+        "id",
+        "kwargs",
+        "max_instances",
+        "misfire_grace_time",
+        "name",
+        "next_run_time",
+        "pending",
+        "policy",
+        "shared",
+        "trigger",
+        "write_on_at",
+    )
+
+    def __init__(self, scheduler: BaseScheduler, id: str, func: Any, trigger: Any) -> None:  # noqa: A002 - APScheduler's word
+        self._scheduler = scheduler
+        self.id = id
+        self.func: Callable[..., Any] | None = func
+        self.func_ref: str | None = None if func is None else reference(func)
+        self.name = id
+        self.trigger: BaseTrigger | None = trigger
+        self.args: tuple[Any, ...] = ()
+        self.kwargs: dict[str, Any] = {}
+        self.executor = "default"
+        self.misfire_grace_time: float | None = None
+        self.coalesce = True
+        self.max_instances = 1
+        self.next_run_time: datetime | None = None
+        self.pending = True
+        self.policy: dict[str, Any] = {}
+        self.first_run: datetime | Undefined | None = UNDEFINED
+        """What `next_run_time` was given as."""
+        self.given: frozenset[str] = frozenset()
+        """The options that were given, not left to their defaults."""
+        self.shared = False
+        """Its arguments are in the ledger, and any node that knows its function runs it."""
+        self.write_on_at: datetime | None = None
+
+    def modify(self, **changes: Any) -> Job:
+        """Change some of its properties."""
+        return self._scheduler.modify_job(self.id, **changes)
+
+    def reschedule(self, trigger: Any, **trigger_args: Any) -> Job:
+        """Give it another trigger."""
+        return self._scheduler.reschedule_job(self.id, trigger=trigger, **trigger_args)
+
+    def pause(self) -> Job:
+        """Begin no more runs of it, anywhere."""
+        return self._scheduler.pause_job(self.id)
+
+    def resume(self) -> Job | None:
+        """Go on."""
+        return self._scheduler.resume_job(self.id)
+
+    def remove(self) -> None:
+        """Take it away."""
+        self._scheduler.remove_job(self.id)
+
+    def __str__(self) -> str:
+        when = "pending" if self.pending else "paused" if self.next_run_time is None else None
+        status = when or f"next run at: {self.next_run_time:%Y-%m-%d %H:%M:%S %Z}"
+        return f"{self.name} (trigger: {self.trigger}, {status})"
+
+    def __repr__(self) -> str:
+        return f"<Job (id={self.id} name={self.name})>"
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, Job) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+def resolved(func: Any) -> Callable[..., Any]:
+    """A callable, or the one that a text in the program names: 'package.module:function'."""
+    if isinstance(func, str):
+        module, colon, path = func.partition(":")
+        if not colon:
+            raise ConfigurationError(f"func: {func!r} names no function. Write 'package.module:function'.")
+        try:
+            func = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+        except (ImportError, AttributeError) as error:
+            raise ConfigurationError(f"func: {func!r} was not found ({error}).") from None
+    if not callable(func):
+        raise ConfigurationError(f"func: {func!r} cannot be called. Write a function, or 'package.module:function'.")
+    return func  # type: ignore[no-any-return]
+
+
+def reference(func: Any) -> str | None:
+    """'module:function' for what other processes can find under that name; None for lambdas, partials and methods of instances."""
+    if inspect.ismethod(func) and not isinstance(func.__self__, type):
+        return None
+    module, path = getattr(func, "__module__", None), getattr(func, "__qualname__", None)
+    return f"{module}:{path}" if module and path and "<" not in path else None
+
+
+def is_coroutine(func: Any) -> bool:
+    """Whether calling it gives a coroutine."""
+    while isinstance(func, functools.partial):
+        func = func.func
+    return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(getattr(func, "__call__", None))  # noqa: B004 - the method itself is looked at
+
+
+def as_json(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Arguments as the ledger keeps them; None for what JSON cannot carry."""
+    try:
+        return arguments({"args": list(args), "kwargs": kwargs})
+    except ConfigurationError:
+        return None

@@ -1,0 +1,205 @@
+"""APScheduler's configuration: job stores, executors and defaults, and what they mean here."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tenure.errors import ConfigurationError
+from tenure.ext.apscheduler.errors import unsupported
+
+logger = logging.getLogger("tenure")
+
+DEFAULT_URL = "sqlite:///tenure.db"
+DEFAULT_TABLE = "apscheduler_jobs"
+_STORES = "Jobs are kept in SQLite or PostgreSQL: write jobstores={'default': SQLAlchemyJobStore(url='postgresql://…')} or set TENURE_URL."
+_KEEP = "To keep this store, keep APScheduler and write make_cluster_safe(scheduler, url)."
+_EXECUTORS = "Write ThreadPoolExecutor, ProcessPoolExecutor or AsyncIOExecutor, or leave executors= out."
+
+
+@dataclass(frozen=True)
+class SQLAlchemyJobStore:
+    """Names the database. SQLAlchemy is not needed for it, and no pickles are kept."""
+
+    url: object = None
+    engine: Any = None
+    metadata: object = None
+    tablename: str = DEFAULT_TABLE
+    pickle_protocol: int = 5
+    tableschema: str | None = None
+    engine_options: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class MemoryJobStore:
+    """Says nothing about where: TENURE_URL does, or a file beside the program."""
+
+
+@dataclass(frozen=True)
+class ThreadPoolExecutor:
+    """Runs in threads of this process."""
+
+    max_workers: int = 10
+    pool_kwargs: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class ProcessPoolExecutor:
+    """Runs in processes of their own."""
+
+    max_workers: int = 10
+    pool_kwargs: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class AsyncIOExecutor:
+    """Runs coroutines on the event loop, and functions in threads."""
+
+    max_workers: int = 100
+
+
+Executor = ThreadPoolExecutor | ProcessPoolExecutor | AsyncIOExecutor
+
+_STORE_TYPES: Mapping[str, Any] = {"sqlalchemy": SQLAlchemyJobStore, "memory": MemoryJobStore}
+_EXECUTOR_TYPES: Mapping[str, Any] = {
+    "threadpool": ThreadPoolExecutor,
+    "processpool": ProcessPoolExecutor,
+    "asyncio": AsyncIOExecutor,
+    "debug": ThreadPoolExecutor,
+}
+
+
+@dataclass
+class Options:
+    """What a scheduler was configured with."""
+
+    jobstores: dict[str, SQLAlchemyJobStore | MemoryJobStore] = field(default_factory=dict)
+    executors: dict[str, Executor] = field(default_factory=dict)
+    job_defaults: dict[str, Any] = field(default_factory=dict)
+    timezone: object = None
+    application: str | None = None
+    functions: tuple[object, ...] = ()
+
+    def take(self, config: Mapping[str, Any]) -> None:
+        """Take in what `configure` was given."""
+        for word, value in config.items():
+            match word:
+                case "jobstores":
+                    self.jobstores = {alias: store(given) for alias, given in value.items()}
+                case "executors":
+                    self.executors = {alias: executor(given) for alias, given in value.items()}
+                case "job_defaults":
+                    self.job_defaults = dict(value)
+                case "timezone":
+                    self.timezone = value
+                case "application":
+                    self.application = value
+                case "functions":
+                    self.functions = tuple(value)
+                case "daemon" | "logger" | "jobstore_retry_interval" | "event_loop":
+                    pass  # nothing of it is left to decide
+                case _:
+                    raise ConfigurationError(
+                        f"{word}={value!r} is not an option. The options are jobstores, executors, job_defaults, timezone, application, functions."
+                    )
+
+    @property
+    def capacity(self) -> int:
+        """Runs at once, on this node."""
+        return sum(executor.max_workers for executor in self.executors.values())
+
+    def place(self) -> tuple[object, str]:
+        """The URL of the store, and the application."""
+        named = [one for one in self.jobstores.values() if isinstance(one, SQLAlchemyJobStore)]
+        places = {str(address := _address(one)): address for one in named}
+        if len(places) > 1:
+            raise ConfigurationError(
+                f"jobstores: {len(places)} databases are named. One scheduler has one: make a scheduler for each."
+            )
+        application = self.application or next(
+            (one.tablename for one in named if one.tablename != DEFAULT_TABLE), "default"
+        )
+        if places:
+            return next(iter(places.values())), application
+        if os.environ.get("TENURE_URL"):
+            return None, application
+        logger.warning(
+            "no store was named: jobs are kept in %s. Set TENURE_URL, or write jobstores={'default': SQLAlchemyJobStore(url=…)}",
+            Path("tenure.db").absolute(),
+            extra={"action": "default_store"},
+        )
+        return DEFAULT_URL, application
+
+
+def store(given: Any) -> SQLAlchemyJobStore | MemoryJobStore:
+    """A job store: ours, a dict that describes one, or APScheduler's own."""
+    if isinstance(given, SQLAlchemyJobStore | MemoryJobStore):
+        return given
+    if isinstance(given, Mapping):
+        words = dict(given)
+        kind = str(words.pop("type", words.pop("class", ""))).rpartition(":")[2]
+        made = _STORE_TYPES.get(kind.lower().removesuffix("jobstore"))
+        if made is None:
+            raise unsupported(f"the job store {kind or given!r}", f"{_STORES} {_KEEP}")
+        try:
+            return made(**words)  # type: ignore[no-any-return]
+        except TypeError as error:
+            raise ConfigurationError(f"jobstores: {error}.") from None
+    match type(given).__name__:
+        case "SQLAlchemyJobStore":
+            return SQLAlchemyJobStore(engine=given.engine, tablename=given.jobs_t.name)
+        case "MemoryJobStore":
+            return MemoryJobStore()
+        case other:
+            raise unsupported(f"the job store {other}", f"{_STORES} {_KEEP}")
+
+
+def executor(given: Any) -> Executor:
+    """An executor: ours, a dict that describes one, or APScheduler's own."""
+    if isinstance(given, ThreadPoolExecutor | ProcessPoolExecutor | AsyncIOExecutor):
+        return given
+    if isinstance(given, Mapping):
+        words = dict(given)
+        kind = str(words.pop("type", words.pop("class", ""))).rpartition(":")[2]
+        made = _EXECUTOR_TYPES.get(kind.lower().removesuffix("executor"))
+        if made is None:
+            raise unsupported(f"the executor {kind or given!r}", _EXECUTORS)
+        known = {word: int(value) for word, value in words.items() if word == "max_workers"}
+        return made(**known)  # type: ignore[no-any-return]
+    match type(given).__name__:
+        case "ThreadPoolExecutor":
+            return ThreadPoolExecutor(given._pool._max_workers)  # noqa: SLF001 - it is kept nowhere else
+        case "ProcessPoolExecutor":
+            return ProcessPoolExecutor(given._pool._max_workers)  # noqa: SLF001
+        case "AsyncIOExecutor":
+            return AsyncIOExecutor()
+        case "DebugExecutor":
+            return ThreadPoolExecutor()
+        case other:
+            raise unsupported(f"the executor {other}", _EXECUTORS)
+
+
+def flattened(given: Mapping[str, Any], prefix: str | None) -> dict[str, Any]:
+    """`{"apscheduler.executors.default.type": …}` as nested dicts."""
+    config: dict[str, Any] = {}
+    for key, value in given.items():
+        if prefix and not key.startswith(prefix):
+            continue
+        *path, last = key.removeprefix(prefix or "").split(".")
+        inner = config
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return config
+
+
+def _address(named: SQLAlchemyJobStore) -> object:
+    if named.url is None and named.engine is None:
+        raise ConfigurationError(
+            "SQLAlchemyJobStore: no url was given. Write SQLAlchemyJobStore(url='postgresql://…')."
+        )
+    return named.engine.url if named.url is None else named.url

@@ -1,0 +1,81 @@
+"""The three schedulers that people import. They differ in who waits for whom."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from tenure.ext.apscheduler.options import AsyncIOExecutor, Executor
+from tenure.ext.apscheduler.scheduler import WAIT, BaseScheduler
+from tenure.scheduler import Scheduler
+
+
+class BackgroundScheduler(BaseScheduler):
+    """Runs beside the program: `start()` returns."""
+
+
+class BlockingScheduler(BaseScheduler):
+    """Is the program: `start()` returns after `shutdown()`, or raises the interrupt that ended it."""
+
+    def __init__(
+        self, gconfig: Mapping[str, Any] | None = None, prefix: str | None = "apscheduler.", **options: Any
+    ) -> None:
+        super().__init__(gconfig, prefix, **options)
+        self._ended = threading.Event()
+
+    def start(self, paused: bool = False) -> None:
+        """Take part until `shutdown`."""
+        self._ended.clear()
+        super().start(paused)
+        try:
+            self._ended.wait()
+        except BaseException:
+            if self.running:
+                self.shutdown(wait=False)
+            raise
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Leave, and let `start` return."""
+        super().shutdown(wait)
+        self._ended.set()
+
+
+class AsyncIOScheduler(BaseScheduler):
+    """Runs beside a loop: coroutines on that loop, functions in threads."""
+
+    def __init__(
+        self, gconfig: Mapping[str, Any] | None = None, prefix: str | None = "apscheduler.", **options: Any
+    ) -> None:
+        self._given_loop: asyncio.AbstractEventLoop | None = options.pop("event_loop", None)
+        super().__init__(gconfig, prefix, **options)
+
+    def start(self, paused: bool = False) -> None:
+        """Take part; call it where the loop runs."""
+        if self._given_loop is None:
+            self._loop = asyncio.get_running_loop()
+        else:
+            self._loop = self._given_loop
+        super().start(paused)
+
+    def _default_executor(self) -> Executor:
+        return AsyncIOExecutor()
+
+    def _take_part(self, inner: Scheduler) -> None:
+        inner.start_on(self._loop)
+
+    def _leave(self, inner: Scheduler, *, wait: bool) -> None:
+        """On the loop itself nothing may wait for coroutines of this loop: a thread does, which the end of the process waits for."""
+        drain = WAIT if wait else 0
+        if _on(self._loop):
+            threading.Thread(target=inner.stop, args=(drain,), name="tenure shutdown").start()
+        else:
+            inner.stop(drain)
+
+
+def _on(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

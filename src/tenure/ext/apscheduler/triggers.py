@@ -1,0 +1,359 @@
+"""APScheduler's triggers, under their own names. They are values of the program; how they travel to the ledger is said in `carried`.
+
+`get_next_fire_time` answers as APScheduler's own do, without the jitter: that shifts the start of a run, never the due time that names it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from typing import Any
+
+from tenure import triggers
+from tenure.clock import walltime
+from tenure.errors import ConfigurationError
+from tenure.ext.apscheduler import fields
+from tenure.ext.apscheduler.zones import aware, zone_among
+from tenure.triggers import Trigger, zone
+from tenure.triggers.combined import Union
+from tenure.triggers.zones import EPOCH
+
+_MOMENT = timedelta(microseconds=1)
+_TURNS = 10_000
+"""How far an `AndTrigger` looks for a time that all its parts agree on."""
+
+
+class BaseTrigger(ABC):
+    """What the triggers have in common."""
+
+    jitter: float | None = None
+
+    @abstractmethod
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """The due time after the previous one; without one, the first from `now` on."""
+
+    def pure(self, now: datetime) -> Trigger | None:  # noqa: ARG002 - most that cannot be said cannot be said at any time
+        """The same rule in tenure's words, as far as it matters from now on; None if there are none for it."""
+        return None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+
+class CronTrigger(BaseTrigger):
+    """`CronTrigger(day_of_week='mon-fri', hour=9)`. Monday is 0, and all fields must match."""
+
+    def __init__(  # noqa: PLR0917 - the order is APScheduler's
+        self,
+        year: int | str | None = None,
+        month: int | str | None = None,
+        day: int | str | None = None,
+        week: int | str | None = None,
+        day_of_week: int | str | None = None,
+        hour: int | str | None = None,
+        minute: int | str | None = None,
+        second: int | str | None = None,
+        start_date: datetime | date | str | None = None,
+        end_date: datetime | date | str | None = None,
+        timezone: object = None,
+        jitter: float | None = None,
+    ) -> None:
+        given = (year, month, day, week, day_of_week, hour, minute, second)
+        self.fields = fields.read(dict(zip(fields.NAMES, given, strict=True)))
+        self.tz = zone_among(timezone, start_date, end_date)
+        self.start_date = aware(start_date, self.tz, "start_date")
+        self.end_date = aware(end_date, self.tz, "end_date")
+        self.jitter = jitter
+        self._rule = fields.as_trigger(self.fields, self.tz)
+        self._years, self._weeks = self.fields["year"], self.fields["week"]
+        self._dated = not (self._years.everything and self._weeks.everything)
+
+    @classmethod
+    def from_crontab(cls, expr: str, timezone: object = None) -> CronTrigger:
+        """Five fields as APScheduler reads them: Monday is 0 here too, and both day fields must match."""
+        values = expr.split()
+        if len(values) != 5:  # noqa: PLR2004 - a crontab has five
+            raise ConfigurationError(f"from_crontab: {expr!r} has {len(values)} fields. Write five.")
+        minute, hour, day, month, day_of_week = values
+        return cls(minute=minute, hour=hour, day=day, month=month, day_of_week=day_of_week, timezone=timezone)
+
+    @property
+    def timezone(self) -> Any:
+        """The zone."""
+        return zone(self.tz)
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        if previous_fire_time is None:
+            after = max(now, self.start_date) - _MOMENT if self.start_date else now - _MOMENT
+        else:
+            after = previous_fire_time
+        due = self._rule.next_after(after)
+        while due is not None and self._dated and not self._matches(due):
+            if due.year > max(self._years.numbers):
+                return None
+            midnight = due.replace(hour=0, minute=0, second=0, fold=0) + timedelta(days=1)
+            due = self._rule.next_after(midnight - _MOMENT)
+        return None if due is None or (self.end_date and due > self.end_date) else due
+
+    def pure(self, now: datetime) -> Trigger | None:
+        bounded = self.end_date is not None or (self.start_date is not None and self.start_date > now)
+        return None if bounded or self._dated else self._rule
+
+    def _matches(self, due: datetime) -> bool:
+        return due.year in self._years.numbers and due.isocalendar().week in self._weeks.numbers
+
+    def __str__(self) -> str:
+        given = (f"{field.name}='{field.text}'" for field in self.fields.values() if field.given)
+        return f"cron[{', '.join(given)}]"
+
+
+class IntervalTrigger(BaseTrigger):
+    """`IntervalTrigger(minutes=5)`. Without `start_date` it is counted from 1970, so that all workers agree."""
+
+    def __init__(  # noqa: PLR0917 - the order is APScheduler's
+        self,
+        weeks: float = 0,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        start_date: datetime | date | str | None = None,
+        end_date: datetime | date | str | None = None,
+        timezone: object = None,
+        jitter: float | None = None,
+    ) -> None:
+        self.interval = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+        if not self.interval:
+            self.interval = timedelta(seconds=1)
+        self.tz = zone_among(timezone, start_date, end_date)
+        self.start_date = aware(start_date, self.tz, "start_date")
+        self.end_date = aware(end_date, self.tz, "end_date")
+        self.jitter = jitter
+        self._rule = triggers.every(self.interval, anchor=self.start_date, tz=self.tz)
+
+    @property
+    def timezone(self) -> Any:
+        """The zone."""
+        return zone(self.tz)
+
+    @property
+    def interval_length(self) -> float:
+        """In seconds."""
+        return self.interval.total_seconds()
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        after = (max(now, self.start_date) if self.start_date else now) - _MOMENT
+        due = self._rule.next_after(after if previous_fire_time is None else previous_fire_time)
+        return None if due is None or (self.end_date and due > self.end_date) else due
+
+    def pure(self, now: datetime) -> Trigger | None:
+        bounded = self.end_date is not None or (self.start_date is not None and self.start_date > now)
+        return None if bounded else self._rule
+
+    def __str__(self) -> str:
+        return f"interval[{self.interval}]"
+
+
+class DateTrigger(BaseTrigger):
+    """`DateTrigger('2026-12-31 09:00:00')`. Once; without a date, now."""
+
+    def __init__(self, run_date: datetime | date | str | None = None, timezone: object = None) -> None:
+        self.tz = zone_among(timezone, run_date)
+        when = aware(run_date, self.tz, "run_date")
+        self.now = when is None
+        self.run_date = (walltime() if when is None else when).astimezone(zone(self.tz))
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        del now
+        return self.run_date if previous_fire_time is None else None
+
+    def pure(self, now: datetime) -> Trigger | None:
+        del now
+        return triggers.at(self.run_date, self.tz)
+
+    def __str__(self) -> str:
+        return f"date[{self.run_date:%Y-%m-%d %H:%M:%S %Z}]"
+
+
+class CalendarIntervalTrigger(BaseTrigger):
+    """`CalendarIntervalTrigger(months=2, hour=9, start_date='2026-01-31')`. `start_date` must be given, so that all workers agree."""
+
+    def __init__(
+        self,
+        *,
+        years: int = 0,
+        months: int = 0,
+        weeks: int = 0,
+        days: int = 0,
+        hour: int = 0,
+        minute: int = 0,
+        second: int = 0,
+        start_date: date | str | None = None,
+        end_date: date | str | None = None,
+        timezone: object = None,
+        jitter: float | None = None,
+    ) -> None:
+        steps = {"years": years, "months": months, "weeks": weeks, "days": days}
+        given = {unit: step for unit, step in steps.items() if step}
+        if len(given) != 1:
+            raise ConfigurationError(
+                f"calendarinterval: {given or 'no step'} was given. Write one of years=, months=, weeks= or days=."
+            )
+        if start_date is None:
+            raise ConfigurationError(
+                "calendarinterval: without start_date every worker would count from the day it was started. Write start_date='2026-01-31'."
+            )
+        self.tz = zone_among(timezone)
+        self.jitter = jitter
+        self.end_date = None if end_date is None else _day(end_date)
+        rule: dict[str, Any] = dict(given)
+        self._rule = triggers.calendar(start=_day(start_date), at=time(hour, minute, second), tz=self.tz, **rule)
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        due = self._rule.next_after(now - _MOMENT if previous_fire_time is None else previous_fire_time)
+        return None if due is None or (self.end_date and due.date() > self.end_date) else due
+
+    def pure(self, now: datetime) -> Trigger | None:
+        del now
+        return None if self.end_date else self._rule
+
+    def __str__(self) -> str:
+        return f"calendarinterval[{self._rule.step} {self._rule.unit}]"
+
+
+class OrTrigger(BaseTrigger):
+    """Due when one of its parts is."""
+
+    def __init__(self, triggers: Sequence[Any], jitter: float | None = None) -> None:
+        self.triggers = [understood(trigger) for trigger in triggers]
+        self.jitter = jitter or max((part.jitter or 0 for part in self.triggers), default=0) or None
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        found = (part.get_next_fire_time(previous_fire_time, now) for part in self.triggers)
+        due = [one for one in found if one is not None]
+        return min(due, key=lambda one: one - EPOCH) if due else None
+
+    def pure(self, now: datetime) -> Trigger | None:
+        parts = [part.pure(now) for part in self.triggers]
+        said = [part for part in parts if part is not None]
+        return Union.of(*said) if said and len(said) == len(parts) else None
+
+    def __str__(self) -> str:
+        return f"or[{', '.join(map(str, self.triggers))}]"
+
+
+class AndTrigger(BaseTrigger):
+    """Due when all its parts are."""
+
+    def __init__(self, triggers: Sequence[Any], jitter: float | None = None) -> None:
+        self.triggers = [understood(trigger) for trigger in triggers]
+        self.jitter = jitter or max((part.jitter or 0 for part in self.triggers), default=0) or None
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        since = now if previous_fire_time is None else previous_fire_time + _MOMENT
+        for _ in range(_TURNS):
+            due = [part.get_next_fire_time(None, since) for part in self.triggers]
+            found = [one for one in due if one is not None]
+            if not found or len(found) < len(due):
+                return None
+            latest = max(found, key=lambda one: one - EPOCH)
+            if all(one == latest for one in found):
+                return latest
+            since = latest
+        raise ConfigurationError(f"{self}: its parts have no due time in common in {_TURNS:,} steps from {now}.")
+
+    def __str__(self) -> str:
+        return f"and[{', '.join(map(str, self.triggers))}]"
+
+
+class Foreign(BaseTrigger):
+    """A trigger of a class that we do not know: it is asked, and must answer the same in every worker."""
+
+    def __init__(self, trigger: Any) -> None:
+        self.trigger = trigger
+        self.jitter = None
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        due: datetime | None = self.trigger.get_next_fire_time(previous_fire_time, now)
+        return due
+
+    def __str__(self) -> str:
+        return str(self.trigger)
+
+
+ALIASES: Mapping[str, type[BaseTrigger]] = {
+    "cron": CronTrigger,
+    "interval": IntervalTrigger,
+    "date": DateTrigger,
+    "calendarinterval": CalendarIntervalTrigger,
+    "and": AndTrigger,
+    "or": OrTrigger,
+}
+
+
+def make(trigger: object, given: Mapping[str, Any], timezone: object) -> BaseTrigger:
+    """What `add_job` was given: an alias with its words, a trigger, or nothing, which is once and now."""
+    if trigger is None:
+        return DateTrigger(timezone=timezone)
+    if not isinstance(trigger, str):
+        return understood(trigger)
+    if trigger not in ALIASES:
+        raise ConfigurationError(
+            f"trigger: {trigger!r} is not known. Write one of {', '.join(map(repr, ALIASES))}, or a trigger object."
+        )
+    words = dict(given)
+    if trigger not in {"and", "or"}:
+        words.setdefault("timezone", timezone)
+    try:
+        return ALIASES[trigger](**words)
+    except TypeError as error:
+        raise ConfigurationError(f"trigger {trigger!r}: {error}.") from None
+
+
+def understood(trigger: Any) -> BaseTrigger:
+    """One of ours, or one of APScheduler's own made into ours."""
+    if isinstance(trigger, BaseTrigger):
+        return trigger
+    if not hasattr(trigger, "get_next_fire_time"):
+        raise ConfigurationError(
+            f"trigger: {trigger!r} is a {type(trigger).__name__}. Write 'cron', 'interval' or 'date'."
+        )
+    theirs = type(trigger).__module__.startswith("apscheduler.triggers.")
+    return _CONVERT.get(type(trigger).__name__, Foreign)(trigger) if theirs else Foreign(trigger)
+
+
+def _cron(trigger: Any) -> BaseTrigger:
+    words: dict[str, Any] = {field.name: str(field) for field in trigger.fields if not field.is_default}
+    bounds: dict[str, Any] = {"start_date": trigger.start_date, "end_date": trigger.end_date}
+    return CronTrigger(**words, **bounds, timezone=trigger.timezone, jitter=trigger.jitter)
+
+
+def _interval(trigger: Any) -> BaseTrigger:
+    # Where no start_date was given APScheduler takes the moment of its making, which no two workers share.
+    start = None if trigger.start_date.microsecond else trigger.start_date
+    words: dict[str, Any] = {"seconds": trigger.interval_length, "end_date": trigger.end_date}
+    return IntervalTrigger(**words, start_date=start, timezone=trigger.timezone, jitter=trigger.jitter)
+
+
+def _calendar(trigger: Any) -> BaseTrigger:
+    at, bounds = trigger._time, {"start_date": trigger.start_date, "end_date": trigger.end_date}  # noqa: SLF001 - it has no other name
+    steps = {unit: getattr(trigger, unit) for unit in ("years", "months", "weeks", "days")}
+    words: dict[str, Any] = {"hour": at.hour, "minute": at.minute, "second": at.second, **steps, **bounds}
+    return CalendarIntervalTrigger(**words, timezone=trigger.timezone, jitter=trigger.jitter)
+
+
+_CONVERT: Mapping[str, Any] = {
+    "CronTrigger": _cron,
+    "IntervalTrigger": _interval,
+    "DateTrigger": lambda trigger: DateTrigger(trigger.run_date),
+    "CalendarIntervalTrigger": _calendar,
+    "AndTrigger": lambda trigger: AndTrigger(trigger.triggers, trigger.jitter),
+    "OrTrigger": lambda trigger: OrTrigger(trigger.triggers, trigger.jitter),
+}
+
+
+def _day(given: date | str) -> date:
+    found = aware(given, "UTC", "start_date")
+    assert found is not None  # noqa: S101 - it was given
+    return found.date()

@@ -1,0 +1,96 @@
+"""Zones and datetimes as APScheduler takes them: by name, `zoneinfo`, `pytz` or fixed offset; naive datetimes belong to the trigger's zone."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from pathlib import Path
+
+from tenure.errors import ConfigurationError
+from tenure.triggers.zones import zone, zone_key
+
+_HOUR = timedelta(hours=1)
+_DATE = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?(Z|[+-]\d\d:\d\d)?)?",
+    re.ASCII,
+)
+
+
+def zone_name(tz: object, what: str = "timezone") -> str:
+    """The name of a zone in the time zone database."""
+    if isinstance(named := getattr(tz, "zone", None), str):  # pytz
+        return zone_key(named, what)
+    if isinstance(tz, tzinfo) and not hasattr(tz, "key") and tz != UTC:
+        offset = tz.utcoffset(None)
+        if offset is not None and offset % _HOUR == timedelta(0):
+            return zone_key(f"Etc/GMT{-(offset // _HOUR):+d}" if offset else "UTC", what)
+    if isinstance(key := getattr(tz, "key", None), str):
+        return zone_key(key, what)
+    return zone_key(tz, what)  # type: ignore[arg-type]  # refused there with what to write
+
+
+def local_zone() -> str:
+    """The machine's own zone, as APScheduler takes it where none is given; UTC where it has no name."""
+    for found in (os.environ.get("TZ", "").removeprefix(":"), _linked(), _written()):
+        if found:
+            try:
+                return zone_key(found)
+            except ConfigurationError:
+                continue
+    return "UTC"
+
+
+def aware(given: object, tz: str, what: str) -> datetime | None:
+    """A datetime, a date or a text as an aware datetime; what has no zone is read in `tz`."""
+    match given:
+        case None:
+            return None
+        case datetime():
+            when = given
+        case date():
+            when = datetime.combine(given, time())
+        case str():
+            when = _read(given, what)
+        case _:
+            raise ConfigurationError(
+                f"{what}: {given!r} is a {type(given).__name__}. Write a datetime, or '2026-12-31 09:00:00'."
+            )
+    return when if when.tzinfo is not None else when.replace(tzinfo=zone(tz))
+
+
+def zone_among(timezone: object, *dates: object) -> str:
+    """The zone of a trigger: the one given, else that of its dates, else the machine's."""
+    if timezone:
+        return zone_name(timezone)
+    for given in dates:
+        if isinstance(given, datetime) and given.tzinfo is not None:
+            return zone_name(given.tzinfo)
+    return local_zone()
+
+
+def _read(text: str, what: str) -> datetime:
+    found = _DATE.fullmatch(text.strip())
+    if found is None:
+        raise ConfigurationError(f"{what}: {text!r} is no date. Write '2026-12-31' or '2026-12-31 09:00:00'.")
+    year, month, day, hour, minute, second = (int(number or 0) for number in found.groups()[:6])
+    fraction, offset = found.groups()[6:]
+    try:
+        when = datetime(year, month, day, hour, minute, second, int((fraction or "0").ljust(6, "0")))  # noqa: DTZ001 - its zone comes next
+    except ValueError as error:
+        raise ConfigurationError(f"{what}: {text!r}: {error}.") from None
+    return when if offset is None else datetime.fromisoformat(f"{when.isoformat()}{offset}")
+
+
+def _linked() -> str:
+    try:
+        return str(Path("/etc/localtime").readlink()).rpartition("zoneinfo/")[2]
+    except OSError:
+        return ""
+
+
+def _written() -> str:
+    try:
+        return Path("/etc/timezone").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
