@@ -145,7 +145,7 @@ def _fallen_replaced(scene: Scene, watch: list[SchedulerWorker]) -> Iterator[Sch
             yield worker
         else:
             scene.fell(worker)
-            yield scene.add()
+            yield scene.add(wait=False)
 
 
 def _zombies(scene: Scene, count: int) -> None:
