@@ -74,6 +74,14 @@ def storm(result: Result, store: str, seconds: float, dice: random.Random) -> No
         result.take(scene, plays.storm(scene, seconds, dice, server))
 
 
+def cuts(result: Result, store: str, seconds: float, dice: random.Random) -> None:
+    """The network of each worker breaks in all ways, shorter and longer than the ttl: 200 jobs, each due every 2 s, 3 workers, ttl 3 s"""
+    with opened(store) as (url, server), stage(scratch.new_folder("chaos")) as make:
+        assert server is not None
+        scene = make(url, jobs=plays.MANY, ttl=3)
+        result.take(scene, plays.cuts(scene, server, seconds, dice))
+
+
 def succession(result: Result, store: str, seconds: float, dice: random.Random) -> None:
     """Kill -9 of whoever plans, at random moments: a job every 100 ms, 3 workers, ttl 30 s"""
     for _ in until_over(seconds):
@@ -129,9 +137,10 @@ def jumps(result: Result, _store: str, seconds: float, dice: random.Random) -> N
 
 
 PLAYS: list[tuple[Play, str, float]] = [
-    (storm, "PostgreSQL", 0.22),
-    (storm, "SQLite", 0.16),
-    (succession, "PostgreSQL", 0.22),
+    (storm, "PostgreSQL", 0.18),
+    (storm, "SQLite", 0.14),
+    (cuts, "PostgreSQL", 0.08),
+    (succession, "PostgreSQL", 0.2),
     (succession, "SQLite", 0.05),
     (steps, "PostgreSQL", 0.03),
     (steps, "SQLite", 0.03),

@@ -4,12 +4,14 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import cycle
 
 from harness import chronicle
 from harness.chronicle import Verdict
 from harness.clocks import ShiftedClock
 from harness.postgres import Postgres
+from harness.proxy import Proxy
 from harness.scenes import Job, Scene, SchedulerWorker
 
 _SPREAD = {"spread": 1.5, "max_lost": 10}
@@ -63,6 +65,34 @@ def _roll(scene: Scene) -> None:
 def _restart(scene: Scene, server: Postgres) -> None:
     scene.blows["database restart"] += 1
     server.restart()
+
+
+def cuts(scene: Scene, server: Postgres, seconds: float, dice: random.Random) -> Verdict:
+    """Each worker has a network of its own, which breaks in all ways, shorter and longer than the ttl."""
+    ttl, database = scene.options["ttl"], scene.url.rpartition("/")[2]
+    with ExitStack() as networks:
+        lines: list[tuple[SchedulerWorker, Proxy]] = []
+        for _ in range(3):
+            proxy = networks.enter_context(Proxy(server.port))
+            lines.append((scene.add(url=proxy.url(database)), proxy))
+        since, until = scene.now(), scene.now() + seconds
+        ways: dict[str, Callable[[Proxy], None]] = {
+            "network down": Proxy.black_hole,
+            "answers lost": lambda proxy: proxy.black_hole(answers_only=True),
+            "network late": Proxy.hold,
+            "connections reset": Proxy.cut,
+        }
+        turns = dice.sample(sorted(ways), len(ways))
+        while turns or scene.now() < until:
+            way = turns.pop() if turns else dice.choice(sorted(ways))
+            worker, proxy = dice.choice(lines)
+            scene.cut_off(worker, way)
+            ways[way](proxy)
+            time.sleep(dice.choice((0.2, 1.5)) * ttl)
+            proxy.heal()
+            scene.mend(worker)
+            time.sleep(REST + dice.random())
+        return scene.verify(since, scene.now())
 
 
 def jumps(

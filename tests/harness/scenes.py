@@ -144,9 +144,16 @@ class Scene:
 
     def thaw(self, worker: SchedulerWorker) -> None:
         """SIGCONT."""
-        last = next(blow for blow in reversed(self.struck) if blow.pid == worker.pid)
-        self.struck[self.struck.index(last)] = Blow(worker.pid, last.since, time.monotonic())
+        self._ends(worker, time.monotonic())
         worker.thaw()
+
+    def cut_off(self, worker: SchedulerWorker, how: str) -> None:
+        """Its network is about to break."""
+        self._strike(worker, how)
+
+    def mend(self, worker: SchedulerWorker) -> None:
+        """Its network works again; until it has been told what it lost, it may go on with that."""
+        self._ends(worker, time.monotonic() + self.options["ttl"])
 
     def fell(self, worker: SchedulerWorker, within: float = 30.0) -> None:
         """Wait until it has died of itself, as it was told to."""
@@ -161,6 +168,10 @@ class Scene:
     def _strike(self, worker: SchedulerWorker, how: str) -> None:
         self.struck.append(Blow(worker.pid, time.monotonic()))
         self.blows[how] += 1
+
+    def _ends(self, worker: SchedulerWorker, at: float) -> None:
+        last = next(blow for blow in reversed(self.struck) if blow.pid == worker.pid)
+        self.struck[self.struck.index(last)] = Blow(worker.pid, last.since, at)
 
     # Looking
 
