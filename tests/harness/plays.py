@@ -180,6 +180,7 @@ def _fallen_replaced(scene: Scene, watch: list[SchedulerWorker]) -> Iterator[Sch
 
 def _zombies(scene: Scene, count: int) -> None:
     """One worker has them all in hand, is frozen beyond its ttl, and goes on when another has completed them."""
+    scene.eventually(lambda: scene.present == scene.alive)
     for worker in scene.alive:
         scene.retire(worker)
     frozen = scene.add(capacity=count)
