@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 
 import tenure
-from tenure.cli import completion, job_words, verbs
+from tenure.cli import completion, imports, job_words, verbs
 
 ABOUT = """Scheduled jobs and leader election on the database you already have.
 
@@ -62,6 +62,7 @@ def build() -> argparse.ArgumentParser:
     job_words.add(verb)
     _lead(verb)
     job_words.once(verb)
+    imports.add(verb)
     leader = verb(
         "leader",
         verbs.leader,

@@ -1,0 +1,116 @@
+"""`tenure import`: schedules of elsewhere, printed as code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tenure.cli.output import as_json, say
+from tenure.errors import ConfigurationError
+from tenure.importers import Imported, written
+from tenure.importers.code import code
+
+Verb = Callable[..., argparse.ArgumentParser]
+
+KINDS = ("crontab", "systemd", "celery", "apscheduler")
+
+
+def add(verb: Verb) -> None:
+    """The verb."""
+    word = verb(
+        "import",
+        run,
+        "print schedules of elsewhere as jobs",
+        "Read a crontab, systemd timers, the beat_schedule of a Celery app or the job store of APScheduler 3, and print a Python\n"
+        "module with the same jobs, with what differs in meaning as comments. Nothing is changed where they come from.\n"
+        "Exit code 1 if something was left out.",
+        "crontab -l | tenure import crontab - > jobs.py",
+        "tenure import crontab /etc/crontab --tz Asia/Seoul",
+        "tenure import systemd /etc/systemd/system",
+        "tenure import celery proj.celery:app",
+        "tenure import apscheduler sqlite:///jobs.sqlite",
+        json=True,
+        store=False,
+    )
+    word.add_argument("kind", choices=KINDS, help="where they come from")
+    word.add_argument(
+        "place", metavar="PLACE", nargs="+", help="a file (-: standard input), units, MODULE:APP, or a URL"
+    )
+    word.add_argument("--tz", metavar="ZONE", help="the zone of the host (default: that of this one)")
+    word.add_argument("--table", default="apscheduler_jobs", metavar="NAME", help="APScheduler's table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read and print."""
+    imported = _read(arguments)
+    if arguments.json:
+        as_json(
+            {
+                "origin": imported.origin,
+                "jobs": [
+                    {"name": found.name, "trigger": code(found.trigger), "policy": dict(found.policy), "body": list(found.body),
+                     "source": found.source, "differs": list(found.notes)}
+                    for found in imported.found
+                ],
+                "left_out": [{"source": left.source, "why": left.why} for left in imported.left],
+                "differs": list(imported.differences),
+            }
+        )  # fmt: skip
+    else:
+        sys.stdout.write(written(imported))
+    for left in imported.left:
+        say(f"left out: {left.source}: {left.why}")
+    return 1 if imported.left else 0
+
+
+def _read(arguments: argparse.Namespace) -> Imported:
+    if arguments.kind != "systemd" and len(arguments.place) > 1:
+        raise ConfigurationError(f"import {arguments.kind}: one place at a time, not {len(arguments.place)}.")
+    place = arguments.place[0]
+    match arguments.kind:
+        case "crontab":
+            from tenure.importers import crontab
+
+            text = sys.stdin.read() if place == "-" else _file(place).read_text()
+            origin = "standard input" if place == "-" else place
+            zone = arguments.tz or crontab.local_zone()
+            return crontab.read(text, origin, tz=zone, system=crontab.is_system(place))
+        case "systemd":
+            from tenure.importers import crontab, systemd
+
+            return systemd.read([_file(name) for name in arguments.place], tz=arguments.tz or crontab.local_zone())
+        case "celery":
+            return _celery(place)
+        case _:
+            from tenure.importers import apscheduler
+
+            return apscheduler.read(place, table=arguments.table)
+
+
+def _file(name: str) -> Path:
+    path = Path(name)
+    if not path.exists():
+        raise ConfigurationError(f"{name} is not there.")
+    return path
+
+
+def _celery(place: str) -> Imported:
+    try:
+        from tenure.importers import celery
+    except ImportError as error:
+        raise ConfigurationError(f"import celery: {error}. Run this where your Celery app runs.") from None
+    name, _, attribute = place.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        app: Any = importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigurationError(f"import celery: {error}. Write MODULE:APP, such as proj.celery:app.") from error
+    for part in (attribute or "app").split("."):
+        app = getattr(app, part, None)
+    if not hasattr(app, "conf"):
+        raise ConfigurationError(f"import celery: {place} is no Celery app. Write MODULE:APP, such as proj.celery:app.")
+    return celery.read(app, place)

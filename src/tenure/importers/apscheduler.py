@@ -1,0 +1,221 @@
+"""The job stores of APScheduler 3 on SQLite and PostgreSQL. Rows are pickles: they are read without importing or calling anything that they name."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+import sqlite3
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from typing import Any
+
+from tenure.clock import walltime
+from tenure.errors import ConfigurationError
+from tenure.ext.apscheduler.fields import NAMES, as_trigger
+from tenure.ext.apscheduler.fields import read as read_fields
+from tenure.importers.found import Found, Imported, Left, Names
+from tenure.triggers import Trigger, at, every, zone
+from tenure.triggers.combined import Union
+from tenure.urls import PostgresURL, SqliteURL, parse
+
+DIFFERENCES = (
+    (
+        "nothing is written back to the old store: stop the old scheduler before a node of this one starts, or both run. To keep your code as it "
+        "is, import nothing: see tenure.ext.apscheduler."
+    ),
+    (
+        "misfire_grace_time was 1 s unless something else was written; here a due time that is more than 60 s late is missed, and the latest "
+        "missed one is made up for (grace=, missed=)."
+    ),
+    "executors are not carried over: write queue= on a job, and queues= on the nodes that serve it.",
+)
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_PLACES = ("1st", "2nd", "3rd", "4th", "5th", "last")
+_DEFAULT_GRACE = 1
+
+
+def read(url: str, *, table: str = "apscheduler_jobs") -> Imported:
+    """All jobs of a store."""
+    names, found, left = Names(), list[Found](), list[Left]()
+    for id_, state in _rows(url, table):
+        try:
+            found.append(_job(names, load(state)))
+        except ConfigurationError as error:
+            left.append(Left(id_, str(error)))
+    return Imported(f"the table {table} of {parse(url)}", tuple(found), tuple(left), DIFFERENCES)
+
+
+def load(state: bytes) -> dict[str, Any]:
+    """The words of a pickled job. What is not a date, a zone or plain data becomes a `Stand`, which only has a name."""
+    try:
+        loaded = _Reader(io.BytesIO(state)).load()
+    except Exception as error:  # whatever a torn or hostile row brings about
+        raise ConfigurationError(f"its row cannot be read ({type(error).__name__}: {error}).") from None
+    if not isinstance(loaded, dict) or "trigger" not in loaded:
+        raise ConfigurationError("this is no job of APScheduler 3.")
+    return loaded
+
+
+class Stand:
+    """In the place of an object that was never made."""
+
+    module, name = "", ""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.words: dict[str, Any] = {"args": args, **kwargs}
+
+    def __setstate__(self, state: object) -> None:
+        parts = state if isinstance(state, tuple) else (state,)
+        self.words = {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
+
+    def __call__(self, *_args: object) -> Stand:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{self.module}.{self.name}>"
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        plain = {"datetime": datetime, "date": date, "time": time, "timedelta": timedelta, "timezone": timezone}
+        if module == "datetime" and name in plain:
+            return plain[name]
+        if module == "builtins" and name in {"set", "frozenset"}:
+            return {"set": set, "frozenset": frozenset}[name]
+        if (module, name) in {("zoneinfo", "ZoneInfo"), ("pytz", "_p"), ("pytz", "timezone")}:
+            return _named
+        if (module, name) == ("builtins", "getattr"):  # a zone is pickled as the call of an attribute
+            return lambda of, _attribute: _named if of is _named else Stand()
+        if (module, name) == ("pytz", "_UTC"):
+            return lambda: UTC
+        return type(name, (Stand,), {"module": module, "name": name})
+
+
+def _named(key: str, *_rest: object) -> tzinfo:
+    return zone(key)
+
+
+def _rows(url: str, table: str) -> list[tuple[str, bytes]]:
+    if not re.fullmatch(r"[A-Za-z_][\w.]*", table, re.ASCII):
+        raise ConfigurationError(f"--table: {table!r} is no name of a table.")
+    question = f"SELECT id, job_state FROM {table} ORDER BY id"  # noqa: S608 - checked above
+    match parse(url):
+        case SqliteURL(path):
+            with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+                rows = connection.execute(question).fetchall()
+            connection.close()
+            return rows
+        case PostgresURL() as place:
+            import psycopg
+
+            with psycopg.connect(place.conninfo) as server:
+                return [(id_, bytes(state)) for id_, state in server.execute(question).fetchall()]
+    raise ConfigurationError(f"{url}: jobs are read from SQLite and PostgreSQL.")
+
+
+def _job(names: Names, job: Mapping[str, Any]) -> Found:
+    notes = list[str]()
+    if not isinstance(job["trigger"], Stand):
+        raise ConfigurationError("its trigger is none of APScheduler 3.")
+    trigger, extra = _trigger(job["trigger"], notes)
+    policy = {**_policy(job), **extra}
+    module, _, function = str(job["func"]).partition(":")
+    if not function.isidentifier():
+        raise ConfigurationError(f"it calls {job['func']!r}, which is no function at the top of a module.")
+    values = [*job.get("args", ()), *job.get("kwargs", {}).values()]
+    if any("<" in repr(value) for value in values):
+        notes.append("some of its arguments are objects: write them into the body.")
+    arguments = ", ".join(
+        [*map(repr, job.get("args", ())), *(f"{key}={value!r}" for key, value in job.get("kwargs", {}).items())]
+    )
+    call = f"{function}({arguments})"
+    body: tuple[str, ...] = (f"from {module} import {function}", "", call)
+    if any("<" in repr(value) for value in values):
+        body = (f"raise NotImplementedError({call!r})",)
+    if job.get("next_run_time") is None:
+        notes.append("it is paused there; write scheduler.pause(…) after the first start.")
+    id_ = str(job["id"])
+    return Found(
+        name=names.of(function if re.fullmatch(r"[0-9a-f]{32}", id_) else id_),
+        trigger=trigger,
+        body=body,
+        source=f"{id_}: {job['func']}, {job['trigger'].name}",
+        policy=tuple(policy.items()),
+        notes=tuple(notes),
+    )
+
+
+def _policy(job: Mapping[str, Any]) -> dict[str, object]:
+    policy: dict[str, object] = {}
+    grace = job.get("misfire_grace_time")
+    if grace is not None and grace != _DEFAULT_GRACE:
+        policy |= {"grace": float(grace), "missed": "skip"}
+    elif job.get("coalesce") is False:
+        policy["missed"] = "all"
+    if job.get("max_instances", 1) != 1:
+        policy["max_running"] = job["max_instances"]
+    return policy
+
+
+def _trigger(stand: Stand, notes: list[str]) -> tuple[Trigger, dict[str, object]]:
+    words = stand.words
+    extra: dict[str, object] = {"jitter": float(words["jitter"])} if words.get("jitter") else {}
+    if words.get("end_date") is not None:
+        notes.append(f"it was to end at {words['end_date'].isoformat()}: remove it then.")
+    match stand.name:
+        case "DateTrigger":
+            return at(words["run_date"]), extra
+        case "IntervalTrigger":
+            return every(words["interval"], anchor=words["start_date"], tz=_zone(words)), extra
+        case "CronTrigger":
+            texts = {field.words["name"]: _text(field) for field in words["fields"]}
+            for name in ("year", "week"):
+                if texts.get(name, "*") != "*":
+                    raise ConfigurationError(f"its {name} is {texts[name]!r}, which tenure's cron does not have.")
+            start = words.get("start_date")
+            if start is not None and start > walltime():
+                notes.append(f"it was to begin at {start.isoformat()}: add it then.")
+            return as_trigger(read_fields({name: texts[name] for name in NAMES if name in texts}), _zone(words)), extra
+        case "OrTrigger":
+            parts = [_trigger(_part(*part), notes)[0] for part in words["triggers"]]
+            return Union.of(*parts), extra
+        case other:
+            raise ConfigurationError(f"a {other} has no counterpart. Write cron(…), every(…), calendar(…) or at(…).")
+
+
+def _part(place: str, state: dict[str, Any]) -> Stand:
+    module, _, name = place.partition(":")
+    stand: Stand = type(name, (Stand,), {"module": module, "name": name})()
+    stand.words = state
+    return stand
+
+
+def _zone(words: Mapping[str, Any]) -> str:
+    key = getattr(words.get("timezone"), "key", None) or ("UTC" if words.get("timezone") is UTC else None)
+    if key is None:
+        raise ConfigurationError(f"its zone {words.get('timezone')!r} has no name.")
+    return str(key)
+
+
+def _text(field: Stand) -> str:
+    return ",".join(_expression(field.words["name"], expression) for expression in field.words["expressions"])
+
+
+def _expression(name: str, stand: Stand) -> str:
+    words = stand.words
+    step = f"/{words['step']}" if words.get("step") else ""
+    match stand.name:
+        case "AllExpression":
+            return f"*{step}"
+        case "LastDayOfMonthExpression":
+            return "last"
+        case "WeekdayPositionExpression":
+            return f"{_PLACES[words['option_num']]} {_WEEKDAYS[words['weekday']]}"
+        case "RangeExpression" | "MonthRangeExpression" | "WeekdayRangeExpression":
+            first, last = words["first"], words.get("last")
+            if last is None:
+                return f"{first}{step}" if step else str(first)
+            return str(first) if first == last and not step else f"{first}-{last}{step}"
+        case other:
+            raise ConfigurationError(f"its {name} is a {other}, which is not known.")

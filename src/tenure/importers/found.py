@@ -1,0 +1,67 @@
+"""What an importer found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tenure.triggers import Trigger
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A job of elsewhere, in our words."""
+
+    name: str
+    trigger: Trigger
+    body: tuple[str, ...]
+    """Lines of Python."""
+    source: str
+    """How it was written there."""
+    policy: tuple[tuple[str, object], ...] = ()
+    imports: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What differs in meaning, for this job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Something that cannot be carried over."""
+
+    source: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """All of it."""
+
+    origin: str
+    found: tuple[Found, ...]
+    left: tuple[Left, ...] = ()
+    differences: tuple[str, ...] = field(default=())
+    """What differs in meaning, for all jobs."""
+
+
+class Names:
+    """Names of jobs that are names of Python functions, each given once."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+
+    def of(self, words: str) -> str:
+        """A name made of these words."""
+        plain = re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_").lower()[:60].rstrip("_") or "job"
+        plain = f"job_{plain}" if plain[0].isdigit() else plain
+        name, number = plain, 1
+        while name in self._given:
+            number += 1
+            name = f"{plain}_{number}"
+        self._given.add(name)
+        return name
+
+
+def once(notes: Iterable[str]) -> tuple[str, ...]:
+    """Each of them once, in order."""
+    return tuple(dict.fromkeys(notes))

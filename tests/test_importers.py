@@ -1,0 +1,235 @@
+"""Schedules of elsewhere, as code that runs and is due when they were."""
+
+import pickle
+import runpy
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.combining import AndTrigger, OrTrigger
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from harness.processes import Worker
+from tenure import Scheduler
+from tenure.importers import Imported, apscheduler, crontab, systemd, written
+from tenure.testing import virtual
+from tenure.triggers import cron
+
+NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+def module(tmp_path: Path, imported: Imported) -> Scheduler:
+    """The scheduler of the code that was written."""
+    file = tmp_path / "imported.py"
+    file.write_text(written(imported))
+    scheduler = runpy.run_path(str(file))["scheduler"]
+    assert isinstance(scheduler, Scheduler)
+    return scheduler
+
+
+def defined(scheduler: Scheduler) -> dict[str, Any]:
+    return {job.name: job for job in scheduler.definitions.jobs}
+
+
+CRONTAB = """\
+# a comment
+MAILTO=ops@example.com
+WHERE="{folder}"
+
+*/15 9-17 * * 1-5  cat > "$WHERE/said"%one%two \\% three
+CRON_TZ=Asia/Seoul
+@daily python3 /srv/report.py --all
+@reboot /usr/bin/once
+5/10 * * * * wrong
+nonsense
+"""
+
+
+def test_a_crontab_becomes_code_that_runs_its_commands(tmp_path) -> None:
+    imported = crontab.read(CRONTAB.format(folder=tmp_path), "crontab", tz="Europe/Berlin")
+    scheduler = module(tmp_path, imported)
+    jobs = defined(scheduler)
+    assert {name: job.trigger for name, job in jobs.items()} == {
+        "cat": cron("*/15 9-17 * * 1-5", "Europe/Berlin"),
+        "report": cron("@daily", "Asia/Seoul"),
+    }
+    with virtual(scheduler, now="2027-01-04T07:59Z") as world:
+        world.advance(by="1m")
+        assert [run.state for run in world.runs("cat")] == ["succeeded"]
+    assert (tmp_path / "said").read_text() == "one\ntwo % three\n"
+    assert [left.source for left in imported.left] == ["@reboot /usr/bin/once", "5/10 * * * * wrong", "nonsense"]
+    assert "5-59/10" in imported.left[1].why
+    text = written(imported)
+    assert "nothing is mailed to ops@example.com" in text
+    assert "overlap='allow' is cron's way" in text
+
+
+def test_a_system_crontab_has_a_column_for_the_user() -> None:
+    (found,) = crontab.read("0 3 * * * postgres /usr/bin/vacuumdb -a\n", "/etc/crontab", tz="UTC", system=True).found
+    assert "'/usr/bin/vacuumdb -a'" in found.body[0]
+    assert any("ran as postgres" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("said", "due"),
+    [
+        ("daily", ["2027-01-02 00:00:00", "2027-01-03 00:00:00"]),
+        ("weekly", ["2027-01-04 00:00:00", "2027-01-11 00:00:00"]),
+        ("quarterly", ["2027-04-01 00:00:00", "2027-07-01 00:00:00"]),
+        ("*-*-* 03:30", ["2027-01-01 03:30:00", "2027-01-02 03:30:00"]),
+        ("Mon..Fri 09:00", ["2027-01-01 09:00:00", "2027-01-04 09:00:00"]),
+        ("Sat,Sun *-*-* 10,12:00:00", ["2027-01-02 10:00:00", "2027-01-02 12:00:00"]),
+        ("*:0/20", ["2027-01-01 00:20:00", "2027-01-01 00:40:00"]),
+        ("*-*-* *:*:0/30", ["2027-01-01 00:00:30", "2027-01-01 00:01:00"]),
+        ("Mon *-*-01..07 04:00", ["2027-01-04 04:00:00", "2027-02-01 04:00:00"]),
+        ("*-*~01 23:00", ["2027-01-31 23:00:00", "2027-02-28 23:00:00"]),
+        ("*-*-* 09:00:00 Asia/Seoul", ["2027-01-02 00:00:00", "2027-01-03 00:00:00"]),
+    ],
+)
+def test_on_calendar_is_due_when_systemd_says(said, due) -> None:
+    """The times are those of `systemd-analyze calendar --base-time='2027-01-01 00:00:00 UTC'`."""
+    trigger, found, when = systemd.calendar(said, "UTC"), [], NEW_YEAR
+    for _ in due:
+        when = trigger.next_after(when)
+        found.append(f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
+    assert found == due
+
+
+def test_timers_become_code_with_the_commands_of_their_services(tmp_path) -> None:
+    units = tmp_path / "units"
+    units.mkdir()
+    (units / "backup.timer").write_text(
+        "[Timer]\nOnCalendar=*-*-* 03:00\nOnCalendar=Sun 12:00\nPersistent=true\nRandomizedDelaySec=1h 30min\n"
+    )
+    (units / "backup.service").write_text(
+        f"[Service]\nExecStart=-/bin/false\nExecStart=/usr/bin/touch \\\n  done\nWorkingDirectory={tmp_path}\nTimeoutStartSec=10min\nUser=backup\n"
+    )
+    (units / "poll.timer").write_text("[Timer]\nOnBootSec=5min\nOnUnitActiveSec=15min\n")
+    (units / "boot.timer").write_text("[Timer]\nOnBootSec=5min\n")
+    imported = systemd.read([units], tz="UTC")
+    scheduler = module(tmp_path, imported)
+    jobs = defined(scheduler)
+    assert sorted(jobs) == ["backup", "poll"]
+    assert (jobs["backup"].rules.jitter, jobs["backup"].rules.timeout, jobs["backup"].rules.missed) == (
+        5400,
+        600,
+        "latest",
+    )
+    assert jobs["poll"].rules.missed == "skip"
+    assert [left.source for left in imported.left] == ["boot.timer"]
+    with virtual(scheduler, now="2027-01-02T02:00Z") as world:
+        world.advance(by="3h")
+        assert [run.state for run in world.runs("backup")] == ["succeeded"]
+        assert {run.state for run in world.runs("poll")} == {"failed"}
+    assert (tmp_path / "done").exists()
+
+
+def note(*args: object, **kwargs: object) -> None:
+    NOTED.append((args, kwargs))
+
+
+NOTED: list[object] = []
+
+
+@pytest.fixture
+def store(tmp_path) -> str:
+    """A store of APScheduler's own."""
+    url = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
+    scheduler = BackgroundScheduler(jobstores={"default": SQLAlchemyJobStore(url)}, timezone=ZoneInfo("Asia/Seoul"))
+    scheduler.start(paused=True)
+    scheduler.add_job(
+        "os:getpid", "cron", hour="*/2", day="1st mon,last", day_of_week="mon-fri", id="cron-job", jitter=30
+    )
+    scheduler.add_job("os:getcwd", "interval", minutes=7, misfire_grace_time=120, max_instances=3, id="interval")
+    scheduler.add_job("os:getppid", "date", run_date=datetime(2099, 1, 1, tzinfo=UTC))
+    scheduler.add_job(
+        "os.path:join", OrTrigger([CronTrigger(hour=1), IntervalTrigger(hours=5)]), args=["a"], id="or", coalesce=False
+    )
+    scheduler.add_job("os:getpid", AndTrigger([CronTrigger(hour=1), CronTrigger(minute="*/5")]), id="and")
+    scheduler.add_job("os:getpid", "cron", week=5, id="week")
+    scheduler.add_job("os.path:join", "cron", hour=3, args=[Path("a")], id="object")
+    scheduler.shutdown()
+    return url
+
+
+def test_the_store_of_apscheduler_becomes_code_with_the_same_due_times(tmp_path, store) -> None:
+    imported = apscheduler.read(store)
+    scheduler = module(tmp_path, imported)
+    jobs = defined(scheduler)
+    assert sorted(jobs) == ["cron_job", "getppid", "interval", "object", "or"]
+    assert sorted(left.source for left in imported.left) == ["and", "week"]
+    rules = jobs["interval"].rules
+    assert (rules.grace, rules.missed, rules.max_running) == (120, "skip", 3)
+    assert jobs["cron_job"].rules.jitter == 30
+    assert jobs["or"].rules.missed == "all"
+    theirs = CronTrigger(hour="*/2", day="1st mon,last", day_of_week="mon-fri", timezone="Asia/Seoul")
+    when, ours = NEW_YEAR, jobs["cron_job"].trigger
+    for _ in range(60):
+        expected = theirs.get_next_fire_time(None, when + timedelta(microseconds=1))
+        when = ours.next_after(when)
+        assert when == expected
+
+
+class Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (NOTED.append, ("sprung",))
+
+
+def test_a_pickle_is_read_without_calling_what_it_names() -> None:
+    state = pickle.dumps({"trigger": Trap(), "id": "x", "func": "os:getpid"})
+    loaded = apscheduler.load(state)
+    assert "sprung" not in NOTED
+    assert isinstance(loaded["trigger"], apscheduler.Stand)
+
+
+def test_the_verb_prints_code_and_says_what_it_left_out(tmp_path) -> None:
+    file = tmp_path / "crontab"
+    file.write_text("0 3 * * * /usr/bin/backup\n@reboot /usr/bin/once\n")
+    worker = Worker("tenure", "import", "crontab", file, "--tz", "Asia/Seoul").start()
+    assert worker.wait(within=20) == 1
+    assert "@scheduler.cron('0 3 * * *', tz='Asia/Seoul')" in worker.lines
+    assert any("left out: @reboot" in line for line in worker.errors)
+
+
+def test_the_verb_reads_the_schedule_of_a_celery_app(tmp_path) -> None:
+    (tmp_path / "proj.py").write_text(
+        "from celery import Celery\n"
+        "from celery.schedules import crontab\n"
+        "app = Celery('proj', broker='memory://')\n"
+        "@app.task\n"
+        "def add(x, y, *, note=''):\n"
+        "    print(x + y, note)\n"
+        "app.conf.timezone = 'Asia/Seoul'\n"
+        "app.conf.beat_schedule = {\n"
+        "    'add at three': {'task': 'proj.add', 'schedule': crontab(minute=0, hour=3), 'args': (1, 2), 'kwargs': {'note': 'n'}},\n"
+        "    'often': {'task': 'proj.other', 'schedule': 90.0, 'options': {'queue': 'fast', 'expires': 30, 'priority': 3}},\n"
+        "}\n"
+    )
+    worker = Worker("tenure", "import", "celery", "proj:app", env={"PYTHONPATH": str(tmp_path)}).start()
+    assert worker.wait(within=20) == 0, worker.story()
+    code = "\n".join(worker.lines)
+    file = tmp_path / "imported.py"
+    file.write_text(code)
+    sys.path.insert(0, str(tmp_path))
+    try:
+        scheduler = runpy.run_path(str(file))["scheduler"]
+        jobs = defined(scheduler)
+        assert jobs["add_at_three"].trigger == cron("0 3 * * *", "Asia/Seoul")
+        assert (jobs["often"].rules.queue, jobs["often"].rules.grace, jobs["often"].rules.missed) == (
+            "fast",
+            30,
+            "skip",
+        )
+        assert "priority=3 is left out" in code
+        with virtual(scheduler, now="2027-01-01T17:00Z") as world:
+            world.advance(by="1h")
+            assert [run.state for run in world.runs("add_at_three")] == ["succeeded"]
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("proj", None)
