@@ -47,8 +47,7 @@ def test_planners_killed_at_random_moments_delay_nothing_that_they_had_not_claim
 @pytest.mark.parametrize(("store", "rounds", "zombies"), [("sqlite", 6, 9), ("postgres", 12, 13)])
 def test_an_effect_is_made_once_whenever_its_node_dies(request, make, store, rounds, zombies):
     url = request.getfixturevalue("sqlite_url" if store == "sqlite" else "database")
-    jobs = [{"name": "effect", "body": "completes", "policy": {"overlap": "allow"}}]
-    scene = make(url, jobs=jobs, ttl=2.5).start(2)
+    scene = make(url, jobs=plays.EFFECT, ttl=2.5).start(2)
     found = plays.effects(scene, rounds, zombies)
     print(found)
     assert found["effects made 1 times"] == found["succeeded"] == rounds + zombies, f"{found}\n{scene.stories()}"

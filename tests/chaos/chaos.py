@@ -102,8 +102,7 @@ def effects(result: Result, store: str, seconds: float, _dice: random.Random) ->
     """`run.complete(conn)`: dead between work and commit and between commit and acknowledgement; zombies that swallow the refusal"""
     for _ in until_over(seconds):
         with opened(store) as (url, _), stage(scratch.new_folder("chaos")) as make:
-            jobs = [{"name": "effect", "body": "completes", "policy": {"overlap": "allow"}}]
-            scene = make(url, jobs=jobs, ttl=2.5).start(2)
+            scene = make(url, jobs=plays.EFFECT, ttl=2.5).start(2)
             found = plays.effects(scene, 6, 80)
             result.take(scene)
             result.remarks += found

@@ -20,6 +20,8 @@ MANY: list[Job] = [
     {"name": "skip", "every": 2, "copies": 50, "for": 0.2, "policy": _SPREAD},
 ]
 """200 jobs, so many at every moment that each blow hits some."""
+EFFECT: list[Job] = [{"name": "effect", "body": "completes", "policy": {"overlap": "allow", "max_lost": 100}}]
+"""Lost as often as its neighbours bring its node down."""
 REST = 0.5
 """Between blows."""
 YEAR = 365 * 86400.0
