@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from harness import scratch
 from tenure.ledger import Change, Instant, JobSpec, Rules
-from tenure.plan import ahead, plan
+from tenure.plan import first_due, plan
 from tenure.stores import store_for
 from tenure.stores.ledger import JobChange, Ledger, RunQuery
 from tenure.triggers import Trigger, cron, every, from_json, tzdata_version
@@ -67,17 +67,20 @@ def together(count: int, period: int = 2) -> list[Trigger]:
     return [every(seconds=period, anchor=EPOCH)] * count
 
 
-def look_ahead(url: str, triggers: Sequence[Trigger], seconds: float) -> None:
-    """Enter these jobs, with their due times so far ahead."""
+def enter_from_soon(url: str, triggers: Sequence[Trigger], planned: float = 0.0) -> Instant:
+    """Enter these jobs, due from an instant on that lies just ahead, and plan so many seconds of them; returns that instant."""
     rules = Rules()
     with ledger_of(url) as ledger:
-        now, changes = ledger.now(), []
+        begin = ledger.now() // 1 + 2 + len(triggers) // 500
+        changes = []
         for index, trigger in enumerate(triggers):
-            name = f"job-{index}"
-            next_due, runs = ahead(trigger, rules, application=APPLICATION, name=name, now=now, horizon=now + seconds)
-            job = spec(name, trigger, rules)
-            changes.append(JobChange(APPLICATION, name, Change.ADDED, spec=job, next_due=next_due, runs=runs))
+            job = spec(f"job-{index}", trigger, rules)
+            due = first_due(trigger, begin)
+            changes.append(JobChange(APPLICATION, job.name, Change.ADDED, spec=job, next_due=due))
         enter(ledger, changes)
+        if planned:
+            plan_up_to(ledger, begin + planned)
+    return begin
 
 
 def backlog(url: str, jobs: int, each: int) -> int:
@@ -209,11 +212,13 @@ def instant(key: str) -> Instant:
     return datetime.fromisoformat(key).timestamp()
 
 
-def watch(players: Sequence[Player], *, warm: float, rounds: int, seconds: float) -> tuple[list[Start], list[Instant]]:
+def watch(
+    players: Sequence[Player], *, warm: float, rounds: int, seconds: float, since: Instant = 0.0
+) -> tuple[list[Start], list[Instant]]:
     """Let players work; what began, and where the rounds begin and end. The first begins at a whole second after the warm-up."""
     for player in players:
         player.ready()
-    begin = float(int(time.time() + warm) + 1)
+    begin = float(int(max(time.time(), since) + warm) + 1)
     bounds = [begin + index * seconds for index in range(rounds + 1)]
     time.sleep(max(bounds[-1] + 0.3 - time.time(), 0.0))
     return [start for player in players for start in starts(player.end())], bounds

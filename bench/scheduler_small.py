@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from bench import Bench
 from cronsim import CronSim
 from idle import processor, resident, statements
-from scheduler_load import Player, look_ahead
+from scheduler_load import Player, enter_from_soon
 from scheduler_report import AtLeast, AtMost, Line, Rounds, rates
 
 from tenure import Election
@@ -35,7 +35,7 @@ def idle(bench: Bench) -> None:
     bench.report.topic("An idle scheduler")
     url = bench.database()
     name = url.rpartition("/")[2]
-    look_ahead(url, [cron("0 0 1 1 *", "UTC")], 1.0)
+    enter_from_soon(url, [cron("0 0 1 1 *", "UTC")])
     bench.server.execute(f"ALTER DATABASE {name} SET log_statement = 'all'")
     with Player("scheduler_node.py", url, 0) as player:
         player.ready()

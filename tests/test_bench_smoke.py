@@ -50,3 +50,45 @@ def test_a_beat_and_a_question_cost_something(figures):
     assert min(figures["heartbeat", "PostgreSQL"]["values"]) > 0
     assert min(figures["heartbeat", "SQLite"]["values"]) > 0
     assert figures["is_leader, per call", "a leader"]["values"]
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory):
+    """What a quick run of the scheduler's benchmark measured, by topic."""
+    need("postgres")
+    out = tmp_path_factory.mktemp("bench")
+    command = [sys.executable, ROOT / "bench" / "scheduler.py", "--quick", "--out", out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=270)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| what | ours | goal |" in (out / "scheduler-benchmark.md").read_text()
+    by_topic = {}
+    for line in json.loads((out / "scheduler-benchmark.json").read_text())["figures"]:
+        by_topic.setdefault(line["topic"], []).append(line)
+    return by_topic
+
+
+@pytest.mark.timeout(300)
+def test_every_due_time_of_the_measured_rounds_ran(lines):
+    late = [line["ours"] for topic in lines if topic.startswith("lateness") for line in lines[topic]]
+    assert len(late) == 9
+    assert all(ours["by"]["p99"] and ours["note"].endswith("runs, none skipped") for ours in late), late
+
+
+@pytest.mark.timeout(300)
+def test_the_whole_backlog_ran_on_both_stores(lines):
+    postgres, sqlite = lines["no-op runs per second, one node"], lines["no-op runs per second, SQLite"]
+    assert [line["ours"]["note"].split(",")[0] for line in (*postgres, *sqlite)] == ["200 runs"] * 3
+    assert all(line["limit"]["by"][""] for line in postgres)
+
+
+@pytest.mark.timeout(300)
+def test_an_idle_scheduler_has_at_most_three_connections(lines):
+    (connections,) = [line for line in lines["idle node"] if line["ours"]["what"] == "connections"]
+    assert connections["ours"]["by"][""][0] in {2, 3}
+
+
+@pytest.mark.timeout(300)
+def test_every_goal_has_a_verdict(lines):
+    assert len(lines["next_after"]) == 9
+    goals = [line for topic in lines for line in lines[topic] if line["goals"]]
+    assert all(verdict.endswith((": met", ": MISSED")) for line in goals for verdict in line["verdicts"])
