@@ -1,0 +1,243 @@
+"""What must hold, looked at whenever something happens, and once more when everything has been calm for a while.
+
+    G1  nothing fenced with a lower term commits after a higher one was granted; the numbers of an election only ever grow
+    G2  no two processes believe at the same moment that they lead the same unfenced election
+    G3  one run for (job, key); of its attempts never two that can complete; never two bodies of it on nodes that are trusted;
+        never more than `max_running` of a job at once
+    G4  at the end every due time is final or explained (the audit is clean), and nothing is left with a node that is not alive
+    G5  what was committed together with the completion of a run took effect once
+    G6  at the end everybody is trusted, every election has a leader, and nothing that is due waits
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sim import copies
+from sim.kernel import K, Process
+from sim.server import Server
+
+from tenure.audit import audit
+from tenure.ledger import Change, ClaimedRun, JobRow, JobState, RunState
+from tenure.model import NodeId
+from tenure.stores.ledger import JobChange, RunQuery
+
+APPLICATION = "sim"
+PATIENCE = 8.0
+"""For how long after the calm something due may still be on its way."""
+Work = tuple[int, str]
+"""A run: its job and its key."""
+
+
+@dataclass(slots=True, eq=False)
+class Body:
+    """One body that executes."""
+
+    process: Process
+    run: Any
+    work: Work
+
+    @property
+    def trusted(self) -> bool:
+        """Its node is alive, as far as it knows itself, and its lease holds."""
+        return self.process.alive and bool(seen_by(self.process, self.run._trusted))  # noqa: SLF001
+
+
+def seen_by(process: Process, question: Any) -> Any:
+    """What a process would answer at this very moment, frozen or not."""
+    before, K.process = K.process, process
+    observing, K.observing = K.observing, True
+    try:
+        return question()
+    finally:
+        K.process, K.observing = before, observing
+
+
+class Checker:
+    """Knows what was granted, claimed and begun; `violations` says what was broken."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.violations: list[str] = []
+        self.processes: list[Process] = []
+        self.terms: Counter[str] = Counter()
+        self.highest: dict[str, int] = {}
+        self.attempts = 0
+        self.succeeded: Counter[Work] = Counter()
+        self.effects: Counter[Work] = Counter()
+        self._tokens: dict[Work, str] = {}
+        self._bodies: dict[Work, list[Body]] = {}
+        self._exempt: set[Work] = set()
+        self._paused: set[int] = set()
+
+    def broken(self, promise: str, text: str) -> None:
+        """A promise was broken."""
+        self.violations.append(f"{promise} at {K.now:.3f}: {text}")
+
+    # Elections
+
+    def stepped(self) -> None:
+        """Something about the standing of the present process has changed: whoever leads leads alone."""
+        mine = K.process
+        election = mine.things.get("election") if mine is not None else None
+        if mine is None or election is None or not seen_by(mine, lambda: election.is_leader):
+            return
+        for other in self.processes:
+            theirs = other.things.get("election")
+            if other is mine or not other.alive or theirs is None:
+                continue
+            if seen_by(other, lambda: theirs.is_leader):  # noqa: B023 - asked at once
+                terms = f"{mine} in term {election.term.number if election.term else 0}, {other} in {theirs._term.number}"  # noqa: SLF001
+                self.broken("G2", f"two believers: {terms}")
+
+    def granted(self, name: str, term: int, node: NodeId, *, fenced: bool) -> None:
+        """The server granted a term."""
+        del node, fenced
+        self.terms[name] += 1
+        if term <= self.highest.get(name, 0):
+            self.broken("G1", f"term {term} of {name!r} granted after {self.highest[name]}")
+        self.highest[name] = max(term, self.highest.get(name, 0))
+
+    def fenced(self, name: str, term: int) -> None:
+        """A fenced transaction committed."""
+        if term < self.highest.get(name, 0):
+            self.broken("G1", f"a transaction fenced with term {term} committed after {self.highest[name]} was granted")
+
+    # Runs
+
+    def claimed(self, runs: Iterable[ClaimedRun], token: str, node: NodeId) -> None:
+        """The server gave runs to a node."""
+        rows = self.server.rows
+        for run in runs:
+            work = (run.job, run.key)
+            if not rows.alive(node):
+                self.broken("G4", f"run {run.key} of {run.name} was given to {node}, which is not alive")
+            if rows.tables.jobs[run.job].state is not JobState.ACTIVE:
+                self.broken("G4", f"run {run.key} of {run.name} was claimed while its job was not active")
+            if work in self._tokens:
+                self.broken("G3", f"run {run.key} of {run.name} was claimed while another attempt could complete")
+            self._tokens[work] = token
+            limit = run.rules.max_running
+            if limit is not None and rows.tables.began(run.job) > limit:
+                self.broken("G3", f"{rows.tables.began(run.job)} runs of {run.name} began, {limit} may")
+
+    def ended(self, run: int, token: str, state: RunState) -> None:
+        """The ledger accepted an ending."""
+        found = self.server.rows.tables.runs[run]
+        work = (found.job, found.key)
+        if self._tokens.pop(work, None) != token:
+            self.broken("G3", f"run {found.key}: an attempt that does not count any more was ended as {state.value}")
+        if state is RunState.SUCCEEDED:
+            self.succeeded[work] += 1
+            if self.succeeded[work] > 1 and work not in self._exempt:
+                self.broken("G3", f"run {found.key} of job {found.job} succeeded {self.succeeded[work]} times")
+
+    def taken_back(self, run: int, token: str) -> None:
+        """The ledger took a run back from its node."""
+        found = self.server.rows.tables.runs[run]
+        if self._tokens.get((found.job, found.key)) == token:
+            del self._tokens[found.job, found.key]
+
+    def effect(self, work: Work) -> None:
+        """A transaction with the completion of a run committed."""
+        self.effects[work] += 1
+        if self.effects[work] > 1 and work not in self._exempt:
+            self.broken("G5", f"run {work[1]} took effect {self.effects[work]} times")
+
+    def changed(self, change: JobChange, row: JobRow | None) -> None:
+        """A job was changed."""
+        if row is not None and change.what in {Change.PAUSED, Change.REMOVED}:
+            self._paused.add(row.id)
+
+    def promoted(self, old: Any, new: Any) -> None:
+        """A replica took over: what was lost with it is exempt, because nobody can know of it."""
+        tables, replica = old.tables, new.tables
+        for run in tables.runs.values():
+            twin = replica.keys.get(run.job, {}).get(run.key)
+            if twin is None or (twin.state, twin.token, twin.attempt) != (run.state, run.token, run.attempt):
+                self._exempt.add((run.job, run.key))
+        self._tokens = {(r.job, r.key): r.token for r in replica.runs.values() if r.state is RunState.RUNNING}
+
+    # Bodies
+
+    def begun(self, run: Any) -> Body:
+        """A body begins in the present process."""
+        process = K.process
+        assert process is not None
+        body = Body(process, run, (run._claimed.job, run.key))  # noqa: SLF001
+        self.attempts += 1
+        bodies = self._bodies.setdefault(body.work, [])
+        if body.work not in self._exempt and body.trusted:
+            for other in bodies:
+                if other.trusted:
+                    self.broken("G3", f"run {run.key} of {run.job} executes on {process} and on {other.process}, both trusted")
+        bodies.append(body)
+        return body
+
+    def over(self, body: Body) -> None:
+        """A body has returned."""
+        self._bodies[body.work].remove(body)
+
+    # The end
+
+    def finally_(self) -> None:
+        """After the calm."""
+        for error in K.failures:
+            self.broken("G6", f"a thread of production ended with {error!r}")
+        live = [process for process in self.processes if process.alive]
+        for process in live:
+            seat = process.things.get("node")
+            if seat is None or seen_by(process, lambda: seat.lease_until <= K.boottime()):  # noqa: B023 - asked at once
+                self.broken("G6", f"{process} has no lease after the calm")
+        for which in ("election", "planner"):
+            leaders = [
+                p for p in live if (e := p.things.get(which)) is not None and seen_by(p, lambda: e.is_leader)  # noqa: B023
+            ]
+            if live and len(leaders) != 1:
+                self.broken("G6" if not leaders else "G2", f"{len(leaders)} lead {which} after the calm")
+        self._books(live)
+
+    def _books(self, live: list[Process]) -> None:
+        rows = self.server.rows
+        now, in_hand = rows.now(), set()
+        for process in live:
+            if (runner := process.things.get("runner")) is not None:
+                in_hand |= {(run, attempt.token) for run, attempt in runner._in_hand.items()}  # noqa: SLF001
+        for job in rows.ledger.jobs(APPLICATION, removed=True):
+            for run in rows.tables.opened(job.id):
+                due = run.due_at < now - PATIENCE and job.state is JobState.ACTIVE
+                if run.state is RunState.RUNNING and not rows.alive(run.node):
+                    self.broken("G4", f"run {run.key} of {job.spec.name} is left with a node that is not alive")
+                elif run.state is RunState.RUNNING and (run.id, run.token) not in in_hand and due:
+                    self.broken("G6", f"run {run.key} of {job.spec.name} is with a node that does not have it")
+                elif run.state is RunState.PENDING and due:
+                    self.broken("G6", f"run {run.key} of {job.spec.name} waits since {now - run.due_at:.0f} s")
+                elif run.state is RunState.WAITING and not rows.tables.began(job.id) and due:
+                    self.broken("G6", f"run {run.key} of {job.spec.name} waits for nothing")
+            if job.state is JobState.ACTIVE and job.next_due is not None and job.next_due <= now and live:
+                self.broken("G6", f"{job.spec.name} is not planned beyond {now - job.next_due:.0f} s ago")
+            query = RunQuery(APPLICATION, job.spec.name, limit=100_000)
+            books = audit(
+                job, rows.ledger.changes(APPLICATION, job.spec.name), rows.ledger.runs(query),
+                since=0.0 if not job.since else min(c.at for c in rows.tables.changes if c.job == job.id), until=now, now=now,
+            )  # fmt: skip
+            if not books.clean:
+                self.broken("G4", " / ".join(books.lines()[:3]))
+
+
+_STEP = copies.standing.Standing.step
+
+
+def watch(checker: Checker) -> None:
+    """Look after every step of a lease."""
+
+    def step(self: Any, event: Any, *, only: Any = None) -> Any:
+        after = _STEP(self, event, only=only)
+        if not K.observing:
+            checker.stepped()
+        return after
+
+    copies.standing.Standing.step = step

@@ -1,0 +1,90 @@
+"""The modules of production, loaded once more with virtual time in place of threads and clocks. The text is the same; only imports differ.
+
+`copies.node`, `copies.conductor` … are these modules. The real ones, which other tests of the same process use, are not touched.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import importlib.util
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from sim import fakes
+
+COPIED = frozenset(
+    f"tenure.{name}"
+    for name in (
+        "attempt backoff campaign completer conductor election engine herald lease listeners node pacemaker plan quiet run "
+        "runner standing term timekeeper verbs watch stores.admission stores.memory_ledger stores.memory_tables"
+    ).split()
+)
+_LOADED: dict[str, ModuleType] = {}
+
+
+def load(name: str) -> ModuleType:
+    """The copy of a module."""
+    if name not in _LOADED:
+        original = importlib.import_module(name)
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        copy = ModuleType(name)
+        copy.__file__ = spec.origin
+        copy.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import}
+        _LOADED[name] = copy
+        with open(spec.origin, encoding="utf-8") as source:  # noqa: PTH123 - the text as it stands
+            exec(compile(source.read(), spec.origin, "exec"), copy.__dict__)  # noqa: S102 - our own modules
+        assert original is not copy
+    return _LOADED[name]
+
+
+def _import(name: str, globals_: Any = None, locals_: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+    if name in fakes.MODULES:
+        return fakes.MODULES[name]
+    if name in COPIED:
+        return load(name)
+    if name in {"tenure", "tenure.stores"} and fromlist:
+        real = importlib.import_module(name)
+        return SimpleNamespace(**{part: _part(real, f"{name}.{part}", part) for part in fromlist})
+    return builtins.__import__(name, globals_, locals_, fromlist, level)
+
+
+def _part(real: ModuleType, full: str, part: str) -> Any:
+    if full in fakes.MODULES:
+        return fakes.MODULES[full]
+    if full in COPIED:
+        return load(full)
+    try:
+        return getattr(real, part)
+    except AttributeError:
+        return importlib.import_module(full)
+
+
+def reset() -> None:
+    """A new world: nothing is left of the processes of the last one."""
+    node.__dict__["_SHARED"] = {}
+    node.__dict__["_SHARED_MUTEX"] = fakes.Lock()
+    run.__dict__["_MUTEX"] = fakes.Lock()
+
+
+admission = load("tenure.stores.admission")
+memory_ledger = load("tenure.stores.memory_ledger")
+memory_tables = load("tenure.stores.memory_tables")
+lease = load("tenure.lease")
+watch = load("tenure.watch")
+plan = load("tenure.plan")
+verbs = load("tenure.verbs")
+timekeeper = load("tenure.timekeeper")
+standing = load("tenure.standing")
+pacemaker = load("tenure.pacemaker")
+campaign = load("tenure.campaign")
+herald = load("tenure.herald")
+node = load("tenure.node")
+election = load("tenure.election")
+run = load("tenure.run")
+runner = load("tenure.runner")
+completer = load("tenure.completer")
+conductor = load("tenure.conductor")
+engine = load("tenure.engine")

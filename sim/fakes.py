@@ -1,0 +1,407 @@
+"""What the copies of production modules are given for `threading`, `queue`, `select`, `os`, `random`, `uuid`, `logging`, the clock and host evidence."""
+
+from __future__ import annotations
+
+import queue as real_queue
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from sim.kernel import K, Process, Task
+
+from tenure.model import HostCard
+
+WALL = 1_800_000_000.0
+"""What the wall of a process without an error shows when a history begins: seconds since 1970."""
+
+
+class Lock:
+    """As `threading.Lock` and, with `again`, as `RLock`."""
+
+    __slots__ = ("_again", "_count", "_owner", "_waiting")
+
+    def __init__(self, *, again: bool = False) -> None:
+        self._owner: Task | None = None
+        self._count = 0
+        self._again = again
+        self._waiting: deque[tuple[Task, int]] = deque()
+
+    def acquire(self) -> bool:
+        me = K.current
+        while self._count and not (self._again and self._owner is me):
+            self._waiting.append((me, me.ticket))  # type: ignore[arg-type, union-attr]
+            K.block()
+        self._owner = me
+        self._count += 1
+        return True
+
+    def release(self) -> None:
+        self._count -= 1
+        if not self._count:
+            self._owner = None
+            if self._waiting:
+                K.wake(*self._waiting.popleft())
+
+    __enter__ = acquire
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def rlock() -> Lock:
+    return Lock(again=True)
+
+
+class Event:
+    """As `threading.Event`."""
+
+    __slots__ = ("_set", "_waiting")
+
+    def __init__(self) -> None:
+        self._set = False
+        self._waiting: list[tuple[Task, int]] = []
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        waiting, self._waiting = self._waiting, []
+        for task, ticket in waiting:
+            K.wake(task, ticket)
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._set:
+            me = K.current
+            assert me is not None
+            self._waiting.append((me, me.ticket))
+            K.block(timeout)
+        return self._set
+
+
+class Condition:
+    """As `threading.Condition`."""
+
+    def __init__(self, lock: Lock | None = None) -> None:
+        self._lock = rlock() if lock is None else lock
+        self._waiting: deque[tuple[Task, int]] = deque()
+
+    def __enter__(self) -> bool:
+        return self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        me = K.current
+        assert me is not None
+        self._waiting.append((me, me.ticket))
+        count, self._lock._count = self._lock._count, 1
+        self._lock.release()
+        try:
+            return K.block(timeout) is not None
+        finally:
+            self._lock.acquire()
+            self._lock._count = count
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        until = None if timeout is None else K.boottime() + timeout
+        while not (result := predicate()):
+            left = None if until is None else until - K.boottime()
+            if left is not None and left <= 0:
+                return result
+            self.wait(left)
+        return result
+
+    def notify_all(self) -> None:
+        while self._waiting:
+            K.wake(*self._waiting.popleft())
+
+    notify = notify_all  # a thread that wakes for nothing looks again
+
+
+class Thread:
+    """As `threading.Thread`."""
+
+    def __init__(
+        self,
+        *,
+        target: Callable[..., object] | None = None,
+        name: str = "",
+        args: tuple[Any, ...] = (),
+        daemon: bool = False,
+    ) -> None:
+        del daemon
+        self.name, self._target, self._args = name, target, args
+        self._over = Event()
+
+    def run(self) -> None:
+        if self._target is not None:
+            self._target(*self._args)
+
+    def start(self) -> None:
+        process = K.process
+        assert process is not None
+        K.spawn(process, self._live, self)
+
+    def _live(self) -> None:
+        try:
+            self.run()
+        finally:
+            self._over.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._over.wait(timeout)
+
+
+def current_thread() -> object:
+    return K.current.thread if K.current else None
+
+
+class SimpleQueue:
+    """As `queue.SimpleQueue`."""
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+        self._waiting: deque[tuple[Task, int]] = deque()
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        while self._waiting:  # all: some may have given up
+            K.wake(*self._waiting.popleft())
+
+    def get(self, timeout: float | None = None) -> Any:
+        until = None if timeout is None else K.boottime() + timeout
+        while not self._items:
+            left = None if until is None else until - K.boottime()
+            if left is not None and left <= 0:
+                raise real_queue.Empty
+            me = K.current
+            assert me is not None
+            self._waiting.append((me, me.ticket))
+            K.block(left)
+        return self._items.popleft()
+
+
+class File:
+    """Something that `poll` can wait for: readable, or not."""
+
+    __slots__ = ("number", "readable", "waiting")
+    all: dict[int, File] = {}  # noqa: RUF012 - one world at a time
+    _last = 2
+
+    def __init__(self) -> None:
+        File._last += 1
+        self.number = File._last
+        self.readable = False
+        self.waiting: list[tuple[Task, int]] = []
+        File.all[self.number] = self
+
+    def ring(self) -> None:
+        """It is readable now."""
+        self.readable = True
+        waiting, self.waiting = self.waiting, []
+        for task, ticket in waiting:
+            K.wake(task, ticket)
+
+
+class Poll:
+    """As `select.poll()`."""
+
+    def __init__(self) -> None:
+        self._files: list[File] = []
+
+    def register(self, number: int, _: int) -> None:
+        self._files.append(File.all[number])
+
+    def poll(self, milliseconds: int) -> list[tuple[int, int]]:
+        if not any(file.readable for file in self._files) and milliseconds > 0:
+            me = K.current
+            assert me is not None
+            for file in self._files:
+                file.waiting.append((me, me.ticket))
+            K.block(milliseconds / 1000)
+            for file in self._files:
+                file.waiting = [waiter for waiter in file.waiting if waiter[0] is not me]
+        return [(file.number, 1) for file in self._files if file.readable]
+
+
+def pipe() -> tuple[int, int]:
+    """Both ends are one number here: what is written makes it readable."""
+    file = File()
+    return file.number, file.number
+
+
+def write(number: int, _: bytes) -> int:
+    if number in File.all:
+        File.all[number].ring()
+    return 1
+
+
+def read(number: int, _: int) -> bytes:
+    File.all[number].readable = False
+    return b"."
+
+
+def close(number: int) -> None:
+    File.all.pop(number, None)
+
+
+def getpid() -> int:
+    return K.process.pid if K.process else 0
+
+
+class Silent:
+    """A logger. With `lines` set, it keeps what is said, with the moment and the process."""
+
+    lines: list[str] | None = None
+
+    def _say(self, text: str, *args: object, **_: object) -> None:
+        if Silent.lines is not None:
+            said = text % args if args else text
+            Silent.lines.append(f"{K.now:9.4f} {K.process}: {said}")
+
+    debug = info = warning = error = exception = _say
+
+
+def uuid4() -> str:
+    return f"{K.rng.getrandbits(48):012x}"
+
+
+# Host evidence: a lock that lives as long as its process, and its working children
+
+
+class Proof(Enum):
+    DEAD = "dead"
+    ALIVE = "alive"
+    NOTHING = "nothing"
+
+
+class LockFile:
+    """The lock of a node. `held_until`: a child that does its work has inherited it."""
+
+    all: dict[str, LockFile] = {}  # noqa: RUF012 - one world at a time
+
+    def __init__(self, directory: Path, node: str) -> None:
+        del directory
+        assert K.process is not None
+        self.node, self.process = node, K.process
+        self.held_until = 0.0
+        LockFile.all[node] = self
+
+    @property
+    def free(self) -> bool:
+        return not self.process.alive and K.now >= self.held_until
+
+    def card(self) -> HostCard:
+        return HostCard(self.process.host, self.process.pid, 1, 1, 1, 1, self.node)
+
+    def pulse(self, number: int) -> None:
+        """Nobody reads it here."""
+
+    def still_open(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return -1
+
+    def remove(self) -> None:
+        LockFile.all.pop(self.node, None)
+
+
+def boot_id() -> str:
+    return K.process.host if K.process else ""
+
+
+def probe(directory: Path, node: str, card: HostCard) -> Proof:
+    del directory
+    lock = LockFile.all.get(node)
+    if lock is None or card.boot_id != boot_id():
+        return Proof.NOTHING
+    return Proof.DEAD if lock.free else Proof.ALIVE
+
+
+PIDFDS: dict[Process, list[File]] = {}
+
+
+def open_pidfd(card: HostCard) -> int | None:
+    lock = LockFile.all.get(card.nonce)
+    if lock is None or not lock.process.alive:
+        return None
+    file = File()
+    PIDFDS.setdefault(lock.process, []).append(file)
+    return file.number
+
+
+def process_ended(process: Process) -> None:
+    """Those who watch this process see its end."""
+    for file in PIDFDS.pop(process, ()):
+        file.ring()
+
+
+class Processes:
+    """No process pools here."""
+
+    def __init__(self, lock_fileno: object) -> None:
+        del lock_fileno
+
+    def kill(self, attempt: object) -> bool:
+        del attempt
+        return False
+
+    def stop(self) -> None:
+        """Nothing to do."""
+
+
+def reset() -> None:
+    """A new world."""
+    File.all.clear()
+    File._last = 2
+    LockFile.all.clear()
+    PIDFDS.clear()
+
+
+def sleep(seconds: float) -> None:
+    if seconds > 0:
+        K.block(seconds)
+
+
+def walltime() -> datetime:
+    process = K.process
+    wall = process.wall + process.boottime() - process.offset if process else 0.0
+    return datetime.fromtimestamp(WALL + wall, UTC)
+
+
+MODULES: dict[str, Any] = {
+    "threading": SimpleNamespace(
+        Lock=Lock, RLock=rlock, Event=Event, Condition=Condition, Thread=Thread, current_thread=current_thread
+    ),
+    "queue": SimpleNamespace(SimpleQueue=SimpleQueue, Empty=real_queue.Empty),
+    "select": SimpleNamespace(poll=Poll, POLLIN=1),
+    "os": SimpleNamespace(
+        pipe=pipe, write=write, read=read, close=close, getpid=getpid, set_blocking=lambda *_: None, environ={}
+    ),
+    "random": SimpleNamespace(uniform=lambda a, b: K.rng.uniform(a, b), random=lambda: K.rng.random()),
+    "uuid": SimpleNamespace(uuid4=uuid4),
+    "logging": SimpleNamespace(getLogger=lambda _: Silent(), Logger=Silent),
+    "tenure.clock": SimpleNamespace(boottime=lambda: K.boottime(), walltime=walltime, sleep=sleep),
+    "tenure.evidence": SimpleNamespace(
+        LockFile=LockFile,
+        Proof=Proof,
+        probe=probe,
+        boot_id=boot_id,
+        open_pidfd=open_pidfd,
+        clear=lambda *_: None,
+        sweep=lambda *_, **__: None,
+    ),
+    "tenure.processes": SimpleNamespace(
+        Processes=Processes, ProcessFailed=type("ProcessFailed", (Exception,), {})
+    ),
+}
