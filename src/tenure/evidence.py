@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -140,16 +141,24 @@ def read_pulse(directory: Path, node: NodeId, card: HostCard) -> int | None:
 
 def last_pulse_at(directory: Path, node: NodeId) -> float | None:
     """When a lock file was last written, on the wall clock: for people."""
+    path = file_of(directory, node, ".lock")
     try:
-        return (directory / f"{node}.lock").stat().st_mtime
+        return None if path is None else path.stat().st_mtime
     except OSError:
         return None
+
+
+def file_of(directory: Path, node: object, suffix: str) -> Path | None:
+    """Where a node's file lies, made from its id; None for an id that would lead anywhere else: rows are not believed."""
+    plain = isinstance(node, str) and re.fullmatch(r"[\w-]{1,64}", node, re.ASCII)
+    return directory / f"{node}{suffix}" if plain else None
 
 
 def clear(directory: Path, node: NodeId) -> None:
     """Remove what a dead node left behind."""
     for suffix in (".lock", ".bell"):
-        (directory / f"{node}{suffix}").unlink(missing_ok=True)
+        if (path := file_of(directory, node, suffix)) is not None:
+            path.unlink(missing_ok=True)
 
 
 def sweep(directory: Path, older_than: float) -> None:
@@ -225,10 +234,11 @@ def started(pid: int) -> int:
 
 def _open_matching(directory: Path, node: NodeId, card: HostCard) -> int | None:
     """The node's lock file, opened, if it is the one on its card. The name is made from the id, never read from a row."""
+    path = file_of(directory, node, ".lock")
+    if path is None:
+        return None
     try:
-        fd = os.open(
-            directory / f"{node}.lock", os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-        )
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
         return None
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from contextlib import closing
@@ -22,6 +21,7 @@ from tenure.model import Cadence, HostCard
 from tenure.stores import Store, filesystem
 from tenure.stores.sqlite import OLDEST_SQLITE, SqliteStore
 from tenure.stores.statements import migrations
+from tenure.stores.unreadable import host_card
 
 PATIENCE = 0.5
 """How long to try for the write lock: what is held for longer is felt by those who wait to be elected."""
@@ -307,7 +307,7 @@ class _Patient:
     def _nodes(self, connection: sqlite3.Connection) -> list[_Node]:
         found = []
         for identity, label, state, ttl, _asked, host in self._ask(connection, "nodes"):
-            card = _card(host)
+            card = host_card(host)
             proof = evidence.probe(self._directory, identity, card) if card and state == "alive" else Proof.NOTHING
             last = evidence.last_pulse_at(self._directory, identity)
             silent = None if last is None else max(walltime().timestamp() - last, 0.0)
@@ -410,13 +410,6 @@ def _state(node: _Node) -> str:
     if node.silent is None:
         return "without a lock file"
     return "alive"
-
-
-def _card(host: str | None) -> HostCard | None:
-    try:
-        return HostCard(**json.loads(host)) if host else None
-    except (TypeError, ValueError):
-        return None
 
 
 def _may(path: Path, what: int) -> bool:

@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from tenure.evidence import file_of
 from tenure.model import NodeId
 
 _ENOUGH = 65536
@@ -51,8 +52,11 @@ class Bell:
     @staticmethod
     def ring(directory: Path, node: NodeId, words: str) -> None:
         """Say something to a node; nothing happens if nobody listens."""
+        path = file_of(directory, node, ".bell")
+        if path is None:
+            return
         with suppress(OSError, AttributeError):
-            fd = os.open(directory / f"{node}.bell", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 os.write(fd, f"{words}\n".encode())
             finally:

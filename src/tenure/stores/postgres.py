@@ -32,7 +32,6 @@ from tenure.model import (
     BeatAnswer,
     ElectionRow,
     Epoch,
-    HostCard,
     Identity,
     Leader,
     NodeCard,
@@ -48,6 +47,7 @@ from tenure.stores import postgres_arrays, statements
 from tenure.stores.deadline import DeadlineConnection
 from tenure.stores.postgres_ledger import PostgresLedger
 from tenure.stores.protocol import Checked, Session, Store
+from tenure.stores.unreadable import host_card
 from tenure.urls import PostgresURL
 
 CONNECT_TIMEOUT = 2
@@ -435,14 +435,6 @@ class PostgresSession(Session):
 
     def _unavailable(self, error: psycopg.Error) -> StoreUnavailable:
         return StoreUnavailable(f"{self._store.shown}: {explained(error)}")
-
-
-def host_card(host: object) -> HostCard | None:
-    """The evidence in a row, if it is of the right shape; a row is never trusted further than that."""
-    try:
-        return HostCard(**cast("dict[str, Any]", host)) if isinstance(host, dict) else None
-    except TypeError:
-        return None
 
 
 def explained(error: psycopg.Error) -> str:

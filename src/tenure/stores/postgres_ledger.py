@@ -41,6 +41,7 @@ from tenure.stores.figures import stats_of
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
 from tenure.stores.postgres_arrays import doubles, longs, texts
 from tenure.stores.postgres_rows import JOB, RUN, WANTED, job_row, rules_of, run_row, written_asked, written_change
+from tenure.stores.unreadable import Complaints, clamped, is_instant, job_problem
 
 Execute = Callable[[str, Mapping[str, object]], list[tuple[Any, ...]]]
 """Runs one statement in a transaction of its own and brings all rows; raises as a session does."""
@@ -58,6 +59,8 @@ class Definition(NamedTuple):
     kwargs: str
     rules: Rules
     trigger: str | None
+    problem: str
+    """Why its runs cannot begin."""
 
 
 @functools.cache
@@ -76,6 +79,8 @@ class PostgresLedger(Ledger):
         self._statements = load(schema, "DESC")
         self._oldest_first = load(schema, "ASC")
         self._definitions: dict[int, Definition] = {}
+        self._complaints = Complaints()
+        self._left_out = 0
 
     def now(self) -> Instant:
         return float(self._one("now"))
@@ -119,17 +124,26 @@ class PostgresLedger(Ledger):
     def unplanned(
         self, application: str, *, before: Instant, limit: int, strangers: tuple[str, ...] = (), tzdata: str = ""
     ) -> list[Unplanned]:
-        return [
-            Unplanned(JobId(job), name, generation, next_due, trigger or "", rules_of(rules), resumes)
-            for job, name, generation, next_due, trigger, rules, resumes in self._run(
-                "unplanned",
-                application=application,
-                before=before,
-                limit=limit,
-                strangers=texts(strangers),
-                tzdata=tzdata,
-            )
-        ]
+        rows = self._run(
+            "unplanned",
+            application=application,
+            before=before,
+            limit=limit + self._left_out,  # those that cannot be read must not take the places of the others
+            strangers=texts(strangers),
+            tzdata=tzdata,
+        )
+        found = []
+        for job, name, generation, next_due, trigger, text, resumes in rows:
+            rules = rules_of(text)
+            problem = job_problem(rules, trigger)
+            if next_due is not None and not is_instant(next_due):
+                problem = f"its next due time is {next_due!r} s from 1970"
+            if problem:
+                self._complaints.tell(job, generation, name, problem)
+            else:
+                found.append(Unplanned(JobId(job), name, generation, next_due, trigger or "", rules, resumes))
+        self._left_out = len(rows) - len(found)
+        return found[:limit]
 
     def plan(self, batch: Sequence[Planned]) -> int:
         if not batch:
@@ -171,34 +185,44 @@ class PostgresLedger(Ledger):
         if not ids:
             return Claimed((), now, next_at, more, missed, alive)
         definitions = self._define(jobs, generations)
-        return Claimed(
-            tuple(
-                ClaimedRun(
-                    run,
-                    job,
-                    definition.name,
-                    definition.function,
-                    definition.kwargs if kwargs is None else kwargs,
-                    key,
-                    _KINDS[kind],
-                    scheduled_for,
-                    due_at,
-                    attempt,
-                    failures,
-                    generation,
-                    definition.rules,
-                    definition.trigger,
-                )
-                for run, job, generation, definition, key, kind, scheduled_for, due_at, attempt, failures, kwargs in zip(
-                    ids, jobs, generations, definitions, *columns, strict=True
-                )
-            ),
-            now,
-            next_at,
-            more,
-            missed,
-            alive,
+        runs = tuple(
+            ClaimedRun(
+                run,
+                job,
+                definition.name,
+                definition.function,
+                definition.kwargs if kwargs is None else kwargs,
+                key,
+                _KINDS[kind],
+                scheduled_for,
+                clamped(due_at),
+                attempt,
+                failures,
+                generation,
+                definition.rules,
+                definition.trigger,
+            )
+            for run, job, generation, definition, key, kind, scheduled_for, due_at, attempt, failures, kwargs in zip(
+                ids, jobs, generations, definitions, *columns, strict=True
+            )
         )
+        if any(definition.problem for definition in definitions) or not all(map(is_instant, columns[2])):
+            runs = self._without_unreadable(runs, request.token)
+        return Claimed(runs, now, next_at, more, missed, alive)
+
+    def _without_unreadable(self, runs: Sequence[ClaimedRun], token: str) -> tuple[ClaimedRun, ...]:
+        """End the runs that cannot begin, and keep the others."""
+        endings = []
+        for run in runs:
+            problem = self._definitions[run.job].problem
+            if not is_instant(run.scheduled_for):
+                problem = f"the due time of run {run.id} is {run.scheduled_for!r} s from 1970"
+            if problem:
+                self._complaints.tell(run.job, run.generation, run.name, problem)
+                endings.append(Ending(run.id, token, RunState.FAILED, f"cannot be read: {problem}"))
+        self.finish(endings)
+        ended = {ending.id for ending in endings}
+        return tuple(run for run in runs if run.id not in ended)
 
     def _define(self, jobs: Sequence[int], generations: Sequence[int]) -> list[Definition]:
         """Of each run's job, as of its generation; as it is by now, if it was changed since."""
@@ -212,10 +236,11 @@ class PostgresLedger(Ledger):
             if len(known) > DEFINITIONS:
                 known.clear()
                 unknown = set(jobs)
-            for job, generation, name, function, kwargs, rules, trigger in self._run(
+            for job, generation, name, function, kwargs, text, trigger in self._run(
                 "definitions", ids=longs(sorted(unknown))
             ):
-                known[job] = Definition(generation, name, function, kwargs, rules_of(rules), trigger)
+                rules = rules_of(text)
+                known[job] = Definition(generation, name, function, kwargs, rules, trigger, job_problem(rules, trigger))
         return [known[job] for job in jobs]
 
     def missed(self, application: str, limit: int, strangers: tuple[str, ...] = ()) -> list[MissedJob]:
@@ -225,7 +250,7 @@ class PostgresLedger(Ledger):
                 name,
                 generation,
                 rules_of(rules),
-                tuple(MissedRun(RunId(run), instant) for run, instant in zip(ids, scheduled, strict=True)),
+                tuple(MissedRun(RunId(run), clamped(instant)) for run, instant in zip(ids, scheduled, strict=True)),
                 in_time,
             )
             for job, name, generation, rules, ids, scheduled, in_time in self._run(
@@ -275,7 +300,7 @@ class PostgresLedger(Ledger):
 
     def _lost(self, ids: Sequence[int]) -> tuple[LostRun, ...]:
         return tuple(
-            LostRun(RunId(run), job, key, scheduled_for, attempt, node, RunState(state))
+            LostRun(RunId(run), job, key, clamped(scheduled_for), attempt, node, RunState(state))
             for run, job, key, scheduled_for, attempt, node, state in self._run("lost", ids=longs(ids))
         )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 from tenure.keys import due_key
 from tenure.ledger import JobId, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunKind, RunRow, RunState
 from tenure.stores.ledger import Asked, JobChange
+from tenure.stores.unreadable import clamped, clamped_or_none, rules_from
 
 JOB = (
     "j.id, j.name, j.function, j.trigger, j.rules::text, j.kwargs, j.in_code, j.release, j.tzdata, j.state, j.generation, "
@@ -34,16 +34,13 @@ _DEFAULTS = {f.name: f.default for f in fields(Rules) if f.default is not MISSIN
 
 def written_rules(rules: Rules) -> dict[str, Any]:
     """What differs from the defaults: a library that knows one rule more finds its jobs unchanged."""
-    return {name: value for name, value in asdict(rules).items() if value != _DEFAULTS[name]}
+    return {name: value for name, value in asdict(rules).items() if name in _DEFAULTS and value != _DEFAULTS[name]}
 
 
 @functools.lru_cache(maxsize=4096)
 def rules_of(text: str) -> Rules:
     """The same few rules over and over."""
-    written = {name: value for name, value in json.loads(text).items() if name in _DEFAULTS}
-    if "backoff" in written:
-        written["backoff"] = tuple(written["backoff"])
-    return Rules(**written)
+    return rules_from(text)
 
 
 def written_change(change: JobChange) -> dict[str, Any]:
@@ -99,16 +96,37 @@ def job_row(application: str, row: tuple[Any, ...]) -> JobRow:
         JobSpec(application, name, function, trigger, rules_of(rules), kwargs, in_code, release, tzdata),
         JobState(state),
         generation,
-        next_due,
-        paused_until,
+        clamped_or_none(next_due),
+        clamped_or_none(paused_until),
         paused_by,
         paused_why,
-        since,
-        kept_since,
+        clamped(since),
+        clamped(kept_since),
     )
 
 
 def run_row(row: tuple[Any, ...]) -> RunRow:
     """A row of RUN."""
-    run, job, name, key, kind, state, *rest = row
-    return RunRow(RunId(run), JobId(job), name, key, RunKind(kind), RunState(state), *rest)
+    run, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest = row
+    claimed_at, started_at, finished_at, reason, count, until, *rest = rest
+    return RunRow(
+        RunId(run),
+        JobId(job),
+        name,
+        key,
+        RunKind(kind),
+        RunState(state),
+        clamped(scheduled_for),
+        clamped(due_at),
+        attempt,
+        failures,
+        losses,
+        label,
+        clamped_or_none(claimed_at),
+        clamped_or_none(started_at),
+        clamped_or_none(finished_at),
+        reason,
+        count,
+        clamped_or_none(until),
+        *rest,
+    )

@@ -44,6 +44,7 @@ from tenure.stores.bell import Bell
 from tenure.stores.forks import gate, inherited
 from tenure.stores.protocol import Session, Store
 from tenure.stores.sqlite_ledger import Desk, SqliteLedger
+from tenure.stores.unreadable import EARLIEST, HIGHEST_TERM, clamped, host_card, ttl_of
 from tenure.urls import SqliteURL
 
 OLDEST_SQLITE = (3, 35, 0)
@@ -225,10 +226,11 @@ class SqliteSession(Session):
         return BeatAnswer(
             verdict,
             was_seq=beat.number - 1,
-            peers=tuple(self._peer(*peer) for peer in peers),
+            peers=tuple(self._peer(*peer) for peer in peers if isinstance(peer[0], str)),
             elections=tuple(
                 ElectionRow(n, t, h, bool(held), bool(asked), bool(alive), seq or 0)
                 for n, t, h, held, asked, alive, seq in elections
+                if _is_term(t)
             ),
             time=walltime().timestamp(),
         )
@@ -260,7 +262,7 @@ class SqliteSession(Session):
     def cards(self, ids: Iterable[NodeId]) -> list[NodeCard]:
         with self._read():
             rows = self._run("cards", ids=json.dumps(list(ids))).fetchall()
-        return [NodeCard(node, label, ttl, _host_card(host)) for node, label, ttl, host in rows]
+        return [NodeCard(node, label, ttl_of(ttl), host_card(host)) for node, label, ttl, host in rows]
 
     def acquire(self, request: Acquire) -> Acquired:
         if request.mode != "lease":
@@ -353,10 +355,11 @@ class SqliteSession(Session):
         return Verdict.LATE if row and row[0] == "alive" else Verdict.GONE
 
     def _peer(self, node: NodeId, seq: int, asked: int, ttl: float, host: str | None) -> Peer:
+        ttl = ttl_of(ttl)
         if asked:
             return Peer(node, ("row", seq), ttl)
         if node not in self._known:
-            self._known[node] = _host_card(host)
+            self._known[node] = host_card(host)
         count = self._file_pulse(node, self._known[node])
         if count is None:
             with (
@@ -372,7 +375,7 @@ class SqliteSession(Session):
 
     def _card(self, node: NodeId) -> HostCard | None:
         row = self._run("cards", ids=json.dumps([node])).fetchone()
-        return _host_card(row[3]) if row else None
+        return host_card(row[3]) if row else None
 
     def _grant(self, request: Acquire) -> Acquired:
         me = self._run("candidate", id=request.node).fetchone()
@@ -393,8 +396,10 @@ class SqliteSession(Session):
             why = f"{holder_state}: {ended_by}" if holder_state else "dead: its row is gone"
         else:
             return Acquired(Outcome.HELD, holder=holder)
-        now = _now()
-        granted = max(term + 1, self._epoch().number << 20)
+        epoch, now = self._epoch().number, _now()
+        if not (_is_term(term) and _is_term(epoch) and epoch << 20 < HIGHEST_TERM):
+            return Acquired(Outcome.HELD, detail="no higher term")
+        granted = max(term + 1, epoch << 20)
         self._run("grant", name=request.name, term=granted, id=request.node, now=now, why=why)
         self._run("end_term", name=request.name, term=term, now=now, why=why)
         gap = None if since is None else max(now - since, 0.0)
@@ -428,7 +433,7 @@ class SqliteSession(Session):
         with self._read():
             rows = self._run("leaders", name=name).fetchall()
         return [
-            Leader(e, term, holder, label, _time(since), bool(alive) and self._healthy(holder, _host_card(host)))
+            Leader(e, term, holder, label, _time(since), bool(alive) and self._healthy(holder, host_card(host)))
             for e, term, holder, label, since, alive, host in rows
         ]
 
@@ -509,16 +514,14 @@ def _identity(device: str, inode: str) -> Identity:
     return Identity(system="", timeline=0, database=device, relation=inode)
 
 
-def _host_card(text: str | None) -> HostCard | None:
-    try:
-        return HostCard(**json.loads(text)) if text else None
-    except (TypeError, ValueError):
-        return None
+def _is_term(value: object) -> bool:
+    """A number that was reached by counting, so that there is one above it."""
+    return type(value) is int and 0 <= value < HIGHEST_TERM
 
 
 def _now() -> float:
     return walltime().timestamp()
 
 
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+def _time(seconds: object) -> datetime:
+    return datetime.fromtimestamp(clamped(seconds) if isinstance(seconds, int | float) else EARLIEST, UTC)

@@ -30,14 +30,20 @@ from tenure.stores import admission
 from tenure.stores.admission import Admission, After, Attempt, Candidate
 from tenure.stores.sqlite_rows import (
     Micros,
+    count_of,
     execute,
     execute_many,
     instant,
     instant_or_none,
+    is_micros,
+    kind_of,
     micros,
     micros_or_none,
     rules_of,
 )
+from tenure.stores.unreadable import Complaints, is_count, job_problem
+
+_KINDS = frozenset(RunKind)
 
 
 class _Due(NamedTuple):
@@ -60,6 +66,18 @@ class _Due(NamedTuple):
     trigger: str | None
     max_running: int | None
     began: int
+
+    def problem(self) -> str:
+        """Why it cannot begin; '' if it can."""
+        if self.kind not in _KINDS:
+            return f"the kind of run {self.id} is {self.kind!r:.60}"
+        if not (is_micros(self.scheduled_for) and is_micros(self.due_at)):
+            return f"the due time of run {self.id} is {self.scheduled_for!r:.60}, ready at {self.due_at!r:.60}"
+        if not (is_count(self.attempt) and is_count(self.failures)):
+            return f"run {self.id} counts {self.attempt!r:.60} attempts and {self.failures!r:.60} failures"
+        if not isinstance(self.job_kwargs if self.kwargs is None else self.kwargs, str):
+            return f"the arguments of run {self.id} are no text"
+        return job_problem(rules_of(self.rules), self.trigger)
 
     def candidate(self) -> Candidate:
         scheduled_for, due_at = instant(self.scheduled_for), instant(self.due_at)
@@ -100,14 +118,17 @@ def nothing_claimed(connection: sqlite3.Connection, request: ClaimRequest, now: 
     return _answer(connection, request, now, (), more=False)
 
 
-def claim(connection: sqlite3.Connection, request: ClaimRequest, now: Micros) -> tuple[Claimed, bool]:
+def claim(
+    connection: sqlite3.Connection, request: ClaimRequest, now: Micros, complaints: Complaints
+) -> tuple[Claimed, bool]:
     """Take due runs, as `Ledger.claim` says; and whether running ones were asked to end."""
     me = execute(connection, "alive", node=request.node).fetchone()
     if me is None:
         return nothing_claimed(connection, request, now), False
     _promote(connection, request)
     cursor = execute(connection, "candidates", now=_when(request, now), limit=request.limit, **_served(request))
-    ready = [_Due._make(row) for row in cursor]
+    found = [_Due._make(row) for row in cursor]
+    ready = _readable(connection, found, now, complaints)
     jobs: dict[JobId, list[_Due]] = {}
     for due in ready:
         jobs.setdefault(due.job, []).append(due)
@@ -126,7 +147,19 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: Micros) ->
         connection, "begin", ((request.token, request.node, me[0], now, due.generation, due.id) for due in taken)
     )
     claimed = tuple(due.claimed() for due in taken)
-    return _answer(connection, request, now, claimed, more=len(ready) == request.limit), bool(asks)
+    return _answer(connection, request, now, claimed, more=len(found) == request.limit), bool(asks)
+
+
+def _readable(connection: sqlite3.Connection, found: list[_Due], now: Micros, complaints: Complaints) -> list[_Due]:
+    """End those that cannot begin; the others."""
+    ready: list[_Due] = []
+    for due in found:
+        if problem := due.problem():
+            complaints.tell(due.job, due.generation, due.name, problem)
+            execute(connection, "fail", id=due.id, reason=f"cannot be read: {problem}", now=now)
+        else:
+            ready.append(due)
+    return ready
 
 
 def _when(request: ClaimRequest, now: Micros) -> Micros:
@@ -164,7 +197,7 @@ def _promote(connection: sqlite3.Connection, request: ClaimRequest) -> None:
 def _waiting(connection: sqlite3.Connection, application: str, job: JobId, limit: int | None = None) -> list[Candidate]:
     rows = execute(connection, "waiting", application=application, job=job, limit=-1 if limit is None else limit)
     return [
-        Candidate(RunId(one), RunKind(kind), instant(scheduled_for), instant(due_at))
+        Candidate(RunId(one), kind_of(kind), instant(scheduled_for), instant(due_at))
         for one, kind, scheduled_for, due_at in rows
     ]
 
@@ -212,7 +245,8 @@ class _Attempt(NamedTuple):
 
     def behind(self) -> Attempt:
         due_at, expires_at = instant(self.due_at), instant_or_none(self.expires_at)
-        return Attempt(self.attempt, self.failures, self.losses, due_at, expires_at, self.asked_to_end)
+        attempt, failures, losses = count_of(self.attempt), count_of(self.failures), count_of(self.losses)
+        return Attempt(attempt, failures, losses, due_at, expires_at, self.asked_to_end)
 
 
 def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micros) -> tuple[list[Ended], set[str]]:
@@ -284,7 +318,7 @@ def take_back(connection: sqlite3.Connection, application: str, now: Micros) -> 
             job=row.name,
             key=row.key,
             scheduled_for=instant(row.scheduled_for),
-            attempt=row.attempt,
+            attempt=count_of(row.attempt),
             node=row.node or "",
             state=over[row.id].state,
         )

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from tenure.clock import walltime
 from tenure.ledger import (
@@ -46,12 +47,14 @@ from tenure.stores.sqlite_rows import (
     execute_many,
     instant,
     instant_or_none,
+    is_micros,
     job_row,
     micros,
     rules_of,
     run_row,
     sql,
 )
+from tenure.stores.unreadable import Complaints, is_count, job_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +72,16 @@ class SqliteLedger(Ledger):
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._complaints = Complaints()
+        self._left_out = 0
 
     def now(self) -> Instant:
         return walltime().timestamp()
 
     def functions(self, application: str) -> frozenset[str]:
         with self._desk.read():
-            return frozenset(name for (name,) in execute(self._connection, "functions", application=application))
+            found = execute(self._connection, "functions", application=application).fetchall()
+        return frozenset(name for (name,) in found if isinstance(name, str))
 
     def change(self, change: JobChange) -> JobRow | None:
         with self._desk.write():
@@ -121,16 +127,35 @@ class SqliteLedger(Ledger):
         self, application: str, *, before: Instant, limit: int, strangers: tuple[str, ...] = (), tzdata: str = ""
     ) -> list[Unplanned]:
         now = self._now()
-        wanted = {"application": application, "strangers": json.dumps(strangers), "tzdata": tzdata, "limit": limit}
+        wanted: dict[str, object] = {
+            "application": application,
+            "strangers": json.dumps(strangers),
+            "tzdata": tzdata,
+            "limit": limit + self._left_out,  # those that cannot be read must not take the places of the others
+        }
         with self._desk.read():
             due = execute(self._connection, "unplanned", before=micros(before), **wanted).fetchall()
             resuming = execute(self._connection, "resuming", now=now, **wanted).fetchall()
-        found = [(row, False) for row in due] + [(row, True) for row in resuming]
+        rows = [(row, False) for row in due] + [(row, True) for row in resuming]
+        found = [(row, resumes) for row, resumes in rows if self._readable(row)]
+        self._left_out = len(rows) - len(found)
         found.sort(key=lambda one: now if one[0][3] is None else one[0][3])
         return [
             Unplanned(JobId(job), name, generation, instant_or_none(next_due), trigger or "", rules_of(rules), resumes)
             for (job, name, generation, next_due, trigger, rules), resumes in found[:limit]
         ]
+
+    def _readable(self, row: tuple[Any, ...]) -> bool:
+        """Whether a job can be planned; if not, that is said once."""
+        job, name, generation, next_due, trigger, rules = row
+        problem = job_problem(rules_of(rules), trigger)
+        if next_due is not None and not is_micros(next_due):
+            problem = f"its next due time is {next_due!r:.60}"
+        if not is_count(generation):
+            problem = f"its generation is {generation!r:.60}"
+        if problem:
+            self._complaints.tell(job, generation, name, problem)
+        return not problem
 
     def plan(self, batch: Sequence[Planned]) -> int:
         planned = {one.id: one for one in batch}
@@ -157,7 +182,7 @@ class SqliteLedger(Ledger):
             if not sqlite_claims.claimable(self._connection, request, now):
                 return sqlite_claims.nothing_claimed(self._connection, request, now)
         with self._desk.write():
-            claimed, asked_to_end = sqlite_claims.claim(self._connection, request, self._now())
+            claimed, asked_to_end = sqlite_claims.claim(self._connection, request, self._now(), self._complaints)
         if asked_to_end:
             self._wake(request.application)
         return claimed

@@ -27,12 +27,15 @@ from tenure.ledger import (
     RunState,
 )
 from tenure.stores import statements
+from tenure.stores.unreadable import EARLIEST, LATEST, MOST, clamped, rules_from
 
 Micros = int
 ALWAYS: Micros = -(2**62)
 NEVER: Micros = 2**62
 
 _RULES = {field.name for field in fields(Rules)}
+_KINDS, _STATES, _CHANGES = frozenset(RunKind), frozenset(RunState), frozenset(Change)
+"""The file takes any word for one of these."""
 
 
 @cache
@@ -65,23 +68,32 @@ def micros_or_none(instant: Instant | None) -> Micros | None:
     return None if instant is None else round(instant * 1_000_000)
 
 
-def instant(value: Micros) -> Instant:
-    return value / 1_000_000
+def instant(value: object) -> Instant:
+    """The nearest that can be shown: the file takes anything for a number."""
+    return clamped(value / 1_000_000) if isinstance(value, int | float) else EARLIEST
 
 
 def instant_or_none(value: Micros | None) -> Instant | None:
-    return None if value is None else value / 1_000_000
+    return None if value is None else instant(value)
+
+
+def is_micros(value: object) -> bool:
+    return type(value) is int and EARLIEST * 1_000_000 <= value <= LATEST * 1_000_000
+
+
+def count_of(value: object) -> int:
+    """A count that can still go up by one."""
+    return min(value, MOST - 1) if isinstance(value, int) and value >= 0 else 0
 
 
 def rules_text(rules: Rules) -> str:
-    return json.dumps(asdict(rules), separators=(",", ":"))
+    return json.dumps({name: value for name, value in asdict(rules).items() if name in _RULES}, separators=(",", ":"))
 
 
 @lru_cache(maxsize=4096)
 def rules_of(text: str) -> Rules:
-    """Of a text that most jobs share. A rule that only a newer library knows is left to it."""
-    known = {name: value for name, value in json.loads(text).items() if name in _RULES}
-    return Rules(**{**known, "backoff": tuple(known["backoff"])})
+    """Of a text that most jobs share."""
+    return rules_from(text)
 
 
 def definition(spec: JobSpec) -> dict[str, object]:
@@ -118,6 +130,14 @@ def job_row(row: tuple[Any, ...]) -> JobRow:
     )
 
 
+def kind_of(text: str) -> RunKind:
+    return RunKind(text) if text in _KINDS else RunKind.DUE
+
+
+def _change_of(text: str) -> Change:
+    return Change(text) if text in _CHANGES else Change.UPDATED
+
+
 def run_row(row: tuple[Any, ...]) -> RunRow:
     (found, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest) = row
     (claimed_at, started_at, finished_at, reason, count, until, by, kwargs, generation) = rest
@@ -126,19 +146,19 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         job=JobId(job),
         name=name,
         key=key,
-        kind=RunKind(kind),
-        state=RunState(state),
+        kind=kind_of(kind),
+        state=RunState(state) if state in _STATES else RunState.FAILED,
         scheduled_for=instant(scheduled_for),
         due_at=instant(due_at),
-        attempt=attempt,
-        failures=failures,
-        losses=losses,
+        attempt=count_of(attempt),
+        failures=count_of(failures),
+        losses=count_of(losses),
         node=label,
         claimed_at=instant_or_none(claimed_at),
         started_at=instant_or_none(started_at),
         finished_at=instant_or_none(finished_at),
-        reason=reason,
-        count=count,
+        reason=reason if state in _STATES else f"cannot be read: its state is {state!r:.60}",
+        count=count_of(count),
         until=instant_or_none(until),
         by=by,
         kwargs=kwargs,
@@ -149,5 +169,5 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
 def change_record(row: tuple[Any, ...]) -> ChangeRecord:
     job, generation, at, what, trigger, by, why, until = row
     return ChangeRecord(
-        JobId(job), generation, instant(at), Change(what), trigger, by, why, until=instant_or_none(until)
+        JobId(job), generation, instant(at), _change_of(what), trigger, by, why, until=instant_or_none(until)
     )

@@ -111,6 +111,7 @@ BEGIN
         SELECT * INTO e FROM {schema}.election x WHERE x.name = election_name;
     END IF;
     IF e.mode <> wanted_mode THEN outcome := 'mismatch'; detail := e.mode; RETURN; END IF;
+    IF e.term >= 1::bigint << 62 THEN outcome := 'held'; detail := 'no higher term'; RETURN; END IF;   -- nobody came there by counting
 
     SELECT * INTO h FROM {schema}.node n WHERE n.id = e.holder;
     since := h.renewed_at;

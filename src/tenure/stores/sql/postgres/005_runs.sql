@@ -1,4 +1,6 @@
 -- What nodes do, many thousand times a second: claim and finish; and what they do about the dead. For the settings see 004_planning.sql.
+--
+-- Counts stop at what an int can hold, so that a senseless one in a single row cannot make a statement about many fail.
 
 -- How many runs of a job have a place: they began and are not final.
 CREATE FUNCTION {schema}.began(of_job bigint) RETURNS bigint
@@ -158,7 +160,7 @@ BEGIN
         -- A later statement than the one that locked the jobs: it counts what others did before they let go.
         WITH claimed AS (
             UPDATE {schema}.run r
-               SET state = 'running', token = new_token, node = claimer, label = name_, attempt = r.attempt + 1, claimed_at = now_,
+               SET state = 'running', token = new_token, node = claimer, label = name_, attempt = least(r.attempt, 2147483646) + 1, claimed_at = now_,
                    generation = j.generation, reason = '', started_at = NULL, finished_at = NULL
               FROM unnest(found_ids, found_jobs, ranks) AS c (id, job, rank), {schema}.job j
              WHERE r.id = c.id AND j.id = c.job
@@ -212,8 +214,8 @@ BEGIN
         WITH ended AS (
             UPDATE {schema}.run r
                SET state = x.becomes, token = NULL, asked_to_end = '',
-                   attempt = r.attempt - CASE WHEN x.state = 'pending' AND x.again IS NULL THEN 1 ELSE 0 END,
-                   failures = r.failures + CASE WHEN x.state = 'failed' OR x.again IS NOT NULL THEN 1 ELSE 0 END,
+                   attempt = greatest(r.attempt, 1) - CASE WHEN x.state = 'pending' AND x.again IS NULL THEN 1 ELSE 0 END,
+                   failures = least(r.failures, 2147483646) + CASE WHEN x.state = 'failed' OR x.again IS NOT NULL THEN 1 ELSE 0 END,
                    reason = CASE WHEN x.becomes = 'cancelled'
                                  THEN coalesce(CASE WHEN x.state = 'cancelled' THEN nullif(x.reason, '') END, nullif(r.asked_to_end, ''),
                                                CASE WHEN x.state = 'pending' THEN 'removed' ELSE '' END)
@@ -244,7 +246,7 @@ BEGIN
         WITH ended AS (
             UPDATE {schema}.run r   -- found by id and token: a test of `state` would call for the wrong index
                SET state = x.state::{schema}.run_state, token = NULL, asked_to_end = '',
-                   failures = r.failures + CASE WHEN x.state = 'failed' THEN 1 ELSE 0 END,
+                   failures = least(r.failures, 2147483646) + CASE WHEN x.state = 'failed' THEN 1 ELSE 0 END,
                    reason = CASE WHEN x.state = 'cancelled' THEN coalesce(nullif(x.reason, ''), r.asked_to_end) ELSE coalesce(x.reason, '') END,
                    started_at = to_timestamp(x.started), finished_at = coalesce(to_timestamp(x.finished), now_)
               FROM unnest(ids, tokens, states, reasons, started, finished) AS x (id, token, state, reason, started, finished)
@@ -324,13 +326,13 @@ BEGIN
                FOR NO KEY UPDATE SKIP LOCKED
         ), ended AS (
             UPDATE {schema}.run r
-               SET state = x.becomes, token = NULL, asked_to_end = '', losses = r.losses + 1,
+               SET state = x.becomes, token = NULL, asked_to_end = '', losses = least(r.losses, 2147483646) + 1,
                    reason = coalesce(nullif(r.asked_to_end, ''), 'its node died'),
                    expires_at = CASE WHEN x.becomes = 'pending' THEN NULL ELSE r.expires_at END,
                    finished_at = CASE WHEN x.becomes > 'running' THEN now_ END
               FROM (SELECT t.id,
                            CASE WHEN o.asked_to_end <> '' THEN 'cancelled'
-                                WHEN j.state = 'removed' OR j.on_lost = 'fail' OR o.losses + 1 >= j.max_lost THEN 'lost'
+                                WHEN j.state = 'removed' OR j.on_lost = 'fail' OR o.losses >= j.max_lost - 1 THEN 'lost'
                                 ELSE 'pending' END::{schema}.run_state AS becomes
                       FROM taken t JOIN {schema}.run o ON o.id = t.id JOIN {schema}.job j ON j.id = o.job) x
              WHERE r.id = x.id

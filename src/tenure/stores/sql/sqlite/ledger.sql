@@ -159,6 +159,9 @@ UPDATE tenure_run SET state = 'waiting' WHERE id = ?
 -- name: skip
 UPDATE tenure_run SET state = 'skipped', reason = ?, finished_at = ? WHERE id = ?
 
+-- name: fail
+UPDATE tenure_run SET state = 'failed', reason = :reason, finished_at = :now WHERE id = :id
+
 -- name: ask_to_end
 UPDATE tenure_run INDEXED BY tenure_run_began SET asked_to_end = :why
  WHERE job = :job AND state = 'running' AND asked_to_end = ''
