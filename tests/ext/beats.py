@@ -90,6 +90,7 @@ class Beats:
             what="every second sent",
         )
         for worker in self.workers:
+            eventually(lambda: any("started on" in line for line in worker.errors), within=20, what="a beat started")  # noqa: B023 - called here
             assert worker.terminate() == 0, worker.story()
         return judge(self.read())
 

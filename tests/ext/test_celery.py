@@ -1,9 +1,13 @@
 """A beat of which any number may run."""
 
+import json
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,10 +18,12 @@ from celery.schedules import crontab, schedule
 
 import tenure.ext.celery
 from ext import beats
+from harness.processes import Worker
 from harness.scratch import eventually
 from tenure import ConfigurationError
 from tenure.ext.celery import task_id
 from tenure.ext.celery.schedules import trigger_of
+from tenure.triggers import cron
 
 MINUTE = timedelta(minutes=1)
 
@@ -201,3 +207,29 @@ class Whim(schedule):
 def test_what_cannot_be_shared_is_refused_by_name(given) -> None:
     with pytest.raises(ConfigurationError, match="entry 'the one'"):
         trigger_of("the one", given)
+
+
+@pytest.mark.timeout(120)
+def test_the_entries_of_django_celery_beat_are_taken_with_their_changes(tmp_path) -> None:
+    pytest.importorskip("django_celery_beat")
+    env = {"FILE": str(tmp_path / "django.db"), "TENURE_URL": f"sqlite:///{tmp_path / 'tenure.db'}"}
+    worker = Worker(beats.PROJECTS / "django_beat.py", env=env).start()
+    assert worker.wait(within=60) == 0, worker.story()
+    told = json.loads(worker.lines[-1])
+    assert set(told["first"]) == {"tick", "clocked"}
+    assert told["first"].count("clocked") == 1
+    assert set(told["after"][-2:]) == {"off"}
+    tables = told["tables"]
+    assert tables["off"]["count"] >= 2
+    assert tables["clocked"] == {"enabled": False, "count": 0, "ran": True}
+    assert tables["later"]["count"] == 0
+
+
+def test_the_schedule_of_the_page_can_be_shared() -> None:
+    page = (Path(__file__).parents[2] / "docs/coming-from/celery-beat.md").read_text()
+    world: dict[str, Any] = {}
+    exec(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0], world)  # noqa: S102 - that is the point
+    beat = tenure.ext.celery.Scheduler(world["app"])
+    jobs = {job.name: job.trigger for job in beat.node(beat.schedule).definitions.jobs}
+    assert jobs["daily-report"] == cron("0 3 * * *", "Asia/Seoul")
+    assert jobs["poll"].period == timedelta(seconds=30)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -18,6 +17,7 @@ from tenure.keys import due_key
 from tenure.moments import instant
 from tenure.run import Run
 from tenure.scheduler import Scheduler as Node
+from tenure.triggers import Trigger
 
 logger = get_logger("celery.beat")
 
@@ -84,12 +84,17 @@ class Shared:
         if (deadline := conf.get("beat_cron_starting_deadline")) is not None:
             policy |= {"missed": "skip", "grace": deadline}
         for name, entry in entries.items():
-            node.scheduled(self.trigger(entry), name=name, **policy)(self._sender(node.application, entry))
+            if (trigger := self.trigger(entry)) is not None:
+                node.scheduled(trigger, name=name, **policy)(self._sender(node.application, entry))
         return node
 
-    def trigger(self, entry: Any) -> Any:
-        """When an entry is due."""
+    def trigger(self, entry: Any) -> Trigger | None:
+        """When an entry is due; None for one that is to be left out."""
         return trigger_of(entry.name, entry.schedule)
+
+    def wanted(self, entry: Any, run: Run) -> bool:  # noqa: ARG002 - for those who know more of an entry
+        """Whether this due time is to be sent."""
+        return True
 
     def sent(self, entry: Any, run: Run) -> None:
         """A message is with the broker."""
@@ -108,7 +113,11 @@ class Shared:
 
     def _sender(self, application: str, entry: Any) -> Callable[[Run], None]:
         def send(run: Run) -> None:
-            message = copy.copy(entry)
+            if not self.wanted(entry, run):
+                run.log("not sent: the entry does not want it")
+                return
+            message = object.__new__(type(entry))  # a copy would be made anew, which not every kind of entry can be
+            vars(message).update(vars(entry))
             headers = {**entry.options.get("headers", {}), "scheduled_for": run.scheduled_for.isoformat()}
             message.options = {"task_id": _id(application, entry.name, run.key), **entry.options, "headers": headers}
             logger.info("Scheduler: Sending due task %s (%s), due %s", entry.name, entry.task, run.key)
