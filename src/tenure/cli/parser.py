@@ -115,9 +115,17 @@ def build() -> argparse.ArgumentParser:
         "or their role may not; then run this as a role that may, or hand the printed SQL to whoever may.",
         "tenure migrate",
         "tenure migrate --print | psql -v ON_ERROR_STOP=1 app",
+        "tenure migrate --grants web | psql app    # web runs nodes and owns nothing",
+    )
+    printed = migrate.add_mutually_exclusive_group()
+    printed.add_argument(
+        "--print", action="store_true", dest="print_", help="print the SQL for an empty database, change nothing"
+    )
+    printed.add_argument(
+        "--grants", metavar="ROLE", help="print the SQL that gives a role what a node needs, change nothing"
     )
     migrate.add_argument(
-        "--print", action="store_true", dest="print_", help="print the SQL for an empty database, change nothing"
+        "--effects-only", action="store_true", help="with --grants: only for fences and completions of its own"
     )
     epoch = verb(
         "epoch",

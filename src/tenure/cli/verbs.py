@@ -143,6 +143,11 @@ def elections(arguments: argparse.Namespace) -> int:
 def migrate(arguments: argparse.Namespace) -> int:
     """Create or upgrade the tables, or print how."""
     store = store_of(arguments, migrate=True)
+    if arguments.effects_only and arguments.grants is None:
+        raise ConfigurationError("--effects-only says which rights to print. Write --grants ROLE --effects-only.")
+    if arguments.grants is not None:
+        print(store.grants(arguments.grants, effects_only=arguments.effects_only))
+        return 0
     if arguments.print_:
         print(store.migration())
         return 0

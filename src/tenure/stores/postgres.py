@@ -43,7 +43,7 @@ from tenure.model import (
     Vacancy,
     Verdict,
 )
-from tenure.stores import postgres_arrays, statements
+from tenure.stores import postgres_arrays, roles, statements
 from tenure.stores.deadline import DeadlineConnection
 from tenure.stores.postgres_ledger import PostgresLedger
 from tenure.stores.protocol import Checked, Session, Store
@@ -160,6 +160,9 @@ class PostgresStore(Store):
         filled = [part.replace("{schema}", self.schema).replace("{version}", str(steps[-1][0])) for part in parts]
         return "\n".join(["BEGIN;", *filled, "COMMIT;", ""])
 
+    def grants(self, role: str, *, effects_only: bool = False) -> str:
+        return roles.grants(self.schema, role, effects_only=effects_only)
+
     def _check_server(self, connection: psycopg.Connection[Any]) -> None:
         if connection.info.server_version < 140000:  # noqa: PLR2004 - PostgreSQL 14
             raise ConfigurationError(
@@ -173,7 +176,9 @@ INSERT INTO {schema}.schema_version (version, oldest) VALUES (0, 0);
 """
 _HAS_SCHEMA = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s"
 _HAS_TABLES = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'schema_version'"
-_STAMP = "UPDATE {schema}.schema_version SET version = {version}, oldest = 1;"
+_STAMP = """UPDATE {schema}.schema_version SET version = {version}, oldest = 1;
+REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
+"""
 
 
 def migrate(store: PostgresStore, connection: psycopg.Connection[Any], *, allowed: bool) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tenure.errors import ConfigurationError
 from tenure.evidence import LockFile
 from tenure.model import (
     Acquire,
@@ -184,6 +185,11 @@ class Store(ABC):
     @abstractmethod
     def migration(self) -> str:
         """The SQL that creates or upgrades tenure's tables, for people to read or run."""
+
+    def grants(self, role: str, *, effects_only: bool = False) -> str:
+        """The SQL that gives a role what a node needs, or only what transactions need that fence and complete."""
+        del role, effects_only
+        raise ConfigurationError(f"{self.shown}: has no roles to grant anything to. Who may write the file may do all.")
 
     @property
     def sessions_are_evidence(self) -> bool:

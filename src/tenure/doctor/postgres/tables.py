@@ -7,11 +7,10 @@ from tenure.doctor.postgres import locks
 from tenure.doctor.postgres.desk import Desk, Row
 from tenure.durations import readable
 from tenure.model import Epoch, Identity
+from tenure.stores import roles
 from tenure.stores.statements import migrations
 
 _RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
-_NEEDED = {"schema_version": {"SELECT"}, "epoch": {"SELECT", "UPDATE"}, "election": {"SELECT", "INSERT", "UPDATE"}}
-"""What a node does to each table; where nothing is said, everything."""
 
 
 def contents(desk: Desk) -> None:
@@ -94,13 +93,13 @@ def _grants(desk: Desk, schema: Row, tables: list[Row]) -> None:
     grants = [] if schema.may_use else [f"GRANT USAGE ON SCHEMA {desk.schema} TO {role};"]
     missing = [] if schema.may_use else [f"USAGE on schema {desk.schema}"]
     for row in tables:
-        lacking = [right for right in _RIGHTS if right in _NEEDED.get(row.name, set(_RIGHTS)) - set(row.may)]
+        lacking = [right for right in _RIGHTS if right in set(roles.TABLES.get(row.name, ())) - set(row.may)]
         if lacking:
             missing.append(f"{', '.join(lacking)} on {row.name}")
             grants.append(f"GRANT {', '.join(lacking)} ON {desk.schema}.{row.name} TO {role};")
     functions = desk.ask("functions", schema=desk.schema)
     for row in functions:
-        if not row.may:
+        if not row.may and row.signature.partition("(")[0] not in roles.INSIDE:
             missing.append(f"EXECUTE on {row.signature}")
             grants.append(f"GRANT EXECUTE ON FUNCTION {desk.schema}.{row.signature} TO {role};")
     if not missing:

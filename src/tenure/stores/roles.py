@@ -1,0 +1,77 @@
+"""What a role of PostgreSQL needs that does not own tenure's schema, as SQL to be run by whoever does. No more than is used.
+
+node      takes part: elections, planning, running; also the command line
+effects   calls `term.fence`, `run.complete` and `run.once` inside its own transactions, and sees nothing of the tables
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tenure.errors import ConfigurationError
+from tenure.stores import statements
+
+MAX_ROLE = 63
+"""Bytes of a name in PostgreSQL."""
+
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "schema_version": ("SELECT",),
+    "epoch": ("SELECT", "UPDATE"),
+    "node": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "election": ("SELECT", "INSERT", "UPDATE"),  # never deleted: it carries the number of the term
+    "term": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "application": ("SELECT", "INSERT"),
+    "job": ("SELECT", "INSERT", "UPDATE"),  # a removed job leaves a tombstone
+    "job_change": ("SELECT", "INSERT"),
+    "run": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "run_log": ("SELECT", "INSERT", "DELETE"),
+    "guard": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "effect": (),  # only through `once`
+}
+"""What a node does to each table."""
+
+EFFECTS = ("fence", "complete", "once")
+"""What a transaction of the application's own calls."""
+INSIDE = ("refuse_attempt", "limit_idling")
+"""Called by functions that run as the owner, and by nobody else."""
+
+
+def grants(schema: str, role: str, *, effects_only: bool = False) -> str:
+    """The statements that give a role what it needs. They can be run again after every migration."""
+    to = quoted(role)
+    functions = {
+        name: signature for name, signature in _functions(schema).items() if name in EFFECTS or not effects_only
+    }
+    lines = [f"GRANT USAGE ON SCHEMA {schema} TO {to};"]
+    if not effects_only:
+        lines += [
+            f"GRANT {', '.join(rights)} ON {schema}.{table} TO {to};" for table, rights in TABLES.items() if rights
+        ]
+    lines += [
+        f"GRANT EXECUTE ON FUNCTION {schema}.{name}({signature}) TO {to};"
+        for name, signature in sorted(functions.items())
+        if name not in INSIDE
+    ]
+    return "\n".join(["BEGIN;", *lines, "COMMIT;", ""])
+
+
+def quoted(role: str) -> str:
+    """The name of a role as SQL writes it."""
+    if not role or "\0" in role or len(role.encode(errors="replace")) > MAX_ROLE:
+        raise ConfigurationError(f"grants: {role!r:.80} cannot be the name of a role. Write 1 to {MAX_ROLE} bytes.")
+    return '"' + role.replace('"', '""') + '"'
+
+
+def _functions(schema: str) -> dict[str, str]:
+    """The functions of the migrations, with the types of what they are given."""
+    text = "\n".join(part for _, part in statements.migrations("postgres", schema=schema, channel=schema))
+    found = re.findall(rf"^CREATE FUNCTION {schema}\.(\w+)\((.*?)\)\s*(?:RETURNS|LANGUAGE)", text, re.MULTILINE | re.DOTALL)
+    return {name: ", ".join(_types(arguments)) for name, arguments in found}
+
+
+def _types(arguments: str) -> list[str]:
+    """Of `node uuid, nonce bigint, OUT detail text`: uuid, bigint."""
+    plain = re.sub(r"--.*", "", arguments)
+    given = [" ".join(one.split()) for one in plain.split(",") if one.strip()]
+    return [one.partition(" ")[2] for one in given if not one.startswith("OUT ")]
