@@ -12,6 +12,7 @@ import platform
 import random
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -192,9 +193,9 @@ def main() -> int:
         began = time.monotonic()
         try:
             play(result, store, options.minutes * 60 * share / whole, random.Random(options.seed))
-        except AssertionError as error:
-            result.broken = str(error).partition("\nworker ")[0][:2000]
-            print(error, file=sys.stderr)
+        except Exception as error:  # the other plays are still worth playing
+            result.broken = f"{type(error).__name__}: {error}".partition("\nworker ")[0][:2000]
+            traceback.print_exc()
         finally:
             processes.end_all()
         result.took = time.monotonic() - began
