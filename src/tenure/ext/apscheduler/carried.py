@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 from tenure import triggers
 from tenure.ext.apscheduler.triggers import BaseTrigger, IntervalTrigger
 from tenure.triggers import Trigger
 from tenure.triggers.combined import Union
+from tenure.triggers.zones import EPOCH
 
 LISTED = 100
 """Due times in a list: as many as are ever made up for after an outage."""
@@ -86,8 +87,8 @@ def due_times(trigger: BaseTrigger, now: datetime) -> Iterator[datetime]:
     due = trigger.get_next_fire_time(None, now)
     while due is not None:
         yield due
-        following = trigger.get_next_fire_time(due, due + timedelta(microseconds=1))
-        due = following if following is None or following > due else None
+        following = trigger.get_next_fire_time(due, due.astimezone(UTC) + timedelta(microseconds=1))
+        due = following if following is None or following - EPOCH > due - EPOCH else None
 
 
 def last_listed(trigger: Trigger) -> datetime | None:

@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TextIO, TypeVar
@@ -65,6 +66,9 @@ _DEFAULTS = ("misfire_grace_time", "coalesce", "max_instances")
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 
+_ALL: weakref.WeakSet[BaseScheduler] = weakref.WeakSet()
+
+
 class BaseScheduler:
     """Not started, nothing is opened. All methods of a started one act on the jobs of the whole cluster, but for `pause`, `resume` and `shutdown`."""
 
@@ -96,6 +100,7 @@ class BaseScheduler:
         self._not_running()
         with self._mutex:
             desk = self._opened()
+            self._refuse_twins(desk.scheduler)
             for job in self._jobs.values():
                 self._fill_in(job)
             desk.add_all(list(self._jobs.values()))
@@ -104,6 +109,7 @@ class BaseScheduler:
             self._upkeep = Upkeep(desk, lambda: list(self._jobs.values()))
             self._upkeep.start()
             self.state = STATE_PAUSED if paused else STATE_RUNNING
+            _ALL.add(self)
             added = list(self._jobs)
         self._events.tell(SchedulerEvent(events.EVENT_SCHEDULER_STARTED))
         for job_id in added:
@@ -446,6 +452,18 @@ class BaseScheduler:
     def _known_alias(self, alias: str, what: str, known: Mapping[str, object]) -> None:
         if alias != "default" and alias not in known:
             raise KeyError(f"No such {what}: {alias}")
+
+    def _refuse_twins(self, inner: Scheduler) -> None:
+        """Two schedulers of one process would be one node twice."""
+        for other in list(_ALL):
+            desk = other._desk  # noqa: SLF001 - one of us
+            if other is self or not other.running or desk is None:
+                continue
+            if (desk.scheduler.store.shown, desk.scheduler.application) == (inner.store.shown, inner.application):
+                raise ConfigurationError(
+                    f"two schedulers of this process are on {inner.store.shown} as application {inner.application!r}. "
+                    "Write application='…' in one of them, or use one scheduler for both."
+                )
 
     def _running(self) -> None:
         if self.state == STATE_STOPPED:

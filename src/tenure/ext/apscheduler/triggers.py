@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from tenure import triggers
@@ -20,6 +20,8 @@ from tenure.triggers.combined import Union
 from tenure.triggers.zones import EPOCH
 
 _MOMENT = timedelta(microseconds=1)
+_YEARS = 40
+"""How many years are looked through for a `week` that meets the other fields."""
 _TURNS = 10_000
 """How far an `AndTrigger` looks for a time that all its parts agree on."""
 
@@ -84,21 +86,24 @@ class CronTrigger(BaseTrigger):
         return zone(self.tz)
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        if previous_fire_time is None:
-            after = max(now, self.start_date) - _MOMENT if self.start_date else now - _MOMENT
-        else:
-            after = previous_fire_time
+        after = _after(previous_fire_time, now, self.start_date)
         due = self._rule.next_after(after)
+        limit = min((year for year in self._years.numbers if year >= after.year), default=after.year) + _YEARS
         while due is not None and self._dated and not self._matches(due):
-            if due.year > max(self._years.numbers):
+            if due.year > limit:
                 return None
-            midnight = due.replace(hour=0, minute=0, second=0, fold=0) + timedelta(days=1)
-            due = self._rule.next_after(midnight - _MOMENT)
-        return None if due is None or (self.end_date and due > self.end_date) else due
+            due = self._rule.next_after(self._skipped(due) - _MOMENT)
+        return None if due is None or (self.end_date and due - EPOCH > self.end_date - EPOCH) else due
 
     def pure(self, now: datetime) -> Trigger | None:
         bounded = self.end_date is not None or (self.start_date is not None and self.start_date > now)
         return None if bounded or self._dated else self._rule
+
+    def _skipped(self, due: datetime) -> datetime:
+        """The first midnight after a due time that may be of a year and a week that match."""
+        if due.year in self._years.numbers:
+            return due.replace(hour=0, minute=0, second=0, fold=0) + timedelta(days=1)
+        return due.replace(year=due.year + 1, month=1, day=1, hour=0, minute=0, second=0, fold=0)
 
     def _matches(self, due: datetime) -> bool:
         return due.year in self._years.numbers and due.isocalendar().week in self._weeks.numbers
@@ -143,9 +148,8 @@ class IntervalTrigger(BaseTrigger):
         return self.interval.total_seconds()
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        after = (max(now, self.start_date) if self.start_date else now) - _MOMENT
-        due = self._rule.next_after(after if previous_fire_time is None else previous_fire_time)
-        return None if due is None or (self.end_date and due > self.end_date) else due
+        due = self._rule.next_after(_after(previous_fire_time, now, self.start_date))
+        return None if due is None or (self.end_date and due - EPOCH > self.end_date - EPOCH) else due
 
     def pure(self, now: datetime) -> Trigger | None:
         bounded = self.end_date is not None or (self.start_date is not None and self.start_date > now)
@@ -211,7 +215,7 @@ class CalendarIntervalTrigger(BaseTrigger):
         self._rule = triggers.calendar(start=_day(start_date), at=time(hour, minute, second), tz=self.tz, **rule)
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        due = self._rule.next_after(now - _MOMENT if previous_fire_time is None else previous_fire_time)
+        due = self._rule.next_after(_after(previous_fire_time, now))
         return None if due is None or (self.end_date and due.date() > self.end_date) else due
 
     def pure(self, now: datetime) -> Trigger | None:
@@ -251,16 +255,16 @@ class AndTrigger(BaseTrigger):
         self.jitter = jitter or max((part.jitter or 0 for part in self.triggers), default=0) or None
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        since = now if previous_fire_time is None else previous_fire_time + _MOMENT
+        since = _after(previous_fire_time, now) + _MOMENT
         for _ in range(_TURNS):
             due = [part.get_next_fire_time(None, since) for part in self.triggers]
             found = [one for one in due if one is not None]
             if not found or len(found) < len(due):
                 return None
             latest = max(found, key=lambda one: one - EPOCH)
-            if all(one == latest for one in found):
+            if all(one - EPOCH == latest - EPOCH for one in found):
                 return latest
-            since = latest
+            since = latest.astimezone(UTC)
         raise ConfigurationError(f"{self}: its parts have no due time in common in {_TURNS:,} steps from {now}.")
 
     def __str__(self) -> str:
@@ -351,6 +355,14 @@ _CONVERT: Mapping[str, Any] = {
     "AndTrigger": lambda trigger: AndTrigger(trigger.triggers, trigger.jitter),
     "OrTrigger": lambda trigger: OrTrigger(trigger.triggers, trigger.jitter),
 }
+
+
+def _after(previous: datetime | None, now: datetime, start: datetime | None = None) -> datetime:
+    """After which instant to look, in UTC: there no clock is ever changed."""
+    if previous is not None:
+        return previous.astimezone(UTC)
+    since = now.astimezone(UTC)
+    return (max(since, start.astimezone(UTC)) if start else since) - _MOMENT
 
 
 def _day(given: date | str) -> date:
