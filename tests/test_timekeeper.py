@@ -77,5 +77,22 @@ def test_a_jump_that_lasts_is_believed_after_as_long_as_the_old_time_was_but_not
 
 def test_backwards_is_a_jump_too():
     clock = fed()
-    assert clock.observe(NOON - 3600 + 100, 99.999, 100.001)
+    assert abs(clock.observe(NOON - 3600 + 100, 99.999, 100.001) + 3600) < 1e-6
     assert clock.now(100.0) == NOON + 100.0
+
+
+def test_who_began_with_another_clock_than_the_ledgers_takes_a_jump_for_a_return():
+    year = 365 * 86400.0
+    clock = Timekeeper()
+    clock.observe(NOON + year, 0.0, 0.0, wall=NOON)
+    assert clock.suspects(5.0)
+    assert not clock.observe(NOON + 5.0, 5.0, 5.0)
+    assert (clock.now(5.0), clock.doubts) == (NOON + 5.0, False)
+
+
+def test_after_a_while_it_argues_like_the_others():
+    clock = Timekeeper()
+    clock.observe(NOON, 0.0, 0.0, wall=NOON + 7200)
+    assert not clock.suspects(11.0)
+    assert clock.observe(NOON + 86400, 11.0, 11.0)
+    assert clock.doubts

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tenure.attempt import Attempt, Phase
-from tenure.clock import boottime
+from tenure.clock import boottime, walltime
 from tenure.errors import StoreError, TenureError
 from tenure.jobs import Registry
 from tenure.ledger import Change, ClaimedRun, ClaimRequest, Instant, LostRun, MissedJob, RunId, Unplanned
@@ -23,7 +23,7 @@ from tenure.model import NodeId
 from tenure.plan import Verdict, ahead, plan, settle
 from tenure.stores import Session
 from tenure.stores.ledger import JobChange, Ledger
-from tenure.timekeeper import Timekeeper
+from tenure.timekeeper import SUSPECT, Timekeeper
 from tenure.triggers import Trigger, from_json, tzdata_version
 
 logger = logging.getLogger("tenure")
@@ -101,6 +101,7 @@ class Conductor:
         self._claims_from = self._plans_from = self._rolls_from = self._learns_from = 0.0
         self._prunes_from = boottime() + PRUNE_EVERY
         self._settles_from = math.inf
+        self._judges_from = 0.0
         self._plan_batch = PLAN_BATCH[0]
         self._poked = self._freed = self._resting = False
         self._turning = threading.Lock()
@@ -195,14 +196,24 @@ class Conductor:
 
     def _observe(self, now: Instant, sent_at: float) -> bool:
         """Learn the ledger's time. True if it has jumped just now, and is not believed."""
-        jumped = self._clock.observe(now, sent_at, boottime())
-        if jumped:
+        first = not self._clock.known
+        wall = walltime().timestamp() if first else None
+        jump = self._clock.observe(now, sent_at, boottime(), wall)
+        if jump:
             logger.error(
                 "the clock of the database jumped by %+.0f s; tenure carries the old time on for a while. Look at that server.",
-                now - self._clock.now(boottime()),
+                jump,
                 extra={"action": "clock_jumped"},
             )
-        return jumped
+        if wall is not None and self._clock.suspects(boottime()):
+            logger.warning(
+                "the clock of the database is %+.0f s from that of this host. Due times follow the database.",
+                now - wall,
+                extra={"action": "clocks_differ"},
+            )
+            # What the first seconds need is in the ledger since the sync.
+            self._plans_from = self._judges_from = boottime() + SUSPECT
+        return bool(jump)
 
     # The roll call
 
@@ -262,7 +273,7 @@ class Conductor:
             ledger.put_back([(run.id, token) for run in unknown])
             self._learns_from = 0.0
         if answer.missed and not self._clock.doubts:  # nothing is missed by a clock that is doubted
-            self._settles_from = 0.0
+            self._settles_from = self._judges_from
         self._claims_from = received_at + self._every
         if answer.more:  # without runs: others have their jobs just now
             self._claims_from = received_at if answer.runs else received_at + PACE

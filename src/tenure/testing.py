@@ -389,9 +389,9 @@ class _Clock(Timekeeper):
         self._read = read
         self.next_at: Instant | None = None
 
-    def observe(self, now: Instant, sent_at: float, received_at: float) -> bool:
-        del now, sent_at, received_at
-        return False
+    def observe(self, now: Instant, sent_at: float, received_at: float, wall: Instant | None = None) -> float:
+        del now, sent_at, received_at, wall
+        return 0.0
 
     def now(self, boottime: float) -> Instant:
         del boottime

@@ -2,6 +2,7 @@
 
 A node whose wall clock is wrong by hours fires at the right moment, because it never looks at it. A ledger whose clock jumps by more
 than a minute against the steady clock is not believed for a while: the old time is carried on, and somebody should look at that server.
+Only a node that found the ledger's clock far from its own when it began does not argue: it may have begun in the middle of a jump.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from tenure.ledger import Instant
 
 JUMP = 60.0
 """What an answer may be off before it is doubted."""
+SUSPECT = 10.0
+"""For how long a node whose own clock contradicts the ledger's takes every jump for a return."""
 DOUBT = (10.0, 300.0)
 """How long to doubt: as long as the old time was believed, within these bounds."""
 
@@ -24,6 +27,11 @@ class Timekeeper:
     _slack: float = 0.0
     _believed_since: float = 0.0
     _doubts_until: float | None = None
+    _suspect_until: float = 0.0
+
+    def suspects(self, boottime: float) -> bool:
+        """This node began with a clock far from the ledger's, a moment ago: others know better what was missed."""
+        return boottime < self._suspect_until
 
     @property
     def known(self) -> bool:
@@ -35,12 +43,18 @@ class Timekeeper:
         """The ledger's clock has jumped, and the old time is carried on."""
         return self._doubts_until is not None
 
-    def observe(self, now: Instant, sent_at: float, received_at: float) -> bool:
-        """An answer said that it was `now` at some moment between sending and receiving. True if this began a doubt."""
+    def observe(self, now: Instant, sent_at: float, received_at: float, wall: Instant | None = None) -> float:
+        """An answer said that it was `now` at some moment between sending and receiving; `wall` is the node's own idea of it.
+
+        By how much the clock has jumped, if it just has and is doubted, else 0.
+        """
         offset, slack = now - (sent_at + received_at) / 2, (received_at - sent_at) / 2
         if self._offset is None:
-            self._offset, self._slack, self._believed_since = offset, slack, received_at
-            return False
+            self._believe(offset, slack, received_at)
+            if wall is not None and abs(now - wall) > JUMP:
+                self._suspect_until = received_at + SUSPECT
+            return 0.0
+        jump = offset - self._offset
         if abs(offset - self._offset) - slack <= JUMP:
             self._doubts_until = None
             # An answer that took long says little: it counts only as far as it contradicts.
@@ -48,15 +62,20 @@ class Timekeeper:
                 self._offset, self._slack = offset, max(slack, 0.000_1)
             else:
                 self._slack *= 1.1  # the older the better answer, the less it is worth
-            return False
+            return 0.0
+        if received_at < self._suspect_until:
+            self._believe(offset, slack, received_at)
+            return 0.0
         if self._doubts_until is None:
             age = received_at - self._believed_since
             self._doubts_until = received_at + min(max(age, DOUBT[0]), DOUBT[1])
-            return True
+            return jump
         if received_at >= self._doubts_until:
-            self._offset, self._slack, self._believed_since = offset, slack, received_at
-            self._doubts_until = None
-        return False
+            self._believe(offset, slack, received_at)
+        return 0.0
+
+    def _believe(self, offset: float, slack: float, since: float) -> None:
+        self._offset, self._slack, self._believed_since, self._doubts_until = offset, slack, since, None
 
     def now(self, boottime: float) -> Instant:
         """The ledger's time at a moment of the steady clock."""
