@@ -1,0 +1,408 @@
+"""APScheduler's methods and words on tenure's engine."""
+
+import asyncio
+import io
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import apscheduler.events
+import pytest
+from apscheduler.jobstores.base import BaseJobStore
+from apscheduler.jobstores.base import JobLookupError as TheirJobLookupError
+from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore as TheirSQLAlchemyJobStore
+
+from tenure.errors import ConfigurationError
+from tenure.ext import apscheduler as ours
+from tenure.ext.apscheduler import (
+    EVENT_JOB_ADDED,
+    EVENT_JOB_ERROR,
+    EVENT_JOB_EXECUTED,
+    EVENT_JOB_MODIFIED,
+    EVENT_JOB_REMOVED,
+    EVENT_JOB_SUBMITTED,
+    AsyncIOScheduler,
+    BackgroundScheduler,
+    BlockingScheduler,
+    ConflictingIdError,
+    CronTrigger,
+    JobLookupError,
+    MemoryJobStore,
+    ProcessPoolExecutor,
+    SchedulerAlreadyRunningError,
+    SchedulerNotRunningError,
+    SQLAlchemyJobStore,
+    ThreadPoolExecutor,
+    carried,
+)
+
+APPS = Path(__file__).parent / "apps"
+FAR = datetime(2099, 1, 1, tzinfo=UTC)
+called: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+
+def tell(*args: object, **kwargs: object) -> str:
+    called.put((args, kwargs))
+    return "told"
+
+
+def fail() -> None:
+    raise LookupError("nothing there")
+
+
+@pytest.fixture(autouse=True)
+def nothing_called(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENURE_URL", sqlite_url)
+    while not called.empty():
+        called.get()
+
+
+@pytest.fixture
+def sched() -> Iterator[BackgroundScheduler]:
+    scheduler = BackgroundScheduler(timezone="UTC")
+    yield scheduler
+    if scheduler.running:
+        scheduler.shutdown(wait=False)
+
+
+class MongoDBJobStore(BaseJobStore):
+    """Theirs wants a driver; the name is what counts."""
+
+    lookup_job = get_due_jobs = get_next_run_time = get_all_jobs = add_job = update_job = remove_job = (
+        remove_all_jobs
+    ) = None
+
+
+class Heard:
+    """What a listener heard, to be waited for."""
+
+    def __init__(self, scheduler, mask: int) -> None:
+        self.events: queue.SimpleQueue = queue.SimpleQueue()
+        scheduler.add_listener(self.events.put, mask)
+
+    def next(self):
+        return self.events.get(timeout=20)
+
+
+def test_a_job_runs_with_arguments_that_only_this_process_has(sched):
+    secret = object()
+    executed = Heard(sched, EVENT_JOB_SUBMITTED | EVENT_JOB_EXECUTED)
+    sched.add_job(tell, "interval", seconds=1, args=[secret], kwargs={"who": sched}, id="beat")
+    sched.start()
+    assert called.get(timeout=20) == ((secret,), {"who": sched})
+    submitted, done = executed.next(), executed.next()
+    assert (submitted.code, submitted.job_id) == (EVENT_JOB_SUBMITTED, "beat")
+    assert (done.code, done.job_id, done.retval, done.exception) == (EVENT_JOB_EXECUTED, "beat", "told", None)
+    assert done.scheduled_run_time == submitted.scheduled_run_times[0]
+    assert done.scheduled_run_time.microsecond == 0
+
+
+def test_what_a_job_raises_is_heard(sched):
+    failed = Heard(sched, EVENT_JOB_ERROR)
+    sched.add_job(fail, id="bad")
+    sched.start()
+    event = failed.next()
+    assert event.job_id == "bad"
+    assert isinstance(event.exception, LookupError)
+    assert "nothing there" in event.traceback
+
+
+def test_the_numbers_of_events_are_theirs():
+    names = [name for name in vars(apscheduler.events) if name.startswith("EVENT_")]
+    assert {name: getattr(ours, name) for name in names} == {name: getattr(apscheduler.events, name) for name in names}
+
+
+def test_states(sched):
+    assert (sched.running, sched.state) == (False, ours.STATE_STOPPED)
+    with pytest.raises(SchedulerNotRunningError):
+        sched.shutdown()
+    with pytest.raises(SchedulerNotRunningError):
+        sched.pause()
+    sched.start(paused=True)
+    assert (sched.running, sched.state) == (True, ours.STATE_PAUSED)
+    with pytest.raises(SchedulerAlreadyRunningError):
+        sched.start()
+    with pytest.raises(SchedulerAlreadyRunningError):
+        sched.configure(timezone="Asia/Seoul")
+    sched.resume()
+    assert sched.state == ours.STATE_RUNNING
+    sched.shutdown()
+    assert sched.state == ours.STATE_STOPPED
+
+
+def test_a_paused_scheduler_runs_nothing_and_a_resumed_one_does(sched):
+    sched.start(paused=True)
+    sched.add_job(tell, args=["first"])
+    sched.resume()
+    assert called.get(timeout=20) == (("first",), {})
+    sched.pause()
+    sched.add_job(tell, args=["second"])
+    assert [run.state for run in sched.tenure.runs()] == ["pending", "succeeded"]
+    sched.resume()
+    assert called.get(timeout=20) == (("second",), {})
+
+
+def test_a_missing_id_is_the_name_of_the_function(sched):
+    job = sched.add_job(tell, "cron", hour=3)
+    assert (job.id, job.name, job.pending) == (f"{__name__}:tell", "tell", True)
+    with pytest.raises(ConflictingIdError, match="replace_existing"):
+        sched.add_job(tell, "cron", hour=4)
+    sched.add_job(tell, "cron", hour=4, replace_existing=True)
+    with pytest.raises(ConfigurationError, match="id="):
+        sched.add_job(lambda: None, "cron", hour=4)
+    sched.start()
+    assert [job.next_run_time.hour for job in sched.get_jobs()] == [4]
+
+
+def test_a_job_of_another_start_is_joined_not_refused(sched, sqlite_url):
+    sched.add_job(tell, "cron", hour=3, id="a")
+    sched.start()
+    sched.shutdown()
+    again = BackgroundScheduler(timezone="UTC")
+    again.start()
+    again.add_job(tell, "cron", hour=4, id="a")
+    assert [(job.id, job.next_run_time.hour) for job in again.get_jobs()] == [("a", 4)]
+    again.shutdown()
+
+
+def test_jobs_are_looked_at_changed_and_removed(sched):
+    events = Heard(sched, EVENT_JOB_ADDED | EVENT_JOB_MODIFIED | EVENT_JOB_REMOVED)
+    sched.start()
+    job = sched.add_job(tell, "cron", hour=3, id="a", name="the first", args=[1])
+    sched.add_job(tell, CronTrigger(hour=2, timezone="UTC"), id="b")
+    assert {job.id for job in sched.get_jobs()} == {"a", "b"}
+    assert sched.get_job("a").next_run_time.hour == 3
+    assert sched.get_job("nobody") is None
+    assert job.reschedule("cron", hour=5).next_run_time.hour == 5
+    job.modify(max_instances=3, misfire_grace_time=30, args=[2])
+    rules = sched.tenure.find_job("a").rules
+    assert (rules.max_running, rules.grace, rules.missed) == (3, 30.0, "skip")
+    assert sched.tenure.find_job("a").kwargs == {"args": [2], "kwargs": {}}
+    job.modify(misfire_grace_time=None, coalesce=False)
+    rules = sched.tenure.find_job("a").rules
+    assert (rules.grace, rules.missed) == (None, "all")
+    assert job.pause().next_run_time is None
+    assert sched.tenure.find_job("a").state == "paused"
+    assert job.resume().next_run_time.hour == 5
+    out = io.StringIO()
+    sched.print_jobs(out=out)
+    assert "the first (trigger: cron[hour='5'], next run at: " in out.getvalue()
+    job.remove()
+    assert sched.get_job("a") is None
+    with pytest.raises(JobLookupError):
+        sched.remove_job("a")
+    with pytest.raises(TheirJobLookupError):  # where it is installed, `except` lines go on working
+        sched.pause_job("a")
+    sched.remove_all_jobs()
+    assert sched.get_jobs() == []
+    codes = []
+    while not events.events.empty():
+        codes.append(events.next().code)
+    assert codes[:2] == [EVENT_JOB_ADDED, EVENT_JOB_ADDED]
+    assert codes.count(EVENT_JOB_REMOVED) == 2
+    with pytest.raises(ConfigurationError, match="colour"):
+        sched.modify_job("a", colour="red")
+
+
+def test_pending_jobs_can_be_changed_and_removed(sched):
+    job = sched.add_job(tell, "cron", hour=3, id="a")
+    sched.add_job(tell, "cron", hour=3, id="b")
+    sched.reschedule_job("a", trigger="cron", hour=7)
+    sched.pause_job("a")
+    sched.remove_job("b")
+    assert sched.get_jobs() == [job]
+    sched.start()
+    assert sched.get_job("a").next_run_time is None
+    assert sched.resume_job("a").next_run_time.hour == 7
+
+
+def test_next_run_time(sched):
+    sched.start()
+    sched.add_job(tell, "cron", hour=3, id="paused", next_run_time=None)
+    assert sched.get_job("paused").next_run_time is None
+    sched.add_job(tell, "interval", days=40, id="now", args=["now"], next_run_time=datetime.now())
+    assert called.get(timeout=20) == (("now",), {})
+    first = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    job = sched.add_job(tell, "interval", days=40, id="later", next_run_time=first)
+    assert sched.get_job("later").next_run_time == first
+    assert job.trigger.get_next_fire_time(first, first) == first + timedelta(days=40)
+    job.modify(next_run_time=datetime.now(UTC))
+    assert called.get(timeout=20) == ((), {})
+
+
+def test_once_and_now(sched):
+    added = sched.add_job(tell, args=["before the start"])
+    sched.start()
+    done = Heard(sched, EVENT_JOB_EXECUTED)
+    assert called.get(timeout=20) == (("before the start",), {})
+    assert done.next().job_id == added.id
+    sched.add_job(tell, "date", args=["after it", {"deep": [1, 2]}])
+    assert called.get(timeout=20) == (("after it", {"deep": [1, 2]}), {})
+    unsaid = object()
+    sched.add_job(tell, args=[unsaid])
+    assert called.get(timeout=20) == ((unsaid,), {})
+    assert sched.get_jobs() == []
+
+
+def test_a_date(sched):
+    sched.add_job(tell, "date", run_date=FAR, id="far")
+    sched.add_job(tell, "date", run_date="2020-01-01 00:00:00", id="past", args=["too late"])
+    sched.add_job(tell, "date", run_date="2020-01-02 00:00:00", id="made up", args=["late"], misfire_grace_time=None)
+    sched.start()
+    assert called.get(timeout=20) == (("late",), {})
+    assert [job.id for job in sched.get_jobs()] == ["far"]
+    assert sched.get_job("far").next_run_time == FAR
+    assert [run.job for run in sched.tenure.runs()] == ["made up"]
+
+
+def test_a_job_added_at_run_time_outlives_its_process(sched):
+    sched.start()
+    sched.add_job(tell, "interval", seconds=1, args=["kept"], id="report:7")
+    sched.shutdown()
+    while not called.empty():
+        called.get()
+    reborn = BackgroundScheduler(timezone="UTC", functions=[tell])
+    reborn.start()
+    assert called.get(timeout=20) == (("kept",), {})
+    job = reborn.get_job("report:7")
+    assert (job.func, job.args, job.func_ref) == (tell, ("kept",), f"{__name__}:tell")
+    reborn.shutdown()
+
+
+def test_a_list_of_due_times_is_written_on(sched, monkeypatch):
+    monkeypatch.setattr(carried, "LISTED", 4)
+    sched.add_job(tell, "interval", seconds=1, id="bounded", end_date=FAR)
+    sched.start()
+    for _ in range(8):
+        called.get(timeout=20)
+    due = sorted(run.scheduled_for for run in sched.tenure.runs(state="succeeded"))
+    assert due == [due[0] + timedelta(seconds=n) for n in range(len(due))]
+
+
+def test_defaults_and_policies_become_rules(sched):
+    sched.configure(job_defaults={"coalesce": False, "max_instances": 4, "timeout": "5m"})
+    sched.add_job(tell, "cron", hour=3, id="a", jitter=20)
+    sched.add_job(
+        tell, "cron", hour=3, id="b", coalesce=True, misfire_grace_time=9, policy={"retries": 2, "timeout": 3}
+    )
+    sched.start()
+    first, second = (sched.tenure.find_job(name).rules for name in "ab")
+    assert (first.missed, first.grace, first.max_running, first.timeout, first.jitter) == ("all", None, 4, 300.0, 20.0)
+    assert (second.missed, second.grace, second.timeout, second.retries) == ("skip", 9.0, 3.0, 2)
+
+
+def test_a_process_of_its_own(sched, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(APPS)
+    sched.configure(executors={"default": ThreadPoolExecutor(3), "processes": ProcessPoolExecutor(2)})
+    done = Heard(sched, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
+    file = tmp_path / "left"
+    sched.add_job(
+        "apart:leave_a_file", "interval", days=40, args=[str(file)], kwargs={"text": "by"}, executor="processes",
+        id="apart", next_run_time=datetime.now(UTC),
+    )  # fmt: skip
+    sched.start()
+    event = done.next()
+    assert event.exception is None, event.traceback
+    word, pid = file.read_text().split()
+    assert (word, pid != str(os.getpid())) == ("by", True)
+    assert sched.tenure.options.capacity == 5
+    with pytest.raises(ConfigurationError, match="JSON"):
+        sched.add_job(tell, "cron", hour=3, kwargs={"what": object()}, executor="processes", id="not JSON")
+
+
+def test_coroutines_run_on_the_loop():
+    async def main():
+        loops: asyncio.Queue = asyncio.Queue()
+
+        async def note(what):
+            await loops.put((what, asyncio.get_running_loop()))
+
+        scheduler = AsyncIOScheduler(timezone="UTC")
+        scheduler.add_job(note, "interval", seconds=1, args=["pending"], id="pending")
+        scheduler.start()
+        scheduler.add_job(note, "interval", seconds=1, args=["added"], id="added")
+        found = {await asyncio.wait_for(loops.get(), 20), await asyncio.wait_for(loops.get(), 20)}
+        assert found == {("pending", asyncio.get_running_loop()), ("added", asyncio.get_running_loop())}
+        scheduler.shutdown(wait=False)
+        assert not scheduler.running
+
+    asyncio.run(main())
+    for thread in threading.enumerate():
+        if thread.name == "tenure shutdown":
+            thread.join(20)
+
+
+def test_blocking_blocks_until_it_is_shut_down():
+    scheduler = BlockingScheduler(timezone="UTC")
+    scheduler.add_job(
+        lambda: threading.Thread(target=scheduler.shutdown).start(), id="end", trigger="interval", seconds=1
+    )
+    scheduler.start()
+    assert not scheduler.running
+
+
+def test_where_the_jobs_are(tmp_path, monkeypatch, caplog):
+    url = f"sqlite:///{tmp_path / 'other.db'}"
+    for store in (
+        SQLAlchemyJobStore(url),
+        SQLAlchemyJobStore(url=url, tablename="apscheduler_jobs"),
+        TheirSQLAlchemyJobStore(url),
+        {"type": "sqlalchemy", "url": url},
+    ):
+        scheduler = BackgroundScheduler(jobstores={"default": store, "other": MemoryJobStore()})
+        assert scheduler.tenure.store.shown.endswith("other.db")
+        assert scheduler.tenure.application == "default"
+    named = BackgroundScheduler(jobstores={"default": SQLAlchemyJobStore(url, tablename="billing")})
+    assert named.tenure.application == "billing"
+    dotted = BackgroundScheduler(
+        {"apscheduler.jobstores.default": {"type": "sqlalchemy", "url": url}, "apscheduler.timezone": "Asia/Seoul"}
+    )
+    assert (dotted.tenure.store.shown[-8:], dotted.timezone) == ("other.db", "Asia/Seoul")
+    assert BackgroundScheduler().tenure.store.shown.endswith("tenure.db")
+    assert not caplog.records
+    monkeypatch.delenv("TENURE_URL")
+    monkeypatch.chdir(tmp_path)
+    assert BackgroundScheduler().tenure.store.shown.endswith("tenure.db")
+    assert str(tmp_path / "tenure.db") in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: BackgroundScheduler(jobstores={"default": {"type": "mongodb"}}), "make_cluster_safe"),
+        (lambda: BackgroundScheduler(jobstores={"default": MongoDBJobStore()}), "MongoDBJobStore.*SQLAlchemyJobStore"),
+        (lambda: BackgroundScheduler(executors={"default": {"type": "twisted"}}), "ThreadPoolExecutor"),
+        (lambda: BackgroundScheduler(colour="red"), "colour"),
+        (lambda: BackgroundScheduler(jobstores={"a": SQLAlchemyJobStore("mysql://h/d")}).tenure, "mysql"),
+        (
+            lambda: BackgroundScheduler(jobstores={n: SQLAlchemyJobStore(f"sqlite:///{n}.db") for n in "ab"}).tenure,
+            "2 databases",
+        ),
+        (lambda: BackgroundScheduler().add_job(tell, "sometimes", id="a"), "'sometimes'"),
+        (lambda: BackgroundScheduler().add_job(tell, "cron", id="a", hours=3), "hours"),
+        (lambda: BackgroundScheduler().add_job("nowhere:tell", "cron", id="a"), "nowhere"),
+    ],
+)
+def test_what_cannot_be_carried_over_says_what_to_use(wrong, said):
+    with pytest.raises(ConfigurationError, match=f"(?s){said}"):
+        wrong()
+
+
+def test_unknown_aliases(sched):
+    with pytest.raises(KeyError, match="No such job store: other"):
+        sched.add_job(tell, "cron", hour=3, jobstore="other")
+    sched.add_job(tell, "cron", hour=3, executor="other")
+    with pytest.raises(KeyError, match="No such executor: other"):
+        sched.start()
+
+
+def test_two_schedulers_of_one_process_are_told_apart_by_their_application(sched):
+    sched.start()
+    with pytest.raises(ConfigurationError, match="application="):
+        BackgroundScheduler().start()
+    other = BackgroundScheduler(application="other")
+    other.start()
+    other.shutdown()
