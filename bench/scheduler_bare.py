@@ -109,7 +109,8 @@ def main() -> None:
     if count:
         busy = time.process_time()
         began, ended = bare.work(count)
-        say(began=began, ended=ended, runs=len(bare.starts), busy=time.process_time() - busy)
+        say(began=began, ended=ended, runs=len(bare.starts), busy={"psycopg": time.process_time() - busy})
+        sys.stdin.read()
         return
     worker = threading.Thread(target=bare.work, args=[0])
     worker.start()

@@ -5,7 +5,10 @@ It says `ready` when it takes part. With a COUNT it reports when so many runs ha
 
 import json
 import sys
+import threading
 import time
+from collections import Counter
+from pathlib import Path
 
 from scheduler_load import APPLICATION, FUNCTION, ledger_of
 
@@ -23,6 +26,15 @@ def body(run: Run) -> None:
 
 def say(**facts: object) -> None:
     print(json.dumps(facts), flush=True)
+
+
+def threads() -> dict[str, float]:
+    """Seconds of processor so far, by the purpose of the thread."""
+    purposes = {thread.native_id: thread.name.removeprefix("tenure ").split()[0] for thread in threading.enumerate()}
+    used: Counter[str] = Counter()
+    for task in Path("/proc/self/task").iterdir():
+        used[purposes.get(int(task.name), "other")] += int((task / "schedstat").read_text().split()[0]) / 1e9
+    return used
 
 
 def finished(url: str, count: int) -> tuple[float, float]:
@@ -45,9 +57,11 @@ def main() -> None:
     with scheduler:
         say(ready=True)
         if count:
-            busy = time.process_time()
+            before = threads()
             began, ended = finished(url, count)
-            say(began=began, ended=ended, runs=len(begun), busy=time.process_time() - busy)
+            busy = {name: used - before.get(name, 0.0) for name, used in threads().items()}
+            say(began=began, ended=ended, runs=len(begun), busy=busy)
+            sys.stdin.read()
         else:
             sys.stdin.read()
             say(starts=begun)

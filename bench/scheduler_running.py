@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from bench import Bench
+from idle import processor
 from report import Goal
 from scheduler_load import Player, backlog, crowd, endings, enter_from_soon, spread, together, watch, windows
 from scheduler_report import AtLeast, AtMost, Line, Rounds, SchedulerReport, latenesses, rates
 
+from harness import scratch
 from tenure.triggers import Trigger
 
 NODE, BARE, APSCHEDULER = "scheduler_node.py", "scheduler_bare.py", "peers/apscheduler3.py"
@@ -36,6 +39,11 @@ class Case:
     def size(self, bench: Bench) -> int:
         return bench.count(self.count, self.quick)
 
+    def wanted(self, bench: Bench) -> int:
+        """Due times of all rounds."""
+        each = int(seconds(bench, self)) if self.kind == "spread" else 1
+        return self.size(bench) * rounds(bench) * each
+
 
 AT_1HZ = [
     Case("1,000 jobs at 1 Hz", "spread", 1000, 20, spread, 3.0, {"p50": 0.001, "p99": 0.005}),
@@ -58,18 +66,20 @@ def instant(bench: Bench) -> None:
 
 def one_node(bench: Bench, case: Case) -> None:
     bench.report.say(f"  {case.what}: ours, the bare driver, APScheduler …")
-    ours = late(bench, case, bench.database())
+    ours, lost = late(bench, case, bench.database())
     limit = late_bare(bench, case)
     peer = late_apscheduler(bench, case) if case.count <= 1000 else None
     bench.report.add(Line("lateness, one node", ours, case.within(1), limit=limit, peer=peer))
+    bench.report.add(Line("due times that did not run, one node", lost, [AtMost("", 0)]))
 
 
 def four_nodes(bench: Bench) -> None:
     bench.report.topic("Lateness, four nodes")
     for case in CASES:
         bench.report.say(f"  {case.what} …")
-        ours = late(bench, case, bench.database(), nodes=FOUR)
+        ours, lost = late(bench, case, bench.database(), nodes=FOUR)
         bench.report.add(Line("lateness, four nodes", ours, case.within(TWICE)))
+        bench.report.add(Line("due times that did not run, four nodes", lost, [AtMost("", 0)]))
 
 
 def sqlite(bench: Bench) -> None:
@@ -78,13 +88,14 @@ def sqlite(bench: Bench) -> None:
     assert isinstance(report, SchedulerReport)
     for case in CASES:
         report.say(f"  {case.what} …")
-        ours = late(bench, case, bench.file())
+        ours, lost = late(bench, case, bench.file())
         postgres = report.found("lateness, one node", case.what)
         known = postgres is not None and all(postgres.has(name) for name in case.goals)
         bounds = {name: postgres.statistic(name) for name in case.goals} if postgres and known else case.goals
         why = "three times PostgreSQL in this run" if known else "three times PostgreSQL's goal"
         goals: list[Goal] = [AtMost(name, bound * THRICE, why) for name, bound in bounds.items()]
         report.add(Line("lateness, SQLite", ours, goals))
+        report.add(Line("due times that did not run, SQLite", lost, [AtMost("", 0)]))
     report.say("  a backlog …")
     ours = flow(bench, "1,000 jobs, every minute of an hour", backlog_of(bench), bench.file)
     postgres = report.found("no-op runs per second, one node", ours.what)
@@ -93,8 +104,8 @@ def sqlite(bench: Bench) -> None:
     report.add(Line("no-op runs per second, SQLite", ours, goals))
 
 
-def late(bench: Bench, case: Case, url: str, nodes: int = 1) -> Rounds:
-    """Ours, and what the ledger says of it: nothing may be skipped."""
+def late(bench: Bench, case: Case, url: str, nodes: int = 1) -> tuple[Rounds, Rounds]:
+    """Ours, and how many due times of the rounds did not succeed, by the ledger."""
     since = enter_from_soon(url, case.triggers(case.size(bench)))
     with ExitStack() as stack:
         players = [stack.enter_context(Player(NODE, url, 0)) for _ in range(nodes)]
@@ -102,9 +113,13 @@ def late(bench: Bench, case: Case, url: str, nodes: int = 1) -> Rounds:
             players, warm=warm(bench), rounds=rounds(bench), seconds=seconds(bench, case), since=since
         )
     stand = endings(url, bounds[0], bounds[-1])
-    others = ", ".join(f"{count:,} {state}" for state, count in sorted(stand.items()) if state != "succeeded")
-    note = f"{stand['succeeded']:,} runs, {others or 'none skipped'}"
-    return latenesses(case.what, windows(begun, bounds), note)
+    wanted = case.wanted(bench)
+    stand["not planned"] = wanted - stand.total()
+    others = ", ".join(f"{count:,} {state}" for state, count in sorted(stand.items()) if count and state != "succeeded")
+    lost = rates(
+        case.what, [float(wanted - stand["succeeded"])], "", f"of {wanted:,}" + (f": {others}" if others else "")
+    )
+    return latenesses(case.what, windows(begun, bounds)), lost
 
 
 def late_bare(bench: Bench, case: Case) -> Rounds:
@@ -121,8 +136,7 @@ def late_apscheduler(bench: Bench, case: Case) -> Rounds:
     with Player(APSCHEDULER, bench.database(), case.kind, case.size(bench)) as player:
         begun, bounds = watch([player], warm=warm(bench), rounds=rounds(bench), seconds=seconds(bench, case))
     late_by = windows(begun, bounds)
-    wanted = case.size(bench) * len(late_by) * (seconds(bench, case) if case.kind == "spread" else 1)
-    return latenesses("PostgreSQL", late_by, f"{sum(map(len, late_by)):,} of {wanted:,.0f} ran")
+    return latenesses("PostgreSQL", late_by, f"{sum(map(len, late_by)):,} of {case.wanted(bench):,} ran")
 
 
 def backlog_of(bench: Bench) -> Callable[[str], int]:
@@ -148,18 +162,33 @@ def flow(
     bench: Bench, what: str, prepare: Callable[[str], int], place: Callable[[], str], script: str = NODE
 ) -> Rounds:
     """Runs per second of a few rounds, each in a fresh place."""
-    values, busy, count = [], [], 0
+    values, count = [], 0
+    spent: list[Counter[str]] = []
     for _ in range(bench.count(3, 1)):
         url = place()
         count = prepare(url)
         with Player(script, url, count) as player:
             player.ready()
+            before = server_time(bench)
             told = player.hear()
+            server = server_time(bench) - before
         assert told["runs"] == count, f"{what}: {told['runs']} of {count} ran"
         values.append(count / (told["ended"] - told["began"]))
-        busy.append(told["busy"] / count * 1e6)
-        bench.report.say(f"    {what}, {script}: {values[-1]:,.0f}/s, {busy[-1]:.1f} µs each")
-    return rates(what, values, "/s", f"{count:,} runs, {statistics.median(busy):.0f} µs of this process each")
+        spent.append(Counter(told["busy"]) + Counter({"server": max(server, 0.0)}))
+        bench.report.say(f"    {what}: {values[-1]:,.0f}/s")
+    parts = {part: statistics.median(one[part] for one in spent) / count * 1e6 for part in spent[0]}
+    shown = ", ".join(f"{part} {used:.1f}" for part, used in sorted(parts.items()) if used >= 0.1)
+    return rates(what, values, "/s", f"{count:,} runs; processor, µs per run: {shown}")
+
+
+def server_time(bench: Bench) -> float:
+    """Seconds of processor of the server's processes that are there now."""
+    assert bench.server.process
+    used = 0.0
+    for pid in scratch.children(bench.server.process.pid):
+        with suppress(OSError):  # ended meanwhile: an autovacuum worker
+            used += processor(pid)
+    return used
 
 
 def apscheduler(bench: Bench) -> list[float]:
