@@ -22,6 +22,7 @@ from harness.processes import Worker
 from harness.scratch import eventually
 from tenure import ConfigurationError
 from tenure.ext.celery import task_id
+from tenure.ext.celery.beat import CAPACITY
 from tenure.ext.celery.schedules import trigger_of
 from tenure.triggers import cron
 
@@ -34,7 +35,7 @@ def test_killing_the_sender_costs_no_due_time_and_repeats_carry_the_same_id(tmp_
     print(verdict)
     assert verdict.missing == []
     assert verdict.strangers == []
-    assert verdict.repeats <= 2
+    assert verdict.repeats <= 2 * CAPACITY
     assert verdict.seconds >= 6
 
 

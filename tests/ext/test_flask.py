@@ -4,8 +4,11 @@ import pytest
 from flask import Flask, current_app
 
 from ext import scenes
+from harness.scratch import eventually
 from tenure import Run, Scheduler
+from tenure.ext import serving
 from tenure.ext.flask import init_app
+from tenure.stores import store_for
 from tenure.testing import virtual
 
 
@@ -42,4 +45,14 @@ def test_an_unknown_server_begins_with_the_first_request_but_not_in_tests() -> N
     app.testing = False
     app.test_client().get("/")
     assert scheduler.started
+    scheduler.stop()
+
+
+def test_a_database_that_is_away_does_not_keep_the_program_from_serving(monkeypatch) -> None:
+    monkeypatch.setattr(serving, "AGAIN", 0.05)
+    scheduler = Scheduler("postgresql://nobody@127.0.0.1:1/nowhere")
+    serving.take_part(scheduler)
+    assert not scheduler.started
+    scheduler.use(store_for("memory://away"))
+    eventually(lambda: scheduler.started, within=10)
     scheduler.stop()
