@@ -1,5 +1,6 @@
 """Schedules of elsewhere, as code that runs and is due when they were."""
 
+import os
 import pickle
 import runpy
 import sys
@@ -130,13 +131,6 @@ def test_timers_become_code_with_the_commands_of_their_services(tmp_path) -> Non
     assert (tmp_path / "done").exists()
 
 
-def note(*args: object, **kwargs: object) -> None:
-    NOTED.append((args, kwargs))
-
-
-NOTED: list[object] = []
-
-
 @pytest.fixture
 def store(tmp_path) -> str:
     """A store of APScheduler's own."""
@@ -168,6 +162,8 @@ def test_the_store_of_apscheduler_becomes_code_with_the_same_due_times(tmp_path,
     assert (rules.grace, rules.missed, rules.max_running) == (120, "skip", 3)
     assert jobs["cron_job"].rules.jitter == 30
     assert jobs["or"].rules.missed == "all"
+    (left,) = [found for found in imported.found if found.name == "object"]
+    assert left.body[0].startswith("raise NotImplementedError")
     theirs = CronTrigger(hour="*/2", day="1st mon,last", day_of_week="mon-fri", timezone="Asia/Seoul")
     when, ours = NEW_YEAR, jobs["cron_job"].trigger
     for _ in range(60):
@@ -176,16 +172,35 @@ def test_the_store_of_apscheduler_becomes_code_with_the_same_due_times(tmp_path,
         assert when == expected
 
 
+def test_only_an_interval_brings_what_its_code_needs(tmp_path) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
+    scheduler = BackgroundScheduler(jobstores={"default": SQLAlchemyJobStore(url)}, timezone=ZoneInfo("UTC"))
+    scheduler.start(paused=True)
+    scheduler.add_job("os.path:join", "interval", minutes=7, args=["<a>"], id="interval")
+    scheduler.shutdown()
+    made = module(tmp_path, apscheduler.read(url))
+    with virtual(made) as world:
+        world.advance(by="7m")
+        assert [run.state for run in world.runs("interval")] == ["succeeded"]
+
+
 class Trap:
+    """Unpickled by the usual means, it makes a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return (NOTED.append, ("sprung",))
+        return os.mkdir, (str(self._folder),)
 
 
-def test_a_pickle_is_read_without_calling_what_it_names() -> None:
-    state = pickle.dumps({"trigger": Trap(), "id": "x", "func": "os:getpid"})
+def test_a_pickle_is_read_without_calling_what_it_names(tmp_path) -> None:
+    state = pickle.dumps({"trigger": Trap(tmp_path / "sprung"), "id": "x", "func": "os:getpid"})
     loaded = apscheduler.load(state)
-    assert "sprung" not in NOTED
+    assert not (tmp_path / "sprung").exists()
     assert isinstance(loaded["trigger"], apscheduler.Stand)
+    pickle.loads(state)  # noqa: S301 - to see that the trap is one
+    assert (tmp_path / "sprung").exists()
 
 
 def test_the_verb_prints_code_and_says_what_it_left_out(tmp_path) -> None:

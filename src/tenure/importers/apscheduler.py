@@ -14,7 +14,7 @@ from tenure.clock import walltime
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.fields import NAMES, as_trigger
 from tenure.ext.apscheduler.fields import read as read_fields
-from tenure.importers.found import Found, Imported, Left, Names
+from tenure.importers.found import Found, Imported, Left, Names, plain
 from tenure.triggers import Trigger, at, every, zone
 from tenure.triggers.combined import Union
 from tenure.urls import PostgresURL, SqliteURL, parse
@@ -123,15 +123,11 @@ def _job(names: Names, job: Mapping[str, Any]) -> Found:
     module, _, function = str(job["func"]).partition(":")
     if not function.isidentifier():
         raise ConfigurationError(f"it calls {job['func']!r}, which is no function at the top of a module.")
-    values = [*job.get("args", ()), *job.get("kwargs", {}).values()]
-    if any("<" in repr(value) for value in values):
-        notes.append("some of its arguments are objects: write them into the body.")
-    arguments = ", ".join(
-        [*map(repr, job.get("args", ())), *(f"{key}={value!r}" for key, value in job.get("kwargs", {}).items())]
-    )
-    call = f"{function}({arguments})"
+    args, kwargs = job.get("args", ()), job.get("kwargs", {})
+    call = f"{function}({', '.join([*map(repr, args), *(f'{key}={value!r}' for key, value in kwargs.items())])})"
     body: tuple[str, ...] = (f"from {module} import {function}", "", call)
-    if any("<" in repr(value) for value in values):
+    if not plain(list(args)) or not plain(kwargs):
+        notes.append("some of its arguments are objects: write them into the body.")
         body = (f"raise NotImplementedError({call!r})",)
     if job.get("next_run_time") is None:
         notes.append("it is paused there; write scheduler.pause(…) after the first start.")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery.beat import BeatLazyFunc, ScheduleEntry
+from celery.beat import ScheduleEntry
 
 from tenure.errors import ConfigurationError
 from tenure.ext.celery.schedules import trigger_of
-from tenure.importers.found import Found, Imported, Left, Names
+from tenure.importers.found import Found, Imported, Left, Names, plain
 
 DIFFERENCES = (
     (
@@ -35,8 +35,10 @@ def read(app: Any, origin: str) -> Imported:
 
 
 def _job(names: Names, app: Any, entry: Any) -> Found:
-    if any(isinstance(value, BeatLazyFunc) for value in (*(entry.args or ()), *entry.kwargs.values())):
-        raise ConfigurationError("its arguments are worked out when it is sent. Write that into the body of a job.")
+    if not plain(list(entry.args or ())) or not plain(entry.kwargs):
+        raise ConfigurationError(
+            "some of its arguments are objects, or worked out when it is sent. Write that into the body of a job."
+        )
     task = app.tasks.get(entry.task)
     policy, notes = dict[str, object](), []
     for option, value in entry.options.items():

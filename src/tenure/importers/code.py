@@ -20,7 +20,7 @@ def written(imported: Imported) -> str:
     """A module that can be run: `tenure start MODULE`."""
     words = {word for found in imported.found for word in _needed(found.trigger)}
     imports = {line for found in imported.found for line in found.imports}
-    if "at" in words:
+    if any("datetime." in code(found.trigger) for found in imported.found):
         imports.add("from datetime import datetime")
     plain = sorted(line for line in imports if line.startswith("import "))
     ours = [f"from tenure.triggers import {', '.join(sorted(words))}"] if words else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tenure.triggers import Trigger
@@ -62,6 +61,14 @@ class Names:
         return name
 
 
-def once(notes: Iterable[str]) -> tuple[str, ...]:
-    """Each of them once, in order."""
-    return tuple(dict.fromkeys(notes))
+def plain(value: object) -> bool:
+    """Whether its `repr` is Python that makes it again."""
+    match value:
+        case None | bool() | int() | float() | str() | bytes():
+            return True
+        case list() | tuple() | set():
+            return all(map(plain, value))
+        case dict():
+            return all(plain(key) and plain(item) for key, item in value.items())
+        case _:
+            return False
