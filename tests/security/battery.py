@@ -1,0 +1,133 @@
+"""Everything that a node says to PostgreSQL, once, without threads: for roles that may do all of it and no more."""
+
+import uuid
+from typing import Any
+
+import psycopg
+
+from tenure.clock import boottime
+from tenure.ledger import Change, ClaimRequest, Ending, JobSpec, NewRun, Planned, Rules, RunState
+from tenure.model import Acquire, Beat, NodeCard, Outcome, Verdict
+from tenure.stores import Session, store_for
+from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.triggers import every
+
+HOURLY = every("1h").to_json()
+
+
+def run(url: str) -> None:
+    """All of it, as the role in the URL."""
+    store = store_for(url, migrate=False)
+    store.prepare()
+    session = store.session("battery", 5.0)
+    try:
+        elections(url, session)
+        jobs(url, session)
+    finally:
+        session.close()
+
+
+def elections(url: str, session: Session) -> None:
+    first, second, third = (join(session) for _ in range(3))
+    assert session.hold_session_lock(first, 2.0) is not None
+    name = f"election {uuid.uuid4()}"
+    assert session.check_session_lock((name,), 1.0).held
+    term = session.acquire(Acquire(first, name, fenced=True)).term
+    assert term
+    with psycopg.connect(url) as connection:
+        connection.execute("SELECT tenure.fence(%s, %s, %s)", [name, term, first])
+    assert session.acquire(Acquire(second, name, fenced=True)).outcome is Outcome.HELD
+    assert session.ask(name) == term
+    assert session.leader(name)
+    assert session.elections()
+    assert session.release(first, name, term, "resigned")
+    assert session.acquire(Acquire(second, name)).outcome is Outcome.GRANTED
+    assert session.succeed(second, "proved", Acquire(third, name))[1].outcome is Outcome.GRANTED
+    assert session.terms(name, 10)
+    assert session.cards([third])
+    assert not session.declare(second, None, "again")
+    session.leave(third, "bye")
+    session.sweep()
+    session.rehearse()
+    epoch = session.epoch()
+    assert epoch.settled
+    session.raise_epoch(epoch)
+    session.listen(first)
+
+
+def jobs(url: str, session: Session) -> None:
+    ledger, application = session.ledger, f"app {uuid.uuid4()}"
+    now = ledger.now()
+    due = NewRun(now - 5, now - 5, None), NewRun(now - 4, now - 4, None)
+    late = NewRun(now - 300, now - 300, now - 200)
+    ledger.sync(application, 1, [change(application, "code", Change.ADDED)])
+    ledger.sync(application, 2, [change(application, "code", Change.ADDED)])
+    assert ledger.change(change(application, "job", Change.ADDED, runs=(late, *due)))
+    assert ledger.change(change(application, "waits", Change.ADDED, runs=due, overlap="wait"))
+    assert ledger.change(change(application, "planned", Change.ADDED, next_due=now - 1))
+    assert ledger.applications()
+    assert ledger.functions(application) == {"f"}
+    (unplanned,) = ledger.unplanned(application, before=now, limit=10)
+    plan = Planned(unplanned.id, unplanned.generation, now - 1, now + 3600, (NewRun(now - 1, now - 1, None),))
+    assert unplanned.next_due is not None
+    assert ledger.plan([plan]) in {0, 1}
+    (missed,) = ledger.missed(application, 10)
+    assert ledger.settle(
+        missed.id, missed.generation, make_up=[], skip=[one.id for one in missed.runs], reason="missed"
+    )
+    runs(url, session, application)
+    for what in (Change.PAUSED, Change.RESUMED, Change.UPDATED, Change.REMOVED):
+        assert ledger.change(change(application, "planned", what))
+    assert ledger.changes(application)
+    assert ledger.jobs(application)
+    assert ledger.prune(application, before=now + 1, keep=0, limit=100) >= 1
+    assert ledger.guard(application, "key", None, "me")
+    ledger.unguard(application, "key", "me")
+
+
+def runs(url: str, session: Session, application: str) -> None:
+    ledger, node = session.ledger, join(session)
+    taken = claim(ledger, node, application)
+    assert len(taken) >= 2
+    (first, token), (second, other), *rest = taken.items()
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT tenure.once(%s, %s, 'key')", [first, token]).fetchone() == (True,)
+        connection.execute("SELECT tenure.complete(%s, %s, NULL)", [first, token])
+    ledger.keep_log(first, ["said"])
+    assert ledger.log(first) == ["said"]
+    ledger.finish([Ending(second, other, RunState.PENDING, "failed", again_in=3600.0, log=("a",))])
+    ledger.put_back(rest)
+    assert ledger.cancel(second, "me", "why")
+    (asked,) = ledger.ask([Asked(application, "code", str(uuid.uuid4()), None)])
+    assert asked
+    lost = join(session)
+    assert claim(ledger, lost, application)
+    assert session.declare(lost, None, "proved")
+    assert ledger.roll_call(node, application).lost
+    assert ledger.runs(RunQuery(application))
+    assert ledger.stats(application, "job").runs
+
+
+def join(session: Session) -> str:
+    node = str(uuid.uuid4())
+    session.join(NodeCard(node, "battery", 10.0))
+    assert session.beat(Beat(node, 1, boottime(), boottime() + 8, None, ())).verdict is Verdict.RENEWED
+    return node
+
+
+def claim(ledger: Ledger, node: str, application: str) -> dict[int, str]:
+    token = str(uuid.uuid4())
+    return {run.id: token for run in ledger.claim(ClaimRequest(node, application, token, 10)).runs}
+
+
+def change(
+    application: str,
+    name: str,
+    what: Change,
+    *,
+    next_due: float | None = None,
+    runs: tuple[NewRun, ...] = (),
+    **rules: Any,
+) -> JobChange:
+    spec = JobSpec(application, name, "f", HOURLY, Rules(**rules)) if what in {Change.ADDED, Change.UPDATED} else None
+    return JobChange(application, name, what, spec, next_due, runs)
