@@ -8,6 +8,7 @@ from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any, Self
 
+from tenure.errors import TenureError
 from tenure.ledger import Instant, JobRow, JobStats, Rules, RunRow
 from tenure.moments import moment
 from tenure.triggers import Trigger, from_json, zone
@@ -43,7 +44,7 @@ class JobView:
     def of(cls, row: JobRow, tz: str, now: Instant) -> Self:
         """What a row says to people. `tz` is for jobs without a zone of their own."""
         spec = row.spec
-        trigger = None if spec.trigger is None else from_json(spec.trigger)
+        trigger, unreadable = readable(spec.trigger)
         where = zone_of(spec.trigger, tz)
         due = None if trigger is None or row.state != "active" else _next(trigger, row, now)
         return cls(
@@ -51,10 +52,10 @@ class JobView:
             application=spec.application,
             state=row.state.value,
             function=spec.function,
-            trigger="" if trigger is None else trigger.explain(),
+            trigger=unreadable if trigger is None else trigger.explain(),
             tz=str(where),
             next_due=due,
-            kwargs=json.loads(spec.kwargs),
+            kwargs=_arguments(spec.kwargs),
             rules=spec.rules,
             in_code=spec.in_code,
             release=spec.release,
@@ -129,7 +130,7 @@ class RunView:
             count=row.count,
             until=_moment(row.until, where),
             by=row.by,
-            kwargs=None if row.kwargs is None else json.loads(row.kwargs),
+            kwargs=None if row.kwargs is None else _arguments(row.kwargs),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -174,10 +175,27 @@ class StatsView:
 @lru_cache(maxsize=4096)
 def zone_of(trigger: str | None, default: str) -> tzinfo:
     """The zone of a trigger; of several, that of the first."""
-    found = None if trigger is None else from_json(trigger)
+    found, _ = readable(trigger)
     while isinstance(found, Union | Excluding):
         found = found.parts[0] if isinstance(found, Union) else found.trigger
     return zone(getattr(found, "tz", None) or default)
+
+
+def readable(trigger: str | None) -> tuple[Trigger | None, str]:
+    """The trigger of a row, if it has one that can be read; else what is wrong with it: people must see such a job to remove it."""
+    try:
+        return (None, "") if trigger is None else (from_json(trigger), "")
+    except TenureError as error:
+        return None, f"cannot be read: {error}"
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """What the body is given; nothing where that cannot be read, in which case the body is not called."""
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _next(trigger: Trigger, row: JobRow, now: Instant) -> datetime | None:
