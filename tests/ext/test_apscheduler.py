@@ -375,6 +375,11 @@ def test_where_the_jobs_are(tmp_path, monkeypatch, caplog):
         (lambda: BackgroundScheduler(jobstores={"default": {"type": "mongodb"}}), "make_cluster_safe"),
         (lambda: BackgroundScheduler(jobstores={"default": MongoDBJobStore()}), "MongoDBJobStore.*SQLAlchemyJobStore"),
         (lambda: BackgroundScheduler(executors={"default": {"type": "twisted"}}), "ThreadPoolExecutor"),
+        (lambda: ours.TwistedScheduler, "BackgroundScheduler"),
+        (lambda: ours.RedisJobStore, "make_cluster_safe"),
+        (lambda: ours.GeventExecutor, "ThreadPoolExecutor"),
+        (lambda: BackgroundScheduler().export_jobs("jobs.json"), "tenure jobs"),
+        (lambda: BackgroundScheduler().import_jobs("jobs.json"), "add_job"),
         (lambda: BackgroundScheduler(colour="red"), "colour"),
         (lambda: BackgroundScheduler(jobstores={"a": SQLAlchemyJobStore("mysql://h/d")}).tenure, "mysql"),
         (

@@ -21,6 +21,7 @@ from tenure.ext.apscheduler.errors import (
     JobLookupError,
     SchedulerAlreadyRunningError,
     SchedulerNotRunningError,
+    unsupported,
 )
 from tenure.ext.apscheduler.events import (
     EVENT_ALL,
@@ -48,6 +49,7 @@ from tenure.ext.apscheduler.events import (
     SchedulerEvent,
 )
 from tenure.ext.apscheduler.job import Job
+from tenure.ext.apscheduler.member import STATE_PAUSED, STATE_RUNNING, STATE_STOPPED
 from tenure.ext.apscheduler.options import (
     AsyncIOExecutor,
     MemoryJobStore,
@@ -55,7 +57,6 @@ from tenure.ext.apscheduler.options import (
     SQLAlchemyJobStore,
     ThreadPoolExecutor,
 )
-from tenure.ext.apscheduler.scheduler import STATE_PAUSED, STATE_RUNNING, STATE_STOPPED
 from tenure.ext.apscheduler.schedulers import AsyncIOScheduler, BackgroundScheduler, BlockingScheduler
 from tenure.ext.apscheduler.triggers import (
     AndTrigger,
@@ -114,3 +115,17 @@ __all__ = [
     "ThreadPoolExecutor",
     "make_cluster_safe",
 ]
+
+_ELSEWHERE = {
+    "Scheduler": "Use BackgroundScheduler: it runs beside any loop or framework. For coroutines of an asyncio loop use AsyncIOScheduler.",
+    "JobStore": "Jobs are kept in SQLite or PostgreSQL: use SQLAlchemyJobStore(url=…). To keep that store keep APScheduler, with make_cluster_safe.",
+    "Executor": "Use ThreadPoolExecutor, ProcessPoolExecutor or AsyncIOExecutor.",
+}
+
+
+def __getattr__(name: str) -> object:
+    """What APScheduler has and this package has not: say what to use instead."""
+    instead = next((text for end, text in _ELSEWHERE.items() if name.endswith(end)), None)
+    if instead is None or name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise unsupported(name, instead)

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from tenure.ext.apscheduler.member import WAIT
 from tenure.ext.apscheduler.options import AsyncIOExecutor, Executor
-from tenure.ext.apscheduler.scheduler import WAIT, BaseScheduler
+from tenure.ext.apscheduler.scheduler import BaseScheduler
 from tenure.scheduler import Scheduler
 
 

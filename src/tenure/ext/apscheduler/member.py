@@ -1,0 +1,243 @@
+"""Taking part: the life of a scheduler, its executors, its store and its listeners, under APScheduler's names."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tenure.errors import ConfigurationError
+from tenure.events import RunEvent
+from tenure.ext.apscheduler import events
+from tenure.ext.apscheduler.desk import Desk
+from tenure.ext.apscheduler.errors import SchedulerAlreadyRunningError, SchedulerNotRunningError
+from tenure.ext.apscheduler.events import EVENT_ALL, Events, JobEvent, SchedulerEvent
+from tenure.ext.apscheduler.functions import Functions
+from tenure.ext.apscheduler.job import Job
+from tenure.ext.apscheduler.options import (
+    Executor,
+    Options,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    executor,
+    flattened,
+    store,
+)
+from tenure.ext.apscheduler.upkeep import Upkeep
+from tenure.ext.apscheduler.zones import local_zone, zone_name
+from tenure.scheduler import Scheduler
+
+STATE_STOPPED = 0
+STATE_RUNNING = 1
+STATE_PAUSED = 2
+
+WAIT = 7 * 86400.0
+"""`shutdown(wait=True)` and `pause()` wait for what runs, as long as it takes."""
+PATIENCE = 2.0
+"""How long `pause` waits for runs that have begun before it returns; they go on to their end."""
+
+DEFAULTS = ("misfire_grace_time", "coalesce", "max_instances")
+"""What `job_defaults` of APScheduler knows; further words there are tenure's policies."""
+
+_ALL: weakref.WeakSet[Member] = weakref.WeakSet()
+
+
+class Member:
+    """Not started, nothing is opened. All methods of a started one act on the jobs of the whole cluster, but for `pause`, `resume` and `shutdown`."""
+
+    def __init__(
+        self, gconfig: Mapping[str, Any] | None = None, prefix: str | None = "apscheduler.", **options: Any
+    ) -> None:
+        self.state = STATE_STOPPED
+        self._options = Options()
+        self._events = Events()
+        self._mutex = threading.RLock()
+        self._jobs: dict[str, Job] = {}
+        self._desk: Desk | None = None
+        self._upkeep: Upkeep | None = None
+        self._leaving: threading.Thread | None = None
+        self.configure(gconfig or {}, prefix, **options)
+
+    def configure(
+        self, gconfig: Mapping[str, Any] | None = None, prefix: str | None = "apscheduler.", **options: Any
+    ) -> None:
+        """Take in options, before the start."""
+        self._not_running()
+        self._options.take({**flattened(gconfig or {}, prefix), **options})
+        self.timezone = zone_name(self._options.timezone) if self._options.timezone else local_zone()
+
+    # Taking part
+
+    def start(self, paused: bool = False) -> None:
+        """Bring the jobs to the ledger and take part; with `paused=True`, not yet."""
+        self._not_running()
+        with self._mutex:
+            desk = self._opened()
+            self._refuse_twins(desk.scheduler)
+            for job in self._jobs.values():
+                self._fill_in(job)
+            desk.add_all(list(self._jobs.values()))
+            if not paused:
+                self._take_part(desk.scheduler)
+            self._upkeep = Upkeep(desk, lambda: list(self._jobs.values()))
+            self._upkeep.start()
+            self.state = STATE_PAUSED if paused else STATE_RUNNING
+            _ALL.add(self)
+            added = list(self._jobs)
+        self._events.tell(SchedulerEvent(events.EVENT_SCHEDULER_STARTED))
+        for job_id in added:
+            self._events.tell(JobEvent(events.EVENT_JOB_ADDED, job_id))
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Leave: run no more here, and with `wait` let what runs come to its end. The other nodes go on."""
+        self._running()
+        with self._mutex:
+            desk, self.state = self._opened(), STATE_STOPPED
+            upkeep, self._upkeep = self._upkeep, None
+        if upkeep is not None:
+            upkeep.stop()
+        self._leave(desk.scheduler, wait=wait)
+        self._events.tell(SchedulerEvent(events.EVENT_SCHEDULER_SHUTDOWN))
+
+    def pause(self) -> None:
+        """Begin nothing on this node until `resume`; the other nodes go on."""
+        self._running()
+        if self.state == STATE_PAUSED:
+            return
+        self.state = STATE_PAUSED
+        inner = self._opened().scheduler
+        self._later(lambda: inner.stop(WAIT))
+        self._events.tell(SchedulerEvent(events.EVENT_SCHEDULER_PAUSED))
+
+    def resume(self) -> None:
+        """Take part again, once the runs from before the pause have ended."""
+        self._running()
+        if self.state != STATE_PAUSED:
+            return
+        self.state = STATE_RUNNING
+        inner = self._opened().scheduler
+        self._later(lambda: self._take_part(inner) if self.state == STATE_RUNNING else None)
+        self._events.tell(SchedulerEvent(events.EVENT_SCHEDULER_RESUMED))
+
+    @property
+    def running(self) -> bool:
+        """Started; also while it is paused."""
+        return self.state != STATE_STOPPED
+
+    def wakeup(self) -> None:
+        """Look at the ledger at once."""
+        self._opened().scheduler.poke()
+
+    @property
+    def tenure(self) -> Scheduler:
+        """tenure's own scheduler behind this one: its runs, its audit, its health."""
+        return self._opened().scheduler
+
+    # Executors, stores and listeners
+
+    def add_executor(self, given: Any, alias: str = "default", **executor_opts: Any) -> None:
+        """Before the start: one more executor."""
+        self._not_running()
+        self._options.executors[alias] = executor({"type": given, **executor_opts} if isinstance(given, str) else given)
+        self._events.tell(SchedulerEvent(events.EVENT_EXECUTOR_ADDED, alias))
+
+    def remove_executor(self, alias: str, shutdown: bool = True) -> None:
+        """Before the start: one less."""
+        del shutdown
+        self._not_running()
+        self._options.executors.pop(alias)
+        self._events.tell(SchedulerEvent(events.EVENT_EXECUTOR_REMOVED, alias))
+
+    def add_jobstore(self, jobstore: Any, alias: str = "default", **jobstore_opts: Any) -> None:
+        """Before the start: where the jobs are."""
+        self._not_running()
+        self._options.jobstores[alias] = store(
+            {"type": jobstore, **jobstore_opts} if isinstance(jobstore, str) else jobstore
+        )
+        self._events.tell(SchedulerEvent(events.EVENT_JOBSTORE_ADDED, alias))
+
+    def remove_jobstore(self, alias: str, shutdown: bool = True) -> None:
+        """Before the start: not there."""
+        del shutdown
+        self._not_running()
+        self._options.jobstores.pop(alias)
+        self._events.tell(SchedulerEvent(events.EVENT_JOBSTORE_REMOVED, alias))
+
+    def add_listener(self, callback: Callable[[Any], object], mask: int = EVENT_ALL) -> None:
+        """Hear of what happens on this node."""
+        self._events.add(callback, mask)
+
+    def remove_listener(self, callback: Callable[[Any], object]) -> None:
+        """Hear no more."""
+        self._events.remove(callback)
+
+    # What the above is made of
+
+    def _default_executor(self) -> Executor:
+        return ThreadPoolExecutor()
+
+    def _take_part(self, inner: Scheduler) -> None:
+        inner.start()
+
+    def _leave(self, inner: Scheduler, *, wait: bool) -> None:
+        inner.stop(WAIT if wait else 0)
+
+    def _later(self, action: Callable[[], object]) -> None:
+        """Do it after what was begun before, and wait a moment for it."""
+        before = self._leaving
+
+        def work() -> None:
+            if before is not None:
+                before.join()
+            action()
+
+        self._leaving = threading.Thread(target=work, name="tenure pause", daemon=True)
+        self._leaving.start()
+        self._leaving.join(PATIENCE)
+
+    def _opened(self) -> Desk:
+        with self._mutex:
+            if self._desk is None:
+                self._options.executors.setdefault("default", self._default_executor())
+                url, application = self._options.place()
+                inner = Scheduler(url, application=application, tz=self.timezone, capacity=self._options.capacity)
+                inner.on(RunEvent)(self._events.heard)
+                functions = Functions(self._events)
+                functions.allow(self._options.functions)
+                processes = {a for a, one in self._options.executors.items() if isinstance(one, ProcessPoolExecutor)}
+                self._desk = Desk(inner, functions, frozenset(processes))
+            return self._desk
+
+    def _fill_in(self, job: Job) -> None:
+        """What was not given comes from `job_defaults`."""
+        self._known_alias(job.executor, "executor", self._options.executors)
+        for word, value in self._options.job_defaults.items():
+            if word not in DEFAULTS:
+                job.policy.setdefault(word, value)
+            elif word not in job.given:
+                setattr(job, word, value)
+
+    def _known_alias(self, alias: str, what: str, known: Mapping[str, object]) -> None:
+        if alias != "default" and alias not in known:
+            raise KeyError(f"No such {what}: {alias}")
+
+    def _refuse_twins(self, inner: Scheduler) -> None:
+        """Two schedulers of one process would be one node twice."""
+        for other in list(_ALL):
+            desk = other._desk  # noqa: SLF001 - one of us
+            if other is self or not other.running or desk is None:
+                continue
+            if (desk.scheduler.store.shown, desk.scheduler.application) == (inner.store.shown, inner.application):
+                raise ConfigurationError(
+                    f"two schedulers of this process are on {inner.store.shown} as application {inner.application!r}. "
+                    "Write application='…' in one of them, or use one scheduler for both."
+                )
+
+    def _running(self) -> None:
+        if self.state == STATE_STOPPED:
+            raise SchedulerNotRunningError
+
+    def _not_running(self) -> None:
+        if self.state != STATE_STOPPED:
+            raise SchedulerAlreadyRunningError
