@@ -6,12 +6,15 @@ import os
 import threading
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tenure import Run, Scheduler, current_run
 from tenure.errors import RunCancelled, RunLost, StoreUnavailable
+from tenure.stores.memory import MemoryStore
 from tenure.stores.memory_ledger import MemoryLedger
+from tenure.urls import MemoryURL
 
 _numbers = itertools.count(1)
 SOON = 10.0
@@ -424,3 +427,25 @@ def test_a_row_that_makes_no_sense_to_the_planner_stops_neither_claims_nor_elect
         eventually(lambda: [r for r in caplog.records if getattr(r, "action", "") == "conductor_stumbled"])
         eventually(lambda: one.health().plans)
         ended(one, one.run_now("harmless"))
+
+
+# Wrong clocks
+
+
+def test_a_job_that_was_entered_while_the_clock_was_a_year_ahead_is_not_silent_for_a_year(monkeypatch):
+    for module in ("timekeeper", "conductor"):
+        monkeypatch.setattr(f"tenure.{module}.SUSPECT", 0.3)
+    ahead, runs = [365 * 86400.0], []
+    store = MemoryStore(MemoryURL(f"engine{next(_numbers)}"), clock=lambda: time.time() + ahead[0])
+    one = scheduler(store)
+
+    @one.every("100ms")
+    def tick(run: Run) -> None:
+        runs.append(run.scheduled_for.timestamp())
+
+    with one:
+        ahead[0] = 0.0
+        eventually(lambda: [due for due in runs if due < time.time() + 60])
+        assert one.find_job("tick").generation == 2
+        far = datetime.now(UTC) + timedelta(days=1)
+        assert not one.runs(since=far), "nothing is left of that year"

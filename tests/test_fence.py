@@ -516,7 +516,7 @@ def test_pipeline_mode_is_refused(court):
             fence.fence(connection, court.term)
 
 
-@pytest.mark.parametrize("thing", [None, "postgresql:///app", object()], ids=repr)
+@pytest.mark.parametrize("thing", [None, "postgresql:///app", object()], ids=["None", "a URL", "an object"])
 def test_anything_else_is_refused_with_a_list(thing, court):
     with pytest.raises(ConfigurationError, match=r"sqlite3.*psycopg.*asyncpg.*SQLAlchemy.*Django"):
         fence.fence(thing, court.term)

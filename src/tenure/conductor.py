@@ -18,9 +18,9 @@ from tenure.attempt import Attempt, Phase
 from tenure.clock import boottime, walltime
 from tenure.errors import StoreError, TenureError
 from tenure.jobs import Registry
-from tenure.ledger import Change, ClaimedRun, ClaimRequest, Instant, LostRun, MissedJob, RunId, Unplanned
+from tenure.ledger import Change, ClaimedRun, ClaimRequest, Instant, JobId, JobRow, LostRun, MissedJob, RunId, Unplanned
 from tenure.model import NodeId
-from tenure.plan import Verdict, ahead, plan, settle
+from tenure.plan import Verdict, ahead, leapt, plan, settle
 from tenure.stores import Session
 from tenure.stores.ledger import JobChange, Ledger
 from tenure.timekeeper import SUSPECT, Timekeeper
@@ -47,6 +47,9 @@ PACE = 0.003
 LEARN_EVERY = 10.0
 PRUNE_EVERY = 60.0
 PRUNE_BATCH = 1000
+HEAL_BATCH = 100
+MARGIN = 60.0
+"""A `next_due` is no further beyond the look-ahead than the next due time, give or take this much."""
 STUMBLE = 5.0
 """When to try again what failed for a reason of its own."""
 SETTLE_BATCH = 50
@@ -100,8 +103,10 @@ class Conductor:
         self._as: NodeId = ""
         self._claims_from = self._plans_from = self._rolls_from = self._learns_from = 0.0
         self._prunes_from = boottime() + PRUNE_EVERY
-        self._settles_from = math.inf
+        self._settles_from = self._heals_from = math.inf
         self._judges_from = 0.0
+        self._healed: tuple[Instant, JobId] = (0.0, JobId(0))
+        self._planned_before = False
         self._plan_batch = PLAN_BATCH[0]
         self._poked = self._freed = self._resting = False
         self._turning = threading.Lock()
@@ -140,7 +145,7 @@ class Conductor:
             return 0.0
         moments = [self._rolls_from]
         if not self._resting:
-            moments += [self._learns_from, self._claims_from, self._plans_from, self._settles_from]
+            moments += [self._learns_from, self._claims_from, self._plans_from, self._settles_from, self._heals_from]
         return min(moments)
 
     def turn(self, session: Session) -> None:
@@ -166,6 +171,7 @@ class Conductor:
             self._do(self._plan, ledger, "_plans_from")
             self._do(self._settle, ledger, "_settles_from")
             self._do(self._prune, ledger, "_prunes_from")
+            self._do(self._heal, ledger, "_heals_from")
 
     def _do(self, step: Callable[[Ledger], None], ledger: Ledger, due: str) -> None:
         """A step, if it is due. One that stumbles over what it read holds up neither the others nor the elections of this node."""
@@ -196,7 +202,7 @@ class Conductor:
 
     def _observe(self, now: Instant, sent_at: float) -> bool:
         """Learn the ledger's time. True if it has jumped just now, and is not believed."""
-        first = not self._clock.known
+        first, doubted = not self._clock.known, self._clock.doubts
         wall = walltime().timestamp() if first else None
         jump = self._clock.observe(now, sent_at, boottime(), wall)
         if jump:
@@ -213,7 +219,12 @@ class Conductor:
             )
             # What the first seconds need is in the ledger since the sync.
             self._plans_from = self._judges_from = boottime() + SUSPECT
+        if jump or (doubted and not self._clock.doubts):
+            self._heal_soon()
         return bool(jump)
+
+    def _heal_soon(self) -> None:
+        self._heals_from, self._healed = 0.0, (0.0, JobId(0))
 
     # The roll call
 
@@ -289,6 +300,9 @@ class Conductor:
         began_at = boottime()
         now = self._clock.now(began_at)
         leads = self._plans()
+        if leads and not self._planned_before:
+            self._heal_soon()
+        self._planned_before = leads
         calm = self._claims_from > began_at + CALM
         limit = PLAN_BATCH[1] if calm else self._plan_batch
         jobs = ledger.unplanned(
@@ -350,6 +364,48 @@ class Conductor:
             )
         )
         self._claims_from = 0.0
+
+    def _heal(self, ledger: Ledger) -> None:
+        """Look through all jobs, some at a time, for those that a clock that was ahead has put off, and plan them anew."""
+        now = self._clock.now(boottime())
+        horizon = now + LOOK_AHEAD + MARGIN
+        if self._clock.doubts or not self._plans():
+            self._heals_from = math.inf
+            return
+        jobs = ledger.planned_beyond(self._application, max(self._healed, (horizon, JobId(0))), HEAL_BATCH)
+        for job in jobs:
+            due = job.next_due or 0.0
+            self._healed = (due, job.id)
+            trigger = None if job.spec.tzdata > tzdata_version() else self._readable(job)
+            if trigger is not None and leapt(trigger, due, horizon=horizon):
+                self._put_right(ledger, job, trigger, now)
+        self._heals_from = boottime() + CALM if len(jobs) == HEAL_BATCH else math.inf
+
+    def _readable(self, job: JobRow) -> Trigger | None:
+        try:
+            return None if job.spec.trigger is None else _read(job.spec.trigger)
+        except TenureError:
+            return None  # said by the planner already
+
+    def _put_right(self, ledger: Ledger, job: JobRow, trigger: Trigger, now: Instant) -> None:
+        name, rules = job.spec.name, job.spec.rules
+        next_due, runs = ahead(
+            trigger, rules, application=self._application, name=name, now=now, horizon=now + LOOK_AHEAD
+        )
+        why = "it was planned by a clock that was ahead"
+        logger.warning("job %r is planned anew: %s", name, why, extra={"action": "planned_anew"})
+        ledger.change(
+            JobChange(
+                self._application,
+                name,
+                Change.UPDATED,
+                spec=job.spec,
+                next_due=next_due,
+                runs=runs,
+                why=why,
+                generation=job.generation,
+            )
+        )
 
     # What was missed, and what is old
 

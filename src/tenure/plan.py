@@ -94,6 +94,12 @@ def ahead(
     return None if due is None else instant(due), walk.runs()
 
 
+def leapt(trigger: Trigger, next_due: Instant, *, horizon: Instant) -> bool:
+    """Whether due times after the horizon, to which nobody plans yet, count as planned: the ledger's clock was ahead for a while."""
+    due = first_due(trigger, horizon)
+    return due is not None and due < next_due
+
+
 def settle(job: MissedJob, *, now: Instant) -> Verdict:
     """Which missed due times are made up for. Never any that is older than a day; under 'latest' none if a later one is in time anyway."""
     recent = [run.id for run in job.runs if run.scheduled_for >= now - MISSED_WINDOW]

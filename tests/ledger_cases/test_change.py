@@ -6,7 +6,7 @@ import pytest
 
 from ledger_cases.scene import DAILY, HOURLY, SOON
 from tenure.keys import due_key
-from tenure.ledger import Change, JobState, RunKind, RunState
+from tenure.ledger import Change, JobState, NewRun, RunKind, RunState
 from tenure.stores.ledger import JobChange
 
 CHANGES = [Change.UPDATED, Change.PAUSED, Change.RESUMED, Change.REMOVED]
@@ -353,3 +353,34 @@ def test_planned_runs_are_of_kind_due_and_carry_their_key(scene):
     runs = scene.runs()
     assert {(run.kind, run.generation, run.attempt, run.node) for run in runs} == {(RunKind.DUE, generation, 0, "")}
     assert [run.key for run in runs] == [due_key(scene.start - 10), due_key(scene.start - 2.5)]
+
+
+def test_what_a_clock_that_was_ahead_has_skipped_is_withdrawn(scene):
+    job = scene.add("job", next_due=scene.start + 1000)
+    scene.plan(
+        "job",
+        NewRun(scene.start - 50, scene.start - 50, None, RunState.SKIPPED, "missed", 100, scene.start + 500),
+        NewRun(scene.start + 600, scene.start + 600, None, RunState.SKIPPED, "missed", 10, scene.start + 900),
+        NewRun(scene.start + 950, scene.start + 950, scene.start + 1010),
+    )
+    after = scene.change(Change.UPDATED, spec=scene.spec(), next_due=scene.start + 60)
+    assert after.generation == job.generation + 1
+    (kept,) = scene.runs()
+    assert kept.scheduled_for == scene.start - 50
+    assert kept.until is not None
+    assert kept.until < scene.start + 60
+
+
+def test_jobs_planned_beyond_an_instant_come_in_pages(scene):
+    near, far, farther = (
+        scene.add(name, next_due=scene.start + due) for name, due in (("near", 10), ("far", 100), ("farther", 100))
+    )
+    page = scene.ledger.planned_beyond(scene.application, (scene.start + 50, near.id), 1)
+    assert [job.spec.name for job in page] == ["far"]
+    page = scene.ledger.planned_beyond(scene.application, (scene.start + 100, far.id), 10)
+    assert [job.id for job in page] == [farther.id]
+    scene.change(Change.PAUSED, name="far")
+    assert [job.id for job in scene.ledger.planned_beyond(scene.application, (scene.start, near.id), 10)] == [
+        near.id,
+        farther.id,
+    ]

@@ -13,10 +13,9 @@ import psycopg
 from psycopg import errors as pg
 
 from tenure.clock import boottime
-from tenure.errors import StoreUnavailable
 from tenure.model import NodeId
 from tenure.stores.deadline import DeadlineConnection
-from tenure.stores.postgres import PostgresSession, PostgresStore, explained
+from tenure.stores.postgres import PostgresSession, PostgresStore
 
 _PASSING = (pg.LockNotAvailable, pg.QueryCanceled, pg.DeadlockDetected, pg.SerializationFailure)
 
@@ -92,4 +91,4 @@ def open_session(store: PostgresStore, election: str, purpose: str, timeout: flo
     try:
         return LockSession(store, store.connect(purpose, timeout), election)
     except psycopg.Error as error:
-        raise StoreUnavailable(f"{store.shown}: {explained(error)}") from error
+        raise store.unavailable(error) from store.showable(error)

@@ -113,7 +113,8 @@ class Ledger(ABC):
         """Add, update, pause, resume or remove a job, under the lock of its row, and note it in the history of changes.
 
         The generation goes up by one (1 for a new job; a removed job that is added again goes on counting). Runs of kind DUE that are
-        PENDING, never began and are scheduled after now are deleted. Then, by what is done:
+        PENDING or SKIPPED, never began and are scheduled after now are deleted, and a SKIPPED row for several ends now at the latest (there
+        are such only where the ledger's clock was ahead for a while). Then, by what is done:
 
         ADDED    the job must not be there (or be removed), else None is returned and nothing changes. `since` is now.
         UPDATED  the job must be there. The spec is replaced; state stays. If the trigger changed `since` is now. Due and unstarted,
@@ -162,6 +163,10 @@ class Ledger(ABC):
         """
 
     @abstractmethod
+    def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
+        """ACTIVE jobs by (`next_due`, id), from after this pair on: what a ledger whose clock was ahead may have planned too far."""
+
+    @abstractmethod
     def plan(self, batch: Sequence[Planned]) -> int:
         """Write the due times of these jobs and move their `next_due`; returns how many runs were inserted.
 
@@ -199,7 +204,9 @@ class Ledger(ABC):
         """Jobs with PENDING runs that have expired, with all of these (at most 1,000 a job). Locks nothing."""
 
     @abstractmethod
-    def settle(self, job: JobId, generation: int, *, make_up: Sequence[RunId], skip: Sequence[RunId], reason: str) -> bool:
+    def settle(
+        self, job: JobId, generation: int, *, make_up: Sequence[RunId], skip: Sequence[RunId], reason: str
+    ) -> bool:
         """Decide missed runs of one job, under its lock: those to make up are of kind BACKFILL from now on, due now, never to expire;
         the others become SKIPPED(reason). False, and nothing changes, if the job's generation differs, its row is locked by somebody,
         or one of the runs is not PENDING and expired any more."""

@@ -96,6 +96,11 @@ class MemoryLedger(Ledger):
                     tables.end(run, RunState.SKIPPED, admission.PAUSED, now)
                 else:
                     run.generation = after.generation
+            for run in [run for run in tables.keys[after.id].values() if run.state is RunState.SKIPPED]:
+                if run.kind is RunKind.DUE and run.scheduled_for > now:
+                    tables.delete(run)
+                elif run.until is not None:
+                    run.until = min(run.until, now)
             if after.state is JobState.ACTIVE:
                 tables.insert(after, change.runs)
             tables.changes.append(
@@ -191,6 +196,15 @@ class MemoryLedger(Ledger):
                 )
             ]
             return sorted(found, key=lambda job: (now if job.next_due is None else job.next_due, job.id))[:limit]
+
+    def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
+        with self._world.mutex:
+            far = [
+                (row.next_due, row.id, row)
+                for row in self.jobs(application)
+                if row.state is JobState.ACTIVE and row.next_due is not None and (row.next_due, row.id) > after
+            ]
+            return [row for _, _, row in sorted(far, key=lambda found: found[:2])[:limit]]
 
     def plan(self, batch: Sequence[Planned]) -> int:
         with self._world.mutex:

@@ -98,14 +98,26 @@ class PostgresStore(Store):
                 self._check_server(connection)
                 migrate(self, connection, allowed=self._migrate)
         except psycopg.OperationalError as error:
-            raise StoreUnavailable(f"{self.shown}: {explained(error)}") from error
+            raise self.unavailable(error) from self.showable(error)
 
     def session(self, purpose: str, timeout: float) -> PostgresSession:
         try:
             connection = self.connect(purpose, timeout)
             return PostgresSession(self, connection)
         except psycopg.Error as error:
-            raise StoreUnavailable(f"{self.shown}: {explained(error)}") from error
+            raise self.unavailable(error) from self.showable(error)
+
+    def explained(self, error: psycopg.Error) -> str:
+        """The driver's words, without the password or any piece of it."""
+        return self._url.hide(explained(error))
+
+    def unavailable(self, error: psycopg.Error) -> StoreUnavailable:
+        """No connection, or none any more."""
+        return StoreUnavailable(f"{self.shown}: {self.explained(error)}")
+
+    def showable(self, error: psycopg.Error) -> psycopg.Error | None:
+        """The error itself, if it may be seen in a traceback."""
+        return error if self.explained(error) == explained(error) else None
 
     def connect(self, purpose: str, timeout: float) -> DeadlineConnection:
         """A connection of our own, with everything set so that it can neither hang nor commit softly."""
@@ -121,7 +133,7 @@ class PostgresStore(Store):
                 tcp_user_timeout=int(max(timeout, 1.0) * 2000),
             )
         except psycopg.ProgrammingError as error:  # an option that libpq does not know
-            raise ConfigurationError(f"store URL {self.shown}: {explained(error)}") from error
+            raise ConfigurationError(f"store URL {self.shown}: {self.explained(error)}") from self.showable(error)
         connection.timeout = timeout
         try:
             self._set_up(connection, timeout)
@@ -270,7 +282,7 @@ class PostgresSession(Session):
             )  # heard during a statement
             self._connection.execute(f"LISTEN {self._store.schema}")
         except psycopg.Error as error:
-            raise self._unavailable(error) from error
+            raise self._store.unavailable(error) from error
         self._listening = True
 
     def fileno(self) -> int | None:
@@ -284,7 +296,7 @@ class PostgresSession(Session):
             while (notice := self._connection.pgconn.notifies()) is not None:
                 self._heard.append(notice.extra.decode())
         except psycopg.Error as error:
-            raise self._unavailable(error) from error
+            raise self._store.unavailable(error) from error
         heard, self._heard = self._heard, []
         return heard
 
@@ -354,7 +366,7 @@ class PostgresSession(Session):
                 self.acquire(Acquire(leader, f"rehearsal of {leader}"))
                 self.succeed(leader, "rehearsal", Acquire(heir, f"rehearsal of {leader}"))
         except psycopg.Error as error:
-            raise self._unavailable(error) from error
+            raise self._store.unavailable(error) from error
 
     def release(self, node: NodeId, name: str, term: int, why: str) -> bool:
         return bool(self._one("release", node=node, name=name, term=term, why=why)[0])
@@ -436,14 +448,11 @@ class PostgresSession(Session):
                 f"{self._store.shown}: {explained(error)}. Ask `tenure doctor` what this role needs."
             ) from error
         except psycopg.Error as error:
-            raise self._unavailable(error) from error
-
-    def _unavailable(self, error: psycopg.Error) -> StoreUnavailable:
-        return StoreUnavailable(f"{self._store.shown}: {explained(error)}")
+            raise self._store.unavailable(error) from error
 
 
 def explained(error: psycopg.Error) -> str:
-    """The driver's words on one line, without the password that libpq never prints anyway."""
+    """The driver's words on one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if error.sqlstate is None else f"{text} [{error.sqlstate}]"
 

@@ -110,6 +110,11 @@ class PostgresLedger(Ledger):
             rows = self._run("job", application=application, name=name, removed=removed)
         return [job_row(application, row) for row in rows]
 
+    def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
+        due, job = after
+        rows = self._run("planned_beyond", application=application, due=due, id=job, limit=limit)
+        return [job_row(application, row) for row in rows]
+
     def applications(self) -> list[str]:
         return [name for (name,) in self._run("applications")]
 

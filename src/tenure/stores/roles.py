@@ -66,7 +66,9 @@ def quoted(role: str) -> str:
 def _functions(schema: str) -> dict[str, str]:
     """The functions of the migrations, with the types of what they are given."""
     text = "\n".join(part for _, part in statements.migrations("postgres", schema=schema, channel=schema))
-    found = re.findall(rf"^CREATE FUNCTION {schema}\.(\w+)\((.*?)\)\s*(?:RETURNS|LANGUAGE)", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(
+        rf"^CREATE FUNCTION {schema}\.(\w+)\((.*?)\)\s*(?:RETURNS|LANGUAGE)", text, re.MULTILINE | re.DOTALL
+    )
     return {name: ", ".join(_types(arguments)) for name, arguments in found}
 
 

@@ -44,7 +44,8 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
     if row is not None and change.what is Change.RESUMED and row.state is not JobState.PAUSED:
         return row
     after = _move(connection, row, change, now)
-    execute(connection, "withdraw", id=after.id, now=now)
+    for proposals in ("withdraw", "withdraw_skipped", "end_skipped"):
+        execute(connection, proposals, id=after.id, now=now)
     if change.what is Change.REMOVED:
         execute(connection, "cancel_removed", id=after.id, now=now)
     elif change.what is Change.PAUSED:

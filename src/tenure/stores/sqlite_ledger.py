@@ -111,6 +111,14 @@ class SqliteLedger(Ledger):
                 rows = [found] if found else []
         return [row for row in rows if removed or row.state is not JobState.REMOVED]
 
+    def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
+        due, job = after
+        with self._desk.read():
+            found = execute(
+                self._connection, "planned_beyond", application=application, due=micros(due), id=job, limit=limit
+            ).fetchall()
+        return [job_row(row) for row in found]
+
     def applications(self) -> list[str]:
         with self._desk.read():
             return [name for (name,) in execute(self._connection, "applications")]

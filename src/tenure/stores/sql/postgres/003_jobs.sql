@@ -87,6 +87,9 @@ BEGIN
 
     DELETE FROM {schema}.run r   -- proposals, until they are due
      WHERE r.job = j.id AND r.state = 'pending' AND r.kind = 'due' AND r.attempt = 0 AND r.scheduled_for > now_;
+    DELETE FROM {schema}.run r   -- the clock was ahead for a while when these were decided
+     WHERE r.job = j.id AND r.state > 'running' AND r.scheduled_for > now_ AND r.state = 'skipped' AND r.kind = 'due';
+    UPDATE {schema}.run r SET until = now_ WHERE r.job = j.id AND r.state > 'running' AND r.state = 'skipped' AND r.until > now_;
     UPDATE {schema}.run r
        SET state = CASE WHEN what_ = 'removed' THEN 'cancelled'
                         WHEN what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0 THEN 'skipped'

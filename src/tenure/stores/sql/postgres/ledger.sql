@@ -21,6 +21,12 @@ SELECT {job} FROM {schema}.job j
  WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND (%(removed)s OR j.state <> 'removed')
  ORDER BY j.name COLLATE "C"
 
+-- name: planned_beyond
+SELECT {job} FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application
+ WHERE a.name = %(application)s AND j.state = 'active' AND j.next_due >= to_timestamp(%(due)s::float8)
+   AND (j.next_due, j.id) > (to_timestamp(%(due)s::float8), %(id)s)
+ ORDER BY j.next_due, j.id LIMIT %(limit)s
+
 -- name: applications
 SELECT a.name FROM {schema}.application a
  WHERE EXISTS (SELECT FROM {schema}.job j WHERE j.application = a.id AND j.state <> 'removed')

@@ -52,6 +52,22 @@ SELECT c.job, c.generation, c.at, c.what, c.trigger, c.by, c.why, c.until
 DELETE FROM tenure_run INDEXED BY tenure_run_open
  WHERE job = :id AND kind = 'due' AND state = 'pending' AND attempt = 0 AND scheduled_for > :now
 
+-- name: withdraw_skipped
+-- The clock was ahead for a while when these were decided.
+DELETE FROM tenure_run INDEXED BY tenure_run_of_job
+ WHERE job = :id AND scheduled_for > :now AND kind = 'due' AND state = 'skipped'
+
+-- name: end_skipped
+UPDATE tenure_run INDEXED BY tenure_run_several SET until = :now
+ WHERE application = (SELECT application FROM tenure_job WHERE id = :id) AND until > :now AND job = :id AND state = 'skipped'
+
+-- name: planned_beyond
+SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
+       paused_until, paused_by, paused_why, since, kept_since
+  FROM tenure_job INDEXED BY tenure_job_unplanned
+ WHERE application = :application AND state = 'active' AND next_due IS NOT NULL AND (next_due, id) > (:due, :id)
+ ORDER BY next_due, id LIMIT :limit
+
 -- name: restamp
 UPDATE tenure_run INDEXED BY tenure_run_open SET generation = :generation
  WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
