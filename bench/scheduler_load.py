@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 APPLICATION, FUNCTION = "bench", "body"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 PATIENCE = 60.0
-BATCH = 200
+BATCH, ENTERED = 200, 5000
 
 
 @contextmanager
@@ -49,8 +49,8 @@ def spec(name: str, trigger: Trigger, rules: Rules, application: str = APPLICATI
 
 def enter(ledger: Ledger, changes: Sequence[JobChange]) -> None:
     """Many jobs at once."""
-    for begin in range(0, len(changes), 500):
-        chunk = changes[begin : begin + 500]
+    for begin in range(0, len(changes), ENTERED):
+        chunk = changes[begin : begin + ENTERED]
         ledger.sync(chunk[0].application, 0, chunk)
 
 
