@@ -233,6 +233,19 @@ def test_next_run_time(sched):
     assert called.get(timeout=20) == ((), {})
 
 
+def test_it_can_be_started_again(sched):
+    sched.add_job(tell, args=["once"])
+    sched.add_job(tell, "interval", days=40, id="seldom")
+    sched.start()
+    assert called.get(timeout=20) == (("once",), {})
+    sched.shutdown()
+    sched.start()
+    assert [job.id for job in sched.get_jobs()] == ["seldom"]
+    sched.add_job(tell, args=["twice"])
+    assert called.get(timeout=20) == (("twice",), {})
+    assert len(sched.tenure.runs()) == 2
+
+
 def test_once_and_now(sched):
     added = sched.add_job(tell, args=["before the start"])
     sched.start()
@@ -258,12 +271,18 @@ def test_a_date(sched):
     assert [run.job for run in sched.tenure.runs()] == ["made up"]
 
 
-def test_a_job_added_at_run_time_outlives_its_process(sched):
+def test_a_job_added_at_run_time_outlives_its_process(sched, caplog):
     sched.start()
     sched.add_job(tell, "interval", seconds=1, args=["kept"], id="report:7")
     sched.shutdown()
     while not called.empty():
         called.get()
+    ignorant = BackgroundScheduler(timezone="UTC")
+    with caplog.at_level("INFO", "tenure"):
+        ignorant.start()
+    assert "report:7" in caplog.text
+    assert ignorant.get_job("report:7").func is None
+    ignorant.shutdown()
     reborn = BackgroundScheduler(timezone="UTC", functions=[tell])
     reborn.start()
     assert called.get(timeout=20) == (("kept",), {})
@@ -360,7 +379,7 @@ def test_where_the_jobs_are(tmp_path, monkeypatch, caplog):
     dotted = BackgroundScheduler(
         {"apscheduler.jobstores.default": {"type": "sqlalchemy", "url": url}, "apscheduler.timezone": "Asia/Seoul"}
     )
-    assert (dotted.tenure.store.shown[-8:], dotted.timezone) == ("other.db", "Asia/Seoul")
+    assert (dotted.tenure.store.shown[-8:], dotted.timezone.key) == ("other.db", "Asia/Seoul")
     assert BackgroundScheduler().tenure.store.shown.endswith("tenure.db")
     assert not caplog.records
     monkeypatch.delenv("TENURE_URL")

@@ -140,14 +140,28 @@ def test_a_year_of_common_schedules():
                 since = told.astimezone(UTC) + timedelta(seconds=1)
 
 
-def test_what_is_lost_in_their_clock_changes_is_not_lost_here():
-    """APScheduler 3.11 steps over the first of April: it adds a month in UTC and lands at one o'clock."""
-    theirs, ours = both({"day": 1}, BERLIN)
-    march = datetime(2026, 3, 1, tzinfo=ZoneInfo(BERLIN))
-    assert ours.get_next_fire_time(march, march) == datetime(2026, 4, 1, tzinfo=ZoneInfo(BERLIN))
-    assert theirs.get_next_fire_time(march, march + timedelta(seconds=1)) == datetime(
-        2026, 5, 1, tzinfo=ZoneInfo(BERLIN)
-    )
+@pytest.mark.parametrize(
+    ("words", "after", "theirs_says", "ours_says"),
+    [
+        ({"hour": 2, "minute": 30}, "2026-03-28T12:00+01:00", "2026-03-29T03:30+02:00", "2026-03-29T03:00+02:00"),
+        ({"hour": "*/2"}, "2026-03-29T00:00+01:00", "2026-03-29T03:00+02:00", "2026-03-29T04:00+02:00"),
+        ({"hour": 2, "minute": 30}, "2026-10-25T02:30+02:00", "2026-10-25T02:30+01:00", "2026-10-26T02:30+01:00"),
+        ({"hour": "*/2"}, "2026-10-25T02:00+02:00", "2026-10-25T02:00+01:00", "2026-10-25T02:00+01:00"),
+        ({"day": 1}, "2026-03-01T00:00+01:00", "2026-05-01T00:00+02:00", "2026-04-01T00:00+02:00"),
+        (
+            {"day_of_week": "mon", "minute": "5,23"},
+            "2026-03-23T23:23+01:00",
+            "2026-03-30T01:05+02:00",
+            "2026-03-30T00:05+02:00",
+        ),
+    ],
+)
+def test_what_differs_at_clock_changes_is_what_the_page_says(words, after, theirs_says, ours_says):
+    theirs, ours = both(words, BERLIN)
+    before = datetime.fromisoformat(after).astimezone(ZoneInfo(BERLIN))
+    now = before.astimezone(UTC) + timedelta(seconds=1)
+    assert theirs.get_next_fire_time(before, now).timestamp() == datetime.fromisoformat(theirs_says).timestamp()
+    assert ours.get_next_fire_time(before, now).timestamp() == datetime.fromisoformat(ours_says).timestamp()
 
 
 def test_bounds_are_both_included():

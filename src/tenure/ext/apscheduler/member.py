@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tenure.errors import ConfigurationError
+from tenure.clock import sleep
+from tenure.errors import ConfigurationError, StoreError
 from tenure.events import RunEvent
 from tenure.ext.apscheduler import events
 from tenure.ext.apscheduler.desk import Desk
@@ -24,9 +26,13 @@ from tenure.ext.apscheduler.options import (
     flattened,
     store,
 )
+from tenure.ext.apscheduler.triggers import DateTrigger
 from tenure.ext.apscheduler.upkeep import Upkeep
 from tenure.ext.apscheduler.zones import local_zone, zone_name
 from tenure.scheduler import Scheduler
+from tenure.triggers import zone
+
+logger = logging.getLogger("tenure")
 
 STATE_STOPPED = 0
 STATE_RUNNING = 1
@@ -65,7 +71,8 @@ class Member:
         """Take in options, before the start."""
         self._not_running()
         self._options.take({**flattened(gconfig or {}, prefix), **options})
-        self.timezone = zone_name(self._options.timezone) if self._options.timezone else local_zone()
+        self._tz = zone_name(self._options.timezone) if self._options.timezone else local_zone()
+        self.timezone = zone(self._tz)
 
     # Taking part
 
@@ -85,6 +92,8 @@ class Member:
             self.state = STATE_PAUSED if paused else STATE_RUNNING
             _ALL.add(self)
             added = list(self._jobs)
+            self._jobs = {job.id: job for job in self._jobs.values() if not _once(job)}
+            self._name_strangers(desk)
         self._events.tell(SchedulerEvent(events.EVENT_SCHEDULER_STARTED))
         for job_id in added:
             self._events.tell(JobEvent(events.EVENT_JOB_ADDED, job_id))
@@ -117,7 +126,7 @@ class Member:
             return
         self.state = STATE_RUNNING
         inner = self._opened().scheduler
-        self._later(lambda: self._take_part(inner) if self.state == STATE_RUNNING else None)
+        self._later(lambda: self._come_back(inner))
         self._events.tell(SchedulerEvent(events.EVENT_SCHEDULER_RESUMED))
 
     @property
@@ -183,6 +192,27 @@ class Member:
     def _leave(self, inner: Scheduler, *, wait: bool) -> None:
         inner.stop(WAIT if wait else 0)
 
+    def _come_back(self, inner: Scheduler) -> None:
+        """Take part again, as soon as the store answers."""
+        while self.state == STATE_RUNNING:
+            try:
+                self._take_part(inner)
+                return
+            except StoreError as error:
+                logger.warning("the scheduler is not resumed yet: %s", error, extra={"action": "not_resumed"})
+                sleep(1.0)
+
+    def _name_strangers(self, desk: Desk) -> None:
+        rows, _ = desk.rows()
+        unknown = [row.spec.name for row in rows if desk.functions.get(row.spec.function) is None]
+        if unknown:
+            logger.info(
+                "%d jobs are left to workers that know their functions (%s …); functions=[…] names them here",
+                len(unknown),
+                ", ".join(unknown[:3]),
+                extra={"action": "strangers"},
+            )
+
     def _later(self, action: Callable[[], object]) -> None:
         """Do it after what was begun before, and wait a moment for it."""
         before = self._leaving
@@ -201,7 +231,7 @@ class Member:
             if self._desk is None:
                 self._options.executors.setdefault("default", self._default_executor())
                 url, application = self._options.place()
-                inner = Scheduler(url, application=application, tz=self.timezone, capacity=self._options.capacity)
+                inner = Scheduler(url, application=application, tz=self._tz, capacity=self._options.capacity)
                 inner.on(RunEvent)(self._events.heard)
                 functions = Functions(self._events)
                 functions.allow(self._options.functions)
@@ -241,3 +271,8 @@ class Member:
     def _not_running(self) -> None:
         if self.state != STATE_STOPPED:
             raise SchedulerAlreadyRunningError
+
+
+def _once(job: Job) -> bool:
+    """It ran once and now, and nothing is left of it."""
+    return isinstance(job.trigger, DateTrigger) and job.trigger.now

@@ -57,9 +57,7 @@ class BaseScheduler(Member):
         for word in job.given:
             setattr(job, word, given[word])
         job.first_run = (
-            next_run_time
-            if next_run_time in {UNDEFINED, None}
-            else aware(next_run_time, self.timezone, "next_run_time")
+            next_run_time if next_run_time in {UNDEFINED, None} else aware(next_run_time, self._tz, "next_run_time")
         )
         with self._mutex:
             if job.id in self._jobs and not replace_existing:
@@ -111,7 +109,7 @@ class BaseScheduler(Member):
             setattr(job, word, changes[word])
         job.given |= changes.keys() & set(DEFAULTS)
         first = changes.get("next_run_time", UNDEFINED)
-        first = first if first in {UNDEFINED, None} else aware(first, self.timezone, "next_run_time")
+        first = first if first in {UNDEFINED, None} else aware(first, self._tz, "next_run_time")
         if job.pending:
             job.first_run = first
             return job
