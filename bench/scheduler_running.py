@@ -147,11 +147,11 @@ def many(bench: Bench) -> None:
     """A backlog, from the first claim to the last ending."""
     bench.report.topic("No-op runs per second, one node")
     bench.report.say("  ours, the bare driver, APScheduler …")
-    jobs = bench.count(20_000, 200)
+    jobs = bench.count(10_000, 200)
     peer = rates("PostgreSQL, 1,000 jobs due once", apscheduler(bench), "/s")
     for what, prepare in {
         "1,000 jobs, every minute of an hour": backlog_of(bench),
-        "20,000 jobs with the default policies, due once": lambda url: crowd(url, jobs),
+        "10,000 jobs with the default policies, due once": lambda url: crowd(url, jobs),
     }.items():
         ours = flow(bench, what, prepare, bench.database)
         limit = flow(bench, "psycopg claiming and ending", prepare, bench.database, BARE)
