@@ -11,6 +11,9 @@ from tenure.errors import ConfigurationError
 _FORMS = "seconds as a number, a timedelta, or text such as '250ms', '30s', '20m', '1h30m', '2d', '1w'"
 Duration = float | int | timedelta | str
 
+LONGEST = 1e10
+"""Seconds, about 300 years."""
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
@@ -21,15 +24,23 @@ def seconds(value: Duration, what: str = "duration") -> float:
         case bool():
             raise ConfigurationError(f"{what}: {value!r} is not a duration. Write {_FORMS}.")
         case int() | float():
-            if not math.isfinite(value):
+            if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigurationError(f"{what}: {value!r} is not a finite number of seconds.")
-            return float(value)
+            return _bounded(value, value, what)
         case timedelta():
-            return value.total_seconds()
+            return _bounded(value.total_seconds(), value, what)
         case str():
-            return _from_text(value, what)
+            return _bounded(_from_text(value, what), value, what)
         case _:
             raise ConfigurationError(f"{what}: {value!r} is a {type(value).__name__}. Write {_FORMS}.")
+
+
+def _bounded(length: float, value: Duration, what: str) -> float:
+    """Far longer than anything waits, and short enough for every clock and every table."""
+    if abs(length) > LONGEST:
+        shown = f"{value!r:.40}" if isinstance(value, str) else f"a {type(value).__name__}"
+        raise ConfigurationError(f"{what}: {shown} is longer than 300 years. Write less, or leave it out.")
+    return float(length)
 
 
 def positive(value: Duration, what: str) -> float:

@@ -22,6 +22,8 @@ from tenure.model import MAX_NAME
 T = TypeVar("T")
 
 _DEFAULT = Rules()
+_MOST = 2_147_483_647
+"""What a whole number in a table may be."""
 
 
 class Policy(TypedDict, total=False):
@@ -110,6 +112,8 @@ def _whole(least: int) -> Callable[[object, str], int]:
             raise ConfigurationError(f"{what}: {value!r} is not a whole number. Write {least} or more.")
         if value < least:
             raise ConfigurationError(f"{what}: {value!r} is too small. Write {least} or more.")
+        if value > _MOST:
+            raise ConfigurationError(f"{what}: {value!r:.40} is too large. Write {_MOST:,} or less.")
         return value
 
     return check

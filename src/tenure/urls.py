@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from tenure.errors import ConfigurationError
 
+MASK = "***"
 EXAMPLES = "sqlite:///jobs.db, postgresql://user:password@host/database, or memory://"
 
 
@@ -37,9 +38,17 @@ class PostgresURL:
 
     conninfo: str = field(repr=False)
     shown: str = ""
+    secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """The password, and the pieces into which libpq would take a badly written one apart. The longest first."""
 
     def __str__(self) -> str:
         return self.shown
+
+    def hide(self, text: str) -> str:
+        """The text without the password and its pieces: libpq quotes what it stumbles over."""
+        for secret in self.secrets:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
+        return text
 
 
 StoreURL = SqliteURL | MemoryURL | PostgresURL
@@ -56,7 +65,7 @@ def parse(url: object) -> StoreURL:
         raise ConfigurationError(f"store URL is empty. Write a URL such as {EXAMPLES}, or set TENURE_URL.")
     if "://" not in text:
         if re.match(r"\w+\s*=", text):  # libpq's "host=… dbname=…"
-            return PostgresURL(_refuse_masked(text), shown=re.sub(r"(password\s*=\s*)('[^']*'|\S+)", r"\1***", text))
+            return _conninfo(_refuse_masked(text))
         raise ConfigurationError(f"store URL: {_masked(text)!r} has no scheme. Write a URL such as {EXAMPLES}.")
     scheme, rest = text.split("://", 1)
     match scheme.split("+")[0].lower():  # the dialect suffix (+asyncpg, +psycopg …) is the application's business
@@ -76,11 +85,11 @@ def _sqlite(rest: str) -> SqliteURL:
     path, _, query = rest.partition("?")
     if query:
         raise ConfigurationError(
-            f"store URL: SQLite takes no options after '?', got {query!r}. Write sqlite:///path/to/file.db."
+            f"store URL: SQLite takes no options after '?', got {_masked('?' + query)[1:]!r}. Write sqlite:///path/to/file.db."
         )
     if not path.startswith("/"):
         raise ConfigurationError(
-            f"store URL: 'sqlite://{path}' has a host name. Three slashes are a relative path (sqlite:///jobs.db), four an absolute one."
+            f"store URL: {_masked('sqlite://' + path)!r} has a host name. Three slashes are a relative path (sqlite:///jobs.db), four an absolute one."
         )
     path = unquote(path[1:])
     if path in {"", ":memory:"}:
@@ -92,15 +101,51 @@ def _sqlite(rest: str) -> SqliteURL:
 
 def _postgres(text: str, rest: str) -> PostgresURL:
     _refuse_masked(text)
-    parts = urlsplit("postgresql://" + rest)
+    try:
+        parts = urlsplit("postgresql://" + rest)
+    except ValueError:  # its words would quote the URL
+        raise ConfigurationError(
+            f"store URL: {_masked(text)!r} cannot be taken apart. Percent-encode special characters, such as %5B for '['."
+        ) from None
     query = parse_qsl(parts.query, keep_blank_values=True)
     if any(
         key == "prepared_statement_cache_size" for key, _ in query
     ):  # asyncpg's through SQLAlchemy; libpq would refuse it
         query = [(key, value) for key, value in query if key != "prepared_statement_cache_size"]
     kept = "&".join(f"{key}={quote(value, safe='/:,')}" for key, value in query)  # options=-c… has a '=' of its own
-    plain = urlunsplit(("postgresql", parts.netloc, parts.path, kept, ""))
-    return PostgresURL(plain, shown=_masked(plain))
+    plain = f"postgresql://{parts.netloc}{parts.path}{'?' if kept else ''}{kept}"  # urlunsplit drops the slashes of an empty host
+    guarded = [value for key, value in query if key.endswith("password")]
+    if found := _USERINFO.search(text):
+        guarded.append(found["password"])
+    return PostgresURL(plain, shown=_masked(plain), secrets=_pieces(guarded))
+
+
+def _conninfo(text: str) -> PostgresURL:
+    """libpq's own form. What is neither a word nor its value may be the rest of a password that lacks its quotes."""
+    shown, guarded, end = "", [], 0
+    for pair in _PAIR.finditer(text):
+        shown, stray = _between(shown, text[end : pair.start()])
+        secret = pair["word"].lower().endswith("password")
+        shown += f"{pair['word']}={MASK if secret else pair['value']}"
+        guarded += [stray, pair["value"] if secret else ""]
+        end = pair.end()
+    shown, stray = _between(shown, text[end:])
+    return PostgresURL(text, shown=shown, secrets=_pieces([*guarded, stray]))
+
+
+def _between(shown: str, text: str) -> tuple[str, str]:
+    stray = text.strip()
+    return shown + (f" {MASK} " if stray else " " if shown and text else ""), stray
+
+
+def _pieces(guarded: list[str]) -> tuple[str, ...]:
+    whole = {
+        text
+        for given in guarded
+        for text in (given, unquote(given), given.strip("'"), re.sub(r"\\(.)", r"\1", given.strip("'")))
+    }
+    pieces = {piece for text in whole for piece in _CUTS.split(text)}
+    return tuple(sorted((text for text in whole | pieces if len(text) > 1), key=len, reverse=True))
 
 
 def _refuse_masked(text: str) -> str:
@@ -113,5 +158,11 @@ def _refuse_masked(text: str) -> str:
 
 
 def _masked(text: str) -> str:
-    text = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", text)
-    return re.sub(r"([?&]password=)[^&]*", r"\1***", text)
+    """Up to the last '@': a password may have any character that nobody encoded."""
+    text = _USERINFO.sub(lambda found: f"{found['before']}:{MASK}@", text)
+    return re.sub(r"([?&]\w*password=)[^&]*", rf"\1{MASK}", text, flags=re.IGNORECASE)
+
+
+_USERINFO = re.compile(r"^(?P<before>[^:/]+://[^:@]*|(?![^:/]+://)[^:@]*):(?P<password>.*)@", re.DOTALL)
+_PAIR = re.compile(r"(?P<word>\w+)\s*=\s*(?P<value>'(?:\\.|[^'\\])*'|(?:\\.|[^\s\\'])(?:\\.|[^\s\\])*|)", re.DOTALL)
+_CUTS = re.compile(r"[^\w]+")

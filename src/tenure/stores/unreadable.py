@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any, cast, get_args
 
+from tenure.durations import LONGEST
 from tenure.errors import TenureError
 from tenure.ledger import Instant, Missed, OnLost, Overlap, Rules
 from tenure.model import HostCard
@@ -21,8 +22,6 @@ logger = logging.getLogger("tenure")
 
 EARLIEST, LATEST = -2_208_988_800.0, 253_370_764_800.0
 """1900 and 9999: instants that every zone can show."""
-LONGEST = 1e10
-"""Seconds, about 300 years: what `tenure.durations` takes at most."""
 MOST = 2_147_483_647
 """What a count may be."""
 HIGHEST_TERM = 2**62

@@ -23,13 +23,17 @@ def examine(report: Report, store: Store, url: PostgresURL, cadence: Cadence) ->
     except psycopg.OperationalError as error:
         after = "stopped answering" if report.reachable else "could not be reached"
         report.reachable = False
-        report.add("connection", "problem", f"{url.shown} {after}: {explained(error)}", do=_remedy(str(error)))
+        report.add(
+            "connection", "problem", f"{url.shown} {after}: {url.hide(explained(error))}", do=_remedy(str(error))
+        )
     except psycopg.ProgrammingError as error:
         if error.sqlstate is not None:
             raise
         # An option that libpq does not know.
         report.reachable = True
-        report.add("configuration", "problem", f"store URL {url.shown}: {explained(error)}", do="Correct the URL.")
+        report.add(
+            "configuration", "problem", f"store URL {url.shown}: {url.hide(explained(error))}", do="Correct the URL."
+        )
     finally:
         desk.close()
 

@@ -13,7 +13,6 @@ from tenure.doctor.postgres.desk import ANSWER_TIMEOUT, Desk
 from tenure.durations import readable
 from tenure.model import MAX_TTL
 from tenure.stores.deadline import DeadlineConnection
-from tenure.stores.postgres import explained
 
 POOL_PATIENCE = 1.0
 SAMPLES = 30
@@ -27,7 +26,7 @@ def pooler(desk: Desk) -> None:
         other = desk.connect()
     except psycopg.OperationalError as error:
         desk.report.add(
-            "pooler", "note", f"a second connection failed, so that no more can be told: {explained(error)}"
+            "pooler", "note", f"a second connection failed, so that no more can be told: {desk.store.explained(error)}"
         )
         return
     other.timeout = POOL_PATIENCE
