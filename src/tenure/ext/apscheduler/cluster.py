@@ -14,6 +14,7 @@ import re
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 from tenure.errors import ConfigurationError, TenureError
@@ -140,10 +141,11 @@ def key_of(job: Any, due: datetime) -> tuple[str, float]:
 
 
 def _name_of(job: Any) -> str:
-    """The id; but one that APScheduler made up is another in each worker, and the function stands for it."""
+    """The id; but one that APScheduler made up is another in each worker: function, trigger and arguments stand for it."""
     made_up = re.fullmatch("[0-9a-f]{32}", job.id) and job.func_ref and job._jobstore_alias is not None  # noqa: SLF001 - it is not added yet without
     if made_up and "Memory" in type(job._scheduler._lookup_jobstore(job._jobstore_alias)).__name__:  # noqa: SLF001
-        return f"{job.func_ref} {job.trigger}"
+        given = re.sub(" at 0x[0-9a-f]+", "", repr((job.args, sorted(job.kwargs.items()))))
+        return f"{job.func_ref} {job.trigger} {blake2b(given.encode(), digest_size=8).hexdigest()}"
     return str(job.id)
 
 
