@@ -84,8 +84,9 @@ def parse(url: object) -> StoreURL:
 def _sqlite(rest: str) -> SqliteURL:
     path, _, query = rest.partition("?")
     if query:
+        got = MASK if "@" in query else repr(query)
         raise ConfigurationError(
-            f"store URL: SQLite takes no options after '?', got {_masked('?' + query)[1:]!r}. Write sqlite:///path/to/file.db."
+            f"store URL: SQLite takes no options after '?', got {got}. Write sqlite:///path/to/file.db."
         )
     if not path.startswith("/"):
         raise ConfigurationError(
@@ -102,7 +103,7 @@ def _sqlite(rest: str) -> SqliteURL:
 def _postgres(text: str, rest: str) -> PostgresURL:
     _refuse_masked(text)
     try:
-        parts = urlsplit("postgresql://" + rest)
+        parts = urlsplit("postgresql://" + rest.replace("#", "%23"))  # to libpq it is a character like others
     except ValueError:  # its words would quote the URL
         raise ConfigurationError(
             f"store URL: {_masked(text)!r} cannot be taken apart. Percent-encode special characters, such as %5B for '['."

@@ -80,7 +80,7 @@ def jobs(url: str, session: Session) -> None:
         assert ledger.change(change(application, "planned", what))
     assert ledger.changes(application)
     assert ledger.jobs(application)
-    assert ledger.prune(application, before=now + 1, keep=0, limit=100) >= 1
+    assert ledger.prune(application, before=now + 1, keep=0, limit=100).removed >= 1
     assert ledger.guard(application, "key", None, "me")
     ledger.unguard(application, "key", "me")
 
