@@ -310,7 +310,7 @@ def test_effects_go_with_their_run(desk):
         effects.complete(connection, desk.claim)
         connection.commit()
         assert made(connection, desk) == 1
-        assert desk.ledger.prune(desk.application, before=desk.ledger.now() + 60, keep=0, limit=10) == 1
+        assert desk.ledger.prune(desk.application, before=desk.ledger.now() + 60, keep=0, limit=10).removed == 1
         assert made(connection, desk) == 0
 
 

@@ -260,7 +260,7 @@ def test_effects_go_with_their_run(connection, desk):
         assert effects.once(connection, desk.claim, "invoice")
         effects.complete(connection, desk.claim)
     assert connection.execute("SELECT count(*) FROM tenure_effect").fetchone() == (1,)
-    assert desk.ledger.prune(desk.application, before=desk.ledger.now() + 60, keep=0, limit=10) == 1
+    assert desk.ledger.prune(desk.application, before=desk.ledger.now() + 60, keep=0, limit=10).removed == 1
     assert connection.execute("SELECT count(*) FROM tenure_effect").fetchone() == (0,)
 
 

@@ -78,7 +78,7 @@ class TestAnIdleNodeWaitsForNoWriter:
         assert scene.ledger.guard("mail", "1", None, "a")
         somebody_writes()
         assert not scene.ledger.guard("mail", "1", None, "b")
-        assert scene.ledger.prune(scene.application, before=scene.start, keep=0, limit=10) == 0
+        assert scene.ledger.prune(scene.application, before=scene.start, keep=0, limit=10).removed == 0
 
     def test_but_what_is_due_needs_the_lock(self, sqlite_url, scene, somebody_writes):
         scene.add("job", 20)

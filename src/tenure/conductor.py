@@ -46,7 +46,8 @@ PACE = 0.003
 """Where a claim brings so many runs, the next one comes so much later at the earliest: many small claims are late together."""
 LEARN_EVERY = 10.0
 PRUNE_EVERY = 60.0
-PRUNE_BATCH = 1000
+PRUNE_BATCH, PRUNE_JOBS = 1000, 500
+"""How many runs are removed at once, of how many jobs."""
 HEAL_BATCH = 100
 MARGIN = 60.0
 """A `next_due` is no further beyond the look-ahead than the next due time, give or take this much."""
@@ -107,6 +108,7 @@ class Conductor:
         self._judges_from = 0.0
         self._healed: tuple[Instant, JobId] = (0.0, JobId(0))
         self._planned_before = False
+        self._pruned = JobId(0)
         self._plan_batch = PLAN_BATCH[0]
         self._poked = self._freed = self._resting = False
         self._turning = threading.Lock()
@@ -425,7 +427,12 @@ class Conductor:
             return
         age, count = self._keep
         before = self._clock.now(boottime()) - age
-        if ledger.prune(self._application, before=before, keep=count, limit=PRUNE_BATCH) == PRUNE_BATCH:
+        pruned = ledger.prune(
+            self._application, before=before, keep=count, limit=PRUNE_BATCH, beyond=self._pruned, jobs=PRUNE_JOBS
+        )
+        if pruned.removed < PRUNE_BATCH:
+            self._pruned = pruned.up_to or JobId(0)
+        if self._pruned or pruned.removed == PRUNE_BATCH:
             self._prunes_from = boottime() + 1.0
 
 

@@ -380,6 +380,15 @@ class RunRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Pruned:
+    """What retention did in some of the jobs of an application."""
+
+    removed: int
+    up_to: JobId | None
+    """The last job that was looked at; None: there is none beyond."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobStats:
     """Figures of a job's recent runs, in seconds; None where there are none."""
 

@@ -69,7 +69,7 @@ def test_a_run_that_is_gone_is_not_accepted(scene, worker):
     scene.add("job", 60)
     run = worker.take()
     worker.finish(run.id)
-    assert scene.ledger.prune(scene.application, before=scene.start, keep=0, limit=10) == 1
+    assert scene.ledger.prune(scene.application, before=scene.start, keep=0, limit=10).removed == 1
     (ended,) = scene.ledger.finish([worker.ending(run.id)])
     assert not ended.accepted
 

@@ -111,7 +111,7 @@ def _final(scene, *ago, name="job"):
 
 
 def _prune(scene, ago=0.0, keep=0, limit=100):
-    return scene.ledger.prune(scene.application, before=scene.start - ago, keep=keep, limit=limit)
+    return scene.ledger.prune(scene.application, before=scene.start - ago, keep=keep, limit=limit).removed
 
 
 def test_old_final_runs_are_removed(scene):
@@ -182,7 +182,7 @@ def test_what_stands_for_several_is_kept_until_its_last_is_old(scene):
 def test_other_applications_are_not_pruned(scene):
     scene.add()
     _final(scene, 500)
-    assert scene.ledger.prune(scene.application + " too", before=scene.start, keep=0, limit=10) == 0
+    assert scene.ledger.prune(scene.application + " too", before=scene.start, keep=0, limit=10).removed == 0
     assert len(scene.runs()) == 1
 
 
@@ -193,3 +193,17 @@ def test_lines_are_kept_with_a_run_that_its_own_transaction_completed(scene, wor
     scene.ledger.keep_log(run.id, ("two", "three"))
     scene.ledger.keep_log(run.id + 1000, ("nobody's",))
     assert scene.ledger.log(run.id) == ["one", "two", "three"]
+
+
+def test_jobs_are_pruned_in_pages(scene):
+    for name in ("a", "b", "c"):
+        scene.add(name)
+        _final(scene, 500, name=name)
+
+    def prune(beyond):
+        return scene.ledger.prune(scene.application, before=scene.start, keep=0, limit=10, beyond=beyond, jobs=2)
+
+    first = prune(0)
+    assert (first.removed, first.up_to) == (2, scene.job("b").id)
+    second = prune(first.up_to)
+    assert (second.removed, second.up_to) == (1, None)

@@ -35,6 +35,7 @@ from tenure.ledger import (
     MissedJob,
     NewRun,
     Planned,
+    Pruned,
     RollCall,
     RunId,
     RunRow,
@@ -42,6 +43,10 @@ from tenure.ledger import (
     Unplanned,
 )
 from tenure.model import NodeId
+
+
+FIRST = JobId(0)
+"""Before all jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +269,11 @@ class Ledger(ABC):
         """Figures of the last runs of a job that began."""
 
     @abstractmethod
-    def prune(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
-        """Remove at most `limit` final runs scheduled before this instant, never the newest `keep` of a job, never any at or after the job's oldest
-        open run; `kept_since` of the job moves to just after what was removed. Returns how many."""
+    def prune(
+        self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500
+    ) -> Pruned:
+        """In so many jobs with numbers beyond this one remove at most `limit` final runs scheduled before this instant, never the newest `keep` of a job, never any at or after the job's oldest
+        open run; `kept_since` of the job moves to just after what was removed."""
 
     # Guards
 

@@ -25,6 +25,7 @@ from tenure.ledger import (
     MissedJob,
     MissedRun,
     Planned,
+    Pruned,
     RollCall,
     RunId,
     RunKind,
@@ -36,7 +37,7 @@ from tenure.model import NodeId
 from tenure.stores import admission
 from tenure.stores.admission import Sync
 from tenure.stores.figures import stats_of
-from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
 from tenure.stores.memory_tables import MemoryRun, Tables
 
 MISSED_AT_ONCE = 1000
@@ -468,18 +469,21 @@ class MemoryLedger(Ledger):
             newest = sorted(began, key=lambda run: (run.scheduled_for, run.id), reverse=True)[:last]
             return stats_of([run.row(name) for run in newest])
 
-    def prune(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
+    def prune(
+        self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500
+    ) -> Pruned:
         with self._world.mutex:
             tables = self._tables
+            page = sorted((row for row in tables.of(application) if row.id > beyond), key=lambda row: row.id)[:jobs]
             old = sorted(
-                (run for row in tables.of(application) for run in self._old(row, before, keep)),
+                (run for row in page for run in self._old(row, before, keep)),
                 key=lambda run: (run.scheduled_for, run.id),
             )[:limit]
             for run in old:
                 tables.delete(run)
                 row = tables.jobs[run.job]
                 tables.put(replace(row, kept_since=max(row.kept_since, round(run.last + MICROSECOND, 6))))
-            return len(old)
+            return Pruned(len(old), page[-1].id if len(page) == jobs else None)
 
     def _old(self, row: JobRow, before: Instant, keep: int) -> Iterable[MemoryRun]:
         runs = sorted(self._tables.keys[row.id].values(), key=lambda run: (run.scheduled_for, run.id))

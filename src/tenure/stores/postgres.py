@@ -164,6 +164,7 @@ class PostgresStore(Store):
             "synchronous_commit": "on",
             "default_transaction_isolation": "read committed",
             "plan_cache_mode": "force_generic_plan",
+            "max_parallel_workers_per_gather": "0",
         }
 
     def migration(self) -> str:

@@ -26,6 +26,7 @@ from tenure.ledger import (
     MissedJob,
     MissedRun,
     Planned,
+    Pruned,
     RollCall,
     Rules,
     RunId,
@@ -38,7 +39,7 @@ from tenure.model import NodeId
 from tenure.stores import statements
 from tenure.stores.admission import cancelled_by
 from tenure.stores.figures import stats_of
-from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
 from tenure.stores.postgres_arrays import doubles, longs, texts
 from tenure.stores.postgres_rows import JOB, RUN, WANTED, job_row, rules_of, run_row, written_asked, written_change
 from tenure.stores.unreadable import Complaints, clamped, is_instant, job_problem
@@ -349,8 +350,13 @@ class PostgresLedger(Ledger):
     def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
         return stats_of([run_row(row) for row in self._run("began", application=application, name=name, last=last)])
 
-    def prune(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
-        return int(self._one("prune", application=application, before=before, keep=keep, limit=limit))
+    def prune(
+        self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500
+    ) -> Pruned:
+        ((removed, up_to),) = self._run(
+            "prune", application=application, before=before, keep=keep, limit=limit, beyond=beyond, jobs=jobs
+        )
+        return Pruned(removed, up_to)
 
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
         return bool(self._run("guard", name=name, key=key, within=within, by=by))

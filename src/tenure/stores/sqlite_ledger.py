@@ -29,6 +29,7 @@ from tenure.ledger import (
     MissedJob,
     MissedRun,
     Planned,
+    Pruned,
     RollCall,
     RunId,
     RunRow,
@@ -37,7 +38,7 @@ from tenure.ledger import (
 from tenure.model import NodeId
 from tenure.stores import sqlite_changes, sqlite_claims
 from tenure.stores.figures import stats_of
-from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
 from tenure.stores.sqlite_rows import (
     ALWAYS,
     NEVER,
@@ -299,21 +300,41 @@ class SqliteLedger(Ledger):
             rows = execute(self._connection, "last_runs", application=application, name=name, last=last).fetchall()
         return stats_of([run_row(row) for row in rows])
 
-    def prune(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
+    def prune(
+        self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500
+    ) -> Pruned:
         with self._desk.read():
-            if not self._old(application, micros(before), keep, limit):
-                return 0
+            page = [
+                job
+                for (job,) in execute(
+                    self._connection, "page", application=application, beyond=beyond, jobs=jobs
+                ).fetchall()
+            ]
+            up_to = JobId(page[-1]) if len(page) == jobs else None
+            among = page[0] if page else beyond + 1, page[-1] if page else beyond
+            if not self._old(application, among, micros(before), keep, limit):
+                return Pruned(0, up_to)
         with self._desk.write():
-            old = self._old(application, micros(before), keep, limit)
+            old = self._old(application, among, micros(before), keep, limit)
             execute_many(self._connection, "forget_log", ((one,) for _, one, _ in old))
             execute_many(self._connection, "forget_run", ((one,) for _, one, _ in old))
             execute_many(self._connection, "keep_since", ((last + 1, job) for job, _, last in old))
-        return len(old)
+        return Pruned(len(old), up_to)
 
-    def _old(self, application: str, before: Micros, keep: int, limit: int) -> list[tuple[JobId, RunId, Micros]]:
-        """What may be removed, with the last due time that each stands for."""
+    def _old(
+        self, application: str, among: tuple[int, int], before: Micros, keep: int, limit: int
+    ) -> list[tuple[JobId, RunId, Micros]]:
+        """What may be removed in jobs from one number to another, with the last due time that each stands for."""
+        low, high = among
         jobs = execute(
-            self._connection, "prunable", application=application, before=before, keep=keep, nothing=ALWAYS
+            self._connection,
+            "prunable",
+            application=application,
+            low=low,
+            high=high,
+            before=before,
+            keep=keep,
+            nothing=ALWAYS,
         ).fetchall()
         found: list[tuple[JobId, RunId, Micros]] = []
         for job, bound in jobs:

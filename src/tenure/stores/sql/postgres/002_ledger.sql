@@ -44,6 +44,7 @@ CREATE TABLE {schema}.job (
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX job_next ON {schema}.job (application, next_due) WHERE state = 'active' AND next_due IS NOT NULL;
+CREATE INDEX job_function ON {schema}.job (application, function) WHERE state <> 'removed';
 CREATE INDEX job_resumes ON {schema}.job (application, paused_until) WHERE state = 'paused' AND paused_until IS NOT NULL;
 
 CREATE TABLE {schema}.job_change (

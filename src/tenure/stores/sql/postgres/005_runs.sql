@@ -347,7 +347,8 @@ BEGIN
       FROM {schema}.run r WHERE r.application = app AND r.state = 'running' AND r.node = caller;
 END $$;
 
-CREATE FUNCTION {schema}.prune_runs(of_application text, old float8, keep int, at_most int) RETURNS bigint
+CREATE FUNCTION {schema}.prune_runs(of_application text, old float8, keep int, at_most int, beyond bigint, in_jobs int,
+    OUT removed bigint, OUT up_to bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
@@ -355,12 +356,16 @@ DECLARE
     before  timestamptz := to_timestamp(old);
     doomed  bigint[];
     jobs    bigint[];
-    removed bigint;
+    page    bigint[];
 BEGIN
+    removed := 0;
+    SELECT array_agg(p.id ORDER BY p.id) INTO page
+      FROM (SELECT j.id FROM {schema}.application a JOIN {schema}.job j ON j.application = a.id
+             WHERE a.name = of_application AND j.id > beyond ORDER BY j.id LIMIT in_jobs) p;
+    IF cardinality(page) = in_jobs THEN up_to := page[in_jobs]; END IF;
     SELECT array_agg(d.id), array_agg(DISTINCT d.job) INTO doomed, jobs
       FROM (SELECT r.id, r.job
-              FROM {schema}.application a
-              JOIN {schema}.job j ON j.application = a.id
+              FROM unnest(page) AS j (id)
               CROSS JOIN LATERAL (SELECT least(before, min(o.scheduled_for)) AS instant
                                     FROM {schema}.run o WHERE o.job = j.id AND o.state <= 'running') bound
               CROSS JOIN LATERAL (SELECT f.id, f.job FROM {schema}.run f
@@ -369,11 +374,10 @@ BEGIN
                                      AND f.id <> ALL (ARRAY(SELECT k.id FROM {schema}.run k WHERE k.job = j.id AND k.state > 'running'
                                                              ORDER BY k.scheduled_for DESC, k.id DESC LIMIT keep))
                                    ORDER BY f.scheduled_for LIMIT at_most) r
-             WHERE a.name = of_application
              LIMIT at_most) d;
     SELECT array_agg(l.id) INTO jobs
       FROM (SELECT j.id FROM {schema}.job j WHERE j.id = ANY (jobs) FOR NO KEY UPDATE SKIP LOCKED) l;
-    IF jobs IS NULL THEN RETURN 0; END IF;
+    IF jobs IS NULL THEN RETURN; END IF;
     WITH taken AS MATERIALIZED (   -- a backfill may have opened one again
         SELECT r.id FROM unnest(doomed) AS d (id) JOIN {schema}.run r ON r.id = d.id
          WHERE r.job = ANY (jobs) AND r.state > 'running' FOR UPDATE OF r SKIP LOCKED
@@ -386,5 +390,4 @@ BEGIN
           FROM (SELECT x.job, max(x.last) AS last FROM gone x GROUP BY x.job) g WHERE j.id = g.job
     )
     SELECT count(*) INTO removed FROM gone;
-    RETURN removed;
 END $$;

@@ -2,8 +2,15 @@
 SELECT date_part('epoch', clock_timestamp())
 
 -- name: functions
-SELECT DISTINCT j.function FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application
- WHERE a.name = %(application)s AND j.state <> 'removed'
+-- From function to function, however many jobs there are.
+WITH RECURSIVE names AS (
+    SELECT a.id AS app, (SELECT min(j.function) FROM {schema}.job j WHERE j.application = a.id AND j.state <> 'removed') AS name
+      FROM {schema}.application a WHERE a.name = %(application)s
+    UNION ALL
+    SELECT n.app, (SELECT min(j.function) FROM {schema}.job j WHERE j.application = n.app AND j.state <> 'removed' AND j.function > n.name)
+      FROM names n WHERE n.name IS NOT NULL
+)
+SELECT n.name FROM names n WHERE n.name IS NOT NULL
 
 -- name: change
 SELECT {job} FROM {schema}.change_job(%(change)s) j
@@ -130,7 +137,7 @@ SELECT r.id, l.line FROM {schema}.run r, unnest(%(lines)s) WITH ORDINALITY AS l 
 SELECT l.line FROM {schema}.run_log l WHERE l.run = %(run)s ORDER BY l.number
 
 -- name: prune
-SELECT {schema}.prune_runs(%(application)s, %(before)s, %(keep)s::int, %(limit)s::int)
+SELECT removed, up_to FROM {schema}.prune_runs(%(application)s, %(before)s, %(keep)s::int, %(limit)s::int, %(beyond)s, %(jobs)s::int)
 
 -- name: guard
 -- Whoever comes at the same time waits for the first one's commit, and then sees it.

@@ -25,6 +25,7 @@ CREATE TABLE tenure_job (
 );
 
 CREATE INDEX tenure_job_unplanned ON tenure_job (application, next_due) WHERE state = 'active' AND next_due IS NOT NULL;
+CREATE INDEX tenure_job_function ON tenure_job (application, function) WHERE state <> 'removed';
 CREATE INDEX tenure_job_resumes ON tenure_job (application, paused_until) WHERE state = 'paused' AND paused_until IS NOT NULL;
 
 CREATE TABLE tenure_change (

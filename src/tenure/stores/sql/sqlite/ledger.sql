@@ -12,7 +12,14 @@ SELECT id, application, name, function, trigger, rules, kwargs, in_code, release
 SELECT DISTINCT application FROM tenure_job WHERE state <> 'removed' ORDER BY application
 
 -- name: functions
-SELECT DISTINCT function FROM tenure_job WHERE application = :application AND state <> 'removed'
+-- From function to function, however many jobs there are.
+WITH RECURSIVE names (name) AS (
+    SELECT min(function) FROM tenure_job WHERE application = :application AND state <> 'removed'
+    UNION ALL
+    SELECT (SELECT min(function) FROM tenure_job WHERE application = :application AND state <> 'removed' AND function > names.name)
+      FROM names WHERE names.name IS NOT NULL
+)
+SELECT name FROM names WHERE name IS NOT NULL
 
 -- name: add_job
 INSERT INTO tenure_job (application, name, function, trigger, rules, queue, max_running, kwargs, in_code, release, tzdata, since)
@@ -342,6 +349,9 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
  WHERE j.application = :application AND j.name = :name AND r.attempt > 0
  ORDER BY r.scheduled_for DESC, r.id DESC LIMIT :last
 
+-- name: page
+SELECT id FROM tenure_job WHERE id > :beyond AND application = :application ORDER BY id LIMIT :jobs
+
 -- name: prunable
 -- Jobs with something old enough, and up to where it may be removed: not the newest, nothing at or after what is open.
 SELECT j.id,
@@ -353,7 +363,7 @@ SELECT j.id,
            coalesce((SELECT min(scheduled_for) FROM tenure_run INDEXED BY tenure_run_open
                       WHERE job = j.id AND (state = 'pending' OR state = 'waiting' OR state = 'running')), :before))
   FROM tenure_job j
- WHERE j.application = :application
+ WHERE j.id BETWEEN :low AND :high AND j.application = :application
    AND EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_of_job WHERE r.job = j.id AND r.scheduled_for < :before)
 
 -- name: oldest
