@@ -82,6 +82,21 @@ def test_triggers(args: list[str]) -> int:
     return run("python", "tests/triggers/every_change.py", *args)
 
 
+def test_ext(args: list[str]) -> int:
+    """Run the integrations for longer, under all the servers that people use; minutes."""
+    prepare("test", groups=["test"])
+    os.environ |= {"TENURE_EXT_SECONDS": "60", "TENURE_EXT_WORKERS": "4"}
+    return run("python", "tests/ext/long.py", *args) or run(
+        "python", "-m", "pytest", "tests/ext/test_apscheduler_workers.py"
+    )
+
+
+def sim(args: list[str]) -> int:
+    """Simulate clusters with drawn faults (`--histories N`, `--seed K`), and try the checks on broken protocols (`--mutants`)."""
+    prepare("test", groups=["test"])
+    return run("python", "sim/simulate.py", *args)
+
+
 def bench_election(args: list[str]) -> int:
     """Measure elections, with others beside; `--quick` only shows that it works."""
     prepare("test", groups=["test"])
@@ -123,10 +138,12 @@ WORDS: dict[str, Callable[[list[str]], int]] = {
     "demo": demo,
     "test": test,
     "test-triggers": test_triggers,
+    "test-ext": test_ext,
     "check": check,
     "bench": bench,
     "bench-election": bench_election,
     "chaos": chaos,
+    "sim": sim,
     "clean": clean,
 }
 
