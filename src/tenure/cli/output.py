@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import IO, Any
 
+from tenure.stores.unreadable import printable
+
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 
 
@@ -35,6 +37,7 @@ def as_json(value: Any) -> None:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns under a header; by rich where it is installed, which knows how to fold them into a narrow terminal."""
+    rows = [[printable(text) for text in row] for row in rows]
     if colourful(sys.stdout) and _rich_table(header, rows):
         return
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]

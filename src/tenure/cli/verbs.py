@@ -18,6 +18,7 @@ from tenure.errors import ConfigurationError, StoreUnavailable
 from tenure.keys import planner_of
 from tenure.model import Epoch, Leader, TermRecord
 from tenure.stores import Session, Store, store_for
+from tenure.stores.unreadable import printable
 
 PATIENCE = 5.0
 """How long one statement may take."""
@@ -70,7 +71,7 @@ def leader(arguments: argparse.Namespace) -> int:
         print(f"nobody leads {name!r}")
     else:
         since = readable(max((walltime() - found.since).total_seconds(), 0.0))
-        print(f"{paint(found.label, BOLD)} leads {name!r} in term {found.term}, for {since}{_health(found)}")
+        print(f"{paint(printable(found.label), BOLD)} leads {name!r} in term {found.term}, for {since}{_health(found)}")
     return 0 if found else 1
 
 

@@ -47,7 +47,7 @@ from tenure.stores import postgres_arrays, roles, statements
 from tenure.stores.deadline import DeadlineConnection
 from tenure.stores.postgres_ledger import PostgresLedger
 from tenure.stores.protocol import Checked, Session, Store
-from tenure.stores.unreadable import host_card
+from tenure.stores.unreadable import host_card, printable
 from tenure.urls import PostgresURL
 
 CONNECT_TIMEOUT = 2
@@ -346,7 +346,8 @@ class PostgresSession(Session):
 
     def cards(self, ids: Iterable[NodeId]) -> list[NodeCard]:
         return [
-            NodeCard(node, label, ttl, host_card(host)) for node, label, ttl, host in self._run("cards", ids=list(ids))
+            NodeCard(node, printable(label), ttl, host_card(host))
+            for node, label, ttl, host in self._run("cards", ids=list(ids))
         ]
 
     def acquire(self, request: Acquire) -> Acquired:

@@ -10,6 +10,8 @@ from psycopg import BaseConnection
 from psycopg.adapt import Buffer, Dumper
 from psycopg.pq import Format
 
+from tenure.stores.unreadable import storable
+
 BIGINT, FLOAT8, TEXT = 20, 701, 25
 _HEAD = struct.Struct("!iiIii")
 _NULL = b"\xff\xff\xff\xff"
@@ -48,8 +50,8 @@ def doubles(values: Sequence[float | None]) -> Doubles:
 
 
 def texts(values: Sequence[str | None]) -> Texts:
-    """None is NULL."""
-    return Texts(_joined(TEXT, [None if value is None else value.encode() for value in values]))
+    """None is NULL. What a text of PostgreSQL cannot have is spelt out."""
+    return Texts(_joined(TEXT, [None if value is None else storable(value).encode() for value in values]))
 
 
 def register(connection: BaseConnection[object]) -> None:

@@ -42,7 +42,7 @@ from tenure.stores.figures import stats_of
 from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
 from tenure.stores.postgres_arrays import doubles, longs, texts
 from tenure.stores.postgres_rows import JOB, RUN, WANTED, job_row, rules_of, run_row, written_asked, written_change
-from tenure.stores.unreadable import Complaints, clamped, is_instant, job_problem
+from tenure.stores.unreadable import Complaints, clamped, is_instant, job_problem, storable
 
 Execute = Callable[[str, Mapping[str, object]], list[tuple[Any, ...]]]
 """Runs one statement in a transaction of its own and brings all rows; raises as a session does."""
@@ -322,7 +322,7 @@ class PostgresLedger(Ledger):
         return [None if row[0] is None else run_row(row) for row in rows]
 
     def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
-        rows = self._run("cancel", run=run, said=cancelled_by(by, why))
+        rows = self._run("cancel", run=run, said=storable(cancelled_by(by, why)))
         return run_row(rows[0]) if rows else None
 
     def runs(self, query: RunQuery) -> list[RunRow]:

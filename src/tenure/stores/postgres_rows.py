@@ -9,7 +9,7 @@ from typing import Any
 from tenure.keys import due_key
 from tenure.ledger import JobId, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunKind, RunRow, RunState
 from tenure.stores.ledger import Asked, JobChange
-from tenure.stores.unreadable import clamped, clamped_or_none, rules_from
+from tenure.stores.unreadable import clamped, clamped_or_none, rules_from, storable
 
 JOB = (
     "j.id, j.name, j.function, j.trigger, j.rules::text, j.kwargs, j.in_code, j.release, j.tzdata, j.state, j.generation, "
@@ -52,8 +52,8 @@ def written_change(change: JobChange) -> dict[str, Any]:
         "spec": _written_spec(change.spec) if change.spec else None,
         "next_due": change.next_due,
         "runs": [_written_run(run) for run in change.runs],
-        "by": change.by,
-        "why": change.why,
+        "by": storable(change.by),
+        "why": storable(change.why),
         "until": change.until,
         "generation": change.generation,
     }
@@ -61,7 +61,7 @@ def written_change(change: JobChange) -> dict[str, Any]:
 
 def written_asked(asked: Asked) -> dict[str, Any]:
     """As `ask_runs` reads it."""
-    return asdict(asked)
+    return {**asdict(asked), "by": storable(asked.by)}
 
 
 def _written_spec(spec: JobSpec) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from tenure.stores.bell import Bell
 from tenure.stores.forks import gate, inherited
 from tenure.stores.protocol import Session, Store
 from tenure.stores.sqlite_ledger import Desk, SqliteLedger
-from tenure.stores.unreadable import EARLIEST, HIGHEST_TERM, clamped, host_card, ttl_of
+from tenure.stores.unreadable import EARLIEST, HIGHEST_TERM, clamped, host_card, printable, ttl_of
 from tenure.urls import SqliteURL
 
 OLDEST_SQLITE = (3, 35, 0)
@@ -262,7 +262,7 @@ class SqliteSession(Session):
     def cards(self, ids: Iterable[NodeId]) -> list[NodeCard]:
         with self._read():
             rows = self._run("cards", ids=json.dumps(list(ids))).fetchall()
-        return [NodeCard(node, label, ttl_of(ttl), host_card(host)) for node, label, ttl, host in rows]
+        return [NodeCard(node, printable(label), ttl_of(ttl), host_card(host)) for node, label, ttl, host in rows]
 
     def acquire(self, request: Acquire) -> Acquired:
         if request.mode != "lease":

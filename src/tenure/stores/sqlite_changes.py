@@ -25,6 +25,7 @@ from tenure.stores.sqlite_rows import (
     micros_or_none,
     run_row,
 )
+from tenure.stores.unreadable import storable
 
 
 def job(connection: sqlite3.Connection, application: str, name: str) -> JobRow | None:
@@ -59,8 +60,8 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
         id=after.id,
         now=now,
         what=change.what,
-        by=change.by,
-        why=change.why,
+        by=storable(change.by),
+        why=storable(change.why),
         until=micros_or_none(change.until),
     )
     return after
@@ -80,7 +81,7 @@ def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange,
         else:
             execute(connection, "define_job", id=job_id, added=added, now=now, **columns)
     state = {Change.PAUSED: JobState.PAUSED, Change.REMOVED: JobState.REMOVED}.get(change.what, JobState.ACTIVE)
-    pause = change.until, change.by, change.why
+    pause = change.until, storable(change.by), storable(change.why)
     next_due = change.next_due
     if row is not None and change.what is Change.UPDATED:
         state, pause = row.state, (row.paused_until, row.paused_by, row.paused_why)
@@ -171,7 +172,7 @@ def ask(connection: sqlite3.Connection, asked: Asked, now: Micros) -> RunRow | N
         scheduled_for=now if asked.scheduled_for is None else micros(asked.scheduled_for),
         now=now,
         kwargs=asked.kwargs,
-        by=asked.by,
+        by=storable(asked.by),
     ).rowcount
     found = execute(connection, "run_by_key", **there).fetchone()
     if found is None or inserted or not asked.backfill:
@@ -179,13 +180,13 @@ def ask(connection: sqlite3.Connection, asked: Asked, now: Micros) -> RunRow | N
     row = run_row(found)
     if not admission.reopens(row.state, row.count):
         return None
-    execute(connection, "reopen", id=row.id, now=now, by=asked.by, kwargs=asked.kwargs)
+    execute(connection, "reopen", id=row.id, now=now, by=storable(asked.by), kwargs=asked.kwargs)
     return _run(connection, row.id)
 
 
 def cancel(connection: sqlite3.Connection, wanted: RunId, by: str, why: str, now: Micros) -> RunRow | None:
     """Cancel a run, or ask it to end."""
-    said = admission.cancelled_by(by, why)
+    said = storable(admission.cancelled_by(by, why))
     if execute(connection, "cancel", id=wanted, why=said, now=now).rowcount == 0:
         execute(connection, "ask_one_to_end", id=wanted, why=said)
     return _run(connection, wanted)

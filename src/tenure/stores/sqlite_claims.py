@@ -41,7 +41,7 @@ from tenure.stores.sqlite_rows import (
     micros_or_none,
     rules_of,
 )
-from tenure.stores.unreadable import Complaints, is_count, job_problem
+from tenure.stores.unreadable import Complaints, is_count, job_problem, storable
 
 _KINDS = frozenset(RunKind)
 
@@ -269,7 +269,7 @@ def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micro
             _after(row.id, after, micros_or_none(ending.started_at), finished_at if after.state.final else None)
         )
         if ending.log:
-            logs.append((row.id, json.dumps(ending.log)))
+            logs.append((row.id, json.dumps([storable(line) for line in ending.log])))
     execute_many(connection, "end", written)
     execute_many(connection, "keep_log", logs)
     waking = _waking(connection, [rows[one] for one in over])
@@ -379,7 +379,7 @@ def _after(one: RunId, after: After, started_at: Micros | None, finished_at: Mic
         after.losses,
         micros(after.due_at),
         micros_or_none(after.expires_at),
-        after.reason,
+        storable(after.reason),
         started_at,
         finished_at,
         one,

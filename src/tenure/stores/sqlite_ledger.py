@@ -55,7 +55,7 @@ from tenure.stores.sqlite_rows import (
     run_row,
     sql,
 )
-from tenure.stores.unreadable import Complaints, is_count, job_problem
+from tenure.stores.unreadable import Complaints, is_count, job_problem, storable
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,9 @@ class SqliteLedger(Ledger):
 
     def keep_log(self, run: RunId, lines: Sequence[str]) -> None:
         with self._desk.write():
-            execute(self._connection, "keep_log_of_completed", run=run, lines=json.dumps(lines))
+            execute(
+                self._connection, "keep_log_of_completed", run=run, lines=json.dumps([storable(line) for line in lines])
+            )
 
     def log(self, run: RunId) -> list[str]:
         with self._desk.read():

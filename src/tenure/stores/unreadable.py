@@ -139,6 +139,18 @@ def ttl_of(value: object) -> float:
     return PATIENCE
 
 
+def storable(text: str) -> str:
+    """The text with what no table takes spelt out: NUL, and halves of characters. A body may say anything, and its words go with others'."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+
+
+def printable(text: object) -> str:
+    """The text on one line, with what would move a cursor or forge a line spelt out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
 class Complaints:
     """Says once of each job what is wrong with it."""
 
