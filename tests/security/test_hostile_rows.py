@@ -157,6 +157,40 @@ def test_nodes_and_elections_that_make_no_sense(hand, healthy, caplog, tmp_path)
     unharmed(caplog)
 
 
+def test_a_job_of_a_function_that_nobody_registered_runs_nowhere(hand, healthy, caplog, tmp_path):
+    healthy.scheduler.start()
+    for function in ("os.system", "subprocess.run", "builtins:eval", "../evil", "tests.bodies:fails"):
+        hand.job(f"job of {function}", function=function, kwargs='{"command": "touch evil"}')
+    healthy.goes_on()
+    strange = [run for run in healthy.scheduler.runs(limit=1000) if run.job.startswith("job of ")]
+    assert {run.state for run in strange} <= {"pending", "skipped"}, "none of them began"
+    assert not list(tmp_path.glob("**/evil"))
+    unharmed(caplog)
+
+
+def test_anybody_may_wake_nodes_and_nothing_comes_of_it(database, caplog):
+    healthy = Healthy(database)
+    healthy.scheduler.start()
+    try:
+        with psycopg.connect(database, autocommit=True) as connection:
+            for said in (
+                "",
+                "!",
+                "!default",
+                "!default; DROP",
+                "?",
+                "?nobody",
+                "tenure planner of default",
+                "x" * 7000,
+                "\n\x1b",
+            ):
+                connection.execute("SELECT pg_notify('tenure', %s)", [said])
+        healthy.goes_on()
+        unharmed(caplog)
+    finally:
+        healthy.scheduler.stop(5)
+
+
 @pytest.mark.parametrize(
     "nonsense",
     [
