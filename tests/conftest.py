@@ -1,5 +1,6 @@
 """Fixtures on real servers. Each test gets a database of its own; nothing that it starts outlives it."""
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,9 @@ from harness.components import need
 from harness.pgbouncer import PgBouncer
 from harness.postgres import Postgres, installed
 from harness.proxy import Proxy
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; workers would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -257,6 +257,7 @@ class TestZombies:
         one(database, "SELECT 1 FROM pg_roles WHERE rolname = 'plain'") or run(database, "CREATE ROLE plain LOGIN")
         run(database, "GRANT USAGE ON SCHEMA tenure TO plain")
         run(database, "GRANT ALL ON ALL TABLES IN SCHEMA tenure TO plain")
+        run(database, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO plain")
         standby = elections(url=postgres.url(database.rpartition("/")[2], user="plain"))
         zombie.freeze()
         eventually(lambda: refusals(caplog), within=15, what="the refusal logged")

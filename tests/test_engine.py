@@ -449,3 +449,16 @@ def test_a_job_that_was_entered_while_the_clock_was_a_year_ahead_is_not_silent_f
         assert one.find_job("tick").generation == 2
         far = datetime.now(UTC) + timedelta(days=1)
         assert not one.runs(since=far), "nothing is left of that year"
+
+
+def test_a_job_without_a_trigger_resumes_when_its_pause_is_over():
+    one = scheduler()
+
+    @one.job
+    def asked() -> None: ...
+
+    with one:
+        one.pause("asked", until="200ms")
+        run = one.run_now("asked")
+        assert ended(one, run).attempt == 1
+        assert one.find_job("asked").state == "active"

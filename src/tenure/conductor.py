@@ -316,7 +316,9 @@ class Conductor:
         )
         batch = []
         for job in jobs:
-            trigger = self._trigger(job)
+            if job.resumes and not job.trigger:
+                self._resume(ledger, job, None, now)
+            trigger = self._trigger(job) if job.trigger else None
             if trigger is None:
                 continue
             if job.resumes:
@@ -349,10 +351,14 @@ class Conductor:
                 logger.error("job %r cannot be planned here: %s", job.name, error, extra={"action": "job_unreadable"})  # noqa: TRY400 - the sentence says it all
             return None
 
-    def _resume(self, ledger: Ledger, job: Unplanned, trigger: Trigger, now: Instant) -> None:
-        """A pause is over."""
-        next_due, runs = ahead(
-            trigger, job.rules, application=self._application, name=job.name, now=now, horizon=now + LOOK_AHEAD
+    def _resume(self, ledger: Ledger, job: Unplanned, trigger: Trigger | None, now: Instant) -> None:
+        """A pause is over. A job without a trigger has only what it was asked for meanwhile."""
+        next_due, runs = (
+            (None, ())
+            if trigger is None
+            else ahead(
+                trigger, job.rules, application=self._application, name=job.name, now=now, horizon=now + LOOK_AHEAD
+            )
         )
         ledger.change(
             JobChange(
