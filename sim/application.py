@@ -7,26 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim import copies, fakes, statements
-from sim.checks import APPLICATION, Checker
+from sim.checks import APPLICATION, ELECTION, Checker
 from sim.kernel import K, Process
 from sim.store import SimStore
-
 from tenure.decorators import Definitions
 from tenure.errors import StoreError, StoreUnavailable, TenureError
 from tenure.ledger import RunState
 from tenure.model import Cadence
 from tenure.triggers import every
 
-ELECTION = "exporter"
 JOBS: dict[str, dict[str, Any]] = {
-    "tick": {"seconds": 3},
+    "tick": {"seconds": 3, "max_lost": 1},
     "pair": {"seconds": 2, "overlap": "allow", "max_running": 2, "missed": "all", "grace": 4},
     "wait": {"seconds": 4, "overlap": "wait", "retries": 2, "backoff": 0.5},
     "swap": {"seconds": 5, "overlap": "replace"},
     "free": {"seconds": 4, "overlap": "allow", "max_lost": 9},
     "once": {"seconds": 5, "missed": "skip", "grace": 3, "on_lost": "fail"},
 }
-LONG = {"tick": 2.0, "pair": 3.0, "wait": 3.0, "swap": 6.0, "free": 2.0, "once": 1.0}
+LONG = {"tick": 2.0, "pair": 3.0, "wait": 3.0, "swap": 14.0, "free": 2.0, "once": 1.0}
 """How long a body may take."""
 
 
@@ -56,7 +54,7 @@ def live(setting: Setting) -> None:
     assert process is not None
     engine = _engine(setting, process)
     _insist(lambda: engine.start(setting_changes(setting, process)))
-    node, planner, _conductor, runner, *_ = engine._parts  # noqa: SLF001
+    node, planner, _conductor, runner, *_ = engine._parts
     process.things.update(engine=engine, node=node, planner=planner, runner=runner)
     election = copies.election.Election(
         setting.store,
@@ -78,7 +76,9 @@ def live(setting: Setting) -> None:
                 break
             if K.rng.random() < 0.15 and not setting.store.network.calm:
                 break
-        fakes.sleep(K.rng.choice((0.0, 0.0, 0.3)))
+        if K.rng.random() < 0.3:  # work that was not told, or did not listen
+            fakes.sleep(K.rng.choice((0.0, 0.5, 3.0)))
+            _write_fenced(setting, term)
 
 
 def leave(setting: Setting) -> None:
@@ -114,6 +114,8 @@ def _engine(setting: Setting, process: Process) -> Any:
         tz="UTC",
         cadence=setting.cadence,
         capacity=3,
+        keep_for=12.0,
+        keep=3,
         label=process.name,
         host_evidence=setting.host_evidence,
         session_evidence=setting.session_evidence,
@@ -155,7 +157,7 @@ def _write_fenced(setting: Setting, term: Any) -> None:
         session = setting.store.session("effects", setting.cadence.attempt_timeout)
         allowed, transaction = session.call("fence", statements.fence, term.election, term.number, term.node)
         if allowed:
-            fakes.sleep(K.rng.choice((0.0, 0.0, 0.4)))
+            fakes.sleep(K.rng.choice((0.0, 0.0, 0.4, 3.0)))
             session.call("commit", _commit, transaction, lambda: setting.checker.fenced(term.election, term.number))
     except StoreError:
         pass
@@ -174,7 +176,7 @@ def _complete(setting: Setting, run: Any) -> None:
             raise ValueError("refused")
         run.note_completed()
         fakes.sleep(K.rng.choice((0.0, 0.0, 0.5)))
-        work = (run._claimed.job, run.key)  # noqa: SLF001
+        work = (run._claimed.job, run.key)
         session.call("commit", _commit, transaction, lambda: _succeeded(setting, run.id, run.claim.token, work))
     finally:
         session.close()

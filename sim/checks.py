@@ -1,31 +1,32 @@
 """What must hold, looked at whenever something happens, and once more when everything has been calm for a while.
 
-    G1  nothing fenced with a lower term commits after a higher one was granted; the numbers of an election only ever grow
-    G2  no two processes believe at the same moment that they lead the same unfenced election
-    G3  one run for (job, key); of its attempts never two that can complete; never two bodies of it on nodes that are trusted;
-        never more than `max_running` of a job at once
-    G4  at the end every due time is final or explained (the audit is clean), and nothing is left with a node that is not alive
-    G5  what was committed together with the completion of a run took effect once
-    G6  at the end everybody is trusted, every election has a leader, and nothing that is due waits
+G1  nothing fenced with a lower term commits after a higher one was granted; the numbers of an election only ever grow
+G2  no two processes believe at the same moment that they lead the same unfenced election
+G3  one run for (job, key); of its attempts never two that can complete; never two bodies of it on nodes that are trusted;
+    never more than `max_running` of a job at once
+G4  at the end every due time is final or explained (the audit is clean), and nothing is left with a node that is not alive
+G5  what was committed together with the completion of a run took effect once
+G6  at the end everybody is trusted, every election has a leader, and nothing that is due waits
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from sim import copies
-from sim.kernel import K, Process
+from sim.kernel import K, Killed, Process
 from sim.server import Server
-
 from tenure.audit import audit
-from tenure.ledger import Change, ClaimedRun, JobRow, JobState, RunState
+from tenure.ledger import ClaimedRun, JobRow, JobState, RunState
 from tenure.model import NodeId
-from tenure.stores.ledger import JobChange, RunQuery
+from tenure.stores.ledger import RunQuery
 
 APPLICATION = "sim"
+ELECTION = "exporter"
+TWO = 2
 PATIENCE = 8.0
 """For how long after the calm something due may still be on its way."""
 Work = tuple[int, str]
@@ -43,7 +44,7 @@ class Body:
     @property
     def trusted(self) -> bool:
         """Its node is alive, as far as it knows itself, and its lease holds."""
-        return self.process.alive and bool(seen_by(self.process, self.run._trusted))  # noqa: SLF001
+        return self.process.alive and bool(seen_by(self.process, self.run._trusted))
 
 
 def seen_by(process: Process, question: Any) -> Any:
@@ -68,10 +69,12 @@ class Checker:
         self.attempts = 0
         self.succeeded: Counter[Work] = Counter()
         self.effects: Counter[Work] = Counter()
+        self.losses: Counter[Work] = Counter()
         self._tokens: dict[Work, str] = {}
         self._bodies: dict[Work, list[Body]] = {}
         self._exempt: set[Work] = set()
-        self._paused: set[int] = set()
+        self._doubles: set[Work] = set()
+        self._ended: set[tuple[str, int]] = set()
 
     def broken(self, promise: str, text: str) -> None:
         """A promise was broken."""
@@ -80,17 +83,25 @@ class Checker:
     # Elections
 
     def stepped(self) -> None:
-        """Something about the standing of the present process has changed: whoever leads leads alone."""
+        """Something about the standing of the present process has changed: whoever leads leads alone, and whoever runs a body does."""
         mine = K.process
+        for work in self._doubles:
+            trusted = [body.process for body in self._bodies[work] if body.trusted]
+            if len(trusted) > 1:
+                self.broken("G3", f"run {work[1]} executes on {trusted[0]} and on {trusted[1]}, both trusted again")
         election = mine.things.get("election") if mine is not None else None
         if mine is None or election is None or not seen_by(mine, lambda: election.is_leader):
             return
+        if (mine.name, election._term.number) in self._ended:
+            self.broken("G2", f"{mine} believes again in term {election._term.number}, which was over")
         for other in self.processes:
             theirs = other.things.get("election")
             if other is mine or not other.alive or theirs is None:
                 continue
             if seen_by(other, lambda: theirs.is_leader):  # noqa: B023 - asked at once
-                terms = f"{mine} in term {election.term.number if election.term else 0}, {other} in {theirs._term.number}"  # noqa: SLF001
+                terms = (
+                    f"{mine} in term {election.term.number if election.term else 0}, {other} in {theirs._term.number}"
+                )
                 self.broken("G2", f"two believers: {terms}")
 
     def granted(self, name: str, term: int, node: NodeId, *, fenced: bool) -> None:
@@ -101,6 +112,26 @@ class Checker:
             self.broken("G1", f"term {term} of {name!r} granted after {self.highest[name]}")
         self.highest[name] = max(term, self.highest.get(name, 0))
 
+    def declared(self, node: NodeId) -> None:
+        """A node was declared dead: it must not trust itself any more."""
+        for process in self.processes:
+            seat = process.things.get("node")
+            if seat is None or not process.alive:
+                continue
+            if seen_by(process, lambda: seat.id == node and K.boottime() < seat.lease_until):  # noqa: B023 - asked at once
+                self.broken("G3", f"{process} was declared dead while it was trusted")
+
+    def withdrawn(self, name: str, term: int, reason: str) -> None:
+        """A process gave up a term because the database no longer gives it: then it must not."""
+        process = K.process
+        e = self.server.rows.elections.get(name)
+        if process is not None and name == ELECTION:
+            self._ended.add((process.name, term))
+        if reason.startswith("the database no longer") and e is not None and process is not None:
+            node = process.things["node"].id if "node" in process.things else ""
+            if (e.term, e.holder, e.held) == (term, node, True):
+                self.broken("G6", f"{process} gave up term {term} of {name!r}, which it has")
+
     def fenced(self, name: str, term: int) -> None:
         """A fenced transaction committed."""
         if term < self.highest.get(name, 0):
@@ -108,11 +139,16 @@ class Checker:
 
     # Runs
 
-    def claimed(self, runs: Iterable[ClaimedRun], token: str, node: NodeId) -> None:
+    def claimed(self, runs: Iterable[ClaimedRun], token: str, node: NodeId, *, doubted: bool = False) -> None:
         """The server gave runs to a node."""
         rows = self.server.rows
         for run in runs:
             work = (run.job, run.key)
+            found, now = rows.tables.runs[run.id], rows.now()
+            if not doubted and found.due_at > now:
+                self.broken("G4", f"run {run.key} of {run.name} was claimed {found.due_at - now:.3f} s early")
+            if not doubted and found.expires_at is not None and found.expires_at <= now:
+                self.broken("G4", f"run {run.key} of {run.name} was missed, and claimed all the same")
             if not rows.alive(node):
                 self.broken("G4", f"run {run.key} of {run.name} was given to {node}, which is not alive")
             if rows.tables.jobs[run.job].state is not JobState.ACTIVE:
@@ -135,9 +171,22 @@ class Checker:
             if self.succeeded[work] > 1 and work not in self._exempt:
                 self.broken("G3", f"run {found.key} of job {found.job} succeeded {self.succeeded[work]} times")
 
+    def lost(self, run: Any, row: JobRow) -> None:
+        """The ledger counted a loss."""
+        self.losses[run.job, run.key] += 1
+        most = 1 if row.spec.rules.on_lost == "fail" else row.spec.rules.max_lost
+        if self.losses[run.job, run.key] >= most and not run.state.final:
+            self.broken(
+                "G4",
+                f"run {run.key} of {row.spec.name} was lost {self.losses[run.job, run.key]} times and is tried again",
+            )
+
     def taken_back(self, run: int, token: str) -> None:
         """The ledger took a run back from its node."""
         found = self.server.rows.tables.runs[run]
+        for body in self._bodies.get((found.job, found.key), ()):
+            if body.run.claim.token == token and body.trusted and (found.job, found.key) not in self._exempt:
+                self.broken("G3", f"run {found.key} was taken from {body.process}, where its body runs and counts")
         if self._tokens.get((found.job, found.key)) == token:
             del self._tokens[found.job, found.key]
 
@@ -146,11 +195,6 @@ class Checker:
         self.effects[work] += 1
         if self.effects[work] > 1 and work not in self._exempt:
             self.broken("G5", f"run {work[1]} took effect {self.effects[work]} times")
-
-    def changed(self, change: JobChange, row: JobRow | None) -> None:
-        """A job was changed."""
-        if row is not None and change.what in {Change.PAUSED, Change.REMOVED}:
-            self._paused.add(row.id)
 
     def promoted(self, old: Any, new: Any) -> None:
         """A replica took over: what was lost with it is exempt, because nobody can know of it."""
@@ -167,19 +211,37 @@ class Checker:
         """A body begins in the present process."""
         process = K.process
         assert process is not None
-        body = Body(process, run, (run._claimed.job, run.key))  # noqa: SLF001
+        if not process.alive:
+            raise Killed
+        body = Body(process, run, (run._claimed.job, run.key))
         self.attempts += 1
         bodies = self._bodies.setdefault(body.work, [])
+        if not body.trusted:
+            self.broken("G3", f"run {run.key} of {run.job} begins on {process}, which has no lease")
         if body.work not in self._exempt and body.trusted:
             for other in bodies:
                 if other.trusted:
-                    self.broken("G3", f"run {run.key} of {run.job} executes on {process} and on {other.process}, both trusted")
+                    self.broken(
+                        "G3", f"run {run.key} of {run.job} executes on {process} and on {other.process}, both trusted"
+                    )
         bodies.append(body)
+        if len(bodies) > 1 and body.work not in self._exempt:
+            self._doubles.add(body.work)
         return body
+
+    def lose(self, attempt: Any, why: str) -> None:
+        """A process forgot an attempt because the ledger took it back: then it must have."""
+        run = self.server.rows.tables.runs.get(attempt.id)
+        if run is None or not why.startswith("the ledger") or (run.job, run.key) in self._exempt:
+            return
+        if (run.state, run.token) == (RunState.RUNNING, attempt.token):
+            self.broken("G6", f"{K.process} forgot run {run.key}, which it has")
 
     def over(self, body: Body) -> None:
         """A body has returned."""
         self._bodies[body.work].remove(body)
+        if len(self._bodies[body.work]) < TWO:
+            self._doubles.discard(body.work)
 
     # The end
 
@@ -192,20 +254,23 @@ class Checker:
             seat = process.things.get("node")
             if seat is None or seen_by(process, lambda: seat.lease_until <= K.boottime()):  # noqa: B023 - asked at once
                 self.broken("G6", f"{process} has no lease after the calm")
+            elif not self.server.rows.alive(seat.id):
+                self.broken("G6", f"{process} takes itself for {seat.id}, which is not alive")
         for which in ("election", "planner"):
-            leaders = [
-                p for p in live if (e := p.things.get(which)) is not None and seen_by(p, lambda: e.is_leader)  # noqa: B023
-            ]
+            leaders = [p for p in live if (e := p.things.get(which)) is not None and seen_by(p, lambda: e.is_leader)]
             if live and len(leaders) != 1:
                 self.broken("G6" if not leaders else "G2", f"{len(leaders)} lead {which} after the calm")
         self._books(live)
 
     def _books(self, live: list[Process]) -> None:
         rows = self.server.rows
-        now, in_hand = rows.now(), set()
+        now = rows.now()
+        in_hand: set[tuple[int, str]] = set()
         for process in live:
             if (runner := process.things.get("runner")) is not None:
-                in_hand |= {(run, attempt.token) for run, attempt in runner._in_hand.items()}  # noqa: SLF001
+                in_hand |= {
+                    (run, attempt.token) for run, attempt in runner._in_hand.items() if attempt.phase.value != "ended"
+                }
         for job in rows.ledger.jobs(APPLICATION, removed=True):
             for run in rows.tables.opened(job.id):
                 due = run.due_at < now - PATIENCE and job.state is JobState.ACTIVE
@@ -228,16 +293,47 @@ class Checker:
                 self.broken("G4", " / ".join(books.lines()[:3]))
 
 
-_STEP = copies.standing.Standing.step
+_WATCHED = (
+    (copies.standing.Standing, "step"),
+    (copies.election.Election, "withdrawn"),
+    (copies.runner.Runner, "_begin"),
+    (copies.runner.Runner, "lose"),
+)
 
 
-def watch(checker: Checker) -> None:
-    """Look after every step of a lease."""
+def watch(checker: Checker) -> Callable[[], None]:
+    """Look over the shoulder of production: after every step of a lease, at every withdrawal, at every body. Returns how to stop it."""
+    originals = {name: getattr(where, name) for where, name in _WATCHED}
 
     def step(self: Any, event: Any, *, only: Any = None) -> Any:
-        after = _STEP(self, event, only=only)
+        after = originals["step"](self, event, only=only)
         if not K.observing:
             checker.stepped()
         return after
 
-    copies.standing.Standing.step = step
+    def withdrawn(self: Any, term: int, reason: str) -> None:
+        checker.withdrawn(self.name, term, reason)
+        originals["withdrawn"](self, term, reason)
+
+    def begin(self: Any, attempt: Any) -> Any:
+        task = K.current
+        assert task is not None
+        task.steady = True  # the decision and the call of the body are one
+        try:
+            return originals["_begin"](self, attempt)
+        finally:
+            task.steady = False
+
+    def lose(self: Any, attempts: Any, why: str) -> None:
+        for attempt in attempts:
+            checker.lose(attempt, why)
+        originals["lose"](self, attempts, why)
+
+    for (where, name), watched in zip(_WATCHED, (step, withdrawn, begin, lose), strict=True):
+        setattr(where, name, watched)
+
+    def unwatch() -> None:
+        for where, name in _WATCHED:
+            setattr(where, name, originals[name])
+
+    return unwatch

@@ -15,10 +15,32 @@ from sim import fakes
 
 COPIED = frozenset(
     f"tenure.{name}"
-    for name in (
-        "attempt backoff campaign completer conductor election engine herald lease listeners node pacemaker plan quiet run "
-        "runner standing term timekeeper verbs watch stores.admission stores.memory_ledger stores.memory_tables"
-    ).split()
+    for name in [
+        "attempt",
+        "backoff",
+        "campaign",
+        "completer",
+        "conductor",
+        "election",
+        "engine",
+        "herald",
+        "lease",
+        "listeners",
+        "node",
+        "pacemaker",
+        "plan",
+        "quiet",
+        "run",
+        "runner",
+        "standing",
+        "term",
+        "timekeeper",
+        "verbs",
+        "watch",
+        "stores.admission",
+        "stores.memory_ledger",
+        "stores.memory_tables",
+    ]
 )
 _LOADED: dict[str, ModuleType] = {}
 
@@ -67,6 +89,7 @@ def reset() -> None:
     node.__dict__["_SHARED"] = {}
     node.__dict__["_SHARED_MUTEX"] = fakes.Lock()
     run.__dict__["_MUTEX"] = fakes.Lock()
+    conductor.__dict__["PRUNE_EVERY"] = 7.0  # or no history would be long enough
 
 
 admission = load("tenure.stores.admission")

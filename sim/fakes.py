@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from sim.kernel import K, Process, Task
-
 from tenure.model import HostCard
 
 WALL = 1_800_000_000.0
@@ -271,8 +270,17 @@ class Silent:
     debug = info = warning = error = exception = _say
 
 
+class Id(str):
+    """An id whose place in a set is the same in every run of the simulator."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return int(self, 16)
+
+
 def uuid4() -> str:
-    return f"{K.rng.getrandbits(48):012x}"
+    return Id(f"{K.rng.getrandbits(48):012x}")
 
 
 # Host evidence: a lock that lives as long as its process, and its working children
@@ -379,6 +387,14 @@ def walltime() -> datetime:
     return datetime.fromtimestamp(WALL + wall, UTC)
 
 
+def chance() -> float:
+    return K.rng.random()
+
+
+def between(low: float, high: float) -> float:
+    return K.rng.uniform(low, high)
+
+
 MODULES: dict[str, Any] = {
     "threading": SimpleNamespace(
         Lock=Lock, RLock=rlock, Event=Event, Condition=Condition, Thread=Thread, current_thread=current_thread
@@ -388,10 +404,10 @@ MODULES: dict[str, Any] = {
     "os": SimpleNamespace(
         pipe=pipe, write=write, read=read, close=close, getpid=getpid, set_blocking=lambda *_: None, environ={}
     ),
-    "random": SimpleNamespace(uniform=lambda a, b: K.rng.uniform(a, b), random=lambda: K.rng.random()),
+    "random": SimpleNamespace(uniform=between, random=chance),
     "uuid": SimpleNamespace(uuid4=uuid4),
     "logging": SimpleNamespace(getLogger=lambda _: Silent(), Logger=Silent),
-    "tenure.clock": SimpleNamespace(boottime=lambda: K.boottime(), walltime=walltime, sleep=sleep),
+    "tenure.clock": SimpleNamespace(boottime=K.boottime, walltime=walltime, sleep=sleep),
     "tenure.evidence": SimpleNamespace(
         LockFile=LockFile,
         Proof=Proof,
@@ -401,7 +417,5 @@ MODULES: dict[str, Any] = {
         clear=lambda *_: None,
         sweep=lambda *_, **__: None,
     ),
-    "tenure.processes": SimpleNamespace(
-        Processes=Processes, ProcessFailed=type("ProcessFailed", (Exception,), {})
-    ),
+    "tenure.processes": SimpleNamespace(Processes=Processes, ProcessFailed=type("ProcessFailed", (Exception,), {})),
 }

@@ -13,7 +13,6 @@ from sim.kernel import K, Process
 from sim.network import NEVER, Network, Placed, Weather
 from sim.server import Server
 from sim.store import SimStore
-
 from tenure.model import Cadence
 
 CADENCE = Cadence.of(5.0, heartbeat_every=1.0, attempt_timeout=1.0, session_grace=2.0)
@@ -55,6 +54,7 @@ class Plan:
     calm: float = CALM
     rate: float = 1.0
     """Of the server's clock."""
+    cadence: Cadence = CADENCE
 
 
 @dataclass(slots=True)
@@ -92,9 +92,12 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
     count = faults or rng.randrange(20, 31)
     drawn = [
         Fault(
-            round(rng.uniform(BEGINNING, BEGINNING + TROUBLE), 3), kind, rng.randrange(nodes),
-            round(rng.choice((0.3, 1.0, 3.0, 6.0, 9.0)) * rng.uniform(0.7, 1.3), 2), rng.choice(jobs),
-        )  # fmt: skip
+            round(rng.uniform(BEGINNING, BEGINNING + TROUBLE), 3),
+            kind,
+            rng.randrange(nodes),
+            round(rng.choice((0.3, 1.0, 3.0, 6.0, 9.0)) * rng.uniform(0.7, 1.3), 2),
+            rng.choice(jobs),
+        )
         for kind in rng.choices(kinds, weights, k=count)
     ]
     if rng.random() < 0.12:
@@ -126,20 +129,20 @@ class Play:
         K.reset(plan.seed, hesitation=plan.hesitation)
         fakes.reset()
         copies.reset()
-        self.server = Server(CADENCE.ttl)
+        self.server = Server(plan.cadence.ttl)
         self.server.clock.rate = plan.rate
         self.network = Network(plan.weather, [replace(placed, begun=False) for placed in plan.placed])
         self.checker = Checker(self.server)
         self.server.checker = self.checker
         self.server.gap = self.network.gap
         self.server.heard = self._heard
-        checks.watch(self.checker)
+        self.unwatch = checks.watch(self.checker)
         store = SimStore(
             self.server, self.network, host_evidence=plan.host_evidence, session_evidence=plan.session_evidence
         )
         store.freeze = self.freeze
         self.setting = Setting(
-            store, self.checker, CADENCE, plan.jobs, host_evidence=plan.host_evidence,
+            store, self.checker, plan.cadence, plan.jobs, host_evidence=plan.host_evidence,
             session_evidence=plan.session_evidence,
         )  # fmt: skip
         self.processes: list[Process | None] = [None] * plan.nodes
@@ -164,6 +167,7 @@ class Play:
             if not self.checker.violations:
                 self.checker.finally_()
         finally:
+            self.unwatch()
             for process in (*self.processes, self.people):
                 if process is not None and process.alive:
                     K.kill(process)
@@ -252,8 +256,9 @@ class Play:
             case "slow clock":
                 self.server.clock.rate *= 1.01 if fault.long > 2 else 0.99
             case "storm":
-                calm, self.network.weather = self.network.weather, replace(
-                    self.network.weather, lost=0.2, slow=0.3, late=0.1
+                calm, self.network.weather = (
+                    self.network.weather,
+                    replace(self.network.weather, lost=0.2, slow=0.3, late=0.1),
                 )
                 K.after(min(fault.long, 3.0), setattr, self.network, "weather", calm)
             case "pause" | "resume" | "update" | "ask" | "cancel" | "resign":

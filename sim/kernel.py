@@ -14,7 +14,6 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-
 MOST = 200_000
 """Events after which a history is taken for one that never ends."""
 
@@ -49,12 +48,14 @@ class Process:
 
 
 class Task:
-    """One thread. `ticket` counts its waits, so that what comes too late for one does not end the next."""
+    """One thread. `ticket` counts its waits, so that what comes too late for one does not end the next.
+    A `steady` one does not hesitate."""
 
-    __slots__ = ("greenlet", "process", "thread", "ticket")
+    __slots__ = ("greenlet", "process", "steady", "thread", "ticket")
 
     def __init__(self, process: Process, body: Callable[[], object], thread: object) -> None:
         self.process, self.thread, self.ticket = process, thread, 0
+        self.steady = False
 
         def run(_: object) -> None:
             try:
@@ -90,14 +91,14 @@ class Kernel:
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
         self._hesitation = hesitation
-        self._steady = self._stride()
+        self._looks_left = self._stride()
 
     # Events
 
     def at(self, when: float, what: Callable[..., None], *args: Any) -> None:
         """Do something at an instant."""
         self._count += 1
-        heapq.heappush(self._heap, (when if when > self.now else self.now, self._count, what, args))
+        heapq.heappush(self._heap, (max(self.now, when), self._count, what, args))
 
     def after(self, seconds: float, what: Callable[..., None], *args: Any) -> None:
         """Do something so many seconds from now."""
@@ -109,8 +110,7 @@ class Kernel:
         heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= until:
             at, _, what, args = pop(heap)
-            if at > self.now:
-                self.now = at
+            self.now = max(self.now, at)
             self.events += 1
             what(*args)
             if stop():
@@ -194,9 +194,9 @@ class Kernel:
         if self.looks > MOST * 10:
             raise RuntimeError("a thread looks at the time for ever")
         if self._hesitation and self.current is not None and process.alive:
-            self._steady -= 1
-            if self._steady <= 0:
-                self._steady = self._stride()
+            self._looks_left -= 1
+            if self._looks_left <= 0 and not self.current.steady:
+                self._looks_left = self._stride()
                 self.block(self.rng.choice((0.0, 0.001, 0.02, 0.3)))
         return at
 

@@ -74,7 +74,7 @@ class Network:
 
     def place(self, process: Process, op: str) -> Placed | None:
         """The accident that was placed here, if there is one."""
-        if not self._placed:
+        if not self._placed or self.calm:
             return None
         name = process.name.partition(".")[0]
         nth = self._sent[name, op] = self._sent.get((name, op), 0) + 1

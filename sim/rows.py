@@ -10,7 +10,6 @@ from typing import Any
 from sim import copies
 from sim.fakes import WALL
 from sim.kernel import K
-
 from tenure.ledger import Instant
 from tenure.model import (
     Acquire,
@@ -79,7 +78,7 @@ class Rows:
     epoch: int = 0
     recorded: int = 1
     """The timeline that the epoch was written for."""
-    tables: Any = field(default_factory=lambda: copies.memory_tables.Tables())
+    tables: Any = field(default_factory=copies.memory_tables.Tables)
     effects: dict[tuple[int, str], str] = field(default_factory=dict)
     ledger: Any = None
 
@@ -177,7 +176,11 @@ class Rows:
         if holder is None or holder.state != "alive":
             return "dead"
         seen = request.vanished
-        if seen is not None and holder.advert is not None and seen == Vacancy(e.term, e.holder, holder.seq, holder.advert):
+        if (
+            seen is not None
+            and holder.advert is not None
+            and seen == Vacancy(e.term, e.holder, holder.seq, holder.advert)
+        ):
             return "session ended"
         if request.fenced and e.fenced and holder.advert is not None and free(e.holder, holder.advert):
             return "session lock free"
@@ -214,7 +217,9 @@ class Rows:
     # The epoch
 
     def epoch_row(self, timeline: int) -> Epoch:
-        return Epoch(self.epoch, self.max_ttl, Identity("one", self.recorded, "", ""), Identity("one", timeline, "", ""))
+        return Epoch(
+            self.epoch, self.max_ttl, Identity("one", self.recorded, "", ""), Identity("one", timeline, "", "")
+        )
 
     def unsettle(self, epoch: Epoch) -> None:
         if self.epoch == epoch.number:

@@ -12,7 +12,6 @@ from typing import Any
 
 from sim.kernel import K, Process
 from sim.rows import Clock, Rows
-
 from tenure.errors import StoreUnavailable
 from tenure.model import Advert, NodeId
 

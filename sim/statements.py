@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from sim.server import Statement, Work
-
 from tenure.ledger import Claimed, ClaimRequest, Ending, Held, Planned, RollCall, RunId, RunState
 from tenure.model import Acquire, Acquired, Beat, NodeId, Outcome, Pulse, Vacancy
 from tenure.stores.ledger import JobChange
@@ -45,9 +44,12 @@ def leave(st: Statement, node: NodeId) -> Work:
 
 def declare(st: Statement, dead: NodeId, pulse: Pulse | None) -> Work:
     server = st.server
-    if not server.rows.declarable(dead, pulse[1] if pulse else None, server.timeline) or not st.skip(("node", dead), "X"):
+    if not server.rows.declarable(dead, pulse[1] if pulse else None, server.timeline) or not st.skip(
+        ("node", dead), "X"
+    ):
         return False
     yield st.gap()
+    server.checker.declared(dead)
     server.rows.declare(dead)
     return True
 
@@ -171,7 +173,7 @@ def claim(st: Statement, request: ClaimRequest) -> Work:
 def claim_now(st: Statement, request: ClaimRequest) -> Claimed:
     """Count and claim, in the instant of the commit."""
     answer: Claimed = st.server.rows.ledger.claim(request)
-    st.server.checker.claimed(answer.runs, request.token, request.node)
+    st.server.checker.claimed(answer.runs, request.token, request.node, doubted=request.as_of is not None)
     return answer
 
 
@@ -180,9 +182,7 @@ def change(st: Statement, change: JobChange) -> Work:
     if row is not None:
         yield ("job", row.id), "X"
     yield st.gap()
-    answer = st.server.rows.ledger.change(change)
-    st.server.checker.changed(change, answer)
-    return answer
+    return st.server.rows.ledger.change(change)
 
 
 def plan(st: Statement, batch: Sequence[Planned]) -> Work:
@@ -227,7 +227,8 @@ def roll_call(st: Statement, node: NodeId, application: str) -> Work:
             if run.node is not None and not rows.alive(run.node):
                 if st.skip(("job", row.id), "S") and st.skip(("run", run.id), "U"):
                     st.server.checker.taken_back(run.id, run.token)
-                    lost.append(rows.ledger._lose(row, run, run.node, rows.now()))  # noqa: SLF001 - the rule itself
+                    lost.append(rows.ledger._lose(row, run, run.node, rows.now()))
+                    st.server.checker.lost(run, row)
             elif run.node == node:
                 held.append(Held(run.id, run.token, run.asked_to_end))
     if lost:

@@ -10,7 +10,6 @@ from sim import fakes, statements
 from sim.kernel import K, Process
 from sim.network import NEVER, Network
 from sim.server import Connection, Server, Statement, Work
-
 from tenure.errors import StoreUnavailable
 from tenure.ledger import ClaimRequest, Ending, Planned, RunId
 from tenure.model import Acquire, Acquired, Advert, Beat, BeatAnswer, Epoch, NodeCard, NodeId, Pulse
@@ -73,7 +72,9 @@ class SimSession(Session):
         placed = network.place(process, op)
         there, back = network.ways(process, op, placed)
         ticket = me.ticket
-        statement = Statement(self.connection, op, lambda answer, error: self._answered(me, ticket, answer, error, back))
+        statement = Statement(
+            self.connection, op, lambda answer, error: self._answered(me, ticket, answer, error, back)
+        )
         statement.placed = placed
         if there < NEVER:
             K.after(there, self._arrive, statement, work, args)
@@ -246,7 +247,7 @@ class SimLedger(Ledger):
 
 def _plainly(op: str) -> Any:
     def method(self: SimLedger, *args: Any, **keywords: Any) -> Any:
-        return self._session.ask(op, statements.plain, op, args, keywords)  # noqa: SLF001 - one of its own methods
+        return self._session.ask(op, statements.plain, op, args, keywords)
 
     return method
 

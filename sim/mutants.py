@@ -1,0 +1,157 @@
+"""Deliberately broken protocols, each one rule of the design left out. A simulator that does not catch them proves nothing.
+
+`P n` is the row of the design's attack that found the hole. A mutant may ask for histories in which its hole can matter at all (`where`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sim import broken, copies, rows, statements
+from sim.history import Fault, Plan
+
+Patch = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A rule left out."""
+
+    name: str
+    hole: str
+    patches: Callable[[], list[Patch]]
+    where: Callable[[Plan], Plan] = lambda plan: plan
+    schedule: str = ""
+    """The directed schedule that catches it, where seeds are too rarely hit."""
+
+
+@contextmanager
+def applied(mutant: Mutant | None) -> Iterator[None]:
+    """While this lasts, the rule is left out."""
+    patches = mutant.patches() if mutant is not None else []
+    before = [(where, name, _raw(where, name)) for where, name, _ in patches]
+    try:
+        for where, name, value in patches:
+            setattr(where, name, value)
+        yield
+    finally:
+        for where, name, value in before:
+            setattr(where, name, value)
+
+
+def _raw(where: Any, name: str) -> Any:
+    return vars(where)[name]
+
+
+def sessions(plan: Plan) -> Plan:
+    """Sessions are evidence, and die often."""
+    killed = [
+        replace(fault, kind="kill session", long=9.0) if fault.kind in {"ask", "cancel", "update", "pause"} else fault
+        for fault in plan.faults
+    ]
+    return replace(plan, session_evidence=True, host_evidence=False, faults=tuple(killed))
+
+
+def failover(plan: Plan) -> Plan:
+    """A replica takes over, twice."""
+    more = (Fault(12.0, "failover", 0, 1.9), Fault(24.0, "failover", 0, 1.9))
+    kept = tuple(fault for fault in plan.faults if fault.kind not in {"failover", "step", "server crash"})
+    return replace(plan, faults=tuple(sorted((*kept, *more), key=lambda fault: fault.at)))
+
+
+def quick_failover(plan: Plan) -> Plan:
+    """A replica takes over that does not know of the last grants; sessions are no evidence."""
+    at = [round(6.0 + 3.3 * turn, 1) for turn in range(8)]
+    kept = tuple(fault for fault in plan.faults if fault.kind in {"resign", "cut", "freeze"})
+    more = tuple(Fault(moment, "failover", 0, 1.9) for moment in at)
+    return replace(plan, session_evidence=False, faults=tuple(sorted((*kept, *more), key=lambda fault: fault.at)))
+
+
+def steps(plan: Plan) -> Plan:
+    """The server's clock jumps forward."""
+    more = (Fault(10.0, "step", 0, 40.0), Fault(21.0, "step", 0, 40.0))
+    kept = tuple(fault for fault in plan.faults if fault.kind not in {"step", "failover"})
+    return replace(plan, faults=tuple(sorted((*kept, *more), key=lambda fault: fault.at)))
+
+
+def quiet(plan: Plan) -> Plan:
+    """No evidence: the watch alone."""
+    return replace(plan, session_evidence=False, host_evidence=False)
+
+
+def held_up(*ops: str) -> Callable[[Plan], Plan]:
+    """Some statements are often held up inside the server, or their answers on the way."""
+
+    def where(plan: Plan) -> Plan:
+        op = ops[len(plan.faults) % len(ops)]
+        weather = replace(plan.weather, worst=op, worse=10.0, held_up=0.05, slow=0.02, late=0.01)
+        return replace(plan, weather=weather)
+
+    return where
+
+
+def jobs(*names: str, then: Callable[[Plan], Plan] = lambda plan: plan) -> Callable[[Plan], Plan]:
+    """Only jobs in which it can matter."""
+
+    def where(plan: Plan) -> Plan:
+        faults = tuple(replace(fault, job=names[index % len(names)]) for index, fault in enumerate(plan.faults))
+        return then(replace(plan, jobs=names, faults=faults))
+
+    return where
+
+
+def edits(plan: Plan) -> Plan:
+    """People change jobs all the time."""
+    kinds = {"wall": "update", "ask": "update", "cancel": "pause", "resign": "resume", "slow clock": "update"}
+    faults = tuple(replace(fault, kind=kinds.get(fault.kind, fault.kind)) for fault in plan.faults)
+    return replace(plan, faults=tuple(fault for fault in faults if fault.kind not in {"step", "failover"}))
+
+
+L, R, S = copies.lease, rows.Rows, statements
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant("trust anchored at the response", "G2", lambda: [(L, "step", broken.anchored_at_response)], quiet, "slow beat"),
+    Mutant("death read from a stored time", "P 3, 11", lambda: [(S, "beat", broken.reaping_beat)], steps),
+    Mutant("watch anchored at the sending", "P 20", broken.watch_at_send, quiet, "watch from sending"),
+    Mutant("watch of half a ttl", "G2", lambda: [(copies.watch.Watch, "over", property(lambda w: w.unchanged >= w.ttl / 2))], quiet),
+    Mutant("heartbeat without a check of the state", "P 3", lambda: [(R, "beat", broken.beat_of_the_dead)]),
+    Mutant("late beats count", "P 4", lambda: [(R, "beat", broken.late_beat)], sessions, "late advert"),
+    Mutant("lapsed term revived", "P 17", lambda: [(copies.election.Term, "trusted", property(broken.revived))], sessions),
+    Mutant("released row deleted", "G1", lambda: [(R, "release", broken.deleting_release)]),
+    Mutant("release without comparing the term", "G2", lambda: [(R, "release", broken.any_release)], held_up("release")),
+    Mutant("grant over a live holder", "G2", lambda: [(R, "vacancy", broken.always_vacant)]),
+    Mutant("grant without comparing term and holder", "G1", lambda: [(S, "acquire", broken.careless_acquire)], held_up("acquire")),
+    Mutant("evidence without comparing the count", "P 20", lambda: [(R, "declarable", lambda rows, dead, _s, _t: rows.alive(dead))], quiet),
+    Mutant("open acquire released by a beat", "P 1", lambda: [(L, "_compare", broken.compare_open)], held_up("acquire"), "late grant"),
+    Mutant("term taken away by an older snapshot", "P 2", lambda: [(L, "_compare", broken.compare_old)], held_up("beat")),
+    Mutant("no wait after a session was seen free", "P 12", lambda: [(copies.watch.Suspicion, "ripe_at", property(lambda s: s.since))], sessions),
+    Mutant("vanished session without comparing count and nonce", "P 4", lambda: [(R, "vacancy", broken.any_vacancy)], sessions, "old suspicion"),
+    Mutant("trust prolonged by a session that the row does not name", "P 4", lambda: [(L.Lease, "terms_until", property(broken.newest_nonce))], sessions, "unsaid session"),
+    Mutant("epoch not raised after failover", "P 5, 10", lambda: [(R, "settled", lambda *_: True)], failover),
+    Mutant("epoch raised without waiting", "P 5", broken.no_wait, quick_failover),
+    Mutant("fence that compares nothing", "P 8", lambda: [(R, "fenced_by", lambda *_: True)]),
+    Mutant("fence without a lock", "P 8", lambda: [(S, "fence", broken.open_fence)], sessions, "slow fence"),
+    Mutant("claim without a check of the node", "P 3", broken.claim_of_the_dead, held_up("claim")),
+    Mutant("count without the job's lock", "P 2", lambda: [(S, "claim", broken.claim_by_snapshot)], jobs("pair", "tick", "wait", then=held_up("claim"))),
+    Mutant("pause that claims pass by", "P 15", lambda: [(S, "claim", broken.claim_past_pause)], jobs("tick", "free", "once", then=lambda plan: edits(held_up("claim")(plan))), "pause beside a claim"),
+    Mutant("claim before its time", "P 30", lambda: [(copies.memory_tables.MemoryRun, "ready", lambda run, now: run.state.value == "pending" and not run.expired(now))]),
+    Mutant("planned runs bypass what is missed", "P 14", lambda: [(copies.memory_tables.MemoryRun, "ready", lambda run, now: run.state.value == "pending" and run.due_at <= now)], jobs("pair", "once")),
+    Mutant("completion without its token", "P 4", lambda: [(S, "finish_now", broken.finish_any)], held_up("finish")),
+    Mutant("completion over a final state", "P 4", broken.finish_final, jobs("wait", "free")),
+    Mutant("put-back without its token", "P 6", lambda: [(S, "put_back", broken.put_back_any)], held_up("put_back", "claim"), "late put-back"),
+    Mutant("put-back of a run in hand", "P 1", lambda: [(copies.conductor, "_has", lambda *_: False)]),
+    Mutant("run forgotten that the roll still names", "P 2", lambda: [(copies.conductor.Conductor, "_call_roll", broken.roll_backwards)]),
+    Mutant("body begun without a lease", "P 1", broken.begin_anyway, quiet, "frozen before the body"),
+    Mutant("one token for all claims of a node", "P 6", lambda: [(copies.conductor, "uuid", broken.SameToken())], held_up("put_back", "finish"), "late put-back"),
+    Mutant("loss not counted", "G4", lambda: [(copies.memory_ledger.admission, "after_loss", broken.uncounted_loss)]),
+    Mutant("runs of the dead left to whoever declared", "P 3", lambda: [(S, "roll_call", broken.deaf_roll)]),
+    Mutant("ending dropped when its answer is lost", "P 6", lambda: [(copies.completer.Completer, "_tell", broken.forgetful_tell)], held_up("finish")),
+    Mutant("plan without comparing", "P 10", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan)], jobs("tick", "free", "once", then=lambda plan: edits(held_up("plan", "unplanned")(plan)))),
+    Mutant("planned runs that survive an edit", "P 15", lambda: [(copies.memory_tables.Tables, "delete", lambda _tables, _run: None)], edits),
+    Mutant("neither comparison nor unique key", "P 29", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan), (copies.memory_tables.Tables, "insert", broken.insert_all)], held_up("plan", "unplanned")),
+    Mutant("due times that nobody settles", "P 14", lambda: [(copies.conductor.Conductor, "_settle", lambda _conductor, _ledger: None)], jobs("pair", "once")),
+    Mutant("ledger pruned past what is open", "G4", lambda: [(copies.memory_ledger.MemoryLedger, "prune", broken.prune_all)]),
+    Mutant("clock rates a quarter off, each way", "P 13", list, lambda plan: replace(quiet(plan), rates=tuple((0.75, 1.25)[i % 2] for i in range(plan.nodes)), hosts=tuple(range(plan.nodes)))),
+)  # fmt: skip

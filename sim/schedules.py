@@ -1,0 +1,126 @@
+"""Directed histories: calm weather, and a few accidents placed where a rare hole would open. No protocol that is whole breaks in them."""
+
+from __future__ import annotations
+
+from sim.history import Fault, Plan
+from sim.network import NEVER, Placed, Weather
+from tenure.model import Cadence
+
+FAST, SLOW = 1.1, 0.9
+
+
+def _plan(
+    name: str,
+    nodes: int,
+    *faults: Fault,
+    placed: tuple[Placed, ...] = (),
+    sessions: bool = False,
+    jobs: tuple[str, ...] = ("tick", "free", "wait"),
+    **more: object,
+) -> Plan:
+    return Plan(
+        name,
+        nodes,
+        tuple(range(nodes)),
+        (SLOW, *(FAST for _ in range(nodes - 1))),
+        jobs,
+        Weather(latency=0.001),
+        faults,
+        placed,
+        host_evidence=False,
+        session_evidence=sessions,
+        trouble=18.0,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _every(process: str, op: str, first: int, last: int, **what: float) -> tuple[Placed, ...]:
+    return tuple(Placed(process, op, nth, **what) for nth in range(first, last))
+
+
+def _silent_after(process: str, nth: int) -> tuple[Placed, ...]:
+    """Its beats are lost from this one on."""
+    return _every(process, "beat", nth, nth + 12, request=NEVER)
+
+
+def _all(op: str, first: int, last: int, **what: float) -> tuple[Placed, ...]:
+    return tuple(p for name in ("n0", "n1", "n2") for p in _every(name, op, first, last, **what))
+
+
+LEISURELY = Cadence.of(20.0, heartbeat_every=5.0, attempt_timeout=2.0, session_grace=2.0)
+"""Beats so far apart that a session can be seen free for longer than the wait in between."""
+
+SCHEDULES: dict[str, tuple[Plan, ...]] = {
+    # A slow clock; the answer to the last beat takes nearly the whole time-out; then silence.
+    "slow beat": tuple(
+        _plan("slow beat", 3, placed=(*_every("n0", "beat", nth, nth + 1, answer=0.95), *_silent_after("n0", nth + 1)))
+        for nth in range(4, 14)
+    ),
+    # A fast watcher, one beat of which takes long to arrive and just sees the last beat of the watched node.
+    "watch from sending": tuple(
+        _plan("watch from sending", 2, placed=(*_every("n1", "beat", slow, slow + 1, request=0.85), *_silent_after("n0", nth)))
+        for nth in range(5, 9)
+        for slow in range(nth - 1, nth + 3)
+    ),
+    # An old beat, which names a session that is no more, arrives after the one that names the new session.
+    "late advert": tuple(
+        _plan(
+            f"late advert {turn}", 3, placed=_every("n0", "beat", 2, 3, request=3.0), sessions=True, cadence=LEISURELY
+        )
+        for turn in range(8)
+    ),
+    # The session of the leader dies, and no beat says so.
+    "unsaid session": tuple(
+        _plan(
+            "unsaid session", 3, Fault(at, "kill session", 0, 9.0), sessions=True, cadence=LEISURELY,
+            placed=_silent_after("n0", 3),
+        )
+        for at in (6.2, 7.0, 8.0)
+    ),
+    # A candidate that saw the lock free is frozen until the holder leads again, in another term.
+    "old suspicion": tuple(
+        _plan(
+            f"old suspicion {turn}", 2, Fault(6.0, "kill session", 0, 9.0), Fault(6.0, "cut", 0, cut),
+            Fault(at, "freeze", 1, 1.3), sessions=True,
+        )
+        for cut in (2.1, 2.4)
+        for at in (8.1, 8.4)
+        for turn in range(3)
+    ),
+    # The answer to an attempt of one node is on its way while its beat shows what it won.
+    "late grant": tuple(
+        _plan(f"late grant {turn}", 3, placed=_every("n0", "acquire", 1, 40, answer=0.9)) for turn in range(6)
+    ),
+    # A transaction is fenced, and its commit comes after the next grant.
+    "slow fence": tuple(
+        _plan(
+            f"slow fence {turn}", 3, Fault(6.5, "kill session", 0, 1.0), sessions=True, cadence=LEISURELY,
+            placed=(*_every("n0", "commit", 1, 30, request=1.8), *_silent_after("n0", 3)),
+        )
+        for turn in range(24)
+    ),
+    # The answer of a claim is lost; the put-back that it causes arrives when the node has claimed again.
+    "late put-back": tuple(
+        _plan(
+            "late put-back", 1, jobs=("swap", "pair", "free"),
+            placed=(*_every("n0", "claim", nth, nth + 1, answer=NEVER), *_every("n0", "put_back", 1, 2, request=late)),
+        )
+        for nth in range(4, 34)
+        for late in (1.4, 1.8, 2.5)
+    ),
+    "frozen before the body": tuple(
+        _plan("frozen before the body", 3, placed=_every("n0", "claim", nth, nth + 3, freeze=freeze))
+        for nth in range(5, 9)
+        for freeze in (4.3, 6.0)
+    ),
+    # Claims that take long, and people who pause jobs meanwhile.
+    "pause beside a claim": tuple(
+        _plan(
+            f"pause beside a claim {turn}", 3,
+            *(Fault(5.0 + 2.5 * i, "ask", 0, 0.0, "free") for i in range(5)),
+            *(Fault(5.2 + 2.5 * i, "pause", 0, 0.0, "free") for i in range(5)),
+            placed=_all("claim", 3, 90, gap=0.35),
+        )
+        for turn in range(6)
+    ),
+}  # fmt: skip
