@@ -67,7 +67,7 @@ def test_parts_of_a_second():
         (lambda: every(timedelta(0)), "more than zero"),
         (lambda: every(hours=1, minutes=-60), "more than zero"),
         (lambda: every(1e-9), "less than a microsecond"),
-        (lambda: every(1e20), "longer than a calendar"),
+        (lambda: every(1e20), "longer than 300 years"),
         (lambda: every(float("inf")), "finite"),
         (every, "no period"),
         (lambda: every("30s", minutes=1), "one of the two"),
@@ -177,7 +177,7 @@ def test_explained_in_words(trigger, words):
 def test_the_ends_of_time():
     for trigger in (
         every("30s"),
-        every(days=300_000),
+        every(days=100_000),
         calendar(days=1, start="0001-01-01", at="09:00"),
         at(datetime.max.replace(tzinfo=UTC)),
     ):

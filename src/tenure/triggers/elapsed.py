@@ -46,10 +46,7 @@ def every(
     if period is None:
         period = sum(_number(unit, value) * _UNITS[unit] for unit, value in units.items())
     length = positive(period, "every")
-    try:
-        exact = period if isinstance(period, timedelta) else timedelta(seconds=length)
-    except OverflowError:
-        raise ConfigurationError(f"every: {period!r} is longer than a calendar. Write a shorter time.") from None
+    exact = period if isinstance(period, timedelta) else timedelta(seconds=length)
     if not exact:
         raise ConfigurationError(f"every: {period!r} is less than a microsecond. Write a longer time.")
     start = EPOCH if anchor is None else moment(anchor, "every: anchor")
