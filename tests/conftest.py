@@ -1,5 +1,6 @@
 """Fixtures on real servers. Each test gets a database of its own; nothing that it starts outlives it."""
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -100,6 +101,14 @@ def shifted_clock() -> ShiftedClock:
 def no_worker_outlives_its_test() -> Iterator[None]:
     yield
     processes.end_all()
+
+
+@pytest.fixture(autouse=True)
+def our_logs_are_heard() -> None:
+    """A framework in an earlier test may have switched off all loggers that it did not know, or their way up."""
+    ours = logging.getLogger("tenure")
+    ours.disabled, ours.propagate = False, True
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture
