@@ -38,6 +38,7 @@ class Setting:
     jobs: tuple[str, ...]
     host_evidence: bool
     session_evidence: bool
+    leaves: float
 
 
 class NoListeners:
@@ -74,7 +75,7 @@ def live(setting: Setting) -> None:
                 _write_fenced(setting, term)
             if not term.wait(K.rng.uniform(0.5, 2.0)):
                 break
-            if K.rng.random() < 0.15 and not setting.store.network.calm:
+            if K.rng.random() < setting.leaves and not setting.store.network.calm:
                 break
         if K.rng.random() < 0.3:  # work that was not told, or did not listen
             fakes.sleep(K.rng.choice((0.0, 0.5, 3.0)))

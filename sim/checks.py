@@ -12,7 +12,7 @@ G6  at the end everybody is trusted, every election has a leader, and nothing th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from sim import copies
 from sim.kernel import K, Killed, Process
 from sim.server import Server
 from tenure.audit import audit
-from tenure.ledger import ClaimedRun, JobRow, JobState, RunState
+from tenure.ledger import ClaimedRun, JobId, JobRow, JobState, Planned, RunState
 from tenure.model import NodeId
 from tenure.stores.ledger import RunQuery
 
@@ -180,6 +180,16 @@ class Checker:
                 "G4",
                 f"run {run.key} of {row.spec.name} was lost {self.losses[run.job, run.key]} times and is tried again",
             )
+
+    def planned(self, batch: Iterable[Planned], before: Mapping[JobId, JobRow]) -> None:
+        """A planner's batch was written: only where nobody was there since it read."""
+        for planned in batch:
+            old, new = before[planned.id], self.server.rows.tables.jobs[planned.id]
+            if old.next_due != new.next_due and (old.next_due, old.generation) != (
+                planned.next_due,
+                planned.generation,
+            ):
+                self.broken("G4", f"an old plan of {old.spec.name} moved its next due time")
 
     def taken_back(self, run: int, token: str) -> None:
         """The ledger took a run back from its node."""

@@ -6,13 +6,12 @@ import queue as real_queue
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
-from enum import Enum
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from sim.kernel import K, Process, Task
-from tenure.model import HostCard
+from sim import hosts
+from sim.hosts import File
+from sim.kernel import K, Task
 
 WALL = 1_800_000_000.0
 """What the wall of a process without an error shows when a history begins: seconds since 1970."""
@@ -32,7 +31,9 @@ class Lock:
     def acquire(self) -> bool:
         me = K.current
         while self._count and not (self._again and self._owner is me):
-            self._waiting.append((me, me.ticket))  # type: ignore[arg-type, union-attr]
+            if me is None or not me.process.alive:
+                break  # the last words of a process that was killed wait for nobody
+            self._waiting.append((me, me.ticket))
             K.block()
         self._owner = me
         self._count += 1
@@ -189,28 +190,6 @@ class SimpleQueue:
         return self._items.popleft()
 
 
-class File:
-    """Something that `poll` can wait for: readable, or not."""
-
-    __slots__ = ("number", "readable", "waiting")
-    all: dict[int, File] = {}  # noqa: RUF012 - one world at a time
-    _last = 2
-
-    def __init__(self) -> None:
-        File._last += 1
-        self.number = File._last
-        self.readable = False
-        self.waiting: list[tuple[Task, int]] = []
-        File.all[self.number] = self
-
-    def ring(self) -> None:
-        """It is readable now."""
-        self.readable = True
-        waiting, self.waiting = self.waiting, []
-        for task, ticket in waiting:
-            K.wake(task, ticket)
-
-
 class Poll:
     """As `select.poll()`."""
 
@@ -283,77 +262,6 @@ def uuid4() -> str:
     return Id(f"{K.rng.getrandbits(48):012x}")
 
 
-# Host evidence: a lock that lives as long as its process, and its working children
-
-
-class Proof(Enum):
-    DEAD = "dead"
-    ALIVE = "alive"
-    NOTHING = "nothing"
-
-
-class LockFile:
-    """The lock of a node. `held_until`: a child that does its work has inherited it."""
-
-    all: dict[str, LockFile] = {}  # noqa: RUF012 - one world at a time
-
-    def __init__(self, directory: Path, node: str) -> None:
-        del directory
-        assert K.process is not None
-        self.node, self.process = node, K.process
-        self.held_until = 0.0
-        LockFile.all[node] = self
-
-    @property
-    def free(self) -> bool:
-        return not self.process.alive and K.now >= self.held_until
-
-    def card(self) -> HostCard:
-        return HostCard(self.process.host, self.process.pid, 1, 1, 1, 1, self.node)
-
-    def pulse(self, number: int) -> None:
-        """Nobody reads it here."""
-
-    def still_open(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return -1
-
-    def remove(self) -> None:
-        LockFile.all.pop(self.node, None)
-
-
-def boot_id() -> str:
-    return K.process.host if K.process else ""
-
-
-def probe(directory: Path, node: str, card: HostCard) -> Proof:
-    del directory
-    lock = LockFile.all.get(node)
-    if lock is None or card.boot_id != boot_id():
-        return Proof.NOTHING
-    return Proof.DEAD if lock.free else Proof.ALIVE
-
-
-PIDFDS: dict[Process, list[File]] = {}
-
-
-def open_pidfd(card: HostCard) -> int | None:
-    lock = LockFile.all.get(card.nonce)
-    if lock is None or not lock.process.alive:
-        return None
-    file = File()
-    PIDFDS.setdefault(lock.process, []).append(file)
-    return file.number
-
-
-def process_ended(process: Process) -> None:
-    """Those who watch this process see its end."""
-    for file in PIDFDS.pop(process, ()):
-        file.ring()
-
-
 class Processes:
     """No process pools here."""
 
@@ -370,10 +278,7 @@ class Processes:
 
 def reset() -> None:
     """A new world."""
-    File.all.clear()
-    File._last = 2
-    LockFile.all.clear()
-    PIDFDS.clear()
+    hosts.reset()
 
 
 def sleep(seconds: float) -> None:
@@ -409,11 +314,11 @@ MODULES: dict[str, Any] = {
     "logging": SimpleNamespace(getLogger=lambda _: Silent(), Logger=Silent),
     "tenure.clock": SimpleNamespace(boottime=K.boottime, walltime=walltime, sleep=sleep),
     "tenure.evidence": SimpleNamespace(
-        LockFile=LockFile,
-        Proof=Proof,
-        probe=probe,
-        boot_id=boot_id,
-        open_pidfd=open_pidfd,
+        LockFile=hosts.LockFile,
+        Proof=hosts.Proof,
+        probe=hosts.probe,
+        boot_id=hosts.boot_id,
+        open_pidfd=hosts.open_pidfd,
         clear=lambda *_: None,
         sweep=lambda *_, **__: None,
     ),

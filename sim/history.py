@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim import application, checks, copies, fakes
+from sim import application, checks, copies, fakes, hosts
 from sim.application import Setting
 from sim.checks import Checker
 from sim.kernel import K, Process
@@ -19,7 +19,7 @@ CADENCE = Cadence.of(5.0, heartbeat_every=1.0, attempt_timeout=1.0, session_grac
 BEGINNING, TROUBLE, CALM = 3.0, 30.0, 22.0
 """Seconds until the first fault, from there to the last, and from there to the end."""
 KINDS = {
-    "crash": 5, "freeze": 6, "cut": 4, "kill session": 4, "stop": 2, "server crash": 1, "resign": 3, "wall": 1,
+    "crash": 5, "freeze": 6, "cut": 4, "kill session": 4, "stop": 2, "server crash": 1, "resign": 5, "wall": 1,
     "pause": 1, "resume": 1, "update": 1, "ask": 2, "cancel": 1, "storm": 1, "slow clock": 1,
 }  # fmt: skip
 
@@ -55,6 +55,8 @@ class Plan:
     rate: float = 1.0
     """Of the server's clock."""
     cadence: Cadence = CADENCE
+    leaves: float = 0.35
+    """How likely a leader steps down of its own will at each turn."""
 
 
 @dataclass(slots=True)
@@ -89,7 +91,7 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
         worse=rng.choice((1.0, 10.0, 25.0)),
     )
     kinds, weights = zip(*KINDS.items(), strict=True)
-    count = faults or rng.randrange(20, 31)
+    count = faults or rng.randrange(24, 34)
     drawn = [
         Fault(
             round(rng.uniform(BEGINNING, BEGINNING + TROUBLE), 3),
@@ -143,7 +145,7 @@ class Play:
         store.freeze = self.freeze
         self.setting = Setting(
             store, self.checker, plan.cadence, plan.jobs, host_evidence=plan.host_evidence,
-            session_evidence=plan.session_evidence,
+            session_evidence=plan.session_evidence, leaves=plan.leaves,
         )  # fmt: skip
         self.processes: list[Process | None] = [None] * plan.nodes
         self.incarnations = [0] * plan.nodes
@@ -199,7 +201,7 @@ class Play:
         for session in [s for s in self.server.sessions if s.client is process]:
             K.after(K.rng.choice((0.001, 0.001, 4.0)), session.end)
         K.kill(process)
-        fakes.process_ended(process)
+        hosts.process_ended(process)
 
     def freeze(self, process: Process, seconds: float) -> None:
         """Stop and go on."""
@@ -223,17 +225,19 @@ class Play:
         self.replica = self.server.rows.copy()
 
     def _apply(self, fault: Fault) -> None:
-        process = self.processes[fault.whom % self.plan.nodes]
+        places = [(fault.whom + turn) % self.plan.nodes for turn in range(self.plan.nodes)]
+        place = next((p for p in places if (one := self.processes[p]) is not None and one.alive), places[0])
+        process = self.processes[place]
         alive = process is not None and process.alive
         self.applied += 1
         match fault.kind:
             case "crash" if alive and process is not None:
                 if K.rng.random() < 0.2:
-                    for lock in fakes.LockFile.all.values():
+                    for lock in hosts.LockFile.all.values():
                         if lock.process is process:
                             lock.held_until = K.now + fault.long
                 self.crash(process)
-                K.after(K.rng.uniform(0.1, 6.0), self.begin, fault.whom % self.plan.nodes)
+                K.after(K.rng.uniform(0.1, 6.0), self.begin, place)
             case "freeze" if alive and process is not None:
                 self.freeze(process, fault.long)
             case "cut" if alive and process is not None:
@@ -242,7 +246,7 @@ class Play:
                 mine = [s for s in self.server.sessions if s.client is process]
                 self.server.kill_sessions(mine if fault.long > 5 else mine[: 1 + len(mine) // 2])
             case "stop" if alive and process is not None:
-                K.spawn(process, lambda: self._leave(process, fault.whom % self.plan.nodes))
+                K.spawn(process, lambda: self._leave(process, place))
             case "server crash":
                 self.server.stop()
                 K.after(min(fault.long, 4.0), self.server.start)

@@ -10,7 +10,7 @@ from sim import explore, history, mutants, schedules
 from sim.history import Outcome, Plan
 from sim.mutants import Mutant
 
-SEEDS = 40
+SEEDS = 60
 """How many seeds a mutant may survive before it counts as not caught."""
 
 

@@ -148,7 +148,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("loss not counted", "G4", lambda: [(copies.memory_ledger.admission, "after_loss", broken.uncounted_loss)]),
     Mutant("runs of the dead left to whoever declared", "P 3", lambda: [(S, "roll_call", broken.deaf_roll)]),
     Mutant("ending dropped when its answer is lost", "P 6", lambda: [(copies.completer.Completer, "_tell", broken.forgetful_tell)], held_up("finish")),
-    Mutant("plan without comparing", "P 10", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan)], jobs("tick", "free", "once", then=lambda plan: edits(held_up("plan", "unplanned")(plan)))),
+    Mutant("plan without comparing", "P 10", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan)], jobs("tick", "free", "once", then=lambda plan: edits(held_up("plan", "unplanned")(plan))), "edit beside a plan"),
     Mutant("planned runs that survive an edit", "P 15", lambda: [(copies.memory_tables.Tables, "delete", lambda _tables, _run: None)], edits),
     Mutant("neither comparison nor unique key", "P 29", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan), (copies.memory_tables.Tables, "insert", broken.insert_all)], held_up("plan", "unplanned")),
     Mutant("due times that nobody settles", "P 14", lambda: [(copies.conductor.Conductor, "_settle", lambda _conductor, _ledger: None)], jobs("pair", "once")),

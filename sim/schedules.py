@@ -16,6 +16,7 @@ def _plan(
     placed: tuple[Placed, ...] = (),
     sessions: bool = False,
     jobs: tuple[str, ...] = ("tick", "free", "wait"),
+    leaves: float = 0.1,
     **more: object,
 ) -> Plan:
     return Plan(
@@ -30,6 +31,7 @@ def _plan(
         host_evidence=False,
         session_evidence=sessions,
         trouble=18.0,
+        leaves=leaves,
         **more,  # type: ignore[arg-type]
     )
 
@@ -89,7 +91,7 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
     ),
     # The answer to an attempt of one node is on its way while its beat shows what it won.
     "late grant": tuple(
-        _plan(f"late grant {turn}", 3, placed=_every("n0", "acquire", 1, 40, answer=0.9)) for turn in range(6)
+        _plan(f"late grant {turn}", 3, placed=_every("n0", "acquire", 1, 40, answer=0.9), leaves=0.35) for turn in range(6)
     ),
     # A transaction is fenced, and its commit comes after the next grant.
     "slow fence": tuple(
@@ -112,6 +114,14 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
         _plan("frozen before the body", 3, placed=_every("n0", "claim", nth, nth + 3, freeze=freeze))
         for nth in range(5, 9)
         for freeze in (4.3, 6.0)
+    ),
+    # Jobs are changed between what a planner reads and what it writes.
+    "edit beside a plan": tuple(
+        _plan(
+            f"edit beside a plan {turn}", 3, *(Fault(4.0 + (4.6 + 0.15 * turn) * i, "update", 0, 0.0, "tick") for i in range(4)),
+            placed=_all("plan", 1, 90, request=0.8),
+        )
+        for turn in range(10)
     ),
     # Claims that take long, and people who pause jobs meanwhile.
     "pause beside a claim": tuple(

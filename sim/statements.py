@@ -188,7 +188,10 @@ def change(st: Statement, change: JobChange) -> Work:
 def plan(st: Statement, batch: Sequence[Planned]) -> Work:
     mine = [planned for planned in batch if st.skip(("job", planned.id), "U")]
     yield st.gap()
-    return st.server.rows.ledger.plan(mine)
+    before = dict(st.server.rows.tables.jobs)
+    inserted = st.server.rows.ledger.plan(mine)
+    st.server.checker.planned(mine, before)
+    return inserted
 
 
 def settle(st: Statement, job: Any, generation: int, choices: dict[str, Any]) -> Work:

@@ -1,0 +1,107 @@
+"""Files and host evidence: what `poll` waits for, and locks that live as long as their process."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+
+from sim.kernel import K, Process, Task
+from tenure.model import HostCard
+
+
+class File:
+    """Something that `poll` can wait for: readable, or not."""
+
+    __slots__ = ("number", "readable", "waiting")
+    all: dict[int, File] = {}  # noqa: RUF012 - one world at a time
+    _last = 2
+
+    def __init__(self) -> None:
+        File._last += 1
+        self.number = File._last
+        self.readable = False
+        self.waiting: list[tuple[Task, int]] = []
+        File.all[self.number] = self
+
+    def ring(self) -> None:
+        """It is readable now."""
+        self.readable = True
+        waiting, self.waiting = self.waiting, []
+        for task, ticket in waiting:
+            K.wake(task, ticket)
+
+
+class Proof(Enum):
+    DEAD = "dead"
+    ALIVE = "alive"
+    NOTHING = "nothing"
+
+
+class LockFile:
+    """The lock of a node. `held_until`: a child that does its work has inherited it."""
+
+    all: dict[str, LockFile] = {}  # noqa: RUF012 - one world at a time
+
+    def __init__(self, directory: Path, node: str) -> None:
+        del directory
+        assert K.process is not None
+        self.node, self.process = node, K.process
+        self.held_until = 0.0
+        LockFile.all[node] = self
+
+    @property
+    def free(self) -> bool:
+        return not self.process.alive and K.now >= self.held_until
+
+    def card(self) -> HostCard:
+        return HostCard(self.process.host, self.process.pid, 1, 1, 1, 1, self.node)
+
+    def pulse(self, number: int) -> None:
+        """Nobody reads it here."""
+
+    def still_open(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return -1
+
+    def remove(self) -> None:
+        LockFile.all.pop(self.node, None)
+
+
+def boot_id() -> str:
+    return K.process.host if K.process else ""
+
+
+def probe(directory: Path, node: str, card: HostCard) -> Proof:
+    del directory
+    lock = LockFile.all.get(node)
+    if lock is None or card.boot_id != boot_id():
+        return Proof.NOTHING
+    return Proof.DEAD if lock.free else Proof.ALIVE
+
+
+PIDFDS: dict[Process, list[File]] = {}
+
+
+def open_pidfd(card: HostCard) -> int | None:
+    lock = LockFile.all.get(card.nonce)
+    if lock is None or not lock.process.alive:
+        return None
+    file = File()
+    PIDFDS.setdefault(lock.process, []).append(file)
+    return file.number
+
+
+def process_ended(process: Process) -> None:
+    """Those who watch this process see its end."""
+    for file in PIDFDS.pop(process, ()):
+        file.ring()
+
+
+def reset() -> None:
+    """A new world."""
+    File.all.clear()
+    File._last = 2
+    LockFile.all.clear()
+    PIDFDS.clear()
