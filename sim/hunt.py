@@ -100,7 +100,7 @@ EXPLORED = (
     explore.Bounds(2, 6, (1, 1), (0, 1), 0),
     explore.Bounds(2, 7, (1, 1), (0, 1), 0),
     explore.Bounds(2, 6, (1, 1), (0, 1), 1),
-    explore.Bounds(3, 6, (0, 1, 1), (0, 1, 1), 0),
+    explore.Bounds(3, 6, (0, 1, 1), (0, 1, 1), 0, 250_000),
 )
 SMALL = explore.Bounds(2, 6, (1, 2), (0, 0), 0)
 EXPLORABLE = (
