@@ -1,4 +1,4 @@
-"""Measures the scheduler: `python3 dev.py bench-scheduler [--quick] [--only TOPIC,…] [--out FOLDER]`.
+"""Measures the scheduler: `python3 dev.py bench [--quick] [--only TOPIC,…] [--out FOLDER]`.
 
 Goals stand beside the figures; a miss does not fail the run. A whole run takes about eight minutes and writes
 docs/proof/scheduler-benchmark.md and .json; `--quick` takes a minute, and its times mean nothing.
@@ -43,7 +43,7 @@ def main() -> int:
     topics = options.only.split(",")
     if unknown := set(topics) - TOPICS.keys():
         parser.error(f"no such topic: {', '.join(sorted(unknown))}")
-    report = SchedulerReport(" ".join(["python3 dev.py bench-scheduler", *(["--quick"] if options.quick else [])]))
+    report = SchedulerReport(" ".join(["python3 dev.py bench", *(["--quick"] if options.quick else [])]))
     settings = {"log_line_prefix": "%m [%d] "}
     with Postgres(fsync=True, settings=settings) as server, ExitStack() as stack:
         report.facts["server"] = server.execute("SELECT split_part(version(), ' on ', 1)")[0][0] + ", fsync on"
