@@ -44,7 +44,6 @@ from tenure.ledger import (
 )
 from tenure.model import NodeId
 
-
 FIRST = JobId(0)
 """Before all jobs."""
 
