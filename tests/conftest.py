@@ -105,9 +105,11 @@ def no_worker_outlives_its_test() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def our_logs_are_heard() -> None:
-    """A framework in an earlier test may have switched off all loggers that it did not know, or their way up."""
+    """A framework in an earlier test may have switched off all loggers that it did not know, their way up, or warnings altogether."""
     ours = logging.getLogger("tenure")
     ours.disabled, ours.propagate = False, True
+    ours.setLevel(logging.NOTSET)
+    logging.getLogger().setLevel(logging.WARNING)
     logging.disable(logging.NOTSET)
 
 

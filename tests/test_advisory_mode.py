@@ -326,10 +326,15 @@ class TestRefused:
         election = elections(candidate=False)
         run(database, "INSERT INTO tenure.election (name, mode) VALUES (%s, 'lease')", [NAME])
         election.unbar()
+
+        def said():
+            return [record for record in caplog.records if "is run in mode 'lease'" in record.getMessage()]
+
+        eventually(said, within=15, what="the other mode said")
         time.sleep(3 * FAST["heartbeat_every"])
         assert election.wait_until_leading(0) is None
         assert holders(database) == []
-        assert len([record for record in caplog.records if "is run in mode 'lease'" in record.message]) == 1
+        assert len(said()) == 1
         run(database, "UPDATE tenure.election SET mode = 'advisory'")
         assert election.wait_until_leading(5), "as the message says"
 

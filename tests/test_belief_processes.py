@@ -165,6 +165,7 @@ def test_work_that_will_not_end_is_waited_for_until_the_ttl(url, tmp_path):
     leader, term = cluster.leader()
     leader.say(do="child", for_seconds=30, act_until_parent_ends=True)
     child = leader.wait_event(event="child")["child"]
+    cluster.eventually(lambda: any('"acts"' in path.read_text() for path in cluster.log.iterdir()))
     leader.kill()
     cluster.leader(after=term)
     assert scratch.running(child), "it still has the lock"

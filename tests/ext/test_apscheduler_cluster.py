@@ -44,10 +44,12 @@ def test_workers_share_the_due_times_and_go_on_when_one_is_killed(where, tmp_pat
     store = "memory" if where == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
     command = [sys.executable, str(WORKER), database, store, str(record)]
     with contextlib.ExitStack() as stack:
-        workers = [subprocess.Popen(command) for _ in range(3)]
-        for worker in workers:
-            stack.callback(worker.wait)
-            stack.callback(worker.kill)
+        workers = []
+        for _ in range(3):
+            workers.append(subprocess.Popen(command))
+            stack.callback(workers[-1].wait)
+            stack.callback(workers[-1].kill)
+            wait_for(record, len)  # two at once may both make the table of APScheduler's store
         wait_for(record, lambda lines: len({pid for pid, *_ in lines}) > 1)
         victim = next(worker for worker in workers if worker.pid == read(record)[-1][0])
         victim.kill()
