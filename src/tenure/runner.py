@@ -436,4 +436,5 @@ def _told(failure: BaseException) -> str:
     """What the ledger keeps of an exception: its end, where the message is."""
     in_process = isinstance(failure, ProcessFailed)
     text = str(failure) if in_process else "".join(traceback.format_exception(failure)).rstrip()
+    text = text.encode("utf-8", "backslashreplace").decode()  # half a character can be neither stored nor printed
     return text if len(text) <= MAX_ERROR else "…" + text[-MAX_ERROR:]

@@ -127,6 +127,7 @@ class Show:
             self._say(f"froze {what}, for {FREEZE_FOR:g} s")
             victim.state, victim.thaw_at, victim.was_frozen = "frozen", boottime() + FREEZE_FOR, True
             return True
+        victim.killed_at = boottime()
         victim.process.kill()
         victim.process.wait()
         self.kills += 1

@@ -34,6 +34,7 @@ class Actor:
     term: int | None = None
     thaw_at: float | None = None
     was_frozen: bool = False
+    killed_at: float | None = None
     read_to: int = 0
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -39,12 +40,21 @@ def summarise(show: Show) -> int:
     return 1 if wrong or nothing else 0
 
 
+UNHEARD = 0.5
+"""What ended so shortly before its process was killed may be told by nobody, and is done again: this is what `run.complete(conn)` is for."""
+
+
 def bodies(show: Show) -> list[Body]:
     """The calls of bodies for the due times that are judged, as the processes wrote them down."""
     found = []
     for actor in show.stage.actors:
         notes = [note for note in actor.notes() if note["kind"] in {"began", "ended"}]
-        ended = {(note["job"], note["key"], note["attempt"]) for note in notes if note["kind"] == "ended"}
+        heard = math.inf if actor.killed_at is None else actor.killed_at - UNHEARD
+        ended = {
+            (note["job"], note["key"], note["attempt"])
+            for note in notes
+            if note["kind"] == "ended" and float(note["to"]) < heard
+        }
         for note in notes:
             if note["kind"] == "began" and datetime.fromisoformat(note["key"]) < show.until:
                 call = note["job"], note["key"], note["attempt"]

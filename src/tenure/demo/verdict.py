@@ -72,7 +72,7 @@ def judge(notes: Iterable[Note]) -> Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """One call of a body: `ended` if it returned."""
+    """One call of a body: `ended` if it returned, and not in the moment before a kill, when nobody may have heard of it."""
 
     label: str
     job: str
