@@ -46,6 +46,18 @@ class Blow:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One blow, for the report."""
+
+    kind: str
+    target: str
+    at: float
+    lasts: float = 0.0
+    planned: bool = False
+    """The target was whoever planned."""
+
+
 @dataclass
 class Verdict:
     """What was found. `problems` are broken promises."""

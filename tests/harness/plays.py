@@ -65,7 +65,7 @@ def _roll(scene: Scene) -> None:
 
 
 def _restart(scene: Scene, server: Postgres) -> None:
-    scene.blows["database restart"] += 1
+    scene.struck("database restart", "database")
     server.restart()
 
 
@@ -109,7 +109,7 @@ def jumps(
     since = [scene.now() for scene, _, _ in scenes]
     time.sleep(believed + dice.random())
     for scene, clock, jump in scenes:
-        scene.blows["database clock jump"] += 1
+        scene.struck("database clock jump", "database", lasts)
         clock.wall(jump)
     time.sleep(lasts)
     for _, clock, _ in scenes:
@@ -222,7 +222,7 @@ def places(scene: Scene, rounds: int, limit: int, *, frozen: bool) -> Counter[st
             victim = None
     scene.settled(until)
     assert most, "nothing was ever seen under way: this proves nothing"
-    for name, count in chronicle.most_at_once(scene.lines, scene.struck).items():
+    for name, count in chronicle.most_at_once(scene.lines, scene.doubts).items():
         most[name] = max(most[name], count)
     assert max(most.values()) <= limit, f"{most}\n{scene.stories()}"
     return most

@@ -13,7 +13,7 @@ from typing import Any, Self
 import psycopg
 
 from harness import chronicle, scratch
-from harness.chronicle import Blow, Line, Verdict
+from harness.chronicle import Blow, Fault, Line, Verdict
 from harness.processes import TESTS, Worker
 from tenure.ledger import OPEN, RunRow
 from tenure.scheduler import Scheduler
@@ -65,8 +65,10 @@ class Scene:
         self.log = folder / "bodies.jsonl"
         self.runtime = folder / "runtime"
         self.workers: list[SchedulerWorker] = []
-        self.struck: list[Blow] = []
+        self.doubts: list[Blow] = []
+        """Which processes were hit, and when: what they had in hand may be done again."""
         self.blows: Counter[str] = Counter()
+        self.faults: list[Fault] = []
         self.failovers: list[float] = []
         """From the death of a planner to the next one."""
         self.wall = time.time() - time.monotonic()
@@ -132,14 +134,26 @@ class Scene:
 
     # Blows
 
+    def struck(self, kind: str, target: str = "", lasts: float = 0.0) -> None:
+        """Count a blow, and write it down. `target` is the label of a worker, or what else was hit."""
+        planned = any(worker.label == target and worker.plans for worker in self.workers)
+        self.blows[kind] += 1
+        self.faults.append(Fault(kind, target, time.monotonic(), lasts, planned))
+
+    def doubt(self, worker: SchedulerWorker) -> None:
+        """What it has in hand from now on may be done again by another, until `mend`; until ever, if it is dead."""
+        self.doubts.append(Blow(worker.pid, time.monotonic()))
+
     def kill(self, worker: SchedulerWorker) -> None:
         """kill -9."""
-        self._strike(worker, "kill -9")
+        self.struck("kill -9", worker.label)
+        self.doubt(worker)
         worker.kill()
 
     def freeze(self, worker: SchedulerWorker) -> None:
         """SIGSTOP. What it has in hand may be done again by another."""
-        self._strike(worker, "freeze")
+        self.struck("freeze", worker.label)
+        self.doubt(worker)
         worker.freeze()
 
     def thaw(self, worker: SchedulerWorker) -> None:
@@ -149,7 +163,8 @@ class Scene:
 
     def cut_off(self, worker: SchedulerWorker, how: str) -> None:
         """Its network is about to break."""
-        self._strike(worker, how)
+        self.struck(how, worker.label)
+        self.doubt(worker)
 
     def mend(self, worker: SchedulerWorker) -> None:
         """Its network works again; until it has been told what it lost, it may go on with that."""
@@ -158,20 +173,17 @@ class Scene:
     def fell(self, worker: SchedulerWorker, within: float = 30.0) -> None:
         """Wait until it has died of itself, as it was told to."""
         assert worker.wait(within=within) == -signal.SIGKILL, worker.story("ended otherwise than meant")
-        self._strike(worker, "failpoint")
+        self.struck("failpoint", worker.label)
+        self.doubt(worker)
 
     def retire(self, worker: SchedulerWorker, within: float = 40.0) -> None:
         """SIGTERM, as a supervisor does."""
-        self.blows["SIGTERM"] += 1
+        self.struck("SIGTERM", worker.label)
         assert worker.terminate(within=within) == 0, worker.story("did not stop well")
 
-    def _strike(self, worker: SchedulerWorker, how: str) -> None:
-        self.struck.append(Blow(worker.pid, time.monotonic()))
-        self.blows[how] += 1
-
     def _ends(self, worker: SchedulerWorker, at: float) -> None:
-        last = next(blow for blow in reversed(self.struck) if blow.pid == worker.pid)
-        self.struck[self.struck.index(last)] = Blow(worker.pid, last.since, at)
+        last = next(blow for blow in reversed(self.doubts) if blow.pid == worker.pid)
+        self.doubts[self.doubts.index(last)] = Blow(worker.pid, last.since, at)
 
     # Looking
 
@@ -247,7 +259,7 @@ class Scene:
             grid=self.grid,
             since=since,
             until=until,
-            blows=self.struck,
+            blows=self.doubts,
             may_skip=skips,
             wall=self.wall,
         )
