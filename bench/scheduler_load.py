@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from harness import scratch
 from tenure.ledger import Change, Instant, JobSpec, Rules
-from tenure.plan import first_due, plan
+from tenure.plan import plan
 from tenure.stores import store_for
 from tenure.stores.ledger import JobChange, Ledger, RunQuery
 from tenure.triggers import Trigger, cron, every, from_json, tzdata_version
@@ -75,7 +75,7 @@ def enter_from_soon(url: str, triggers: Sequence[Trigger], planned: float = 0.0)
         changes = []
         for index, trigger in enumerate(triggers):
             job = spec(f"job-{index}", trigger, rules)
-            due = first_due(trigger, begin)
+            due = trigger.following(begin)
             changes.append(JobChange(APPLICATION, job.name, Change.ADDED, spec=job, next_due=due))
         enter(ledger, changes)
         if planned:

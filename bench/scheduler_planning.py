@@ -16,7 +16,7 @@ from scheduler_report import AtLeast, AtMost, Line, Rounds, SchedulerReport, rat
 
 from tenure.keys import due_key
 from tenure.ledger import Change, ClaimRequest, Ending, Instant, Rules, RunState
-from tenure.plan import first_due, plan
+from tenure.plan import plan
 from tenure.stores.ledger import JobChange, Ledger
 from tenure.stores.postgres_arrays import doubles, longs, texts
 from tenure.triggers import Trigger, cron, every, from_json, tzdata_version
@@ -66,7 +66,7 @@ def enter_mix(url: str, size: int) -> None:
                         f"job-{index}",
                         Change.ADDED,
                         spec=replace(job, name=f"job-{index}"),
-                        next_due=first_due(trigger, now),
+                        next_due=trigger.following(now),
                     )
                     for index in range(size)
                 ],

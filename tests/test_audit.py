@@ -11,7 +11,6 @@ from tenure.audit import OPEN, UNACCOUNTED, UNEXPECTED, audit
 from tenure.history import last_due, stretches
 from tenure.ledger import Change, JobState, Rules, RunKind, RunState
 from tenure.moments import moment
-from tenure.plan import first_due
 from tenure.triggers import at, cron, every
 
 HOURLY = cron("0 * * * *")
@@ -300,7 +299,7 @@ def test_the_last_due_time_is_the_one_before_the_next(trigger, later):
     upto = NOON + later
     found = last_due(trigger, upto)
     assert found <= upto
-    assert first_due(trigger, found) > upto
+    assert trigger.following(found) > upto
 
 
 def test_what_was_never_due_has_no_last_due_time():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tenure.errors import ConfigurationError
 from tenure.ledger import MISSED_LIMIT, MISSED_WINDOW, ON_TIME, MissedJob, MissedRun, Rules, RunState, Unplanned
 from tenure.moments import instant, moment
-from tenure.plan import ahead, first_due, plan, retry_in, settle
+from tenure.plan import ahead, plan, retry_in, settle
 from tenure.triggers import at, cron, every
 
 NOW = datetime(2026, 3, 5, 12, 0, 30, tzinfo=UTC).timestamp()
@@ -113,8 +113,8 @@ def test_what_counts_from_now_on_has_no_past():
     assert [run.scheduled_for for run in runs] == [NOW + 30]
     assert next_due == NOW + 90
     assert ahead(at(moment(NOW)), Rules(), application="app", name="report", now=NOW, horizon=NOW + 40) == (None, ())
-    assert first_due(MINUTELY, NOW + 30) == NOW + 90
-    assert first_due(at(moment(NOW)), NOW) is None
+    assert MINUTELY.following(NOW + 30) == NOW + 90
+    assert at(moment(NOW)).following(NOW) is None
 
 
 # What was missed
@@ -193,12 +193,12 @@ shifts = st.builds(Rules, spread=durations, jitter=durations, grace=st.sampled_f
 @given(triggers, st.integers(0, 200_000), st.integers(0, 300), shifts)
 def test_every_due_time_is_accounted_for(trigger, back, horizon, rules):
     """Each is one run, or counted in a row whose span contains it; and no row claims more than there were."""
-    start = first_due(trigger, NOW - back)
+    start = trigger.following(NOW - back)
     if start is None or start > NOW + horizon:
         return
     result = planned(start, trigger, rules, horizon=horizon, steps=10**9)
     expected = due_times(trigger, start, NOW + horizon)
-    assert result.then_due == first_due(trigger, expected[-1])
+    assert result.then_due == trigger.following(expected[-1])
     alone = [run for run in result.runs if run.state is RunState.PENDING]
     heaps = [run for run in result.runs if run.state is RunState.SKIPPED]
     assert len(heaps) <= 1

@@ -19,7 +19,6 @@ from datetime import UTC, tzinfo
 from tenure.history import Stretch, stretches, zone_of
 from tenure.ledger import ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.moments import instant, shown
-from tenure.plan import first_due
 
 MARGIN = 60.0
 """For how much longer than on-time a due time without a run is taken for one on its way: what is read is not read in one instant."""
@@ -174,7 +173,7 @@ class _Books:
         triggers = [
             stretch.trigger for stretch in near if stretch.state is JobState.ACTIVE and stretch.trigger is not None
         ]
-        return any(first_due(trigger, at - _TICK) == at for trigger in triggers)
+        return any(trigger.following(at - _TICK) == at for trigger in triggers)
 
     def close(self) -> JobAudit:
         findings = tuple(sorted(self._findings, key=lambda finding: finding.first))

@@ -14,7 +14,6 @@ from functools import lru_cache
 
 from tenure.ledger import Change, ChangeRecord, Instant, JobRow, JobState
 from tenure.moments import instant, moment
-from tenure.plan import first_due
 from tenure.triggers import Trigger, from_json
 
 _TICK = timedelta(microseconds=1)
@@ -66,14 +65,14 @@ def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[Stretch]:
 def last_due(trigger: Trigger, upto: Instant) -> Instant | None:
     """The newest due time that is not after an instant."""
     back = 60.0
-    while (low := first_due(trigger, upto - back)) is None or low > upto:
+    while (low := trigger.following(upto - back)) is None or low > upto:
         if back > _FARTHEST:
             return None
         back *= 4
     high = upto
-    while (later := first_due(trigger, low)) is not None and later <= upto:
+    while (later := trigger.following(low)) is not None and later <= upto:
         middle = (later + high) / 2
-        beyond = first_due(trigger, middle)
+        beyond = trigger.following(middle)
         if beyond is not None and beyond <= upto:
             low = beyond
         else:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from datetime import timedelta
 
 from tenure.jobs import jitter_of, spread_of
 from tenure.ledger import (
@@ -32,7 +31,6 @@ from tenure.ledger import (
     RunState,
     Unplanned,
 )
-from tenure.moments import instant, moment
 from tenure.triggers import Trigger
 
 MISSED = "missed"
@@ -41,7 +39,7 @@ MISSED = "missed"
 STEPS = 20_000
 _VARIES = 0.1
 _ENOUGH = 64
-_TICK = timedelta(microseconds=1)
+_TICK = 0.000_001
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +49,6 @@ class Verdict:
     make_up: tuple[RunId, ...]
     skip: tuple[RunId, ...]
     reason: str = MISSED
-
-
-def first_due(trigger: Trigger, after: Instant) -> Instant | None:
-    """The first due time after an instant."""
-    due = trigger.next_after(moment(after))
-    return None if due is None else instant(due)
 
 
 def plan(
@@ -69,17 +61,14 @@ def plan(
     if job.next_due is None or job.resumes or job.next_due > horizon:
         return None
     walk = _Walk(application, job.name, job.rules, now)
-    due = trigger.next_after(moment(job.next_due) - _TICK)
-    while due is not None and (at := instant(due)) <= horizon:
-        if walk.steps == steps:
-            break
-        walk.take(at)
-        due = trigger.next_after(due)
-    then_due = None if due is None else instant(due)
+    due = trigger.following(job.next_due - _TICK)
+    while due is not None and due <= horizon and walk.steps < steps:
+        walk.take(due)
+        due = trigger.following(due)
     if walk.steps == steps and not walk.pending and walk.skipped:
         # The newest of all missed due times are still to come: what was kept apart so far is walked again.
-        return Planned(job.id, job.generation, job.next_due, walk.late[0] if walk.late else then_due, walk.older())
-    return Planned(job.id, job.generation, job.next_due, then_due, walk.runs())
+        return Planned(job.id, job.generation, job.next_due, walk.late[0] if walk.late else due, walk.older())
+    return Planned(job.id, job.generation, job.next_due, due, walk.runs())
 
 
 def ahead(
@@ -87,16 +76,16 @@ def ahead(
 ) -> tuple[Instant | None, tuple[NewRun, ...]]:
     """The `next_due` and the runs of a job that counts from now on: added, changed or resumed. Nothing of the past is among them."""
     walk = _Walk(application, name, rules, now)
-    due = trigger.next_after(moment(now))
-    while due is not None and (at := instant(due)) <= horizon and walk.steps < steps:
-        walk.take(at)
-        due = trigger.next_after(due)
-    return None if due is None else instant(due), walk.runs()
+    due = trigger.following(now)
+    while due is not None and due <= horizon and walk.steps < steps:
+        walk.take(due)
+        due = trigger.following(due)
+    return due, walk.runs()
 
 
 def leapt(trigger: Trigger, next_due: Instant, *, horizon: Instant) -> bool:
     """Whether due times after the horizon, to which nobody plans yet, count as planned: the ledger's clock was ahead for a while."""
-    due = first_due(trigger, horizon)
+    due = trigger.following(horizon)
     return due is not None and due < next_due
 
 

@@ -9,7 +9,6 @@ from tenure.durations import readable
 from tenure.history import Stretch, last_due, stretches, zone_of
 from tenure.ledger import OPEN, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.moments import instant, moment, shown
-from tenure.plan import first_due
 from tenure.triggers import Trigger
 
 NEAR = 60.0
@@ -85,7 +84,7 @@ class _Answer:
     def _next(self, trigger: Trigger | None, after: Instant | None = None) -> str:
         if trigger is None:
             return f"{self._name} has no trigger: it runs when it is asked for."
-        due = first_due(trigger, self._now if after is None else after)
+        due = trigger.following(self._now if after is None else after)
         return "Nothing is due after that." if due is None else f"It is next due at {self._at(due)}."
 
     # For a time
@@ -113,7 +112,7 @@ class _Answer:
         return self._no_run(here, due)
 
     def _due_near(self, trigger: Trigger, at: Instant) -> Instant | None:
-        found = [due for due in (last_due(trigger, at), first_due(trigger, at)) if due is not None]
+        found = [due for due in (last_due(trigger, at), trigger.following(at)) if due is not None]
         nearest = min(found, key=lambda due: abs(due - at), default=None)
         return nearest if nearest is not None and abs(nearest - at) < NEAR else None
 
@@ -137,7 +136,7 @@ class _Answer:
         return f"{self._name} was paused{by}{because} from {since}{end}: what is due during a pause, as at {self._at(at)}, does not run."
 
     def _not_due(self, trigger: Trigger, at: Instant) -> str:
-        before, after = last_due(trigger, at), first_due(trigger, at)
+        before, after = last_due(trigger, at), trigger.following(at)
         around = [f"{word} {self._at(due)}" for word, due in (("before", before), ("after", after)) if due is not None]
         nearest = f"The nearest due times are {' and '.join(around)}." if around else "It is never due."
         return f"{self._at(at)} is no due time of {self._name}: {trigger.explain()} {nearest}{self._clock_change(trigger, at)}"

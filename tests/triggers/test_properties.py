@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 
+import pytest
 from cronsim import CronSim
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -116,6 +117,19 @@ def test_nothing_lies_between_and_the_start_does_not_matter(trigger, t, part):
     assume(t <= between < due.astimezone(UTC))
     assert trigger.next_after(between).astimezone(UTC) == due.astimezone(UTC)
     assert trigger.next_after(t.astimezone(due.tzinfo)) == due
+
+
+@PROPERTY
+@given(TRIGGERS, NEAR | TIMES.map(lambda t: t.replace(microsecond=0)))
+def test_seconds_say_the_same_as_datetimes(trigger, t):
+    due = trigger.next_after(t)
+    assert trigger.following(t.timestamp()) == (None if due is None else due.timestamp())
+
+
+@pytest.mark.parametrize("beyond", [-7e10, 3e11])
+def test_seconds_beyond_the_calendar_are_no_due_times(beyond):
+    found = cron("0 3 * * *", "Europe/Berlin").following(beyond)
+    assert found is None if beyond > 0 else found > beyond
 
 
 @PROPERTY

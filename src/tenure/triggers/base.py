@@ -8,8 +8,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import floor
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from tenure import moments
 from tenure.durations import readable
 from tenure.errors import ConfigurationError
 from tenure.triggers.zones import (
@@ -48,6 +50,11 @@ class Trigger(ABC):
     @abstractmethod
     def next_after(self, t: datetime) -> datetime | None:
         """The first due time strictly after `t`, in the trigger's zone; None when nothing is due any more."""
+
+    def following(self, instant: float) -> float | None:
+        """`next_after`, both in seconds from 1970: for those who count and do not read."""
+        due = self.next_after(moments.moment(instant))
+        return None if due is None else moments.instant(due)
 
     @abstractmethod
     def explain(self) -> str:
@@ -175,9 +182,19 @@ class WallClock(Trigger):
         """The first wanted reading from this one on, both in seconds from 1970 on the wall clock; `FOREVER` when there is none."""
 
     def next_after(self, t: datetime) -> datetime | None:
+        due = self._due_from(seconds_of(t, "next_after") + 1)
+        return None if due is None else reading(due, self.line.zone)
+
+    def following(self, instant: float) -> float | None:
+        due = self._due_from(floor(instant) + 1)
+        return None if due is None else float(due)
+
+    def _due_from(self, start: int) -> int | None:
+        """The first due time from this one on."""
         line = self.line
-        start = seconds_of(t, "next_after") + 1
         if not FIRST <= start < line.end:
+            if start >= LAST:
+                return None
             start = max(start, FIRST)
             line = _reaching(line, start)
         starts, offsets = line.starts, line.offsets
@@ -202,7 +219,7 @@ class WallClock(Trigger):
                 found = self.find(since[i])
             shown = since[i]
         due = max(found - offsets[i], starts[i])
-        return reading(due, line.zone) if due < LAST else None
+        return due if due < LAST else None
 
     def changes(self, after: datetime) -> Iterator[ClockChange]:
         line = self.line
