@@ -83,12 +83,9 @@ def test_triggers(args: list[str]) -> int:
 
 
 def test_ext(args: list[str]) -> int:
-    """Run the integrations for longer, under all the servers that people use; minutes."""
+    """Run each integration in an environment of its own, under all the servers that people use; minutes."""
     prepare("test", groups=["test"])
-    os.environ |= {"TENURE_EXT_SECONDS": "60", "TENURE_EXT_WORKERS": "4"}
-    return run("python", "tests/ext/long.py", *args) or run(
-        "python", "-m", "pytest", "tests/ext/test_apscheduler_workers.py"
-    )
+    return run("python", "tests/ext/environments.py", *args)
 
 
 def sim(args: list[str]) -> int:

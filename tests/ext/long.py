@@ -1,6 +1,7 @@
-"""Everything that `make test` shows in short, for longer: every server and reloader, and beats that are killed for two minutes.
+"""Every server and reloader that people use, for longer than in `make test`: each due time is run once, in the processes that serve.
 
-`python tests/ext/long.py`, or some of it: `python tests/ext/long.py beats gunicorn`.
+`python tests/ext/long.py`, or some of it: `python tests/ext/long.py gunicorn`. The last ones show that the scenes can fail: there every worker has a ledger of
+its own, as it would be without tenure.
 """
 
 import sys
@@ -13,58 +14,65 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from ext import beats, scenes
+from ext import scenes
 from harness import processes
 from harness.postgres import Postgres
-from tenure.ext.celery.beat import CAPACITY
 
 RUNS = 10
-Scene = Callable[[Path, str], object]
-
-
-def killed_beats(folder: Path, url: str) -> object:
-    """Ten kills in two minutes."""
-    verdict = beats.play(folder, url, kills=10, apart=11.0)
-    assert not verdict.missing, verdict
-    assert not verdict.strangers, verdict
-    assert verdict.repeats <= 10 * CAPACITY, verdict
-    return verdict
-
+ALONE = "memory://"
+Scene = Callable[[Path, str], int]
 
 SCENES: dict[str, Scene] = {
-    "beats": killed_beats,
-    "uvicorn --workers": partial(scenes.uvicorn_workers, runs=RUNS),
+    "uvicorn --workers 4": partial(scenes.uvicorn_workers, runs=RUNS, workers=4),
     "uvicorn --reload": partial(scenes.uvicorn_reload, runs=RUNS),
-    "gunicorn": partial(scenes.gunicorn, runs=RUNS),
-    "gunicorn --preload": lambda folder, url: scenes.gunicorn(folder, url, "--preload", runs=RUNS),
+    "flask: gunicorn": partial(scenes.gunicorn, runs=RUNS),
+    "flask: gunicorn --preload": lambda folder, url: scenes.gunicorn(folder, url, "--preload", runs=RUNS),
     "flask run": partial(scenes.flask_reloader, runs=RUNS),
     "app.run()": partial(scenes.flask_alone, runs=RUNS),
     "manage.py tenure start": partial(scenes.django_command, runs=RUNS),
     "manage.py runserver": partial(scenes.django_reloader, runs=RUNS),
-    "django under gunicorn": partial(scenes.django_gunicorn, runs=RUNS),
-    "django under gunicorn --preload": lambda folder, url: scenes.django_gunicorn(folder, url, "--preload", runs=RUNS),
+    "django: gunicorn": partial(scenes.django_gunicorn, runs=RUNS),
+    "django: gunicorn --preload": lambda folder, url: scenes.django_gunicorn(folder, url, "--preload", runs=RUNS),
+}
+ALONE_IN_EACH: dict[str, Scene] = {
+    "uvicorn, each worker alone": lambda folder, _: scenes.uvicorn_workers(folder, ALONE, workers=4),
+    "flask: gunicorn, each alone": lambda folder, _: scenes.gunicorn(folder, ALONE),
+    "flask: --preload, each alone": lambda folder, _: scenes.gunicorn(folder, ALONE, "--preload"),
 }
 
 
 def main(words: list[str]) -> int:
     failed = 0
     with Postgres() as server, tempfile.TemporaryDirectory() as scratch:
-        for number, (name, scene) in enumerate(SCENES.items()):
+        for number, (name, scene) in enumerate({**SCENES, **ALONE_IN_EACH}.items()):
             if words and not any(word in name for word in words):
                 continue
             began = time.monotonic()
             folder = Path(scratch, str(number))
             folder.mkdir()
-            try:
-                told = scene(folder, server.create_database())
-                outcome = told if isinstance(told, beats.Verdict) else f"{told} due times, each run once"
-            except Exception:
-                traceback.print_exc()
-                outcome, failed = "FAILED", failed + 1
-            finally:
-                processes.end_all()
-            print(f"{name:32} {time.monotonic() - began:5.0f} s   {outcome}", flush=True)
+            told = outcome(name, scene, folder, server.create_database())
+            failed += told.startswith("FAILED")
+            print(f"{name:32} {time.monotonic() - began:5.0f} s   {told}", flush=True)
     return int(failed > 0)
+
+
+def outcome(name: str, scene: Scene, folder: Path, url: str) -> str:
+    """What a scene came to, in a sentence."""
+    try:
+        runs = scene(folder, url)
+    except AssertionError as error:
+        if name in ALONE_IN_EACH and "run twice" in str(error):
+            return "run twice, as it must be"
+        traceback.print_exc()
+        return "FAILED"
+    except Exception:
+        traceback.print_exc()
+        return "FAILED"
+    finally:
+        processes.end_all()
+    if name in ALONE_IN_EACH:
+        return f"FAILED: {runs} due times, each run once; then the scene proves nothing"
+    return f"{runs} due times, each run once"
 
 
 if __name__ == "__main__":

@@ -93,9 +93,9 @@ def django_gunicorn(folder: Path, url: str, *options: str, runs: int = 4) -> int
     return once_each(served)
 
 
-def uvicorn_workers(folder: Path, url: str, runs: int = 4) -> int:
-    """Two workers, and a request that asks one of them for a run."""
-    command = ["fastapi_app:app", "--workers", "2", "--port", "{port}"]
+def uvicorn_workers(folder: Path, url: str, runs: int = 4, workers: int = 2) -> int:
+    """Some workers, and a request that asks one of them for a run."""
+    command = ["fastapi_app:app", "--workers", str(workers), "--port", "{port}"]
     with Served(folder, url, "fastapi_app.py", "uvicorn", *command) as served:
         served.wait_for(runs)
         assert isinstance(_ask(served, "jobs/asked/runs", "POST")["run"], int)

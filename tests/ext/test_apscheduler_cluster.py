@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.cron import CronTrigger
 
+from ext import valkey
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import BackgroundScheduler as OurScheduler
 from tenure.ext.apscheduler import make_cluster_safe
@@ -38,10 +40,22 @@ def wait_for(record: Path, what, patience: float = 30.0):
     return found
 
 
-@pytest.mark.parametrize("where", ["memory", "shared"])
-def test_workers_share_the_due_times_and_go_on_when_one_is_killed(where, tmp_path, database):
+@pytest.fixture(params=["memory", "sqlalchemy", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A job store of APScheduler: one for each worker, or one that they share."""
+    match request.param:
+        case "redis":
+            valkey.need()
+            with valkey.Valkey() as server:
+                yield f"redis:{server.port}"
+        case "sqlalchemy":
+            yield f"sqlite:///{tmp_path / 'jobs.db'}"
+        case memory:
+            yield memory
+
+
+def test_workers_share_the_due_times_and_go_on_when_one_is_killed(store, tmp_path, database):
     record = tmp_path / "record"
-    store = "memory" if where == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
     command = [sys.executable, str(WORKER), database, store, str(record)]
     with contextlib.ExitStack() as stack:
         workers = []

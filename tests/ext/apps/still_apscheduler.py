@@ -1,4 +1,4 @@
-"""A worker that keeps APScheduler and makes it safe. Arguments: the URL to claim in, the job store ('memory', 'redis:' and its socket, or a URL), the record."""
+"""A worker that keeps APScheduler and makes it safe. Arguments: the URL to claim in, the job store ('memory', 'redis:' and its port, or a URL), the record."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ if __name__ == "__main__":
         case "redis":
             from apscheduler.jobstores.redis import RedisJobStore
 
-            store = RedisJobStore(unix_socket_path=where.partition(":")[2])
+            store = RedisJobStore(port=int(where.partition(":")[2]))
         case _:
             store = SQLAlchemyJobStore(where)
     sched = BlockingScheduler(jobstores={"default": store}, timezone="UTC", job_defaults={"misfire_grace_time": 30})

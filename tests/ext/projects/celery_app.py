@@ -1,20 +1,15 @@
-"""A Celery application whose broker is a folder, so that every message that was ever sent is a file in it."""
+"""A Celery application with an entry per second. Its broker, and what else there is to set, comes from the environment."""
 
+import json
 import os
 
 from celery import Celery, Task
 
-FOLDER = os.environ["MESSAGES"]
-
-app = Celery("plays", broker="filesystem://")
+app = Celery("plays", broker=os.environ["BROKER"])
 app.conf.update(
-    broker_transport_options={
-        "data_folder_in": FOLDER,
-        "data_folder_out": FOLDER,
-        "control_folder": f"{FOLDER}-control",
-    },
-    tenure_options={"ttl": 6, "heartbeat_every": 0.5, "attempt_timeout": 1},
     beat_schedule={"tick": {"task": "plays.tick", "schedule": 1.0, "args": ["tock"]}},
+    result_expires=None,
+    **json.loads(os.environ["SETTINGS"]),
 )
 
 
