@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -36,6 +37,7 @@ class PgBouncer:
             "listen_port": self.port,
             "unix_socket_dir": "",
             "auth_type": "any",
+            "admin_users": "postgres",
             "pool_mode": mode,
             "default_pool_size": pool_size,
             "max_client_conn": 500,
@@ -69,6 +71,15 @@ class PgBouncer:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def freeze(self) -> None:
+        """SIGSTOP: sockets stay open, nothing passes."""
+        assert self.process
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self.process
+        self.process.send_signal(signal.SIGCONT)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -145,7 +145,10 @@ class PostgresStore(Store):
     def _set_up(self, connection: DeadlineConnection, timeout: float) -> None:
         if self._pooled is None:
             # A pooler invents the backend pid that it announces; a server does not.
-            self._pooled = connection.info.backend_pid != connection.execute("SELECT pg_backend_pid()").fetchone()[0]  # type: ignore[index]
+            pooled = connection.info.backend_pid != connection.execute("SELECT pg_backend_pid()").fetchone()[0]  # type: ignore[index]
+            if pooled:
+                self._check_pooler(connection)
+            self._pooled = pooled
         settings = self.settings(timeout)
         if self._pooled:
             connection.prepare_threshold = None
@@ -153,6 +156,16 @@ class PostgresStore(Store):
         else:
             connection.prepare_threshold = 2
             connection.execute("SELECT " + ", ".join(f"set_config('{k}', '{v}', false)" for k, v in settings.items()))
+
+    def _check_pooler(self, connection: DeadlineConnection) -> None:
+        try:
+            with connection.transaction():
+                pass
+        except pg.ProtocolViolation as error:
+            raise ConfigurationError(
+                f"{self.shown}: a pooler in statement mode stands in between, and allows no transactions ({self.explained(error)}). "
+                "Put it into transaction or session mode, or give tenure a URL that leads to the server itself."
+            ) from self.showable(error)
 
     def settings(self, timeout: float) -> dict[str, str]:
         """What every transaction of ours runs under."""

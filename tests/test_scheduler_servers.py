@@ -1,0 +1,71 @@
+"""Servers that hurt: frozen backends, no connection slots, rows and tables that others hold, and a pooler that allows no transactions."""
+
+import random
+
+import pytest
+
+from harness import plays_servers
+from harness.components import need
+from harness.pgbouncer import PgBouncer
+from harness.postgres import Postgres
+from harness.scenes import stage
+from tenure import Election, Scheduler
+from tenure.errors import ConfigurationError
+
+TTL = 2.0
+
+
+@pytest.fixture
+def make(tmp_path):
+    with stage(tmp_path) as make:
+        yield make
+
+
+def scene_on(server, make):
+    scene = make(server.create_database(), jobs=plays_servers.SOME, ttl=TTL).start(2)
+    scene.planner()
+    return scene
+
+
+@pytest.mark.timeout(90)
+def test_frozen_backends_lose_and_double_nothing(own_postgres, make):
+    scene = scene_on(own_postgres, make)
+    since = scene.now()
+    plays_servers.freeze_backends(scene, own_postgres, random.Random(0))
+    assert scene.verify(since, scene.now()).due > 0
+    assert scene.blows == {"backend freeze": 1}
+
+
+@pytest.mark.timeout(90)
+def test_no_connection_slots_for_longer_than_the_ttl_lose_and_double_nothing(make):
+    need("postgres")
+    with Postgres(settings={"max_connections": "30"}) as server:
+        scene = scene_on(server, make)
+        since = scene.now()
+        plays_servers.take_all_slots(scene, server)
+        verdict = scene.verify(since, scene.now())
+        assert max(verdict.lateness + verdict.late_again) > TTL, "meanwhile nobody could begin"
+        scene.close()
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("table", ["node", "job"])
+def test_rows_and_tables_held_for_longer_than_the_ttl_lose_and_double_nothing(own_postgres, make, table):
+    scene = scene_on(own_postgres, make)
+    since = scene.now()
+    plays_servers.hold_rows(scene, table)
+    plays_servers.hold_table(scene, table)
+    verdict = scene.verify(since, scene.now())
+    if table == "job":
+        assert max(verdict.lateness + verdict.late_again) > TTL, "meanwhile nobody could claim"
+
+
+def test_a_pooler_in_statement_mode_is_refused_at_once_with_what_to_do(own_postgres):
+    need("pgbouncer")
+    url = own_postgres.create_database()
+    Scheduler(url, capacity=0).jobs()  # makes the tables, so that nothing but the mode is in the way
+    with PgBouncer(own_postgres, "statement") as bouncer:
+        through = bouncer.url(url.rpartition("/")[2])
+        for start in (Scheduler(through).start, Election(through, "exporter").start):
+            with pytest.raises(ConfigurationError, match=r"statement mode.*Put it into transaction or session mode"):
+                start()
