@@ -21,6 +21,7 @@ from tenure.ext.apscheduler import (
     EVENT_JOB_ADDED,
     EVENT_JOB_ERROR,
     EVENT_JOB_EXECUTED,
+    EVENT_JOB_MAX_INSTANCES,
     EVENT_JOB_MODIFIED,
     EVENT_JOB_REMOVED,
     EVENT_JOB_SUBMITTED,
@@ -108,6 +109,27 @@ def test_what_a_job_raises_is_heard(sched):
     assert event.job_id == "bad"
     assert isinstance(event.exception, LookupError)
     assert "nothing there" in event.traceback
+
+
+def test_due_times_that_max_instances_holds_back_are_told_while_the_job_runs(sched):
+    begun, go_on = threading.Event(), threading.Event()
+    told, submitted = Heard(sched, EVENT_JOB_MAX_INSTANCES), Heard(sched, EVENT_JOB_SUBMITTED)
+
+    def hold() -> None:
+        begun.set()
+        go_on.wait(30)
+
+    sched.add_job(hold, "interval", seconds=1, id="slow")
+    sched.start()
+    assert begun.wait(20)
+    events = [told.next(), told.next()]
+    go_on.set()
+    (running,) = submitted.next().scheduled_run_times
+    assert {event.job_id for event in events} == {"slow"}
+    assert [event.scheduled_run_times for event in events] == [
+        (running + timedelta(seconds=1),),
+        (running + timedelta(seconds=2),),
+    ]
 
 
 def test_the_numbers_of_events_are_theirs():

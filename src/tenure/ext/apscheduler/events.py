@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from tenure.events import RunEvent, RunFailed, RunLost, RunSkipped, RunSucceeded
+from tenure.run import Run
 
 logger = logging.getLogger("tenure")
 
@@ -78,10 +79,12 @@ Listener = Callable[[Any], object]
 
 
 class Events:
-    """Who listens to what, and what bodies returned until the ledger has said yes to it."""
+    """Who listens to what, which bodies run, and what they returned until the ledger has said yes to it."""
 
     def __init__(self) -> None:
         self._listeners: list[tuple[Listener, int]] = []
+        self._begun: dict[int, Run] = {}
+        self._over: set[int] = set()
         self._outcomes: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
         self._mutex = threading.Lock()
 
@@ -102,10 +105,38 @@ class Events:
                 except Exception:
                     logger.exception("a listener for %s failed", event, extra={"action": "listener_failed"})
 
+    def wants(self, code: int) -> bool:
+        """Whether anybody listens to such events."""
+        return any(code & mask for _, mask in self._listeners)
+
+    def begin(self, run: Run) -> None:
+        """A body is called."""
+        with self._mutex:
+            self._begun[run.id] = run
+            self._over.discard(run.id)
+        self.tell(
+            JobSubmissionEvent(
+                EVENT_JOB_SUBMITTED, job_id_of(run.job, run.key), scheduled_run_times=(run.scheduled_for,)
+            )
+        )
+
+    def begun(self) -> list[Run]:
+        """The runs whose bodies have been called; those that have ended since the last look are there once more."""
+        with self._mutex:
+            found = list(self._begun.values())
+            for run_id in self._over:
+                del self._begun[run_id]
+            self._over.clear()
+        return found
+
     def note(self, run_id: int, retval: Any, failure: BaseException | None) -> None:
         """What a body came to."""
-        if self._listeners:
-            with self._mutex:
+        with self._mutex:
+            if self.wants(EVENT_JOB_MAX_INSTANCES):
+                self._over.add(run_id)
+            else:
+                self._begun.pop(run_id, None)
+            if self._listeners:
                 self._outcomes[run_id] = retval, failure
                 while len(self._outcomes) > _KEPT:
                     self._outcomes.popitem(last=False)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tenure.errors import ConfigurationError
-from tenure.ext.apscheduler.events import EVENT_JOB_SUBMITTED, Events, JobSubmissionEvent, job_id_of
+from tenure.ext.apscheduler.events import Events
 from tenure.ext.apscheduler.job import is_coroutine, reference
 from tenure.jobs import Function, Registry, arguments, describe
 from tenure.run import Run
@@ -31,7 +31,7 @@ class Functions(Registry):
         own, own_named, events = tuple(args), dict(kwargs or {}), self._events
 
         def plain(run: Run, args: Any = None, kwargs: Any = None) -> None:
-            events.tell(_submitted(run))
+            events.begin(run)
             try:
                 value = func(*(own if args is None else args), **(own_named if kwargs is None else kwargs))
             except BaseException as error:
@@ -40,7 +40,7 @@ class Functions(Registry):
             events.note(run.id, value, None)
 
         async def coroutine(run: Run, args: Any = None, kwargs: Any = None) -> None:
-            events.tell(_submitted(run))
+            events.begin(run)
             try:
                 value = await func(*(own if args is None else args), **(own_named if kwargs is None else kwargs))
             except BaseException as error:
@@ -92,12 +92,6 @@ class Functions(Registry):
                         self.put_shared(found)
             elif not callable(one) or self.put_shared(one) is None:
                 raise ConfigurationError(f"functions: {one!r} is no function at the top of a module.")
-
-
-def _submitted(run: Run) -> JobSubmissionEvent:
-    return JobSubmissionEvent(
-        EVENT_JOB_SUBMITTED, job_id_of(run.job, run.key), scheduled_run_times=(run.scheduled_for,)
-    )
 
 
 def _by_name(name: str, bound: inspect.BoundArguments) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from tenure.clock import sleep
 from tenure.errors import ConfigurationError, StoreError
 from tenure.events import RunEvent
 from tenure.ext.apscheduler import events
+from tenure.ext.apscheduler.crowded import Crowded
 from tenure.ext.apscheduler.desk import Desk
 from tenure.ext.apscheduler.errors import SchedulerAlreadyRunningError, SchedulerNotRunningError
 from tenure.ext.apscheduler.events import EVENT_ALL, Events, JobEvent, SchedulerEvent
@@ -87,7 +88,8 @@ class Member:
             desk.add_all(list(self._jobs.values()))
             if not paused:
                 self._take_part(desk.scheduler)
-            self._upkeep = Upkeep(desk, lambda: list(self._jobs.values()))
+            crowded = Crowded(desk.scheduler, self._events)
+            self._upkeep = Upkeep(desk, lambda: list(self._jobs.values()), crowded)
             self._upkeep.start()
             self.state = STATE_PAUSED if paused else STATE_RUNNING
             _ALL.add(self)
@@ -176,6 +178,8 @@ class Member:
     def add_listener(self, callback: Callable[[Any], object], mask: int = EVENT_ALL) -> None:
         """Hear of what happens on this node."""
         self._events.add(callback, mask)
+        if self._upkeep is not None:
+            self._upkeep.wake()
 
     def remove_listener(self, callback: Callable[[Any], object]) -> None:
         """Hear no more."""

@@ -1,4 +1,4 @@
-"""One thread that writes on the lists of due times of those jobs that travel as lists, long before they end."""
+"""One thread that writes on the lists of due times of those jobs that travel as lists, long before they end, and looks for what was skipped."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from tenure.clock import walltime
+from tenure.ext.apscheduler.crowded import Crowded
 from tenure.ext.apscheduler.desk import Desk
 from tenure.ext.apscheduler.job import Job
 
@@ -20,8 +21,8 @@ LONGEST = 60.0
 class Upkeep:
     """Idle as long as no job needs it."""
 
-    def __init__(self, desk: Desk, jobs: Callable[[], Sequence[Job]]) -> None:
-        self._desk, self._jobs = desk, jobs
+    def __init__(self, desk: Desk, jobs: Callable[[], Sequence[Job]], crowded: Crowded) -> None:
+        self._desk, self._jobs, self._crowded = desk, jobs, crowded
         self._bell = threading.Event()
         self._stopped = False
         self._thread = threading.Thread(target=self._work, name="tenure due times", daemon=True)
@@ -31,7 +32,7 @@ class Upkeep:
         self._thread.start()
 
     def wake(self) -> None:
-        """A job was added or changed."""
+        """A job was added or changed, or somebody listens."""
         self._bell.set()
 
     def stop(self) -> None:
@@ -43,9 +44,10 @@ class Upkeep:
         while not self._stopped:
             self._bell.clear()
             try:
-                wait = self._look()
+                waits = [wait for wait in (self._look(), self._crowded.look()) if wait is not None]
+                wait = min(waits, default=None)
             except Exception as error:
-                logger.warning("due times could not be written on: %s", error, extra={"action": "upkeep_failed"})
+                logger.warning("the lists of due times could not be kept: %s", error, extra={"action": "upkeep_failed"})
                 wait = 1.0
             self._bell.wait(wait)
 
