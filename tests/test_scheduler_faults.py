@@ -58,7 +58,7 @@ def test_an_effect_is_made_once_whenever_its_node_dies(request, make, store, rou
 @pytest.mark.timeout(90)
 def test_never_more_of_a_job_at_once_than_max_running(url, make):
     policy = {"overlap": "allow", "max_running": 2, "max_lost": 10}
-    jobs = [{"name": "narrow", "every": 0.4, "copies": 5, "for": 0.6, "policy": policy}]
+    jobs = [{"name": "narrow", "every": 0.4, "copies": 5, "body": "note", "for": 0.6, "policy": policy}]
     scene = make(url, jobs=jobs, ttl=2, capacity=6).start(6)
     most = plays.places(scene, 75, 2, frozen=url.startswith("postgresql"))
     assert max(most.values()) == 2, "both places were used"
@@ -113,8 +113,8 @@ def plan_as_before_the_downtime(scene, since):
                 row.id,
                 row.generation,
                 since,
-                since + 2 * scene.grid[row.spec.name],
-                tuple(NewRun(due, due, due + 60) for due in (since, since + scene.grid[row.spec.name])),
+                since + 2 * scene.grids[row.spec.name].period,
+                tuple(NewRun(due, due, due + 60) for due in (since, since + scene.grids[row.spec.name].period)),
             )
             for row in ledger.jobs("scene")
         ]

@@ -1,5 +1,6 @@
 """Schedulers of one application as real processes, what is done to them, and the verdict over what they did."""
 
+import itertools
 import json
 import signal
 import sqlite3
@@ -7,14 +8,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 import psycopg
 
 from harness import chronicle, scratch
-from harness.chronicle import Blow, Fault, Line, Verdict
+from harness.chronicle import Blow, Grid, Line, Row, Verdict
 from harness.processes import TESTS, Worker
+from harness.tallies import Fault, Term
+from tenure.audit import JobAudit
+from tenure.jobs import spread_of
 from tenure.ledger import OPEN, RunRow
 from tenure.scheduler import Scheduler
 from tenure.stores.ledger import RunQuery
@@ -24,7 +30,11 @@ APPLICATION = "scene"
 EVERYTHING = 1_000_000
 
 Job = Mapping[str, Any]
-"""`{"name": "a", "every": 2, "copies": 200, "body": "note", "for": 0.1, "policy": {"overlap": "allow"}}`; see scheduler_worker.py."""
+"""`{"name": "a", "every": 2, "copies": 200, "body": "note", "for": 0.1, "policy": {"overlap": "allow"}}`; see scheduler_worker.py.
+
+Without a `body`, one that is due again and again writes into the table."""
+on_stage: "list[Scene]" = []
+"""Whatever is played at this moment."""
 
 
 class SchedulerWorker(Worker):
@@ -53,11 +63,19 @@ class SchedulerWorker(Worker):
         return self.process is not None and self.process.poll() is None
 
 
+class Broken(AssertionError):
+    """A promise was broken; what was seen all the same."""
+
+    def __init__(self, story: str, scene: "Scene", verdict: Verdict) -> None:
+        super().__init__(story)
+        self.scene, self.verdict = scene, verdict
+
+
 class Scene:
     """Several workers. Options of the scheduler are keywords: `Scene(tmp_path, url, jobs=[…], ttl=2, capacity=8)`."""
 
     def __init__(self, folder: Path, url: str, *, jobs: Sequence[Job], ttl: float = 2.0, **scheduler: object) -> None:
-        self.url, self.jobs = url, list(jobs)
+        self.url, self.jobs = url, _with_bodies(jobs)
         self.options: dict[str, Any] = {"application": APPLICATION, "ttl": ttl, **scheduler}
         if ttl < 10:  # as few beats as the arithmetic allows would do, but a busy machine must be given its time
             self.options = {"heartbeat_every": ttl * 0.1, "attempt_timeout": ttl * 0.3, **self.options}
@@ -69,9 +87,8 @@ class Scene:
         """Which processes were hit, and when: what they had in hand may be done again."""
         self.blows: Counter[str] = Counter()
         self.faults: list[Fault] = []
-        self.failovers: list[float] = []
-        """From the death of a planner to the next one."""
-        self.wall = time.time() - time.monotonic()
+        self.began = time.monotonic()
+        self.wall = time.time() - self.began
         self.scheduler = Scheduler(url, application=APPLICATION, capacity=0)
         """To look and to ask with; it takes no part."""
 
@@ -87,12 +104,14 @@ class Scene:
         **scheduler: object,
     ) -> SchedulerWorker:
         """Start a worker; with `wait`, return when it takes part."""
+        if not self.workers:
+            self.make_table()
         label = f"w{len(self.workers)}"
         options = {
             "url": url or self.url,
             "label": label,
             "log": str(self.log),
-            "jobs": self.jobs if jobs is None else list(jobs),
+            "jobs": self.jobs if jobs is None else _with_bodies(jobs),
             "scheduler": {**self.options, **scheduler},
         }
         worker = SchedulerWorker(label, options, {"TENURE_RUNTIME_DIR": str(self.runtime), **(env or {})})
@@ -134,15 +153,24 @@ class Scene:
 
     # Blows
 
-    def struck(self, kind: str, target: str = "", lasts: float = 0.0) -> None:
-        """Count a blow, and write it down. `target` is the label of a worker, or what else was hit."""
-        planned = any(worker.label == target and worker.plans for worker in self.workers)
+    def struck(self, kind: str, target: str = "", lasts: float = 0.0, at: float | None = None) -> None:
+        """Count a blow, and write it down. `target` is the label of a worker, or what else was hit; `at` is when, if not now."""
+        hit = [worker for worker in self.workers if worker.label == target]
         self.blows[kind] += 1
-        self.faults.append(Fault(kind, target, time.monotonic(), lasts, planned))
+        self.faults.append(
+            Fault(
+                kind,
+                target,
+                time.monotonic() if at is None else at,
+                lasts,
+                on_worker=bool(hit),
+                on_planner=any(worker.plans for worker in hit),
+            )
+        )
 
     def doubt(self, worker: SchedulerWorker) -> None:
         """What it has in hand from now on may be done again by another, until `mend`; until ever, if it is dead."""
-        self.doubts.append(Blow(worker.pid, time.monotonic()))
+        self.doubts.append(Blow(worker.pid, time.monotonic(), kind=self.faults[-1].kind if self.faults else ""))
 
     def kill(self, worker: SchedulerWorker) -> None:
         """kill -9."""
@@ -173,7 +201,8 @@ class Scene:
     def fell(self, worker: SchedulerWorker, within: float = 30.0) -> None:
         """Wait until it has died of itself, as it was told to."""
         assert worker.wait(within=within) == -signal.SIGKILL, worker.story("ended otherwise than meant")
-        self.struck("failpoint", worker.label)
+        said = [event["at"] for event in worker.events if event["event"] == "dies"]
+        self.struck("failpoint", worker.label, at=said[-1])
         self.doubt(worker)
 
     def retire(self, worker: SchedulerWorker, within: float = 40.0) -> None:
@@ -183,13 +212,36 @@ class Scene:
 
     def _ends(self, worker: SchedulerWorker, at: float) -> None:
         last = next(blow for blow in reversed(self.doubts) if blow.pid == worker.pid)
-        self.doubts[self.doubts.index(last)] = Blow(worker.pid, last.since, at)
+        self.doubts[self.doubts.index(last)] = replace(last, until=at)
 
     # Looking
 
     @property
     def lines(self) -> list[Line]:
         return chronicle.read(self.log)
+
+    @property
+    def table(self) -> list[Row]:
+        return [Row(*row) for row in self.query("SELECT job, due, key, attempt FROM effects ORDER BY id")]
+
+    def make_table(self) -> None:
+        """The application's own; nothing is unique in it."""
+        number = "INTEGER PRIMARY KEY AUTOINCREMENT" if self.url.startswith("sqlite") else "bigserial PRIMARY KEY"
+        columns = "job text NOT NULL, due double precision NOT NULL, key text NOT NULL, attempt int NOT NULL"
+        self.query(f"CREATE TABLE IF NOT EXISTS effects (id {number}, {columns})")
+
+    @property
+    def terms(self) -> list[Term]:
+        """Who planned, and from when to when: until it said otherwise, or died."""
+        deaths = {fault.target: fault.at for fault in self.faults if fault.kind in {"kill -9", "failpoint"}}
+        found: list[Term] = []
+        for worker in self.workers:
+            said = [event for event in worker.events if event["event"] in {"plans", "rests", "stopped"}]
+            for event, following in itertools.zip_longest(said, said[1:]):
+                if event["event"] == "plans":
+                    until = deaths.get(worker.label, time.monotonic()) if following is None else following["at"]
+                    found.append(Term(worker.label, event["at"], until))
+        return sorted(found, key=lambda term: term.since)
 
     def now(self) -> float:
         """The real wall clock."""
@@ -228,9 +280,12 @@ class Scene:
     def settled(self, until: float, within: float = 60.0) -> None:
         """Wait until everything that was due before this instant has ended."""
 
+        still_open = RunQuery(APPLICATION, states=tuple(OPEN), before=until, limit=1)
+
         def all_ended() -> bool:
             time.sleep(0.1)
-            return not any(row.state in OPEN for row in self.rows(until=until))
+            with self.scheduler.ledger() as ledger:
+                return not ledger.runs(still_open)
 
         self.eventually(all_ended, within)
 
@@ -240,45 +295,55 @@ class Scene:
     # The verdict
 
     @property
-    def grid(self) -> dict[str, float]:
-        """Name and period of every job that the workers define."""
-        found: dict[str, float] = {}
+    def grids(self) -> dict[str, Grid]:
+        """What is asked of every job that the workers define."""
+        found: dict[str, Grid] = {}
         for job in self.jobs:
             if "every" in job:
-                copies = job.get("copies")
-                names = [job["name"]] if copies is None else [f"{job['name']}-{n}" for n in range(copies)]
-                found.update(dict.fromkeys(names, job["every"]))
+                copies, policy = job.get("copies"), job.get("policy", {})
+                for name in [job["name"]] if copies is None else [f"{job['name']}-{n}" for n in range(copies)]:
+                    found[name] = Grid(
+                        job["every"],
+                        spread_of(APPLICATION, name, policy.get("spread", 0.0)),
+                        in_table=job["body"] == "writes",
+                        may_skip=policy.get("overlap", "skip") == "skip",
+                    )
         return found
 
     def judge(self, since: float, until: float) -> Verdict:
-        """What became of all due times in [since, until)."""
-        skips = frozenset(name for name in self.grid if name.startswith("skip"))
+        """What became of all due times in [since, until), seen from outside."""
         return chronicle.judge(
-            self.lines,
-            self.rows(since, until),
-            grid=self.grid,
-            since=since,
-            until=until,
-            blows=self.doubts,
-            may_skip=skips,
-            wall=self.wall,
+            self.lines, self.table, grids=self.grids, since=since, until=until, blows=self.doubts, wall=self.wall
         )
 
     def verify(self, since: float, until: float) -> Verdict:
-        """As `judge`, once everything has ended, with the ledger's own audit; raises what was broken."""
+        """As `judge`, once everything has ended; then the ledger and its audit must agree. Raises what was broken."""
         self.settled(until)
         verdict = self.judge(since, until)
         try:
             verdict.verify()
-            self.audited()
+            self.agrees(verdict, since, until)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.stories()}") from None
+            raise Broken(f"{error}\n{self.stories()}", self, verdict) from None
         return verdict
 
-    def audited(self) -> None:
-        """`scheduler.audit` is clean."""
-        found = [line for job in self.scheduler.audit() if not job.clean for line in job.lines()]
+    def agrees(self, verdict: Verdict, since: float, until: float) -> None:
+        """The ledger and its audit say what was seen outside, and nothing else."""
+        found = list(chronicle.disagreements(verdict, self.rows(since, until)))
+        counted: Counter[str] = Counter()
+        for job in self.audited(datetime.fromtimestamp(since, UTC), datetime.fromtimestamp(until, UTC)):
+            counted.update({kind.partition("(")[0]: count for kind, count in job.counts.items()})
+        seen = Counter({{"ran": "succeeded"}.get(state, state): count for state, count in verdict.states.items()})
+        if counted != seen:
+            found.append(f"the audit counts {dict(counted)}, and outside there are {dict(seen)}")
+        assert not found, f"{len(found)} disagreements with the ledger\n" + "\n".join(found[:40])
+
+    def audited(self, since: datetime | str = "-1d", until: datetime | None = None) -> list[JobAudit]:
+        """`scheduler.audit`, which must be clean."""
+        audits = self.scheduler.audit(since=since, until=until)
+        found = [line for job in audits if not job.clean for line in job.lines()]
         assert not found, "\n".join(found)
+        return audits
 
     def close(self) -> None:
         """End all workers, also frozen ones and those that others forked."""
@@ -295,6 +360,7 @@ def stage(folder: Path) -> Iterator[Callable[..., Scene]]:
         place = folder / f"scene{len(scenes)}"
         place.mkdir()
         scenes.append(Scene(place, url, jobs=jobs, ttl=ttl, **scheduler))
+        on_stage.append(scenes[-1])
         return scenes[-1]
 
     try:
@@ -302,3 +368,8 @@ def stage(folder: Path) -> Iterator[Callable[..., Scene]]:
     finally:
         for scene in scenes:
             scene.close()
+            on_stage.remove(scene)
+
+
+def _with_bodies(jobs: Sequence[Job]) -> list[Job]:
+    return [{"body": "writes" if "every" in job else "note", **job} for job in jobs]

@@ -1,29 +1,15 @@
-"""The judge of schedulers must notice what it is there to notice."""
+"""The judge of schedulers must notice what it is there to notice, from what bodies wrote alone."""
 
 import math
 
 import pytest
 
-from harness.chronicle import Blow, Line, due_times, judge, most_at_once
+from harness.chronicle import Blow, Grid, Line, Row, disagreements, due_times, judge, most_at_once
 from tenure.ledger import JobId, RunId, RunKind, RunRow, RunState
 
-
-def row(due, state=RunState.SUCCEEDED, *, attempt=1, losses=0, reason="", number=1):
-    return RunRow(
-        RunId(number),
-        JobId(1),
-        "tick",
-        f"key {due}",
-        RunKind.DUE,
-        state,
-        due,
-        due,
-        attempt,
-        0,
-        losses,
-        "w0",
-        reason=reason,
-    )
+IN_TABLE = Grid(2.0, in_table=True)
+IN_FILE = Grid(2.0)
+SKIPS = Grid(2.0, in_table=True, may_skip=True)
 
 
 def line(what, due, *, attempt=1, at=None, pid=1):
@@ -34,56 +20,116 @@ def body(due, **more):
     return [line("start", due, **more), line("end", due, **{**more, "at": more.get("at", due + 0.01) + 0.1})]
 
 
-def judged(lines, rows, *, until=4.0, blows=(), may_skip=frozenset()):
-    return judge(lines, rows, grid={"tick": 2.0}, since=2.0, until=until, blows=blows, may_skip=may_skip, wall=0.0)
+def row(due, attempt=1):
+    return Row("tick", due, f"key {due}", attempt)
+
+
+def judged(lines, rows=(), grid=IN_TABLE, *, until=4.0, blows=()):
+    return judge(lines, rows, grids={"tick": grid}, since=2.0, until=until, blows=blows, wall=0.0)
 
 
 def test_a_due_time_that_was_run_once():
     verdict = judged(body(2.0), [row(2.0)])
     assert verdict.problems == []
-    assert (verdict.due, verdict.repeated, verdict.twice) == (1, 0, 0)
+    assert (verdict.due, verdict.repeated, dict(verdict.states)) == (1, 0, {"ran": 1})
     assert verdict.lateness == [pytest.approx(0.01)]
 
 
 @pytest.mark.parametrize(
-    ("lines", "rows", "said"),
+    ("lines", "rows", "said", "state"),
     [
-        ([], [], "0 runs in the ledger"),
-        (body(2.0), [row(2.0), row(2.0, number=2)], "2 runs in the ledger"),
-        (body(2.0), [row(2.0, RunState.FAILED)], "did not succeed"),
-        (body(2.0), [row(2.0, RunState.SKIPPED, reason="missed")], "did not succeed"),
-        (body(2.0), [row(2.0, RunState.PENDING)], "did not succeed"),
-        ([line("start", 2.0)], [row(2.0)], "no body of that attempt ended"),
-        (body(2.0), [row(2.0, attempt=2)], "no body of that attempt ended"),
-        (body(2.0) + body(2.0, pid=2, at=2.5), [row(2.0)], "began twice"),
-        (body(2.0) + body(2.0, pid=2, at=2.5, attempt=2), [row(2.0, attempt=2)], "was not struck"),
-        (body(2.0, at=1.5), [row(2.0)], "early"),
+        ([], [], "lost: nothing in the table", "lost"),
+        (body(2.0), [], "lost: nothing in the table", "lost"),
+        ([line("start", 2.0)], [], "lost: nothing in the table", "lost"),
+        (body(2.0), [row(2.0), row(2.0)], "doubled: 2 rows", "doubled"),
+        (body(2.0), [row(2.0), row(2.0, 2)], "doubled: 2 rows", "doubled"),
+        (body(2.0) + body(2.0, pid=2, at=2.5), [row(2.0)], "no blow hit", "doubled"),
+        (body(2.0) + body(2.0, pid=2, at=2.5, attempt=2), [row(2.0, 2)], "no blow hit", "doubled"),
+        (body(2.0), [row(2.0, 2)], "no body of it began", "ran"),
+        (body(2.0, at=1.5), [row(2.0)], "early", "ran"),
     ],
 )
-def test_what_must_not_be_is_named(lines, rows, said):
-    (problem,) = {problem for problem in judged(lines, rows).problems if said in problem}
-    assert problem.startswith("tick")
+def test_what_must_not_be_is_named(lines, rows, said, state):
+    verdict = judged(lines, rows)
+    (problem,) = {problem for problem in verdict.problems if said in problem}
+    assert problem.startswith("tick at 2.000")
+    assert [fate.state for fate in verdict.fates] == [state]
 
 
-def test_an_attempt_in_the_hand_of_a_struck_process_may_be_repeated():
+@pytest.mark.parametrize(("lines", "rows"), [(body(3.0), []), ([], [row(3.0)])])
+def test_a_body_where_nothing_was_due_is_named(lines, rows):
+    (problem,) = judged([*body(2.0), *lines], [row(2.0), *rows]).problems
+    assert problem == "tick at 3.000: a body, and nothing was due"
+
+
+def test_a_body_in_the_hand_of_a_struck_process_may_be_repeated():
     lines = [line("start", 2.0), *body(2.0, pid=2, at=3.0, attempt=2)]
-    assert judged(lines, [row(2.0, attempt=2, losses=1)], blows=[Blow(1, 2.05)]).problems == []
-    assert judged(lines, [row(2.0, attempt=2, losses=1)], blows=[Blow(3, 2.05)]).problems
-    assert judged(lines, [row(2.0, attempt=2, losses=1)], blows=[Blow(1, 0.5, 1.5)]).problems
-
-
-def test_a_body_that_ended_twice_is_counted():
-    lines = [*body(2.0), *body(2.0, pid=2, at=3.0, attempt=2)]
-    verdict = judged(lines, [row(2.0, attempt=2, losses=1)], blows=[Blow(1, 2.2)])
-    assert (verdict.problems, verdict.repeated, verdict.twice) == ([], 1, 1)
+    rows = [row(2.0, 2)]
+    verdict = judged(lines, rows, blows=[Blow(1, 2.05, kind="kill -9")])
+    assert (verdict.problems, verdict.repeated) == ([], 1)
+    assert verdict.fates[0].causes == ("kill -9",)
     assert (verdict.lateness, verdict.late_again) == ([], [pytest.approx(1.0)])
+    assert judged(lines, rows, blows=[Blow(3, 2.05)]).problems, "another process was struck"
+    assert judged(lines, rows, blows=[Blow(1, 0.5, 1.5)]).problems, "it was struck before"
 
 
-def test_a_due_time_may_be_skipped_where_that_is_the_policy():
-    rows = [row(2.0, RunState.SKIPPED, reason="overlap")]
-    assert judged([], rows, may_skip=frozenset({"tick"})).problems == []
-    assert judged(body(2.0), rows, may_skip=frozenset({"tick"})).problems
-    assert judged([], rows).problems
+def test_a_blow_does_not_excuse_two_effects():
+    lines = [*body(2.0), *body(2.0, pid=2, at=3.0, attempt=2)]
+    verdict = judged(lines, [row(2.0), row(2.0, 2)], blows=[Blow(1, 2.05)])
+    assert [fate.state for fate in verdict.fates] == ["doubled"]
+    assert verdict.problems
+
+
+def test_one_attempt_that_began_twice_is_doubled_whatever_was_struck():
+    lines = [*body(2.0), *body(2.0, pid=2, at=3.0)]
+    assert judged(lines, [row(2.0)], blows=[Blow(1, 2.05)]).states == {"doubled": 1}
+
+
+def test_a_job_without_a_table_is_judged_by_its_lines():
+    assert judged(body(2.0), grid=IN_FILE).problems == []
+    assert judged([line("start", 2.0)], grid=IN_FILE).states == {"lost": 1}
+    again = [*body(2.0), *body(2.0, pid=2, at=3.0, attempt=2)]
+    assert judged(again, grid=IN_FILE).states == {"doubled": 1}
+    verdict = judged(again, grid=IN_FILE, blows=[Blow(1, 2.2)])
+    assert (verdict.states, verdict.repeated) == ({"ran": 1}, 1)
+
+
+def test_a_due_time_may_be_skipped_while_an_earlier_one_is_under_way():
+    slow = [line("start", 2.0), line("end", 2.0, at=4.5)]
+    assert judged(slow, [row(2.0)], SKIPS, until=6.0).states == {"ran": 1, "skipped": 1}
+    assert judged(slow, [row(2.0)], IN_TABLE, until=6.0).states == {"ran": 1, "lost": 1}
+    assert judged(body(2.0), [row(2.0)], SKIPS, until=6.0).states == {"ran": 1, "lost": 1}, "nothing was under way"
+    began = [*slow, line("start", 4.0)]
+    assert judged(began, [row(2.0)], SKIPS, until=6.0).states == {"ran": 1, "lost": 1}, "it began"
+
+
+def test_a_spread_is_not_lateness():
+    (fate,) = judged(body(2.0, at=2.8), [row(2.0)], Grid(2.0, spread=0.7, in_table=True)).fates
+    assert fate.late == pytest.approx(0.1)
+
+
+def run(due, state=RunState.SUCCEEDED, *, attempt=1, number=1, reason=""):
+    known = (RunId(number), JobId(1), "tick", f"key {due}", RunKind.DUE, state, due, due, attempt, 0, 0, "w0")
+    return RunRow(*known, reason=reason)
+
+
+def test_a_ledger_that_agrees():
+    assert list(disagreements(judged(body(2.0), [row(2.0)]), [run(2.0)])) == []
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ([], "0 runs"),
+        ([run(2.0), run(2.0, number=2)], "2 runs"),
+        ([run(2.0, RunState.FAILED)], "failed"),
+        ([run(2.0, RunState.SKIPPED, reason="missed")], "skipped(missed)"),
+        ([run(2.0, attempt=2)], "attempt 2 in the ledger"),
+    ],
+)
+def test_a_ledger_that_says_anything_else_is_named(runs, said):
+    (problem,) = disagreements(judged(body(2.0), [row(2.0)]), runs)
+    assert said in problem
 
 
 def test_the_grid_of_every():

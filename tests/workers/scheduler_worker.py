@@ -21,20 +21,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 
-from tenure.errors import RunError, StoreUnavailable
+from tenure.errors import RunError, RunLost, StoreUnavailable
 from tenure.run import Run
 from tenure.scheduler import Scheduler
+from tenure.stores.deadline import DeadlineConnection
 
 LOOK_EVERY = 0.01
+CONNECTIONS = 2
+"""Of the application's own, in one process."""
 
 
 def say(event: str, **facts: object) -> None:
     """One line, one write: it is never torn by another thread or process."""
-    os.write(1, json.dumps({"event": event, "pid": os.getpid(), **facts}).encode() + b"\n")
+    said = {"event": event, "pid": os.getpid(), "at": time.monotonic(), **facts}
+    os.write(1, json.dumps(said).encode() + b"\n")
 
 
 def die(**facts: object) -> None:
@@ -64,16 +69,52 @@ class Log:
         os.write(self._file, json.dumps(line).encode() + b"\n")
 
 
+class Table:
+    """The application's own table, where nothing is unique: what was done twice stands there twice.
+
+    A few connections of the process are used again and again, as an application does.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._idle: list[Any] = []
+        self._places = threading.Semaphore(CONNECTIONS)
+
+    def write(self, run: Run) -> None:
+        """The effect and the completion, in one transaction; again if the database was away, until it is committed or refused."""
+        while True:
+            try:
+                return self._attempt(run)
+            except (sqlite3.Error, psycopg.Error, StoreUnavailable) as error:
+                logging.getLogger("worker").info("%s: %s; again", run.key, error)
+                time.sleep(0.1)
+
+    def _attempt(self, run: Run) -> None:
+        with self._places:
+            connection = self._idle.pop() if self._idle else _connect(self._url)
+            try:
+                connection.execute("BEGIN")
+                insert(connection, self._url, run)
+                run.complete(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error, psycopg.Error):
+                    connection.close()
+                raise
+            self._idle.append(connection)
+
+
 class Bodies:
     """What jobs do. Each is made for one job, from the words of its definition."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.url: str = options["url"]
         self.log = Log(options["log"], options["label"])
+        self.table = Table(self.url)
         self.go = threading.Event()
 
     def make(self, job: dict[str, Any]) -> Callable[..., object]:
-        make: Callable[[dict[str, Any]], Callable[..., object]] = getattr(self, job.get("body", "note"))
+        make: Callable[[dict[str, Any]], Callable[..., object]] = getattr(self, job["body"])
         return make(job)
 
     def note(self, job: dict[str, Any]) -> Callable[[Run], None]:
@@ -85,6 +126,21 @@ class Bodies:
             self.log.write("end", run)
 
         return note
+
+    def writes(self, job: dict[str, Any]) -> Callable[[Run], None]:
+        """Works for a while; then its effect and its completion are one transaction."""
+
+        def writes(run: Run) -> None:
+            self.log.write("start", run)
+            time.sleep(job.get("for", 0.0))
+            try:
+                self.table.write(run)
+            except RunLost:
+                self.log.write("refused", run)
+                raise
+            self.log.write("end", run)
+
+        return writes
 
     def obliging(self, job: dict[str, Any]) -> Callable[[Run], None]:
         """Works for a while, unless it is asked to end."""
@@ -156,7 +212,7 @@ class Bodies:
             connection = _connect(self.url)
             try:
                 connection.execute("BEGIN")
-                connection.execute(_insert(self.url), (run.key, run.attempt))
+                insert(connection, self.url, run)
                 if moment == "work":
                     die(moment=moment)
                 try:
@@ -182,14 +238,17 @@ class Bodies:
 
 
 def _connect(url: str) -> Any:
+    """Gives up in time, also on a network that swallows everything."""
     if url.startswith("sqlite"):
-        return sqlite3.connect(url.removeprefix("sqlite:///"), timeout=10, isolation_level=None)
-    return psycopg.connect(url, autocommit=True)
+        path = url.removeprefix("sqlite:///")
+        return sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+    return DeadlineConnection.connect(url, autocommit=True, connect_timeout=5, prepare_threshold=None)
 
 
-def _insert(url: str) -> str:
+def insert(connection: Any, url: str, run: Run) -> None:
     mark = "?" if url.startswith("sqlite") else "%s"
-    return f"INSERT INTO effects (key, attempt) VALUES ({mark}, {mark})"
+    sql = f"INSERT INTO effects (job, due, key, attempt) VALUES ({mark}, {mark}, {mark}, {mark})"
+    connection.execute(sql, (run.job, run.scheduled_for.timestamp(), run.key, run.attempt))
 
 
 class Orders:
