@@ -2,8 +2,14 @@
 
 # ruff: noqa: ANN001, ANN002, ANN201, ANN204 - untyped, as the tests that use it
 
+import json
 import uuid
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
 
+import work
+from harness.processes import Worker
 from harness.scratch import eventually
 from tenure.effects import RunClaim
 from tenure.ledger import Change, ClaimRequest, JobSpec, Rules
@@ -11,6 +17,7 @@ from tenure.model import NodeCard
 from tenure.stores import store_for
 from tenure.stores.ledger import Asked, JobChange, RunQuery
 
+ATTEMPT = Path(__file__).parent / "workers" / "attempt.py"
 RULES = Rules(overlap="allow", max_running=None, max_lost=1000)
 
 
@@ -83,3 +90,24 @@ class Desk:
     @property
     def state(self):
         return self.run().state.value
+
+    def works(self):
+        return work.done(self.url)
+
+    def effects(self):
+        """How many keys of this run were committed."""
+        if self.url.startswith("sqlite"):
+            count = "SELECT count(*) FROM tenure_effect WHERE run = {}"
+        else:
+            count = "SELECT count(*) FROM tenure.effect WHERE run = {}"
+        with closing(work.connected(self.url)) as connection:
+            return connection.execute(count.format(self.claim.run)).fetchone()[0]
+
+    def killed(self, at):
+        """The attempt in a process of its own, killed when it has come so far."""
+        with Worker(ATTEMPT, self.url, json.dumps(asdict(self.claim))) as worker:
+            for step in ("begins", "worked", "completed", "committed"):
+                worker.wait_event(at=step)
+                if step == at:
+                    return
+                worker.say()

@@ -15,6 +15,7 @@ from harness.components import need
 from harness.pgbouncer import PgBouncer
 from harness.postgres import Postgres, installed
 from harness.proxy import Proxy
+from tenure.stores import store_for
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; workers would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -66,6 +67,15 @@ def own_postgres() -> Iterator[Postgres]:
 def database(postgres: Postgres) -> Iterator[str]:
     """The URL of a fresh database."""
     url = postgres.create_database()
+    yield url
+    postgres.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def prepared_database(postgres: Postgres) -> Iterator[str]:
+    """One database for a whole module, with tenure in it: each of its tests needs an election or an application of its own."""
+    url = postgres.create_database()
+    store_for(url).prepare()
     yield url
     postgres.drop_database(url)
 

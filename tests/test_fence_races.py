@@ -8,7 +8,8 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from fencing import ISOLATION, Court
+from callers import ISOLATION, level
+from fencing import Court
 from harness.scratch import eventually
 from tenure import fence
 from tenure.errors import StaleTerm
@@ -26,7 +27,7 @@ def court(database):
 @pytest.mark.parametrize("isolation", ISOLATION)
 def test_an_open_fence_lets_beats_and_releases_pass_and_holds_up_a_grant(court, isolation):
     with psycopg.connect(court.url) as connection:
-        connection.isolation_level = getattr(psycopg.IsolationLevel, isolation.replace(" ", "_"))
+        connection.isolation_level = level(isolation)
         connection.execute("INSERT INTO effect (term) VALUES (1)")
         fence.fence(connection, court.term)
         began = time.monotonic()
@@ -42,7 +43,7 @@ def test_an_open_fence_lets_beats_and_releases_pass_and_holds_up_a_grant(court, 
 def test_a_fence_from_an_old_snapshot_holds_up_a_grant_too(court, isolation):
     """The term is released after the snapshot was taken: the fence still sees it held, and must lock the newest row."""
     with psycopg.connect(court.url) as connection:
-        connection.isolation_level = getattr(psycopg.IsolationLevel, isolation.replace(" ", "_"))
+        connection.isolation_level = level(isolation)
         connection.execute("INSERT INTO effect (term) VALUES (1)")
         assert court.session.release(court.term.node, court.name, court.term.number, "done")
         fence.fence(connection, court.term)
@@ -105,7 +106,7 @@ def test_once_a_term_is_granted_no_row_of_an_older_one_is_committed(court, isola
     def work(dice):
         try:
             with psycopg.connect(court.url) as connection:
-                connection.isolation_level = getattr(psycopg.IsolationLevel, isolation.replace(" ", "_"))
+                connection.isolation_level = level(isolation)
                 while not done.is_set():
                     attempt(connection, dice)
         except Exception as error:

@@ -8,15 +8,15 @@ import psycopg
 import pytest
 import sqlalchemy
 
-import fencing
-from fencing import ON_POSTGRES, ON_SQLITE, awaited, scene
+import callers
+from callers import ON_POSTGRES, ON_SQLITE, awaited, scene
 from tenure import transactions
 from tenure.errors import ConfigurationError, StoreError, WrongDatabase
 from tenure.ledger import Change, JobSpec, NewRun, Rules, RunState
 from tenure.stores import store_for
 from tenure.stores.ledger import Asked, JobChange, RunQuery
 
-ASYNC_SQLITE = [fencing.Aiosqlite, fencing.AsyncAlchemySqlite, fencing.AsyncAlchemySqliteSession]
+ASYNC_SQLITE = [callers.Aiosqlite, callers.AsyncAlchemySqlite, callers.AsyncAlchemySqliteSession]
 RULES = Rules(missed="skip", retries=2, timeout=1.5, queue="slow")
 
 
