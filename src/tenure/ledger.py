@@ -62,7 +62,9 @@ class RunState(StrEnum):
         return self not in OPEN
 
 
-OPEN = frozenset({RunState.PENDING, RunState.WAITING, RunState.RUNNING})
+UNBEGUN = frozenset({RunState.PENDING, RunState.WAITING})
+"""The next attempt has not begun; there may have been others."""
+OPEN = UNBEGUN | {RunState.RUNNING}
 
 
 class RunKind(StrEnum):

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Self
 
 from tenure.errors import TenureError
-from tenure.ledger import Instant, JobRow, JobStats, Rules, RunRow
+from tenure.ledger import UNBEGUN, Instant, JobRow, JobStats, Rules, RunRow
 from tenure.moments import moment
 from tenure.triggers import Trigger, from_json, zone
 from tenure.triggers.combined import Excluding, Union
@@ -95,7 +95,7 @@ class RunView:
     duration: float | None
     """Seconds from the beginning of the last attempt to its end."""
     lateness: float | None
-    """Seconds from when it might begin to when it did."""
+    """Seconds from when it might begin to when it did; None also while it waits for another attempt."""
     reason: str
     count: int
     """How many due times a skipped one stands for, from `scheduled_for` …"""
@@ -125,7 +125,7 @@ class RunView:
             started_at=_moment(began, where),
             finished_at=_moment(ended, where),
             duration=None if began is None or ended is None else max(round(ended - began, 6), 0.0),
-            lateness=None if began is None else max(round(began - row.due_at, 6), 0.0),
+            lateness=None if began is None or row.state in UNBEGUN else max(round(began - row.due_at, 6), 0.0),
             reason=row.reason,
             count=row.count,
             until=_moment(row.until, where),

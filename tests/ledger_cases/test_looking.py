@@ -1,11 +1,13 @@
 """Runs, logs, figures and retention."""
 
 from dataclasses import replace
+from datetime import UTC
 
 import pytest
 
 from tenure.ledger import JobStats, RunState
 from tenure.stores.ledger import RunQuery
+from tenure.views import RunView
 
 
 def _ago(scene, rows):
@@ -95,6 +97,16 @@ def test_figures_of_runs_that_began(scene, worker):
     assert stats.last_at == pytest.approx(scene.start - 100 + 30)
     assert (stats.duration_p50, stats.lateness_p50) == (pytest.approx(5), pytest.approx(10))
     assert (stats.duration_p99, stats.lateness_p99) == (pytest.approx(9.9), pytest.approx(19.8))
+
+
+def test_a_run_that_waits_for_another_attempt_is_not_late_yet(scene, worker):
+    scene.add("job", 200, 100, overlap="allow", max_running=None)
+    first, second = worker.claim().runs
+    worker.finish(first.id, started_at=first.due_at + 3, finished_at=first.due_at + 4)
+    worker.finish(second.id, RunState.PENDING, again_in=900, started_at=second.due_at, finished_at=second.due_at + 1)
+    stats = scene.ledger.stats(scene.application, "job")
+    assert (stats.runs, stats.lateness_p50, stats.lateness_p99) == (2, pytest.approx(3), pytest.approx(3))
+    assert [RunView.of(run, UTC).lateness for run in scene.runs()] == [pytest.approx(3), None]
 
 
 def test_figures_of_the_last_runs_alone(scene, worker):

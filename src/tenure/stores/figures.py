@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenure.ledger import JobStats, RunRow, RunState
+from tenure.ledger import UNBEGUN, JobStats, RunRow, RunState
 
 
 def stats_of(began: Sequence[RunRow]) -> JobStats:
-    """Figures of runs that began, newest first. Late is what began after its `due_at`; a duration is that of the last attempt."""
+    """Figures of runs that began, newest first. Late is what began after its `due_at`, which of a run that waits for another attempt is that of the next; a duration is that of the
+    last attempt."""
     durations = [r.finished_at - r.started_at for r in began if r.started_at is not None and r.finished_at is not None]
-    lateness = [r.started_at - r.due_at for r in began if r.started_at is not None]
+    lateness = [r.started_at - r.due_at for r in began if r.started_at is not None and r.state not in UNBEGUN]
     ended = next((run for run in began if run.state.final), None)
     return JobStats(
         runs=len(began),
