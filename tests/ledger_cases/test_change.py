@@ -307,6 +307,13 @@ def test_a_removal_cancels_what_does_not_run(scene, worker):
     assert scene.told() == [gone, "running", gone, gone, gone]
 
 
+@pytest.mark.parametrize("what", [Change.PAUSED, Change.REMOVED])
+def test_what_ends_with_a_change_keeps_the_generation_that_it_was_planned_for(scene, what):
+    scene.add("job", 10)
+    assert _do(scene, what).generation == 2
+    assert [run.generation for run in scene.runs()] == [1]
+
+
 def test_a_running_attempt_of_a_removed_job_goes_on_to_its_end(scene, worker):
     scene.add("job", 60)
     run = worker.take()

@@ -96,7 +96,8 @@ BEGIN
                         ELSE r.state END::{schema}.run_state,
            reason = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0) THEN what_ ELSE r.reason END,
            finished_at = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0) THEN now_ END,
-           generation = j.generation
+           generation = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0) THEN r.generation
+                             ELSE j.generation END
      WHERE r.job = j.id AND r.state IN ('pending', 'waiting');
     IF j.state = 'active' THEN
         PERFORM {schema}.insert_runs(j, change -> 'runs');
