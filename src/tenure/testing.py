@@ -37,7 +37,7 @@ from tenure.run import CURRENT, Run
 from tenure.runner import Alarm, Runner, arguments
 from tenure.scheduler import Scheduler
 from tenure.stores.ledger import RunQuery
-from tenure.stores.memory import _DATABASES, MemoryStore
+from tenure.stores.memory import MemoryStore
 from tenure.timekeeper import Timekeeper
 from tenure.triggers import zone
 from tenure.urls import MemoryURL
@@ -138,8 +138,8 @@ class World:
 
     def __init__(self, scheduler: Scheduler, begins: Instant) -> None:
         self._scheduler, self._now = scheduler, begins
-        self._url = MemoryURL(f"virtual-{uuid.uuid4()}")
-        scheduler.use(MemoryStore(self._url, clock=lambda: self._now))
+        self._store = MemoryStore(MemoryURL(f"virtual-{uuid.uuid4()}"), clock=lambda: self._now)
+        scheduler.use(self._store)
         self._lookup = Lookup(scheduler.application, scheduler.options.tz)
         self._node = _Node(self, scheduler)
         self._turning = False
@@ -190,7 +190,7 @@ class World:
         """Give the scheduler its own store back."""
         self._node.close()
         self._scheduler.use(None)
-        _DATABASES.pop(self._url.name, None)
+        self._store.forget()
 
     def instant(self) -> Instant:
         """The clock, for the ledger."""

@@ -122,6 +122,10 @@ class MemoryStore(Store):
             database.clock = self._clock
         return MemorySession(database)
 
+    def forget(self) -> None:
+        """Drop what is stored under this name. Sessions that are open keep it."""
+        _DATABASES.pop(self._url.name, None)
+
     def migration(self) -> str:
         return "-- The memory store has no tables.\n"
 
