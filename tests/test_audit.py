@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgers import DAY, HOUR, NOON, Book, run
-from tenure.audit import OPEN, UNACCOUNTED, UNEXPECTED, audit
+from tenure.audit import OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, audit
 from tenure.history import last_due, stretches
 from tenure.ledger import Change, JobState, Rules, RunKind, RunState
 from tenure.moments import moment
@@ -291,6 +291,36 @@ def _followed(book, this):
     """A later run of the same stretch is there, so that no change can explain its absence."""
     (stretch,) = [s for s in stretches(book.job, book.changes) if s.start < this.scheduled_for <= s.end]
     return any(this.scheduled_for < other.scheduled_for <= stretch.end for other in book.runs)
+
+
+def test_a_run_that_was_cancelled_before_its_trigger_changed_is_expected():
+    book = Book(HOURLY)
+    book.plan(NOON + HOUR)
+    cancelled = run(NOON + 2 * HOUR, RunState.CANCELLED, attempt=0, finished_at=NOON + 2 * HOUR - 8)
+    book.runs.append(cancelled)
+    book.change(Change.UPDATED, NOON + 2 * HOUR - 4, cron("30 * * * *"))
+    book.plan(NOON + 3 * HOUR)
+    found = audited(book, now=NOON + 3 * HOUR + 1)
+    assert found.clean, found.lines()
+    assert found.counts == {"succeeded": 2, "cancelled": 1}
+    book.runs.append(replace(cancelled, scheduled_for=NOON + 2 * HOUR + 60))
+    assert audited(book, now=NOON + 3 * HOUR + 1).counts[UNEXPECTED] == 1, "that no trigger had"
+
+
+def test_a_trigger_that_cannot_be_read_is_said_for_its_time_alone():
+    book = Book(HOURLY)
+    book.plan(NOON + 2 * HOUR)
+    book.change(Change.UPDATED, NOON + 2.5 * HOUR)
+    book.changes[-1] = replace(book.changes[-1], trigger='{"kind": "moon"}')
+    book.plan(NOON + 3 * HOUR)
+    book.change(Change.UPDATED, NOON + 3.5 * HOUR)
+    book.plan(NOON + 5 * HOUR)
+    found = audited(book, now=NOON + 5 * HOUR + 1)
+    assert not found.clean
+    assert found.counts == {"succeeded": 5, UNREADABLE: 1}
+    assert [(f.first, f.text[:28]) for f in found.findings] == [(NOON + 2.5 * HOUR, "its trigger cannot be read: ")]
+    assert audited(book, now=NOON + 5 * HOUR + 1, since=NOON + 4 * HOUR).clean
+    assert audited(book, now=NOON + 5 * HOUR + 1, until=NOON + 2 * HOUR).clean
 
 
 @settings(deadline=None)

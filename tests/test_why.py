@@ -105,7 +105,7 @@ def test_it_is_running(book):
 def test_it_found_no_free_slot(book):
     told = ended(book, RunState.PENDING, attempt=0)
     assert (
-        "is pending since 2026-03-05 14:00:00+00:00: no node that serves the queue 'default' had a free slot yet."
+        "is pending since 2026-03-05 14:00:00+00:00: no node that has its function and serves the queue 'default' had a free slot yet."
         in told
     )
 
@@ -237,3 +237,15 @@ def test_a_job_without_a_trigger_runs_when_it_is_asked_for(book):
 def test_times_are_told_in_the_zone_of_the_trigger():
     book = Book(cron("0 3 * * *", tz="Asia/Seoul"), rules=Rules(grace=5.0))
     assert asked(book, now=NOON + 60) == "'report' has not run yet. It is next due at 2026-03-06 03:00:00+09:00."
+
+
+def test_a_trigger_that_cannot_be_read_is_said(book):
+    unreadable = '{"kind": "moon"}'
+    book.job = replace(book.job, spec=replace(book.job.spec, trigger=unreadable))
+    book.changes[-1] = replace(book.changes[-1], trigger=unreadable)
+    assert "Nothing is planned for it: its trigger cannot be read: " in asked(book)
+    assert "due at 2026-03-05 14:00:00+00:00, ran on web-1" in asked(book, TWO)
+    nobody_knows = asked(book, TWO + 900)
+    assert nobody_knows.startswith(
+        "Nobody can say what 'report' had to do at 2026-03-05 14:15:00+00:00: its trigger cannot"
+    )

@@ -7,6 +7,7 @@ Due times are computed anew, from the triggers that counted when; nothing is tak
   open          its run is not final, or it is still to be planned
   unaccounted   nothing explains it: a promise was broken
   unexpected    a planned run that no trigger explains, or a second one for the same due time
+  unreadable    its trigger cannot be read: nobody can say what was due
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ MARGIN = 60.0
 UNDERWAY = 10.0
 """For how long a change may be on its way: its first due times are worked out before it is written, and may have passed by then."""
 
-OPEN, UNACCOUNTED, UNEXPECTED = "open", "unaccounted", "unexpected"
+OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE = "open", "unaccounted", "unexpected", "unreadable"
+_UNCLEAN = frozenset({UNACCOUNTED, UNEXPECTED, UNREADABLE})
 _SHOWN = 20
 _TICK = 1e-6
 
@@ -35,7 +37,7 @@ class Finding:
     """Due times in a row of which the same is to be said."""
 
     kind: str
-    """OPEN, UNACCOUNTED, UNEXPECTED, or why there is no run: 'paused', 'removed', 'changed', 'forgotten'."""
+    """OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, or why there is no run: 'paused', 'removed', 'changed', 'forgotten'."""
     first: Instant
     last: Instant
     count: int
@@ -61,7 +63,7 @@ class JobAudit:
     @property
     def clean(self) -> bool:
         """Everything is accounted for."""
-        return not (self.counts.get(UNACCOUNTED) or self.counts.get(UNEXPECTED))
+        return not any(self.counts.get(kind) for kind in _UNCLEAN)
 
     def lines(self) -> list[str]:
         """For people: a summary, and below it what is to be known."""
@@ -70,7 +72,7 @@ class JobAudit:
         asked = f"; {len(self.extra)} asked for" if self.extra else ""
         verdict = "clean" if self.clean else "NOT CLEAN"
         lines = [f"{self.name}: {verdict}. {span}: {self.due} due: {ends or 'nothing'}{asked}."]
-        worst = sorted(self.findings, key=lambda finding: finding.kind not in {UNACCOUNTED, UNEXPECTED})
+        worst = sorted(self.findings, key=lambda finding: finding.kind not in _UNCLEAN)
         lines += [f"  {self._line(finding)}" for finding in worst[:_SHOWN]]
         if len(worst) > _SHOWN:
             lines.append(f"  and {len(worst) - _SHOWN} more like these")
@@ -130,6 +132,8 @@ class _Books:
 
     def go_through(self, stretch: Stretch) -> None:
         """The due times of one stretch, in order. Those without a run wait until it is known whether any later one has a run."""
+        if stretch.unreadable and stretch.start < self._until and stretch.end >= self._since:
+            self._find(UNREADABLE, max(stretch.start, self._since), f"its trigger {stretch.unreadable}")
         without: list[Instant] = []
         for due in stretch.due_times(self._since, self._until):
             at = instant(due)
@@ -152,7 +156,7 @@ class _Books:
             inside = self._since <= run.scheduled_for < self._until
             if not inside or run.kind is not RunKind.DUE or key in self._explained:
                 continue
-            if self._was_underway(run.scheduled_for):
+            if self._may_be_due(run.scheduled_for) or self._was_cancelled_ahead(run):
                 self._due += 1
                 self._counts[_end(run) if run.state.final else OPEN] += 1
             else:
@@ -167,13 +171,24 @@ class _Books:
                 self._counts[UNACCOUNTED] += excess
                 self._findings.append(Finding(UNACCOUNTED, heap.scheduled_for, last, excess, text))
 
-    def _was_underway(self, at: Instant) -> bool:
-        """It is of a trigger that was written just after."""
+    def _may_be_due(self, at: Instant) -> bool:
+        """It is of a trigger that was written just after, or of one that cannot be read."""
+        if any(stretch.unreadable and stretch.start < at <= stretch.end for stretch in self._life):
+            return True
         near = [stretch for stretch in self._life if stretch.start - UNDERWAY < at <= stretch.start]
         triggers = [
             stretch.trigger for stretch in near if stretch.state is JobState.ACTIVE and stretch.trigger is not None
         ]
         return any(trigger.following(at - _TICK) == at for trigger in triggers)
+
+    def _was_cancelled_ahead(self, run: RunRow) -> bool:
+        """Somebody cancelled it before it was due. It stays, whatever the trigger became between the two."""
+        ended = run.finished_at
+        if run.state is not RunState.CANCELLED or ended is None or ended >= run.scheduled_for:
+            return False
+        then = next((stretch for stretch in self._life if stretch.start < ended <= stretch.end), None)
+        trigger = None if then is None else then.trigger
+        return trigger is not None and trigger.following(run.scheduled_for - _TICK) == run.scheduled_for
 
     def close(self) -> JobAudit:
         findings = tuple(sorted(self._findings, key=lambda finding: finding.first))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 
+from tenure.errors import TenureError
 from tenure.ledger import Change, ChangeRecord, Instant, JobRow, JobState
 from tenure.moments import instant, moment
 from tenure.triggers import Trigger, from_json
@@ -33,6 +34,8 @@ class Stretch:
     """The change that it began with; of a paused stretch, the pause, also if the job was updated since."""
     ended: ChangeRecord | None = None
     """The change that ended it."""
+    unreadable: str = ""
+    """Why its trigger is None although the job had one: nobody can say what was due."""
 
     def due_times(self, since: Instant, until: Instant) -> Iterator[datetime]:
         """Those in this stretch, from `since` on and before `until`."""
@@ -49,7 +52,8 @@ def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[Stretch]:
     """The life of a job, oldest stretch first. Without a history there is one, from when on its trigger counts."""
     mine = [change for change in changes if change.job == job.id]
     if not mine:
-        return [Stretch(job.since, math.inf, job.state, read(job.spec.trigger))]
+        trigger, unreadable = read(job.spec.trigger)
+        return [Stretch(job.since, math.inf, job.state, trigger, unreadable=unreadable)]
     found = []
     state, began = JobState.REMOVED, mine[0]
     for i, change in enumerate(mine):
@@ -58,7 +62,8 @@ def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[Stretch]:
         if not previous is state is JobState.PAUSED:
             began = change
         end = math.inf if after is None else after.at
-        found.append(Stretch(change.at, end, state, read(change.trigger), began, after))
+        trigger, unreadable = read(change.trigger)
+        found.append(Stretch(change.at, end, state, trigger, began, after, unreadable))
     return found
 
 
@@ -86,12 +91,13 @@ def zone_of(trigger: Trigger | None, near: Instant) -> tzinfo:
     return UTC if due is None or due.tzinfo is None else due.tzinfo
 
 
-def read(text: str | None) -> Trigger | None:
-    """The trigger of a row."""
-    return None if text is None else _parsed(text)
-
-
-_parsed = lru_cache(maxsize=1024)(from_json)
+@lru_cache(maxsize=1024)
+def read(text: str | None) -> tuple[Trigger | None, str]:
+    """The trigger of a row, if it has one that can be read; else what is wrong with it: people must see such a job to remove it."""
+    try:
+        return (None, "") if text is None else (from_json(text), "")
+    except TenureError as error:
+        return None, f"cannot be read: {error}"
 
 
 def _state_after(change: ChangeRecord, before: JobState) -> JobState:

@@ -11,10 +11,11 @@ from tenure import verbs
 from tenure.audit import JobAudit
 from tenure.audit import audit as audit_of
 from tenure.errors import ConfigurationError
+from tenure.history import read
 from tenure.ledger import Instant, JobRow, JobState, RunId, RunRow
 from tenure.moments import moment
 from tenure.stores.ledger import Ledger, RunQuery
-from tenure.views import JobView, RunView, StatsView, readable, zone_of
+from tenure.views import JobView, RunView, StatsView, zone_of
 from tenure.why import why as why_of
 
 MAX_RUNS = 10_000
@@ -152,7 +153,7 @@ def _walk(row: JobRow, now: datetime) -> Iterator[tuple[datetime, str]]:
     """The due times of one job from now on; of a paused one, from the end of its pause on."""
     if row.spec.trigger is None or (row.state is not JobState.ACTIVE and row.paused_until is None):
         return
-    trigger, _ = readable(row.spec.trigger)
+    trigger, _ = read(row.spec.trigger)
     if trigger is None:
         return
     start = now if row.paused_until is None else max(now, moment(row.paused_until))

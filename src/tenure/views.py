@@ -8,10 +8,10 @@ from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any, Self
 
-from tenure.errors import TenureError
+from tenure.history import read
 from tenure.ledger import UNBEGUN, Instant, JobRow, JobStats, Rules, RunRow
 from tenure.moments import moment
-from tenure.triggers import Trigger, from_json, zone
+from tenure.triggers import Trigger, zone
 from tenure.triggers.combined import Excluding, Union
 
 
@@ -44,7 +44,7 @@ class JobView:
     def of(cls, row: JobRow, tz: str, now: Instant) -> Self:
         """What a row says to people. `tz` is for jobs without a zone of their own."""
         spec = row.spec
-        trigger, unreadable = readable(spec.trigger)
+        trigger, unreadable = read(spec.trigger)
         where = zone_of(spec.trigger, tz)
         due = None if trigger is None or row.state != "active" else _next(trigger, row, now)
         return cls(
@@ -175,18 +175,10 @@ class StatsView:
 @lru_cache(maxsize=4096)
 def zone_of(trigger: str | None, default: str) -> tzinfo:
     """The zone of a trigger; of several, that of the first."""
-    found, _ = readable(trigger)
+    found, _ = read(trigger)
     while isinstance(found, Union | Excluding):
         found = found.parts[0] if isinstance(found, Union) else found.trigger
     return zone(getattr(found, "tz", None) or default)
-
-
-def readable(trigger: str | None) -> tuple[Trigger | None, str]:
-    """The trigger of a row, if it has one that can be read; else what is wrong with it: people must see such a job to remove it."""
-    try:
-        return (None, "") if trigger is None else (from_json(trigger), "")
-    except TenureError as error:
-        return None, f"cannot be read: {error}"
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -61,13 +61,13 @@ class _Answer:
             parts.append(self._told(begun[0]))
         elif self._live and job.next_due is not None and job.next_due + job.spec.rules.on_time < self._now:
             parts.append(
-                f"{self._name} is due since {self._at(job.next_due)} and not planned yet: no node has come to it."
+                f"{self._name} is due since {self._at(job.next_due)} and not planned yet: no node that has its function has come to it."
             )
         elif self._live and (ended := [run for run in self._runs if run.state.final]):
             parts.append(self._told(ended[-1]))
         elif self._live and here.trigger is not None:
             parts.append(f"{self._name} has not run yet.")
-        parts.append(self._next(here.trigger))
+        parts.append(self._next(here))
         return " ".join(parts[:2] if len(parts) > 2 else parts)  # noqa: PLR2004 - two sentences
 
     def _paused_now(self, here: Stretch) -> str:
@@ -79,9 +79,12 @@ class _Answer:
             return f"{self._name} is paused{by}{because} since {since}, until somebody resumes it."
         if job.paused_until <= self._now:
             return f"The pause of {self._name}{by}{because} is over since {self._at(job.paused_until)}: the next node that plans resumes it."
-        return f"{self._name} is paused{by}{because} since {since}, until {self._at(job.paused_until)}. {self._next(here.trigger, job.paused_until)}"
+        return f"{self._name} is paused{by}{because} since {since}, until {self._at(job.paused_until)}. {self._next(here, job.paused_until)}"
 
-    def _next(self, trigger: Trigger | None, after: Instant | None = None) -> str:
+    def _next(self, here: Stretch, after: Instant | None = None) -> str:
+        if here.unreadable:
+            return f"Nothing is planned for it: its trigger {here.unreadable}"
+        trigger = here.trigger
         if trigger is None:
             return f"{self._name} has no trigger: it runs when it is asked for."
         due = trigger.following(self._now if after is None else after)
@@ -98,13 +101,15 @@ class _Answer:
         if here.state is JobState.REMOVED:
             return f"{self._name} had been removed{_changed_by(here)} at {self._at(here.start)}."
         due = None if here.trigger is None else self._due_near(here.trigger, at)
-        run = None if due is None else self._run_of(due)
+        run = self._near(at, RunKind.DUE) if here.unreadable else None if due is None else self._run_of(due)
         if run is not None:
             return self._told(run, due)
         if asked is not None:
             return self._told(asked)
         if here.state is JobState.PAUSED:
             return self._paused_then(here, at)
+        if here.unreadable:
+            return f"Nobody can say what {self._name} had to do at {self._at(at)}: its trigger {here.unreadable}"
         if here.trigger is None:
             return f"{self._name} has no trigger: it runs when it is asked for, and nobody asked around {self._at(at)}."
         if due is None:
@@ -201,7 +206,7 @@ class _Answer:
         if not self._live:
             return f"is pending: no live node has its function {self._job.spec.function!r} registered."
         queue = self._job.spec.rules.queue
-        return f"is pending since {self._at(run.due_at)}: no node that serves the queue {queue!r} had a free slot yet."
+        return f"is pending since {self._at(run.due_at)}: no node that has its function and serves the queue {queue!r} had a free slot yet."
 
     def _skipped(self, run: RunRow) -> str:
         rules = self._job.spec.rules

@@ -86,6 +86,9 @@ def test_jobs_that_cannot_be_read_are_named_once_and_the_others_go_on(hand, heal
     odd = {run.job for run in healthy.scheduler.runs(state="succeeded", limit=1000)}
     assert set(ODD_NAMES) <= odd, "a name is only a name"
     healthy.goes_on()
+    names = {job.name for job in healthy.scheduler.jobs()}
+    assert names <= {audited.name for audited in healthy.scheduler.audit()}, "each is audited, whatever the others are"
+    assert all(healthy.scheduler.why(name) for name in names)
     told = Counter(record.args[0] for record in of(caplog, "job_unreadable"))
     assert told.keys() >= UNREADABLE.keys()
     assert set(told.values()) == {1}, told
