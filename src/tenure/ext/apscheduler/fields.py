@@ -97,6 +97,24 @@ def as_trigger(fields: Mapping[str, Field], tz: str) -> Trigger:
     return trigger - closed("other weekdays", weekly=others)
 
 
+def shared(first: Mapping[str, Field], second: Mapping[str, Field]) -> dict[str, Field] | None:
+    """The fields of the times that both allow; None if fields cannot say so, or if there are none."""
+    found = {name: _shared(first[name], second[name]) for name in NAMES}
+    fields = {name: field for name, field in found.items() if field is not None}
+    return fields if len(fields) == len(found) else None
+
+
+def _shared(first: Field, second: Field) -> Field | None:
+    if second.everything or first == second:
+        return first
+    if first.everything:
+        return second
+    numbers = first.numbers & second.numbers
+    if not numbers or first.places or second.places or first.last or second.last:
+        return None
+    return Field(first.name, ",".join(map(str, sorted(numbers))), given=True, numbers=numbers)
+
+
 def _field(name: str, text: str, *, given: bool) -> Field:
     numbers: set[int] = set()
     places: set[tuple[int, int]] = set()

@@ -62,13 +62,16 @@ class CronTrigger(BaseTrigger):
         jitter: float | None = None,
     ) -> None:
         given = (year, month, day, week, day_of_week, hour, minute, second)
-        self.fields = fields.read(dict(zip(fields.NAMES, given, strict=True)))
         self.tz = zone_among(timezone, start_date, end_date)
         self.start_date = aware(start_date, self.tz, "start_date")
         self.end_date = aware(end_date, self.tz, "end_date")
         self.jitter = jitter
-        self._rule = fields.as_trigger(self.fields, self.tz)
-        self._years, self._weeks = self.fields["year"], self.fields["week"]
+        self._say(fields.read(dict(zip(fields.NAMES, given, strict=True))))
+
+    def _say(self, given: Mapping[str, fields.Field]) -> None:
+        self.fields = given
+        self._rule = fields.as_trigger(given, self.tz)
+        self._years, self._weeks = given["year"], given["week"]
         self._dated = not (self._years.everything and self._weeks.everything)
 
     @classmethod
@@ -79,6 +82,16 @@ class CronTrigger(BaseTrigger):
             raise ConfigurationError(f"from_crontab: {expr!r} has {len(values)} fields. Write five.")
         minute, hour, day, month, day_of_week = values
         return cls(minute=minute, hour=hour, day=day, month=month, day_of_week=day_of_week, timezone=timezone)
+
+    def shared(self, other: CronTrigger) -> CronTrigger | None:
+        """One trigger for the times of both; None if no fields say that."""
+        bounds = (self.start_date, self.end_date, other.start_date, other.end_date)
+        both = fields.shared(self.fields, other.fields)
+        if self.tz != other.tz or any(bounds) or both is None:
+            return None
+        found = CronTrigger(timezone=self.tz)
+        found._say(both)
+        return found
 
     @property
     def timezone(self) -> Any:
@@ -198,11 +211,11 @@ class CalendarIntervalTrigger(BaseTrigger):
         timezone: object = None,
         jitter: float | None = None,
     ) -> None:
-        steps = {"years": years, "months": months, "weeks": weeks, "days": days}
+        steps = {"months": 12 * years + months, "days": 7 * weeks + days}
         given = {unit: step for unit, step in steps.items() if step}
         if len(given) != 1:
             raise ConfigurationError(
-                f"calendarinterval: {given or 'no step'} was given. Write one of years=, months=, weeks= or days=."
+                f"calendarinterval: {given or 'no step'} was given. Write years= and months=, or weeks= and days=."
             )
         if start_date is None:
             raise ConfigurationError(
@@ -248,13 +261,19 @@ class OrTrigger(BaseTrigger):
 
 
 class AndTrigger(BaseTrigger):
-    """Due when all its parts are."""
+    """Due when all its parts are. Of cron triggers in one zone that is another cron trigger."""
 
     def __init__(self, triggers: Sequence[Any], jitter: float | None = None) -> None:
         self.triggers = [understood(trigger) for trigger in triggers]
         self.jitter = jitter or max((part.jitter or 0 for part in self.triggers), default=0) or None
+        self._cron = _one_cron(self.triggers)
+
+    def pure(self, now: datetime) -> Trigger | None:
+        return None if self._cron is None else self._cron.pure(now)
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        if self._cron is not None:
+            return self._cron.get_next_fire_time(previous_fire_time, now)
         since = _after(previous_fire_time, now) + _MOMENT
         for _ in range(_TURNS):
             due = [part.get_next_fire_time(None, since) for part in self.triggers]
@@ -269,6 +288,18 @@ class AndTrigger(BaseTrigger):
 
     def __str__(self) -> str:
         return f"and[{', '.join(map(str, self.triggers))}]"
+
+
+def _one_cron(parts: Sequence[BaseTrigger]) -> CronTrigger | None:
+    """One cron trigger for the times that all of them have in common."""
+    found: CronTrigger | None = None
+    for part in parts:
+        if not isinstance(part, CronTrigger):
+            return None
+        found = part if found is None else found.shared(part)
+        if found is None:
+            return None
+    return found
 
 
 class Foreign(BaseTrigger):
