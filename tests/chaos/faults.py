@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from harness import plays_servers, scratch
+from harness import namespaces, plays_hosts, plays_network, plays_servers, scratch
+from harness.clocks import ShiftedClock
 from harness.pgbouncer import PgBouncer
 from harness.postgres import Postgres
-from harness.scenes import Scene, stage
+from harness.scenes import Broken, Scene, stage
 from harness.standby import Pair
 
 Play = Callable[[Any, str, float, random.Random], None]
@@ -94,6 +95,93 @@ def _pooled(result: Any, mode: str, seconds: float, dice: random.Random, **setti
         result.take(scene, plays_servers.pooled(scene, bouncer, seconds, dice))
 
 
+# Networks
+
+
+def partitions(result: Any, _store: str, seconds: float, dice: random.Random) -> None:
+    """Each worker in a network of its own, whose line loses packets one way, both ways, or one of 8, or is down: 60 jobs, each due every 2 s, 3 workers and one beside the server, ttl 3 s"""
+
+    def play() -> None:
+        server = Postgres(settings={"listen_addresses": "*"})
+        server.admit(plays_network.NETWORKS)
+        with server, namespaces.Network(3) as network, stage(scratch.new_folder("chaos")) as make:
+            scene = make(server.create_database(), jobs=plays_servers.SOME, ttl=3)
+            result.take(scene, plays_network.partitions(scene, server, network.lines, seconds, dice))
+
+    _elsewhere(result, play)
+
+
+def _elsewhere(result: Any, play: Callable[[], None]) -> None:
+    """With mounts and a network of its own; what was seen comes back, also from a play that broke."""
+
+    def played() -> tuple[dict[str, Any], str]:
+        try:
+            play()
+        except Broken as error:
+            result.take(error.scene, error.verdict)
+            return vars(result), str(error)
+        return vars(result), ""
+
+    seen, broken = namespaces.elsewhere(played)
+    vars(result).update(seen)
+    if broken:
+        raise AssertionError(broken)
+
+
+# Hosts
+
+
+def full_disk(result: Any, store: str, seconds: float, dice: random.Random) -> None:
+    """The disk of the database is full for longer than the ttl, and has room again: 60 jobs, each due every 2 s, 3 workers, ttl 3 s"""
+
+    def on_sqlite() -> None:
+        disk = namespaces.SmallDisk(32)
+        with stage(scratch.new_folder("chaos")) as make:
+            scene = make(f"sqlite:///{disk.folder / 'tenure.db'}", jobs=plays_servers.SOME, ttl=3).start(3)
+            result.take(scene, plays_hosts.full_disk(scene, disk, seconds, dice))
+
+    def on_postgres() -> None:
+        disk = namespaces.SmallDisk(250)
+        settings = {"max_wal_size": "64MB", "min_wal_size": "32MB"}
+        with Postgres(place=disk.folder, settings=settings) as server, stage(scratch.new_folder("chaos")) as make:
+            scene = make(server.create_database(), jobs=plays_servers.SOME, ttl=3).start(3)
+            result.take(scene, plays_hosts.full_disk(scene, disk, seconds, dice, server))
+
+    _elsewhere(result, on_sqlite if store == "SQLite" else on_postgres)
+
+
+def forks(result: Any, store: str, seconds: float, dice: random.Random) -> None:
+    """Workers fork 20 times in a row, again and again; half of the children end, half outlive their parents: 60 jobs, each due every 2 s, 3 workers, ttl 3 s"""
+    with opened(store) as url, stage(scratch.new_folder("chaos")) as make:
+        scene = make(url, jobs=plays_servers.SOME, ttl=3).start(3)
+        result.take(scene, plays_hosts.forks(scene, seconds, dice))
+
+
+def node_clocks(result: Any, store: str, seconds: float, dice: random.Random) -> None:
+    """The wall clocks of the nodes jump by hours, each by its own, both ways: 60 jobs, each due every 2 s, 3 workers, ttl 3 s"""
+    with opened(store) as url, stage(scratch.new_folder("chaos")) as make:
+        scene = make(url, jobs=plays_servers.SOME, ttl=3)
+        result.take(scene, plays_hosts.node_clocks(scene, 3, seconds, dice))
+
+
+def host_clock(result: Any, store: str, seconds: float, dice: random.Random) -> None:
+    """The wall clock of the host, by which SQLite's jobs are due, jumps by hours for some seconds: 60 jobs, each due every 2 s, 3 workers, ttl 3 s"""
+    clock = ShiftedClock()
+    with opened(store) as url, stage(scratch.new_folder("chaos")) as make:
+        scene = make(url, jobs=plays_servers.SOME, ttl=3).start(3, env=clock.env)
+        result.take(scene, plays_hosts.host_clock(scene, clock, seconds, dice))
+
+
+@contextmanager
+def opened(store: str) -> Iterator[str]:
+    """The URL of a new database."""
+    if store == "SQLite":
+        yield f"sqlite:///{scratch.new_folder('file') / 'tenure.db'}"
+        return
+    with Postgres() as server:
+        yield server.create_database()
+
+
 PLAYS: list[tuple[Play, str, float]] = [
     (outages, "PostgreSQL", 0.05),
     (backends, "PostgreSQL", 0.05),
@@ -103,5 +191,12 @@ PLAYS: list[tuple[Play, str, float]] = [
     (pooler_sessions, "PostgreSQL", 0.05),
     (pooler_transactions, "PostgreSQL", 0.05),
     (pooler_statements, "PostgreSQL", 0.02),
+    (partitions, "PostgreSQL", 0.06),
+    (full_disk, "SQLite", 0.05),
+    (full_disk, "PostgreSQL", 0.05),
+    (forks, "SQLite", 0.05),
+    (forks, "PostgreSQL", 0.05),
+    (node_clocks, "PostgreSQL", 0.04),
+    (host_clock, "SQLite", 0.04),
 ]
 """What, where, and its share of the time."""

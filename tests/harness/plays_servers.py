@@ -19,7 +19,7 @@ from harness.postgres import Postgres
 from harness.scenes import Job, Scene
 from harness.standby import Pair
 
-_PATIENT = {"spread": 1.0, "max_lost": 20}
+_PATIENT = {"spread": 1.0, "max_lost": 20, "missed": "all"}
 SOME: list[Job] = [
     {"name": "allow", "every": 2, "copies": 45, "for": 0.2, "policy": {"overlap": "allow", **_PATIENT}},
     {"name": "skip", "every": 2, "copies": 15, "for": 0.2, "policy": _PATIENT},

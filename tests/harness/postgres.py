@@ -48,12 +48,15 @@ class Postgres:
         fsync: bool = False,
         settings: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        place: Path | None = None,
     ) -> None:
         self.version = version
         self.fsync = fsync
         self.settings = dict(settings or {})
         self.env = dict(env or {})
         self.port = scratch.free_port()
+        self.place = place
+        """Where the data folder is to be, if not in the scratch folder."""
         self.folder: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self._frozen: list[int] = []
@@ -66,7 +69,9 @@ class Postgres:
     def data(self) -> Path:
         """The data folder; a copy of the run's one initdb, made when it is first asked for."""
         if self.folder is None:
-            self.folder = scratch.new_folder("pg")
+            self.folder = scratch.new_folder("pg") if self.place is None else self.place / "pg"
+            self.folder.mkdir(exist_ok=True)
+            scratch.give(self.folder)
             _copy(_template(self.bin), self.folder / "data")
         return self.folder / "data"
 
@@ -90,10 +95,11 @@ class Postgres:
             command += ["-c", f"{name}={value}"]
         self.process = scratch.spawn_server(command, log=self.log, env=self.env)
         atexit.register(self.close)
-        self._wait_until_it_answers()
+        self.wait_until_it_answers()
         return self
 
-    def _wait_until_it_answers(self, within: float = 20.0) -> None:
+    def wait_until_it_answers(self, within: float = 20.0) -> None:
+        """Wait; what has died, or does not answer in time, is cleared away."""
         assert self.process
         deadline = time.monotonic() + within
         while True:
@@ -177,6 +183,11 @@ class Postgres:
 
     def drop_database(self, url: str) -> None:
         self.execute(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
+
+    def admit(self, network: str) -> None:
+        """Let anybody in from these addresses; before it is started."""
+        with (self.data / "pg_hba.conf").open("a") as rules:
+            rules.write(f"host all all {network} trust\n")
 
     def terminate_backends(self, like: str = "%") -> int:
         """pg_terminate_backend of the clients whose application_name is LIKE this; how many there were."""
