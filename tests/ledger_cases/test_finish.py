@@ -158,6 +158,15 @@ def test_what_was_asked_to_end_has_no_further_attempt(scene, worker, again_in):
     assert "wrong data" in scene.run(run.id).reason
 
 
+@pytest.mark.parametrize("again_in", [None, 3600.0])
+def test_what_has_no_further_attempt_keeps_when_it_was_due(scene, worker, again_in):
+    scene.add("job", 60)
+    run = worker.take()
+    scene.ledger.cancel(run.id, "somebody", "")
+    worker.finish(run.id, RunState.PENDING, again_in=again_in)
+    assert scene.run(run.id).due_at == run.due_at
+
+
 def test_what_was_asked_to_end_may_still_succeed(scene, worker):
     scene.add("job", 60)
     run = worker.take()

@@ -14,6 +14,15 @@ def test_places_go_to_the_oldest(scene, worker, overlap, places):
     assert len(scene.runs(states=[RunState.RUNNING])) == places
 
 
+def test_places_of_each_job_go_to_its_oldest_however_many_jobs_are_due(scene, worker):
+    for number in range(4):
+        scene.add(f"job {number}", *(ago + number for ago in range(10, 80, 10)), overlap="wait", function=f"f{number}")
+    claimed = worker.claim(limit=100)
+    assert [(run.name, scene.start - run.scheduled_for) for run in claimed.runs] == [
+        (f"job {number}", 70 + number) for number in (3, 2, 1, 0)
+    ]
+
+
 def test_without_a_limit_all_begin(scene, worker):
     scene.add("job", *range(1, 9), overlap="allow", max_running=None)
     assert len(worker.claim().runs) == 8

@@ -120,7 +120,7 @@ BEGIN
         PERFORM {schema}.end_waits(app, strangers, served);
     END IF;
     -- Locking the runs as they are found gives nodes that claim at the same time different ones.
-    SELECT array_agg(c.id), array_agg(c.job), count(DISTINCT c.job) INTO found_ids, found_jobs, different
+    SELECT array_agg(c.id), array_agg(c.job) INTO found_ids, found_jobs
       FROM (SELECT r.id, r.job
               FROM {schema}.run r
              WHERE r.application = app AND r.state = 'pending' AND r.due_at <= when_ AND (r.expires_at IS NULL OR r.expires_at > when_)
@@ -130,6 +130,8 @@ BEGIN
              ORDER BY r.due_at, r.id LIMIT at_most
                FOR NO KEY UPDATE SKIP LOCKED) c;
     more := coalesce(cardinality(found_ids), 0) >= at_most;
+    -- Not together with the arrays: PostgreSQL would sort all of it by job to count (16 and newer), and they would not be in order.
+    different := (SELECT count(DISTINCT f.job) FROM unnest(found_jobs) AS f (job));
 
     IF found_ids IS NOT NULL THEN
         SELECT array_agg(l.id) INTO locked
@@ -220,12 +222,10 @@ BEGIN
                                  THEN coalesce(CASE WHEN x.state = 'cancelled' THEN nullif(x.reason, '') END, nullif(r.asked_to_end, ''),
                                                CASE WHEN x.state = 'pending' THEN 'removed' ELSE '' END)
                                  WHEN x.state = 'pending' AND x.again IS NULL THEN '' ELSE coalesce(x.reason, '') END,
-                   due_at = CASE WHEN x.again IS NULL THEN r.due_at
+                   due_at = CASE WHEN x.again IS NULL OR x.becomes <> 'pending' THEN r.due_at
                                  ELSE coalesce(to_timestamp(x.finished), now_) + make_interval(secs => x.again) END,
-                   expires_at = CASE WHEN x.again IS NOT NULL THEN NULL
-                                     WHEN r.expires_at IS NOT NULL AND x.state = 'pending'
-                                     THEN greatest(r.expires_at, now_ + make_interval(secs => x.on_time))
-                                     ELSE r.expires_at END,
+                   expires_at = CASE WHEN x.becomes <> 'pending' OR r.expires_at IS NULL THEN r.expires_at
+                                     WHEN x.again IS NULL THEN greatest(r.expires_at, now_ + make_interval(secs => x.on_time)) END,
                    started_at = to_timestamp(x.started),
                    finished_at = CASE WHEN x.becomes > 'running' THEN coalesce(to_timestamp(x.finished), now_) END
               FROM (SELECT e.*, j.on_time, l.id AS run,
