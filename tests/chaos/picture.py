@@ -14,7 +14,7 @@ from harness.tallies import Fault, Term
 PANELS = 4
 LONGEST = 60.0
 """Seconds of a play that are shown."""
-WIDTH, LEFT, RIGHT = 1000, 96, 16
+WIDTH, LEFT, RIGHT = 1000, 104, 16
 BLOWS, TERMS, LATE = 44, 34, 120
 """Heights of the three bands."""
 STEP = 4
@@ -73,13 +73,12 @@ class Film:
     faults: Sequence[Fault]
     terms: Sequence[Term]
     fates: Sequence[Fate]
-    wall: float
 
 
 def draw(films: Sequence[Film]) -> str:
     """The first film of each play, one below the other."""
     shown = list({film.title: film for film in reversed(films) if film.fates}.values())[::-1][:PANELS]
-    parts, top = [], 8
+    parts, top = list(_key()), 36
     for film in shown:
         panel = _Panel(film, top)
         parts += list(panel.draw())
@@ -91,6 +90,14 @@ def draw(films: Sequence[Film]) -> str:
     )
 
 
+def _key() -> Iterator[str]:
+    """What the lateness is drawn with."""
+    yield f'<path class="late" d="M{LEFT + 4} 10v14"/>'
+    yield _text(LEFT + 14, 21, "from the median to the latest of the bodies that began then")
+    yield f'<circle class="again" cx="{LEFT + 410}" cy="17" r="2.5"/>'
+    yield _text(LEFT + 420, 21, "had been claimed by a process that was struck, and began again")
+
+
 class _Panel:
     """One film, from `top` downwards."""
 
@@ -98,12 +105,13 @@ class _Panel:
         self._film = film
         begun = [fate.at for fate in film.fates if fate.at is not None]
         self._since = min(begun, default=0.0)
-        self._until = min(max(begun, default=1.0), self._since + LONGEST)
+        ends = max([*begun, *(fault.at + fault.lasts for fault in film.faults)], default=1.0)
+        self._until = min(ends + 0.5, self._since + LONGEST)
         kinds = list(dict.fromkeys(fault.kind for fault in film.faults if self._seen(fault.at)))
         self._kinds = {kind: number for number, kind in enumerate(kinds)}
-        self._blows = top + 44
+        self._blows = top + 62
         self._terms = self._blows + BLOWS
-        self._late = self._terms + TERMS + 14
+        self._late = self._terms + TERMS + 18
         self._bottom = self._late + LATE
         self.height = self._bottom + 34 - top
         self._top = top
@@ -112,7 +120,11 @@ class _Panel:
         title, _, setting = self._film.title.partition(": ")
         yield _text(LEFT, self._top + 14, f"{title} ({self._film.store})", "title")
         yield from self._legend(setting)
-        for name, y in (("blows", self._blows + 14), ("who plans", self._terms + 20), ("late", self._late + 12)):
+        for name, y in (
+            ("blows", self._blows + 14),
+            ("who plans", self._terms + 20),
+            ("began late by", self._late - 4),
+        ):
             yield _text(LEFT - 12, y, name, anchor="end")
         yield from self._scale()
         yield from self._lateness()
@@ -132,12 +144,12 @@ class _Panel:
         return round(self._bottom - share * LATE, 1)
 
     def _legend(self, setting: str) -> Iterator[str]:
-        x = float(LEFT)
+        yield _text(LEFT, self._top + 30, setting, "small")
+        x = LEFT
         for kind, number in self._kinds.items():
-            yield _mark(x + 5, self._top + 30, number)
-            yield _text(x + 14, self._top + 34, kind)
-            x += 26 + 6.6 * len(kind)
-        yield _text(WIDTH - RIGHT, self._top + 14, setting, "small", anchor="end")
+            yield _mark(x + 5, self._top + 46, number)
+            yield _text(x + 14, self._top + 50, kind)
+            x += 28 + round(7.2 * len(kind))
 
     def _scale(self) -> Iterator[str]:
         """Time below, lateness at the left."""

@@ -78,8 +78,8 @@ class Result:
         found = Verdict() if verdict is None else verdict
         self.states += found.states
         tallies.merge(self.kinds, tallies.tallies(found, scene.faults, scene.terms, scene.wall))
-        if verdict is not None and self.film is None:
-            self.film = Film(self.title, self.store, scene.faults, scene.terms, verdict.fates, scene.wall)
+        if verdict is not None and (self.film is None or len(scene.faults) > len(self.film.faults)):
+            self.film = Film(self.title, self.store, scene.faults, scene.terms, verdict.fates)
 
     @property
     def whole(self) -> Tally:

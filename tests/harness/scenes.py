@@ -213,6 +213,9 @@ class Scene:
     def _ends(self, worker: SchedulerWorker, at: float) -> None:
         last = next(blow for blow in reversed(self.doubts) if blow.pid == worker.pid)
         self.doubts[self.doubts.index(last)] = replace(last, until=at)
+        for number, fault in enumerate(self.faults):
+            if fault.target == worker.label and fault.at <= last.since and not fault.lasts:
+                self.faults[number] = replace(fault, lasts=time.monotonic() - fault.at)
 
     # Looking
 

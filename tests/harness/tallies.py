@@ -48,7 +48,7 @@ class Tally:
     failovers: list[float] = field(default_factory=list)
     """From a blow on whoever planned to the next term."""
     resumed: list[float] = field(default_factory=list)
-    """From a blow to the next body of a due time after it."""
+    """From a blow to the next body that might not begin before it."""
 
     def __iadd__(self, other: "Tally") -> Self:
         self.faults += other.faults
@@ -77,7 +77,7 @@ def tallies(verdict: Verdict, faults: Sequence[Fault], terms: Sequence[Term], wa
         _count(found[_cause(fate, faults, moments, wall)], fate)
     for fault, took in failovers(faults, terms):
         found[fault.kind].failovers.append(took)
-    for fault, took in resumptions(faults, verdict.fates, wall):
+    for fault, took in resumptions(faults, verdict.fates):
         found[fault.kind].resumed.append(took)
     return found
 
@@ -110,9 +110,9 @@ def failovers(faults: Sequence[Fault], terms: Sequence[Term]) -> Iterator[tuple[
                 yield fault, begins[after] - fault.at
 
 
-def resumptions(faults: Sequence[Fault], fates: Sequence[Fate], wall: float) -> Iterator[tuple[Fault, float]]:
-    """From each blow to the first body of a due time after it."""
-    ran = sorted((fate.due - wall, fate.at) for fate in fates if fate.at is not None)
+def resumptions(faults: Sequence[Fault], fates: Sequence[Fate]) -> Iterator[tuple[Fault, float]]:
+    """From each blow to the first body that was due after it, its spread included."""
+    ran = sorted((fate.at - fate.late, fate.at) for fate in fates if fate.at is not None and fate.late is not None)
     dues = [due for due, _ in ran]
     soonest = [at for _, at in ran]
     for number in reversed(range(len(soonest) - 1)):

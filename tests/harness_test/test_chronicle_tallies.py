@@ -52,8 +52,8 @@ def test_a_failover_is_from_the_blow_to_the_next_term():
 
 def test_work_goes_on_with_the_first_body_of_a_later_due_time():
     fates = [fate(2.9, 3.05), fate(3.5, 4.5), fate(4.0, 4.1)]
-    assert list(resumptions([kill(3.0)], fates, 0.0)) == [(kill(3.0), pytest.approx(1.1))]
-    assert not list(resumptions([kill(8.0)], fates, 0.0))
+    assert list(resumptions([kill(3.0)], fates)) == [(kill(3.0), pytest.approx(1.1))]
+    assert not list(resumptions([kill(8.0)], fates))
 
 
 def test_tallies_add_up():

