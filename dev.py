@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -119,6 +120,7 @@ def chaos(args: list[str]) -> int:
     """Hurt real clusters for ten minutes (`--minutes N`) and judge from outside whether anything was lost or doubled."""
     prepare("test", groups=["test"])
     pgbouncer()
+    signal.signal(signal.SIGINT, lambda *_: None)  # it hears Ctrl-C itself, and reports what it has seen
     return run("python", "tests/chaos/chaos.py", *args)
 
 
