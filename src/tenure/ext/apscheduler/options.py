@@ -73,6 +73,10 @@ _EXECUTOR_TYPES: Mapping[str, Any] = {
 }
 
 
+_YES = frozenset({"true", "yes", "on", "y", "t", "1"})
+_NO = frozenset({"false", "no", "off", "n", "f", "0"})
+
+
 @dataclass
 class Options:
     """What a scheduler was configured with."""
@@ -93,7 +97,7 @@ class Options:
                 case "executors":
                     self.executors = {alias: executor(given) for alias, given in value.items()}
                 case "job_defaults":
-                    self.job_defaults = dict(value)
+                    self.job_defaults = {word: _read(word, given) for word, given in value.items()}
                 case "timezone":
                     self.timezone = value
                 case "application":
@@ -195,6 +199,16 @@ def flattened(given: Mapping[str, Any], prefix: str | None) -> dict[str, Any]:
             inner = inner.setdefault(part, {})
         inner[last] = value
     return config
+
+
+def _read(word: str, given: Any) -> Any:
+    """A default of jobs; configuration files have texts."""
+    if not isinstance(given, str):
+        return given
+    text = given.strip().lower()
+    if word == "coalesce" and text in _YES | _NO:
+        return text in _YES
+    return int(text) if word in {"max_instances", "misfire_grace_time"} and text.isdecimal() else given
 
 
 def _address(named: SQLAlchemyJobStore) -> object:
