@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 import weakref
 from collections.abc import Callable
@@ -34,12 +33,12 @@ from typing import TYPE_CHECKING
 from tenure.errors import ConfigurationError
 from tenure.herald import Herald
 from tenure.keeper import Keeper
-from tenure.lease import Action, Announce, Drained, PutBack, Rejoin, Release, Resign, Withdraw
-from tenure.model import Cadence, NodeId, Trust
+from tenure.lease import Action, Announce, Drained, PutBack, Rejoin, Release, Withdraw
+from tenure.model import Cadence
 from tenure.node import GOODBYE, Member
 from tenure.quiet import Quiet
-from tenure.standing import NOBODY, Standing
-from tenure.stores import Session, Store
+from tenure.standing import NOBODY, Somebody
+from tenure.stores import Store
 
 if TYPE_CHECKING:
     from tenure.stores.postgres import PostgresStore
@@ -47,34 +46,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tenure")
 
 
-class AdvisoryNode:
+class AdvisoryNode(Somebody):
     """The seat of one election whose lock PostgreSQL holds."""
 
     def __init__(self, store: Store, cadence: Cadence, name: str, *, label: str | None = None) -> None:
+        super().__init__(store, cadence, label, self._perform)
         self._postgres = _on_postgres(store, name)
-        self.store, self.cadence = store, cadence
         self._name = name
-        self._given_label = label
         self._mutex = threading.Lock()
         self._member: Member | None = None
-        self._standing = Standing(cadence, self._perform)
         self._threads: tuple[Keeper, Herald] | None = None
         _NODES.add(self)
-
-    @property
-    def id(self) -> NodeId:
-        """The present identity, '' while there is no session."""
-        return self._standing.node
-
-    @property
-    def label(self) -> str:
-        """For people."""
-        return self._given_label or f"{socket.gethostname()}:{os.getpid()}"
-
-    @property
-    def trust(self) -> Trust:
-        """Until when this node may act."""
-        return self._standing.trust
 
     @property
     def lock_fileno(self) -> int | None:
@@ -104,10 +86,6 @@ class AdvisoryNode:
         if self._threads:
             self._threads[0].look(at)
 
-    def resign(self, name: str, term: int, reason: str) -> None:
-        """Stop believing in a term; its work is told, and row and lock are given back when it has drained."""
-        self._standing.step(Resign(name, term, reason))
-
     def drained(self, name: str, term: int) -> None:
         """The work of a term has stopped."""
         self._standing.step(Drained(name, term))
@@ -118,10 +96,6 @@ class AdvisoryNode:
         """Call the application on the herald's thread."""
         if self._threads:
             self._threads[1].call(what)
-
-    def session(self) -> Session:
-        """A short-lived connection for questions; the one that has the lock is for nothing else."""
-        return self.store.session(f"{self.label}:query", self.cadence.attempt_timeout)
 
     def forked(self) -> None:
         """In a forked child: nobody, with nothing of the parent's in hand."""

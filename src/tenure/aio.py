@@ -26,11 +26,20 @@ from tenure.term import Term
 Listener = TypeVar("Listener", bound=Callable[..., object])
 
 
-class ElectionOptions(TypedDict, total=False):
-    """What `Election` takes by name."""
+class NodeOptions(TypedDict, total=False):
+    """What everything takes by name that takes part."""
 
     label: str | None
     ttl: Duration
+    host_evidence: bool
+    session_evidence: bool
+    schema: str
+    migrate: bool
+
+
+class ElectionOptions(NodeOptions, total=False):
+    """What `Election` takes by name."""
+
     heartbeat_every: Duration | None
     attempt_timeout: Duration | None
     validate_every: Duration | None
@@ -40,10 +49,6 @@ class ElectionOptions(TypedDict, total=False):
     fenced: bool
     candidate: bool
     mode: Literal["lease", "advisory"]
-    host_evidence: bool
-    session_evidence: bool
-    schema: str
-    migrate: bool
 
 
 class AsyncElection:

@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
+from tenure.aio import NodeOptions
 from tenure.audit import JobAudit
 from tenure.decorators import Decorators
 from tenure.durations import Duration
@@ -30,7 +31,7 @@ from tenure.verbs import KEPT, Kept, Said
 from tenure.views import JobView, RunView, StatsView
 
 
-class SchedulerOptions(TypedDict, total=False):
+class SchedulerOptions(NodeOptions, total=False):
     """What `Scheduler` takes by name."""
 
     application: str
@@ -38,17 +39,11 @@ class SchedulerOptions(TypedDict, total=False):
     capacity: int
     queues: Sequence[str] | None
     release: int
-    label: str | None
-    ttl: Duration
     heartbeat_every: Duration
     attempt_timeout: Duration
     drain: Duration
     keep_for: Duration
     keep: int
-    host_evidence: bool
-    session_evidence: bool
-    schema: str
-    migrate: bool
 
 
 class AsyncScheduler(Decorators):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 import weakref
 from collections.abc import Callable
@@ -18,11 +17,11 @@ from tenure.campaign import Campaign, Candidacy, Duty
 from tenure.errors import StoreUnavailable
 from tenure.herald import Herald
 from tenure.lease import Action, Announce, Drained, PutBack, Rejoin, Release, Resign, Withdraw
-from tenure.model import BeatAnswer, Cadence, NodeId, Trust, Vacancy
+from tenure.model import BeatAnswer, Cadence, NodeId, Vacancy
 from tenure.pacemaker import Pacemaker
 from tenure.quiet import Quiet
-from tenure.standing import Standing
-from tenure.stores import Session, Store
+from tenure.standing import Somebody
+from tenure.stores import Store
 
 logger = logging.getLogger("tenure")
 
@@ -52,7 +51,7 @@ class Member(Protocol):
         """This is a forked child now."""
 
 
-class Node:
+class Node(Somebody):
     """This process in the eyes of the others. Starts when the first election enters and leaves with the last."""
 
     def __init__(
@@ -64,30 +63,13 @@ class Node:
         host_evidence: bool = True,
         session_evidence: bool = True,
     ) -> None:
-        self.store, self.cadence = store, cadence
-        self._given_label = label
+        super().__init__(store, cadence, label, self._perform)
         self._host_evidence, self._session_evidence = host_evidence, session_evidence
         self._members: dict[str, Member] = {}
         self._duties: tuple[Duty, ...] = ()
         self._mutex = threading.Lock()
-        self._standing = Standing(cadence, self._perform)
         self._threads: tuple[Pacemaker, Campaign, Herald] | None = None
         _NODES.add(self)
-
-    @property
-    def id(self) -> NodeId:
-        """The present identity, '' before the first."""
-        return self._standing.node
-
-    @property
-    def label(self) -> str:
-        """For people."""
-        return self._given_label or f"{socket.gethostname()}:{os.getpid()}"
-
-    @property
-    def trust(self) -> Trust:
-        """Until when this node may act."""
-        return self._standing.trust
 
     @property
     def lease_until(self) -> float:
@@ -142,10 +124,6 @@ class Node:
         if self._threads:
             self._threads[1].look(name, at)
 
-    def resign(self, name: str, term: int, reason: str) -> None:
-        """Stop believing in a term; its work is told, and it is released when drained."""
-        self._standing.step(Resign(name, term, reason))
-
     def drained(self, name: str, term: int) -> None:
         """The work of a term has stopped."""
         self._standing.step(Drained(name, term))
@@ -154,10 +132,6 @@ class Node:
         """Call the application on the herald's thread."""
         if self._threads:
             self._threads[2].call(what)
-
-    def session(self) -> Session:
-        """A short-lived connection for questions."""
-        return self.store.session(f"{self.label}:query", self.cadence.attempt_timeout)
 
     def forked(self) -> None:
         """In a forked child: nobody, with nothing of the parent's in hand."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
+import socket
 import threading
 from collections.abc import Callable
 
 from tenure import lease
 from tenure.clock import boottime
-from tenure.lease import AcquireSent, Action, Event, Lease, Phase, Withdraw
+from tenure.lease import AcquireSent, Action, Event, Lease, Phase, Resign, Withdraw
 from tenure.model import Cadence, NodeId, Trust
+from tenure.stores import Session, Store
 
 NOBODY = ""
 
@@ -68,3 +71,35 @@ class Standing:
                 return None
             hand = self.step(AcquireSent(name)).hands[name]
             return standing.node, hand.attempt
+
+
+class Somebody:
+    """A node of either mode, as far as its standing says: who it is, and until when it may act."""
+
+    def __init__(self, store: Store, cadence: Cadence, label: str | None, perform: Callable[[Action], None]) -> None:
+        self.store, self.cadence = store, cadence
+        self._given_label = label
+        self._standing = Standing(cadence, perform)
+
+    @property
+    def id(self) -> NodeId:
+        """The present identity, '' while there is none."""
+        return self._standing.node
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self._given_label or f"{socket.gethostname()}:{os.getpid()}"
+
+    @property
+    def trust(self) -> Trust:
+        """Until when this node may act."""
+        return self._standing.trust
+
+    def resign(self, name: str, term: int, reason: str) -> None:
+        """Stop believing in a term; its work is told, and it is given back when it has drained."""
+        self._standing.step(Resign(name, term, reason))
+
+    def session(self) -> Session:
+        """A short-lived connection for questions."""
+        return self.store.session(f"{self.label}:query", self.cadence.attempt_timeout)
