@@ -35,6 +35,8 @@ TICK = {"name": "tick", "every": 0.1, "copies": 3, "policy": {"overlap": "allow"
 PLACES = 2
 ROUND = 60.0
 """Seconds that a round takes at most, about: so much is lost by Ctrl-C."""
+STOPPED = 130
+"""The exit status of what Ctrl-C ended."""
 ENOUGH = 2
 """So many broken rounds of a play are enough."""
 
@@ -154,7 +156,7 @@ def main() -> int:
     else:
         print("\n".join(report.table(report.kinds_of(results))))
     print(f"\n{report.verdict(results)}" + (f" The report is in {path}." if path else ""))
-    return int(any(result.failures for result in results))
+    return int(any(result.failures for result in results)) or (STOPPED if interrupted else 0)
 
 
 def parsed() -> argparse.Namespace:
@@ -208,6 +210,7 @@ def one_round(play: Play, result: Result, seconds: float, seed: int, interrupted
         play(result, result.store, seconds, random.Random(seed))
     except (Exception, KeyboardInterrupt) as error:  # the other plays are still worth playing
         if interrupted.so:  # whatever failed failed because of that
+            result.rounds -= 1
             return
         if isinstance(error, Broken):
             result.take(error.scene, error.verdict)

@@ -143,6 +143,8 @@ def _page(results: Sequence[Result], occasion: Occasion, picture: Path | None, f
     if picture is not None:
         yield f"![Who planned, how late bodies began, and what was done to them]({picture.name})"
         yield ""
+        yield "Where two seem to plan, the older one does not know yet that it lost its term; the ledger takes no due time twice, whoever plans it."
+        yield ""
     yield INTRODUCTION
     yield ""
     yield f"- {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {occasion.minutes:.0f} minutes, seed {occasion.seed}; {os.cpu_count()} cores, Python {platform.python_version()}"
