@@ -124,6 +124,12 @@ def chaos(args: list[str]) -> int:
     return run("python", "tests/chaos/chaos.py", *args)
 
 
+def chaos_peers(args: list[str]) -> int:
+    """Hurt other schedulers in the same ways, and ours beside them (`--minutes-each N`, `--only NAME`); installs them first."""
+    prepare("test", groups=["test"])
+    return run("python", "tests/chaos/peers/peers.py", *args)
+
+
 def clean(_args: list[str]) -> int:
     """Remove what the other words made."""
     for made in (VENV, TOOLS, *ROOT.glob(".*_cache"), ROOT / ".hypothesis", ROOT / "dist"):
@@ -142,6 +148,7 @@ WORDS: dict[str, Callable[[list[str]], int]] = {
     "bench": bench,
     "bench-election": bench_election,
     "chaos": chaos,
+    "chaos-peers": chaos_peers,
     "sim": sim,
     "clean": clean,
 }

@@ -1,0 +1,46 @@
+"""APScheduler 4: schedulers on one data store, told of each other's work by an event broker. `apscheduler4.py setup|worker`"""
+
+import asyncio
+import logging
+import sys
+
+from apscheduler import AsyncScheduler, CoalescePolicy, ConflictPolicy, TaskDefaults, current_job
+from apscheduler.datastores.sqlalchemy import SQLAlchemyDataStore
+from apscheduler.eventbrokers.asyncpg import AsyncpgEventBroker
+from apscheduler.triggers.cron import CronTrigger
+from lines import EVERY, JOBS, LOCK, URL, work
+from sqlalchemy.ext.asyncio import create_async_engine
+
+
+def body(job: str) -> None:
+    fired = current_job.get().scheduled_fire_time
+    work(job, due=fired.timestamp() if fired else None)
+
+
+async def main() -> None:
+    logging.basicConfig(level=logging.WARNING)
+    engine = create_async_engine(URL.replace("postgresql:", "postgresql+asyncpg:"), pool_pre_ping=True)
+    scheduler = AsyncScheduler(
+        SQLAlchemyDataStore(engine),
+        AsyncpgEventBroker.from_async_sqla_engine(engine),
+        lease_duration=LOCK,
+        task_defaults=TaskDefaults(job_executor="threadpool", max_running_jobs=20, misfire_grace_time=None),
+    )
+    async with scheduler:
+        if sys.argv[1] == "setup":
+            for job in JOBS:
+                await scheduler.configure_task(job, func=body)
+                await scheduler.add_schedule(
+                    job,
+                    CronTrigger(second=f"*/{EVERY}", timezone="UTC"),
+                    id=job,
+                    args=[job],
+                    coalesce=CoalescePolicy.all,
+                    conflict_policy=ConflictPolicy.do_nothing,
+                )
+            return
+        await scheduler.run_until_stopped()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
