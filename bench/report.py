@@ -6,6 +6,7 @@ import os
 import platform
 import sqlite3
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,8 @@ class Figure:
 class Report:
     """All figures of one run, printed as they come."""
 
+    name = "election-benchmark"
+
     def __init__(self, command: str) -> None:
         self.command = command
         self.facts = machine()
@@ -124,17 +127,27 @@ class Report:
         )
 
     def markdown(self) -> str:
-        rows = ["| what | ours | limit / goal | beside it |", "| --- | --- | --- | --- |"]
-        rows += ["| " + " | ".join(cell.replace("|", "\\|") for cell in f.cells()) + " |" for f in self.figures]
+        return self.page(
+            "Elections, measured",
+            "Real processes, a real PostgreSQL with durable defaults (`fsync = on`, `synchronous_commit = on`), SQLite on disk. Times",
+            "of takeovers are read from CLOCK_BOOTTIME by the harness before the signal is sent and by the successor after its first",
+            "true `is_leader`. Compared cases are interleaved round by round.",
+            columns=("what", "ours", "limit / goal", "beside it"),
+            cells=[figure.cells() for figure in self.figures],
+        )
+
+    def page(self, title: str, *method: str, columns: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
+        """Title, method, machine, table and verdict."""
+        rows = ["| " + " | ".join(columns) + " |", "| " + " | ".join("---" for _ in columns) + " |"]
+        rows += ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in cells]
         missed = self.missed()
         return "\n".join(
             [
-                "# Elections, measured",
+                f"# {title}",
                 "",
-                f"Written by `{self.command}`, which anybody can run; nothing here is edited by hand. Real processes, a real PostgreSQL with",
-                "durable defaults (`fsync = on`, `synchronous_commit = on`), SQLite on disk. Times of takeovers are read from CLOCK_BOOTTIME",
-                "by the harness before the signal is sent and by the successor after its first true `is_leader`. Compared cases are",
-                "interleaved round by round. Goals are stated for a quiet machine: look at the load before reading a miss.",
+                f"Written by `{self.command}`, which anybody can run; nothing here is edited by hand.",
+                *method,
+                "Goals are stated for a quiet machine: look at the load before reading a miss.",
                 "",
                 *(f"- {name}: {value}" for name, value in self.facts.items()),
                 f"- load: {self.load()}",
@@ -156,9 +169,9 @@ class Report:
 
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "election-benchmark.md").write_text(self.markdown(), encoding="utf-8")
-        text = json.dumps(self.as_json(), ensure_ascii=False, indent=1, default=_rounded)
-        (folder / "election-benchmark.json").write_text(text + "\n", encoding="utf-8")
+        (folder / f"{self.name}.md").write_text(self.markdown(), encoding="utf-8")
+        text = json.dumps(self.as_json(), ensure_ascii=False, indent=1, default=str)
+        (folder / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
 
     def finish(self) -> None:
         missed = self.missed()
@@ -183,7 +196,3 @@ def _lines(path: str) -> list[str]:
         return Path(path).read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-
-
-def _rounded(value: object) -> object:
-    return str(value)

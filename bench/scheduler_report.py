@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from report import Figure, Goal, Report, Series
 
@@ -95,37 +92,19 @@ def latenesses(what: str, windows: list[list[float]], note: str = "") -> Rounds:
 class SchedulerReport(Report):
     """All lines of one run."""
 
+    name = "scheduler-benchmark"
+
     def markdown(self) -> str:
         lines = [figure for figure in self.figures if isinstance(figure, Line)]
-        rows = ["| what | ours | goal | limit: the bare driver | APScheduler 3 |", "| --- | --- | --- | --- | --- |"]
-        rows += ["| " + " | ".join(cell.replace("|", "\\|") for cell in line.row()) + " |" for line in lines]
-        missed = self.missed()
-        return "\n".join(
-            [
-                "# The scheduler, measured",
-                "",
-                f"Written by `{self.command}`, which anybody can run; nothing here is edited by hand. Real processes, a real PostgreSQL",
-                "with durable defaults (`fsync = on`, `synchronous_commit = on`), SQLite on disk, all on one machine. Cells are",
-                "median [least..most] of rounds. Lateness is the start of the body less its due time, both by the clock of the machine, which",
-                "is the server's too; APScheduler's is taken when it tells that the body ran, just after. The limit is psycopg sending the same",
-                "statements with nothing around them. Goals are stated for a quiet machine: look at the load before reading a miss.",
-                "",
-                *(f"- {name}: {value}" for name, value in self.facts.items()),
-                f"- load: {self.load()}",
-                f"- date: {time.strftime('%Y-%m-%d', time.gmtime(self.began))}, took {(time.time() - self.began) / 60:.1f} minutes",
-                "",
-                *rows,
-                "",
-                "Every goal was met." if not missed else "Missed: " + "; ".join(missed) + ".",
-                "",
-            ]
+        return self.page(
+            "The scheduler, measured",
+            "Real processes, a real PostgreSQL with durable defaults (`fsync = on`, `synchronous_commit = on`), SQLite on disk, all on",
+            "one machine. Cells are median [least..most] of rounds. Lateness is the start of the body less its due time, both by the",
+            "clock of the machine, which is the server's too; APScheduler's is taken when it tells that the body ran, just after. The",
+            "limit is psycopg sending the same statements with nothing around them.",
+            columns=("what", "ours", "goal", "limit: the bare driver", "APScheduler 3"),
+            cells=[line.row() for line in lines],
         )
-
-    def write(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "scheduler-benchmark.md").write_text(self.markdown(), encoding="utf-8")
-        text = json.dumps(self.as_json(), ensure_ascii=False, indent=1, default=str)
-        (folder / "scheduler-benchmark.json").write_text(text + "\n", encoding="utf-8")
 
     def found(self, topic: str, what: str) -> Rounds | None:
         """What this run measured before."""
