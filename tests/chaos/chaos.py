@@ -107,8 +107,8 @@ def jumps(result: Result, _store: str, _seconds: float, dice: random.Random) -> 
 
 
 PLAYS: list[tuple[Play, str, float]] = [
-    (storm, "PostgreSQL", 0.18),
-    (storm, "SQLite", 0.14),
+    (storm, "PostgreSQL", 0.22),
+    (storm, "SQLite", 0.18),
     (cuts, "PostgreSQL", 0.08),
     (succession, "PostgreSQL", 0.2),
     (succession, "SQLite", 0.05),

@@ -165,6 +165,7 @@ class Scene:
                 lasts,
                 on_worker=bool(hit),
                 on_planner=any(worker.plans for worker in hit),
+                alone=not [worker for worker in self.present if worker not in hit],
             )
         )
 

@@ -21,6 +21,8 @@ class Fault:
     lasts: float = 0.0
     on_worker: bool = False
     on_planner: bool = False
+    alone: bool = False
+    """Nobody else took part who could have followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +102,10 @@ def _cause(fate: Fate, faults: Sequence[Fault], moments: Sequence[float], wall: 
 
 
 def failovers(faults: Sequence[Fault], terms: Sequence[Term]) -> Iterator[tuple[Fault, float]]:
-    """From each blow on whoever planned to the next term, if there was one before another blow could be its reason."""
+    """From each blow on whoever planned, where others took part, to the next term, if it came before another blow could be its reason."""
     begins = sorted(term.since for term in terms)
     for number, fault in enumerate(faults):
-        if fault.on_planner:
+        if fault.on_planner and not fault.alone:
             others = (other.at for other in faults[number + 1 :] if other.on_planner or not other.on_worker)
             after = bisect.bisect_right(begins, fault.at)
             if after < len(begins) and begins[after] < next(others, math.inf):

@@ -1,5 +1,7 @@
 """Due times, failovers and pauses are counted under the blow that they belong to."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.chronicle import Fate, Line, Verdict
@@ -44,6 +46,8 @@ def test_a_failover_is_from_the_blow_to_the_next_term():
     terms = [Term("w0", 0.0, 3.0), Term("w1", 3.4, 9.0)]
     assert list(failovers([kill(3.0, planner=True)], terms)) == [(kill(3.0, planner=True), pytest.approx(0.4))]
     assert not list(failovers([kill(3.0)], terms)), "it did not plan"
+    alone = replace(kill(3.0, planner=True), alone=True)
+    assert not list(failovers([alone], terms)), "nobody was there to follow"
     held = kill(2.0, planner=True)
     assert [fault for fault, _ in failovers([held, kill(3.0, planner=True)], terms)] != [held], "it went on planning"
     after = [kill(2.0, planner=True), Fault("database restart", "database", 2.5)]
