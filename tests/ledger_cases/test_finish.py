@@ -167,6 +167,14 @@ def test_what_has_no_further_attempt_keeps_when_it_was_due(scene, worker, again_
     assert scene.run(run.id).due_at == run.due_at
 
 
+def test_what_goes_back_unbegun_was_nobodys(scene, worker):
+    scene.add("job", 60)
+    run = worker.take()
+    assert scene.ledger.put_back([(run.id, worker.tokens[run.id])]) == 1
+    row = scene.run(run.id)
+    assert (row.state, row.attempt, row.node, row.claimed_at) == (RunState.PENDING, 0, "", None)
+
+
 def test_what_was_asked_to_end_may_still_succeed(scene, worker):
     scene.add("job", 60)
     run = worker.take()

@@ -23,6 +23,14 @@ def test_places_of_each_job_go_to_its_oldest_however_many_jobs_are_due(scene, wo
     ]
 
 
+def test_what_waited_begins_when_the_limit_is_lifted(scene, worker):
+    scene.add("job", 30, 20, overlap="wait")
+    worker.take()
+    assert scene.told() == ["running", "waiting"]
+    scene.change(Change.UPDATED, spec=scene.spec(overlap="allow", max_running=None))
+    assert [run.scheduled_for - scene.start for run in worker.claim().runs] == [-20]
+
+
 def test_without_a_limit_all_begin(scene, worker):
     scene.add("job", *range(1, 9), overlap="allow", max_running=None)
     assert len(worker.claim().runs) == 8

@@ -2,11 +2,14 @@
 
 import threading
 
+import psycopg
 import pytest
 
 from ledger_cases.scene import Scene
+from tenure import effects
 from tenure.keys import due_key
 from tenure.ledger import OPEN, Planned, RunState
+from tenure.stores import store_for
 from tenure.stores.ledger import Asked, RunQuery
 
 ROUNDS = 30
@@ -221,3 +224,15 @@ def test_missed_runs_are_settled_once(real_scene, claimers, run_together):
             ),
         )
         assert sum(settled) == 1
+
+
+def test_asking_for_a_run_that_is_there_waits_for_nobody(ledger_database):
+    scene = Scene(store_for(ledger_database))
+    worker = scene.worker()
+    scene.add("job")
+    scene.ask(key="the one")
+    run = worker.take()
+    with psycopg.connect(ledger_database) as body, body.transaction():
+        effects.complete(body, effects.RunClaim(run.id, worker.tokens[run.id], run.key, "tenure", "job"))
+        assert scene.ask(key="the one").state is RunState.RUNNING
+    scene.close()

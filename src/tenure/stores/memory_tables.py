@@ -229,6 +229,8 @@ class Tables:
         """An attempt of a run is over."""
         run.attempt, run.failures, run.losses = after.attempt, after.failures, after.losses
         run.due_at, run.expires_at = after.due_at, after.expires_at
+        if after.attempt == 0:  # it never began
+            run.label, run.claimed_at = "", None
         if after.state.final:
             self.end(run, after.state, after.reason, now)
         else:

@@ -167,8 +167,10 @@ BEGIN
         IF FOUND THEN
             now_ := clock_timestamp();
             INSERT INTO {schema}.run (job, application, generation, kind, key, scheduled_for, due_at, state, by, kwargs)
-            VALUES (j.id, j.application, j.generation, CASE WHEN (a ->> 'backfill')::boolean THEN 'backfill' ELSE 'asked' END::{schema}.run_kind,
-                    a ->> 'key', coalesce(to_timestamp((a ->> 'scheduled_for')::float8), now_), now_, 'pending', a ->> 'by', a ->> 'kwargs')
+            SELECT j.id, j.application, j.generation, CASE WHEN (a ->> 'backfill')::boolean THEN 'backfill' ELSE 'asked' END::{schema}.run_kind,
+                   a ->> 'key', coalesce(to_timestamp((a ->> 'scheduled_for')::float8), now_), now_, 'pending', a ->> 'by', a ->> 'kwargs'
+             -- Asked first: a conflict with a row that somebody has changed would wait for their commit.
+             WHERE NOT EXISTS (SELECT FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key')
             ON CONFLICT (job, key) DO NOTHING
             RETURNING * INTO r;
             IF NOT FOUND AND (a ->> 'backfill')::boolean THEN   -- it begins from nothing

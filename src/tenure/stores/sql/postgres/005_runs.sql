@@ -33,7 +33,8 @@ BEGIN
     UPDATE {schema}.run r SET state = 'pending', expires_at = NULL
       FROM unnest(locked) AS l (id) JOIN {schema}.job j ON j.id = l.id
            CROSS JOIN LATERAL (SELECT w.id FROM {schema}.run w WHERE w.application = app AND w.job = l.id AND w.state = 'waiting'
-                                ORDER BY w.due_at, w.id LIMIT greatest(j.max_running - {schema}.began(l.id), 0)) o
+                                ORDER BY w.due_at, w.id
+                                LIMIT CASE WHEN j.max_running IS NOT NULL THEN greatest(j.max_running - {schema}.began(l.id), 0) END) o
      WHERE r.id = o.id;
 END $$;
 
@@ -226,6 +227,8 @@ BEGIN
                                  ELSE coalesce(to_timestamp(x.finished), now_) + make_interval(secs => x.again) END,
                    expires_at = CASE WHEN x.becomes <> 'pending' OR r.expires_at IS NULL THEN r.expires_at
                                      WHEN x.again IS NULL THEN greatest(r.expires_at, now_ + make_interval(secs => x.on_time)) END,
+                   label = CASE WHEN x.state = 'pending' AND x.again IS NULL AND r.attempt <= 1 THEN '' ELSE r.label END,   -- it never began
+                   claimed_at = CASE WHEN x.state = 'pending' AND x.again IS NULL AND r.attempt <= 1 THEN NULL ELSE r.claimed_at END,
                    started_at = to_timestamp(x.started),
                    finished_at = CASE WHEN x.becomes > 'running' THEN coalesce(to_timestamp(x.finished), now_) END
               FROM (SELECT e.*, j.on_time, l.id AS run,
