@@ -38,6 +38,7 @@ FAST = {
     "validate_timeout": 0.25,
 }
 BACKENDS = "tenure:%:advisory"
+GONE = "SELECT 1 FROM tenure.node WHERE id = %s AND state <> 'alive'"
 HOLDERS = """
     SELECT pid FROM pg_locks
      WHERE locktype = 'advisory' AND granted AND (classid::bigint << 32) | objid::bigint = %s
@@ -207,10 +208,10 @@ class TestLosingTheLock:
         election.wait_until_leading(5)
         node = election._seat.id
         unlock_behind_its_back(election)
-        eventually(lambda: election._seat.id != node, what="a new identity")
-        (seq,) = one(database, "SELECT seq FROM tenure.node WHERE id = %s", [node])
-        time.sleep(0.3)
-        assert one(database, "SELECT seq FROM tenure.node WHERE id = %s", [node]) == (seq,)
+        eventually(lambda: beats(database).keys() - {node} >= {election._seat.id}, what="a new identity")
+        seq = beats(database)[node]
+        more_beats(database, election._seat.id)
+        assert beats(database)[node] == seq
 
     def test_a_successor_waits_while_the_work_of_a_lost_session_goes_on(self, database, elections):
         first = elections()
@@ -223,7 +224,8 @@ class TestLosingTheLock:
         assert time.monotonic() - began > 1.25 * GRACE - FAST["validate_every"]
         assert began_by(database) == "session ended"
         first.leave_body(term)
-        time.sleep(0.2)
+        eventually(lambda: one(database, GONE, [term.node]), what="the goodbye")
+        more_beats(database, second._seat.id)
         assert second.is_leader, "the goodbye of a lost identity takes nothing from its successor"
 
     def test_a_row_that_is_locked_for_a_while_costs_neither_session_nor_term(self, database, elections):
@@ -234,7 +236,7 @@ class TestLosingTheLock:
             stuck.execute("SELECT 1 FROM tenure.node WHERE id = %s FOR UPDATE", [node])
             time.sleep(0.6)  # several beats give up waiting for it
             assert term.trusted
-        time.sleep(0.5)
+        more_beats(database, node)
         assert term.trusted
         assert election._seat.id == node
 
@@ -303,7 +305,7 @@ class TestZombies:
         leading(pair)
         backend = holders(database)
         run(database, "UPDATE tenure.election SET state = 'released'")
-        time.sleep(3 * FAST["heartbeat_every"])
+        more_beats(database, *(election._seat.id for election in pair))
         assert holders(database) == backend
 
 
@@ -334,7 +336,7 @@ class TestRefused:
             return [record for record in caplog.records if "is run in mode 'lease'" in record.getMessage()]
 
         eventually(said, within=15, what="the other mode said")
-        time.sleep(3 * FAST["heartbeat_every"])
+        more_beats(database, election._seat.id)
         assert election.wait_until_leading(0) is None
         assert holders(database) == []
         assert len(said()) == 1
@@ -361,7 +363,7 @@ class TestTheTrapsOfBareLocks:
         for _ in range(3):
             gc.collect()
         assert gone() is not None
-        time.sleep(2 * FAST["validate_every"])
+        more_beats(database, gone()._seat.id)
         assert gone().is_leader
         assert len(holders(database)) == 1
         stop()
@@ -376,7 +378,7 @@ class TestTheTrapsOfBareLocks:
         gc.collect()
         eventually(lambda: len(holders(database)) == 1, what="lock taken")
         gc.collect()
-        time.sleep(0.3)
+        more_beats(database, kept()._seat.id)
         assert len(holders(database)) == 1
         kept().stop()
 
@@ -400,7 +402,7 @@ class TestTheTrapsOfBareLocks:
             honest = not election.is_leader and not term.trusted and election._seat.id == ""
             os._exit(0 if honest else 1)
         assert os.waitpid(child, 0)[1] == 0
-        time.sleep(2 * FAST["validate_every"])
+        more_beats(database, election._seat.id)
         assert term.trusted
         assert len(holders(database)) == 1
 
@@ -459,6 +461,17 @@ def first_and_standby(first, second):
 def holders(url):
     with psycopg.connect(url, autocommit=True) as connection:
         return [pid for (pid,) in connection.execute(HOLDERS, [lock_key("tenure", NAME)])]
+
+
+def beats(url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        return dict(connection.execute("SELECT id::text, seq FROM tenure.node").fetchall())
+
+
+def more_beats(url, *nodes, count=3):
+    """Each of them beats so many times more, which it does only after a check."""
+    before = beats(url)
+    eventually(lambda: all(beats(url)[node] >= before[node] + count for node in nodes), what=f"{count} beats of each")
 
 
 def sessions(url):

@@ -14,6 +14,7 @@ import time
 import psycopg
 import pytest
 
+from harness.scratch import eventually
 from tenure import Election
 from tenure.cli import main
 from tenure.stores import store_for
@@ -156,7 +157,7 @@ def test_raising_the_epoch(tenure, url, capsys):
     raising = threading.Thread(target=lambda: answer.append(main(["epoch", "--url", url, "raise"])))
     began = time.monotonic()
     raising.start()
-    wait_for(lambda: not epoch(url).settled)
+    eventually(lambda: not epoch(url).settled, what="the change of epoch noticed")
     assert main(["epoch", "--url", url]) == 1  # meanwhile nothing is granted
     raising.join(10)
     assert answer == [0]
@@ -334,13 +335,6 @@ def epoch(url):
         return session.epoch()
     finally:
         session.close()
-
-
-def wait_for(true, within=10.0):
-    deadline = time.monotonic() + within
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def on_a_terminal(words, env):

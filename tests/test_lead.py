@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from harness import scratch
@@ -146,7 +147,7 @@ def test_a_second_signal_does_not_wait_for_the_grace(sqlite_url, tmp_path):
         acting(notes)
         began = time.monotonic()
         os.kill(worker.pid, signal.SIGINT)
-        time.sleep(0.3)
+        scratch.eventually(lambda: any("to process group" in line for line in worker.errors), what="the command told")
         os.kill(worker.pid, signal.SIGINT)
         assert worker.wait() == -signal.SIGINT
         assert time.monotonic() - began < 4
@@ -254,7 +255,7 @@ def test_an_unreachable_server_ends_the_command_before_it_ends_trust(own_postgre
     options = ["--ttl", "5s", "--grace", "1500ms"]
     with lead(url, "x", command=actor(notes, deaf=True, children=1), options=options) as worker:
         [pgid] = {note["pgid"] for note in acting(notes, pids=2)}
-        time.sleep(1.2)  # some heartbeats
+        more_beats(url)
         own_postgres.freeze()
         frozen_at = boottime()
         scratch.eventually(lambda: any("SIGTERM to process group" in line for line in worker.errors), what="told")
@@ -279,9 +280,21 @@ def test_a_short_hiccup_of_the_server_stops_nothing(own_postgres, tmp_path):
         time.sleep(1.5)
         own_postgres.thaw()
         own_postgres.terminate_backends("tenure:%")
-        time.sleep(2)
+        more_beats(url)
         assert not any("SIGTERM" in line for line in worker.errors)
         worker.terminate()
+
+
+def more_beats(url: str, count: int = 2) -> None:
+    """The only node beats so many times more."""
+
+    def beats() -> int:
+        with psycopg.connect(url) as connection:
+            [(seq,)] = connection.execute("SELECT seq FROM tenure.node WHERE state = 'alive'").fetchall()
+        return int(seq)
+
+    before = beats()
+    scratch.eventually(lambda: beats() >= before + count, what=f"{count} heartbeats")
 
 
 def group_exists(pgid) -> bool:
