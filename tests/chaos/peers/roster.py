@@ -42,7 +42,7 @@ PEERS = (
         "tenure",
         app="tenure_scheduler",
         posts=(Post("worker", takes="plans", gives="rests"),),
-        promises="Every due time is run or told of; at least once, an attempt that was cut short is repeated; at most one attempt counts.",
+        promises="Every due time is run or told of, at least once; at most one attempt counts. A body that ends while its worker is cut off from the database is run again: `run.complete(conn)` is for that.",
         setting='Three `Scheduler`s, `ttl` 5 s, `missed="all"`, `overlap="allow"`; the body calls `run.check()` before it ends.',
     ),
     Peer(
@@ -52,7 +52,7 @@ PEERS = (
         packages=("apscheduler>=3.11,<4", "sqlalchemy>=2", "psycopg[binary]"),
         shown=("apscheduler", "sqlalchemy"),
         promises="Nothing across processes: its FAQ says that a job store must not be shared. Nothing about work that is cut short.",
-        setting="Three `BlockingScheduler`s on one `SQLAlchemyJobStore` all the same; `coalesce=False`, `misfire_grace_time=None`, `max_instances=20`, `replace_existing=True`.",
+        setting="Three `BlockingScheduler`s on one `SQLAlchemyJobStore` all the same; `coalesce=False`, `misfire_grace_time=None`, `max_instances=20`, `replace_existing=True`, `jobstore_retry_interval` 1 s, `pool_pre_ping`.",
     ),
     Peer(
         "apscheduler4",

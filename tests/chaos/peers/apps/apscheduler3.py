@@ -17,9 +17,12 @@ def body(job: str) -> None:
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING)
-    store = SQLAlchemyJobStore(URL.replace("postgresql:", "postgresql+psycopg:"))
+    url = URL.replace("postgresql:", "postgresql+psycopg:")
+    store = SQLAlchemyJobStore(url, engine_options={"pool_pre_ping": True})
     settings = {"coalesce": False, "misfire_grace_time": None, "max_instances": 20}
-    scheduler = BlockingScheduler(jobstores={"default": store}, job_defaults=settings, timezone=UTC)
+    scheduler = BlockingScheduler(
+        jobstores={"default": store}, job_defaults=settings, jobstore_retry_interval=1, timezone=UTC
+    )
     if sys.argv[1] == "setup":
         store.start(scheduler, "default")
         return

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 import sys
 
 from apscheduler import AsyncScheduler, CoalescePolicy, ConflictPolicy, TaskDefaults, current_job
@@ -39,6 +40,8 @@ async def main() -> None:
                     conflict_policy=ConflictPolicy.do_nothing,
                 )
             return
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, lambda: asyncio.ensure_future(scheduler.stop()))
         await scheduler.run_until_stopped()
 
 

@@ -34,12 +34,11 @@ def body(self: Task, job: str) -> None:
 
 
 def main() -> None:
-    role = sys.argv[1]
+    role, place = sys.argv[1], Path(sys.argv[2])
     if role == "worker":
-        app.start(["worker", "--pool", "threads", "--concurrency", "20", "--hostname", sys.argv[2], "-l", "WARNING"])
+        app.start(["worker", "--pool", "threads", "--concurrency", "20", "--hostname", place.name, "-l", "WARNING"])
     elif role == "beat":
-        state = Path(sys.argv[2])
-        app.start(["beat", "--schedule", f"{state}.schedule", "--pidfile", "", "-l", "INFO"])
+        app.start(["beat", "--schedule", f"{place}.schedule", "--pidfile", "", "-l", "INFO"])
     elif role == "redbeat":
         app.start(["beat", "--scheduler", "redbeat.RedBeatScheduler", "--pidfile", "", "-l", "INFO"])
 
