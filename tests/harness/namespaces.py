@@ -151,14 +151,15 @@ class Line:
             finally:
                 _call("setns", ours.fileno(), NEWNET)
 
-    def lose(self, direction: str, share: int = 1) -> None:
+    def lose(self, *directions: str, share: int = 1) -> None:
         """One of so many packets (a power of two) that come in from there (`ingress`) or go there (`egress`).
 
         Chosen by bits of the checksum of their headers, as this kernel has no die of its own.
         """
         which = ("match", "u16", "0", hex(share - 1), "at", "10")
         lost = ("action", "mirred", "egress", "redirect", "dev", SINK)
-        run("tc", "filter", "add", "dev", self.device, direction, "protocol", "ip", "u32", *which, *lost)
+        for direction in directions:
+            run("tc", "filter", "add", "dev", self.device, direction, "protocol", "ip", "u32", *which, *lost)
 
     def down(self) -> None:
         run("ip", "link", "set", self.device, "down")

@@ -3,6 +3,8 @@
 import random
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import psycopg
 
@@ -25,38 +27,48 @@ FORKS = 20
 def full_disk(
     scene: Scene, disk: SmallDisk, seconds: float, dice: random.Random, server: Postgres | None = None
 ) -> Verdict:
-    """The disk of the database is full for longer than the ttl. A server panics when it finds no room for its log; it is started again."""
+    """The disk of the database is full for longer than the ttl. A server that finds no room for its log panics, and is started again."""
 
     def fill() -> None:
-        with away(scene, "disk full", "database", beyond(scene)):
-            disk.fill()
-            if server is not None and dice.random() < 0.5:
-                _find_no_room(scene, server)
+        with _full(scene, disk, "disk full", server):
             time.sleep(beyond(scene))
-            disk.empty()
-            if server is not None:
-                _serving_again(server)
 
-    def start_meanwhile() -> None:
-        """Somebody dies when the disk is full, and a new one starts."""
-        with away(scene, "disk full", "database", beyond(scene)):
-            disk.fill()
-            scene.kill(dice.choice(scene.alive))
+    def start() -> None:
+        """Somebody has died; a new one starts on the full disk."""
+        scene.kill(dice.choice(scene.alive))
+        with _full(scene, disk, "disk full", server):
             newcomer = scene.add(wait=False)
             time.sleep(beyond(scene))
-            disk.empty()
         scene.joined(newcomer)
 
-    return in_turn(scene, seconds, dice, [fill, start_meanwhile, *on_workers(scene, dice)])
+    def panic() -> None:
+        assert server is not None
+        with (
+            psycopg.connect(server.url(), autocommit=True) as connection,
+            _full(scene, disk, "disk full, server panics", server),
+        ):
+            _find_no_room(connection)
+            time.sleep(beyond(scene))
+
+    blows = [fill, start, *on_workers(scene, dice)]
+    return in_turn(scene, seconds, dice, blows if server is None else [panic, *blows])
 
 
-def _find_no_room(scene: Scene, server: Postgres) -> None:
-    """Ask for the next segment of the log."""
-    try:
-        server.execute("SELECT pg_switch_wal()")
-        server.execute("CREATE TABLE IF NOT EXISTS room AS SELECT 1")
-    except psycopg.OperationalError:
-        scene.struck("server panics", "database")
+@contextmanager
+def _full(scene: Scene, disk: SmallDisk, kind: str, server: Postgres | None) -> Iterator[None]:
+    with away(scene, kind, "database", beyond(scene)):
+        disk.fill()
+        yield
+        disk.empty()
+        if server is not None:
+            _serving_again(server)
+
+
+def _find_no_room(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+    """Ask for one segment of the log after another, until the server dies of it."""
+    with suppress(psycopg.OperationalError):
+        while True:
+            connection.execute("SELECT pg_logical_emit_message(false, 'room', 'x'), pg_switch_wal()")
 
 
 def _serving_again(server: Postgres) -> None:

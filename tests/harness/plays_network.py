@@ -3,6 +3,7 @@
 To be played where `namespaces.elsewhere` leads.
 """
 
+import functools
 import random
 import time
 from collections.abc import Callable
@@ -20,8 +21,8 @@ LOST = 8
 WAYS: dict[str, Callable[[Line], None]] = {
     "requests lost": lambda line: line.lose("ingress"),
     "answers lost": lambda line: line.lose("egress"),
-    "both ways lost": lambda line: (line.lose("ingress"), line.lose("egress")),  # type: ignore[dict-item]
-    "packets lost": lambda line: (line.lose("ingress", LOST), line.lose("egress", LOST)),  # type: ignore[dict-item]
+    "both ways lost": lambda line: line.lose("ingress", "egress"),
+    "packets lost": lambda line: line.lose("ingress", "egress", share=LOST),
     "line down": Line.down,
 }
 
@@ -64,4 +65,4 @@ def partitions(scene: Scene, server: Postgres, lines: list[Line], seconds: float
         place.line.heal()
         place.settle()
 
-    return in_turn(scene, seconds, dice, [*(lambda way=way: break_by(way) for way in WAYS), vanish])
+    return in_turn(scene, seconds, dice, [*(functools.partial(break_by, way) for way in WAYS), vanish])

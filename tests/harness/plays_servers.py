@@ -3,6 +3,7 @@
 A database that is away is away for all: whatever any worker has in hand may be tried again when it is back.
 """
 
+import functools
 import random
 import signal
 import time
@@ -22,9 +23,9 @@ from harness.standby import Pair
 _PATIENT = {"spread": 1.0, "max_lost": 20, "missed": "all"}
 SOME: list[Job] = [
     {"name": "allow", "every": 2, "copies": 45, "for": 0.2, "policy": {"overlap": "allow", **_PATIENT}},
-    {"name": "skip", "every": 2, "copies": 15, "for": 0.2, "policy": _PATIENT},
+    {"name": "skip", "every": 12, "copies": 60, "for": 0.2, "policy": _PATIENT},
 ]
-"""60 jobs: enough that each blow hits some, and that all are done again soon after a long one."""
+"""Enough that each blow hits some. No blow lasts for two due times of a job that skips overlaps: of two that are late together either may run."""
 BEYOND = 1.6
 """Of the ttl: how long a blow lasts that outlasts every lease."""
 TABLES = ("node", "election", "job", "run", "epoch", "application")
@@ -155,26 +156,24 @@ def take_all_slots(scene: Scene, server: Postgres) -> None:
             time.sleep(0.05)
 
 
-def locks(scene: Scene, server: Postgres, seconds: float, dice: random.Random) -> Verdict:
+def locks(scene: Scene, seconds: float, dice: random.Random) -> Verdict:
     """Somebody's transaction holds our rows or tables, longer than the ttl."""
-    del server
-    held: list[Blow] = [lambda table=table: hold_rows(scene, table) for table in TABLES]  # type: ignore[misc]
-    tables: list[Blow] = [lambda table=table: hold_table(scene, table) for table in TABLES]  # type: ignore[misc]
-    return in_turn(scene, seconds, dice, held + tables)
+    blows = [functools.partial(hold, scene, table) for hold in (hold_rows, hold_table) for table in TABLES]
+    return in_turn(scene, seconds, dice, blows)
 
 
 def hold_rows(scene: Scene, table: str) -> None:
-    _hold(scene, f"rows of {table} locked", f"SELECT 1 FROM tenure.{table} FOR UPDATE")
+    _hold(scene, f"rows of {table} locked", table, f"SELECT 1 FROM tenure.{table} FOR UPDATE")
 
 
 def hold_table(scene: Scene, table: str) -> None:
-    _hold(scene, f"table {table} locked", f"LOCK TABLE tenure.{table} IN ACCESS EXCLUSIVE MODE")
+    _hold(scene, f"table {table} locked", table, f"LOCK TABLE tenure.{table} IN ACCESS EXCLUSIVE MODE")
 
 
-def _hold(scene: Scene, kind: str, statement: str) -> None:
+def _hold(scene: Scene, kind: str, table: str, statement: str) -> None:
     with psycopg.connect(scene.url, application_name="holder") as holder:
         _patiently(holder, statement)
-        with away(scene, kind, statement.split()[-2], beyond(scene)):
+        with away(scene, kind, table, beyond(scene)):
             time.sleep(beyond(scene))
             holder.rollback()
 
