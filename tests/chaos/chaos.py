@@ -123,6 +123,9 @@ PLAYS: list[tuple[Play, str, float]] = [
 ]
 """What, where, and its share of the time."""
 
+PICTURED = {"storm", "cuts", "succession", "outages"}
+"""What the picture shows, if it was played."""
+
 
 @contextmanager
 def opened(store: str) -> Iterator[tuple[str, Postgres | None]]:
@@ -242,7 +245,8 @@ class Interrupted:
 def written(path: Path, results: list[Result], occasion: Occasion) -> None:
     """The page, and the picture beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    films = [result.film for result in results if result.film is not None]
+    shown = sorted(results, key=lambda result: result.play not in PICTURED)
+    films = [result.film for result in shown if result.film is not None]
     drawn = path.with_suffix(".svg") if films else None
     if drawn is not None:
         drawn.write_text(picture.draw(films))

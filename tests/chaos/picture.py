@@ -104,7 +104,7 @@ class _Panel:
     def __init__(self, film: Film, top: int) -> None:
         self._film = film
         begun = [fate.at for fate in film.fates if fate.at is not None]
-        self._since = min(begun, default=0.0)
+        self._since = min([*begun, *(fault.at for fault in film.faults)], default=0.0)
         ends = max([*begun, *(fault.at + fault.lasts for fault in film.faults)], default=1.0)
         self._until = min(ends + 0.5, self._since + LONGEST)
         kinds = list(dict.fromkeys(fault.kind for fault in film.faults if self._seen(fault.at)))

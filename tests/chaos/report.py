@@ -44,7 +44,7 @@ LEGEND = f"""\
 Three figures are p50 / p99 / max. Each due time is counted under the last blow before its body began; a repeated one under the blow that hit it.
 *Late*: from the due time to the beginning of the body, for due times that no struck process had claimed; *over {BOUND * 1000:.0f} ms* is how many of them.
 *Next planner*: from a blow on whoever planned to the next term, where it lost its term and another worker was there to follow.
-*Next body*: from the blow to the first body of a due time after it, the wait for that due time included."""
+*Next body*: from the first due time after the blow to the first body of any due time after it."""
 
 
 @dataclass(frozen=True, slots=True)

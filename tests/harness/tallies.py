@@ -50,7 +50,7 @@ class Tally:
     failovers: list[float] = field(default_factory=list)
     """From a blow on whoever planned to the next term."""
     resumed: list[float] = field(default_factory=list)
-    """From a blow to the next body that might not begin before it."""
+    """From the first due time after a blow to the first body after it."""
 
     def __iadd__(self, other: "Tally") -> Self:
         self.faults += other.faults
@@ -113,16 +113,20 @@ def failovers(faults: Sequence[Fault], terms: Sequence[Term]) -> Iterator[tuple[
 
 
 def resumptions(faults: Sequence[Fault], fates: Sequence[Fate]) -> Iterator[tuple[Fault, float]]:
-    """From each blow to the first body that was due after it, its spread included."""
+    """From the first due time after each blow, its spread included, to the first body of any due time after it.
+
+    Not where all workers were hit before it came: that blow is then counted.
+    """
     ran = sorted((fate.at - fate.late, fate.at) for fate in fates if fate.at is not None and fate.late is not None)
     dues = [due for due, _ in ran]
     soonest = [at for _, at in ran]
     for number in reversed(range(len(soonest) - 1)):
         soonest[number] = min(soonest[number], soonest[number + 1])
-    for fault in faults:
+    for number, fault in enumerate(faults):
         after = bisect.bisect_right(dues, fault.at)
-        if after < len(ran):
-            yield fault, soonest[after] - fault.at
+        others = (other.at for other in faults[number + 1 :] if not other.on_worker)
+        if after < len(ran) and soonest[after] < next(others, math.inf):
+            yield fault, soonest[after] - dues[after]
 
 
 def merge(into: dict[str, Tally], other: Mapping[str, Tally]) -> None:

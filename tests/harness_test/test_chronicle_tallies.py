@@ -55,9 +55,12 @@ def test_a_failover_is_from_the_blow_to_the_next_term():
 
 
 def test_work_goes_on_with_the_first_body_of_a_later_due_time():
-    fates = [fate(2.9, 3.05), fate(3.5, 4.5), fate(4.0, 4.1)]
-    assert list(resumptions([kill(3.0)], fates)) == [(kill(3.0), pytest.approx(1.1))]
+    fates = [fate(2.9, 3.05), fate(3.5, 5.5), fate(4.0, 4.1)]
+    assert list(resumptions([kill(3.0)], fates)) == [(kill(3.0), pytest.approx(0.6))]
     assert not list(resumptions([kill(8.0)], fates))
+    assert len(list(resumptions([kill(3.0), kill(3.7)], fates))) == 2
+    away = Fault("database restart", "database", 3.7)
+    assert [fault for fault, _ in resumptions([kill(3.0), away], fates)] == [away], "that one kept them all waiting"
 
 
 def test_tallies_add_up():
