@@ -9,6 +9,7 @@ from typing import Any
 
 from harness import namespaces, plays_hosts, plays_network, plays_servers, scratch
 from harness.clocks import ShiftedClock
+from harness.components import AVAILABLE
 from harness.pgbouncer import PgBouncer
 from harness.postgres import Postgres
 from harness.scenes import Broken, Scene, stage
@@ -182,21 +183,38 @@ def opened(store: str) -> Iterator[str]:
         yield server.create_database()
 
 
-PLAYS: list[tuple[Play, str, float]] = [
-    (outages, "PostgreSQL", 0.05),
-    (backends, "PostgreSQL", 0.05),
-    (slots, "PostgreSQL", 0.05),
-    (locks, "PostgreSQL", 0.08),
-    (failovers, "PostgreSQL", 0.05),
-    (pooler_sessions, "PostgreSQL", 0.05),
-    (pooler_transactions, "PostgreSQL", 0.05),
-    (pooler_statements, "PostgreSQL", 0.02),
-    (partitions, "PostgreSQL", 0.06),
-    (full_disk, "SQLite", 0.05),
-    (full_disk, "PostgreSQL", 0.05),
-    (forks, "SQLite", 0.05),
-    (forks, "PostgreSQL", 0.05),
-    (node_clocks, "PostgreSQL", 0.04),
-    (host_clock, "SQLite", 0.04),
+_NEEDED: list[tuple[Play, str, float, str]] = [
+    (outages, "PostgreSQL", 0.05, "postgres"),
+    (backends, "PostgreSQL", 0.05, "postgres"),
+    (slots, "PostgreSQL", 0.05, "postgres"),
+    (locks, "PostgreSQL", 0.08, "postgres"),
+    (failovers, "PostgreSQL", 0.06, "postgres"),
+    (pooler_sessions, "PostgreSQL", 0.05, "pgbouncer"),
+    (pooler_transactions, "PostgreSQL", 0.05, "pgbouncer"),
+    (pooler_statements, "PostgreSQL", 0.02, "pgbouncer"),
+    (partitions, "PostgreSQL", 0.06, "namespaces"),
+    (full_disk, "SQLite", 0.05, "namespaces"),
+    (full_disk, "PostgreSQL", 0.05, "namespaces"),
+    (forks, "SQLite", 0.05, "postgres"),
+    (forks, "PostgreSQL", 0.05, "postgres"),
+    (node_clocks, "PostgreSQL", 0.04, "gcc"),
+    (host_clock, "SQLite", 0.04, "gcc"),
 ]
-"""What, where, and its share of the time."""
+"""What, where, its share of the time, and what it needs."""
+
+
+def possible() -> Iterator[tuple[Play, str, float]]:
+    """Those whose needs are met; of the others it is said that they are left out."""
+    missing = {
+        need
+        for need in {need for *_, need in _NEEDED}
+        if not (namespaces.available() if need == "namespaces" else AVAILABLE[need]())
+    }
+    for play, store, share, need in _NEEDED:
+        if need in missing:
+            print(f"{need} cannot be had here: {play.__name__} on {store} is left out")
+        else:
+            yield play, store, share
+
+
+PLAYS = list(possible())

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,8 +37,13 @@ def available() -> bool:
 
 def elsewhere(play: Callable[[], object]) -> Any:
     """Its answer. A child of ours plays, so that nothing of the namespaces is left when it ends."""
+    scratch.root()  # ours to remove
     reads, writes = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # other threads may hold locks: the child uses nothing of theirs
+        child = os.fork()
     if child == 0:
         os.close(reads)
         os._exit(_played(play, writes))
@@ -129,14 +135,14 @@ class Line:
     """The line to another network: one end here, where the servers are, one there, where a worker is."""
 
     def __init__(self, number: int) -> None:
-        self.device, self.here = f"line{number}", f"10.77.{number}.1"
-        self._there = subprocess.Popen([*scratch.dies_with_us(), "unshare", "-n", "sleep", "infinity"])
+        self.device, self.here, self.there = f"line{number}", f"10.77.{number}.1", f"10.77.{number}.2"
+        self._holder = subprocess.Popen([*scratch.dies_with_us(), "unshare", "-n", "sleep", "infinity"])
         ours = Path("/proc/self/ns/net").readlink()
         scratch.eventually(lambda: self._namespace.readlink() != ours, what="a network of its own")
         self._elsewhere("ip", "link", "set", "lo", "up")
-        run("ip", "link", "add", self.device, "type", "veth", "peer", "name", "uplink", "netns", str(self._there.pid))
+        run("ip", "link", "add", self.device, "type", "veth", "peer", "name", "uplink", "netns", str(self._holder.pid))
         run("ip", "address", "add", f"{self.here}/24", "dev", self.device)
-        self._elsewhere("ip", "address", "add", f"10.77.{number}.2/24", "dev", "uplink")
+        self._elsewhere("ip", "address", "add", f"{self.there}/24", "dev", "uplink")
         self._elsewhere("ip", "link", "set", "uplink", "up")
         run("ip", "link", "set", self.device, "up")
         run("tc", "qdisc", "add", "dev", self.device, "clsact")
@@ -170,12 +176,12 @@ class Line:
         run("ip", "link", "set", self.device, "up")
 
     def close(self) -> None:
-        self._there.kill()
-        self._there.wait()
+        self._holder.kill()
+        self._holder.wait()
 
     @property
     def _namespace(self) -> Path:
-        return Path(f"/proc/{self._there.pid}/ns/net")
+        return Path(f"/proc/{self._holder.pid}/ns/net")
 
     def _elsewhere(self, *command: str) -> None:
         with self.far_end():
