@@ -39,6 +39,17 @@ ENVIRONMENTS = {
     "flask": Environment(
         "postgres,flask", ("gunicorn", "httpx"), (tests("flask"), ("tests/ext/long.py", "flask", "app.run"))
     ),
+    "servers": Environment(
+        "postgres,flask",
+        (
+            "gunicorn",
+            "gevent",
+            "packaging",
+            "uwsgi",
+            "httpx",
+        ),  # gunicorn's gevent worker wants packaging, and does not say so
+        (("tests/ext/long.py", "gevent", "uwsgi"),),
+    ),
     "django": Environment(
         "postgres,django", ("gunicorn", "httpx"), (tests("django"), ("tests/ext/long.py", "django", "manage.py"))
     ),

@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from ext import scenes
+from ext.served import PROJECTS
 from harness import processes
 from harness.postgres import Postgres
 
@@ -33,6 +34,12 @@ SCENES: dict[str, Scene] = {
     "manage.py runserver": partial(scenes.django_reloader, runs=RUNS),
     "django: gunicorn": partial(scenes.django_gunicorn, runs=RUNS),
     "django: gunicorn --preload": lambda folder, url: scenes.django_gunicorn(folder, url, "--preload", runs=RUNS),
+    "gevent": lambda folder, url: scenes.gunicorn(folder, url, "-k", "gevent", runs=RUNS),
+    "gevent --preload": lambda folder, url: scenes.gunicorn(
+        folder, url, "-k", "gevent", "--preload", "-c", str(PROJECTS / "gevent_conf.py"), runs=RUNS
+    ),
+    "gevent, patched too late": scenes.gevent_too_late,
+    "uwsgi": partial(scenes.uwsgi, runs=RUNS),
 }
 ALONE_IN_EACH: dict[str, Scene] = {
     "uvicorn, each worker alone": lambda folder, _: scenes.uvicorn_workers(folder, ALONE, workers=4),

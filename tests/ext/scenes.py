@@ -1,13 +1,14 @@
 """The same job of each second, under every server: one run per due time, in the processes that serve and in no others."""
 
 import json
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from ext.served import Served, once_each
+from ext.served import Served, accepts, once_each
 from harness.processes import Worker
 from harness.scratch import eventually
 
@@ -39,6 +40,30 @@ def gunicorn(folder: Path, url: str, *options: str, runs: int = 4) -> int:
     with Served(folder, url, "flask_app.py", "gunicorn", *command) as served:
         served.wait_for(runs)
         eventually(lambda: _ask(served)["started"], within=10)
+        assert served.worker.pid not in served.pids(), "the master ran jobs"
+    return once_each(served)
+
+
+def gevent_too_late(folder: Path, url: str) -> int:
+    """`--preload` without a patch before it: serves, runs nothing, and says why."""
+    command = ["flask_app:create_app()", "-k", "gevent", "--preload", "-b", "127.0.0.1:{port}"]
+    with Served(folder, url, "flask_app.py", "gunicorn", *command) as served:
+        said = served.worker.errors
+        eventually(lambda: any("gevent has replaced threads" in line for line in said), within=20, what="the refusal")
+        assert _ask(served)["started"] is False
+    return len(served.lines())
+
+
+def uwsgi(folder: Path, url: str, runs: int = 4) -> int:
+    """Three processes of uWSGI, each of which begins with its first request."""
+    command = ["--http-socket", "127.0.0.1:{port}", "--module", "flask_app:create_app()", "--processes", "3"]
+    served = Served(folder, url, "flask_app.py", "uwsgi", *command, "--master", "--enable-threads", "--die-on-term")
+    served.worker.command[:3] = [str(Path(sys.executable).with_name("uwsgi"))]
+    with served:
+        eventually(lambda: accepts(served.port), within=20, what="uwsgi")
+        asked = set[int]()
+        eventually(lambda: asked.add(_ask(served)["pid"]) or len(asked) == 3, within=20, what="three processes")
+        served.wait_for(runs)
         assert served.worker.pid not in served.pids(), "the master ran jobs"
     return once_each(served)
 

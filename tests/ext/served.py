@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import time
 from collections import Counter
 from contextlib import suppress
@@ -81,6 +82,15 @@ class Served:
         time.sleep(1.1)  # reloaders look at whole seconds
         self.touched.write_text(self.touched.read_text() + "\n")
         eventually(lambda: self.pids() - before, within=30, what="jobs in the new process")
+
+
+def accepts(port: int) -> bool:
+    """Whether somebody serves there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def once_each(served: Served) -> int:

@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import Self
 
 import pytest
 
+from ext.served import accepts
 from harness import scratch
 
 
@@ -64,8 +64,4 @@ class Valkey:
     def _answers(self) -> bool:
         assert self._process
         assert self._process.poll() is None, "valkey ended at once"
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return accepts(self.port)

@@ -40,16 +40,32 @@ def when_gunicorn_serves(begin: Callable[[], None]) -> None:
         begin()
         return
 
+    green = _green()
+
     def forked() -> None:
         """Called inside `os.fork` of the child; a worker becomes itself (user, signals) later, and then loads the program."""
-        frame = sys._getframe(1)  # noqa: SLF001 - there is no other way to know who forks
-        worker = frame.f_locals.get("worker")
-        if _in(frame, "gunicorn.arbiter") and frame.f_code.co_name == "spawn_worker" and worker is not None:
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to know who forks
+        while frame is not None and _in(frame, "gevent."):
+            frame = frame.f_back
+        worker = None if frame is None else frame.f_locals.get("worker")
+        if (
+            frame is not None
+            and worker is not None
+            and _in(frame, "gunicorn.arbiter")
+            and frame.f_code.co_name == "spawn_worker"
+        ):
             load = worker.load_wsgi
 
             def load_and_begin() -> None:
                 load()
-                begin()
+                if _green() == green:
+                    begin()
+                else:  # threads and locks from before would wait for each other for ever
+                    logger.error(
+                        "gevent has replaced threads after this program was loaded (--preload), so that no jobs run here. Leave out --preload, or "
+                        "call gevent.monkey.patch_all() at the top of gunicorn.conf.py.",
+                        extra={"action": "not_started"},
+                    )
 
             worker.load_wsgi = load_and_begin
 
@@ -59,6 +75,12 @@ def when_gunicorn_serves(begin: Callable[[], None]) -> None:
 def called_from(*modules: str) -> bool:
     """One of these modules is on the way here."""
     return _called_from(lambda frame: frame.f_globals.get("__name__") in modules)
+
+
+def _green() -> bool:
+    """Whether gevent has put its greenlets in the place of threads."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
 def _called_from(found: Callable[[FrameType], bool]) -> bool:
