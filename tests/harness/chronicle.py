@@ -11,6 +11,7 @@ there, so what was done twice stands there twice. The rules:
 Only then is the ledger held against what was found (`disagreements`): it may not say anything else.
 """
 
+import bisect
 import itertools
 import json
 import math
@@ -23,6 +24,8 @@ from tenure.ledger import RunRow, RunState
 
 EARLY = 0.05
 """What two clocks of one machine, read one after the other, may differ on a busy one."""
+MOMENT = 0.1
+"""What is due is begun within it, unless something is in the way."""
 UNHEARD = 5.0
 """How long the ledger may not have heard of an ending: a database that restarts, on a busy machine."""
 
@@ -168,7 +171,8 @@ def judge(
     wall: float,
 ) -> Verdict:
     """Judge the due times of these jobs in [since, until). `wall` is what the wall clock is ahead of the monotonic one."""
-    judge = _Judge(blows, wall)
+    lines = list(lines)
+    judge = _Judge(blows, wall, sorted(line.at for line in lines if line.what == "start"))
     busy: dict[str, float] = defaultdict(lambda: -math.inf)
     said: dict[tuple[str, int], list[Line]] = defaultdict(list)
     made: dict[tuple[str, int], list[Row]] = defaultdict(list)
@@ -217,8 +221,8 @@ class _Evidence:
 
 
 class _Judge:
-    def __init__(self, blows: Sequence[Blow], wall: float) -> None:
-        self._blows, self._wall = blows, wall
+    def __init__(self, blows: Sequence[Blow], wall: float, starts: Sequence[float]) -> None:
+        self._blows, self._wall, self._starts = blows, wall, starts
         self.verdict = Verdict()
 
     def due_time(self, seen: _Evidence, busy_until: float) -> None:
@@ -226,13 +230,18 @@ class _Judge:
         counted, starts = seen.counted, seen.starts
         fate = Fate(seen.job, seen.due, "ran", tuple(starts))
         if not counted:
-            skipped = seen.grid.may_skip and not starts and busy_until > seen.due
+            skipped = seen.grid.may_skip and not starts and (busy_until > seen.due or self._stood_still(seen))
             fate = replace(fate, state="skipped" if skipped else "lost")
             if not skipped:
                 self._broken(seen, "lost: nothing in the table" if seen.grid.in_table else "lost: no body ended")
         else:
             fate = self._ran(fate, seen, counted)
         self.verdict.fates.append(fate)
+
+    def _stood_still(self, seen: _Evidence) -> bool:
+        """Nobody began anything until the job was due again: of two that are late together, either may run."""
+        ready = seen.due + seen.grid.spread - self._wall
+        return bisect.bisect(self._starts, ready + MOMENT) == bisect.bisect(self._starts, ready + seen.grid.period)
 
     def _ran(self, fate: Fate, seen: _Evidence, counted: list[int]) -> Fate:
         causes, unexplained = self._repeats(seen)

@@ -98,7 +98,12 @@ def test_a_due_time_may_be_skipped_while_an_earlier_one_is_under_way():
     slow = [line("start", 2.0), line("end", 2.0, at=4.5)]
     assert judged(slow, [row(2.0)], SKIPS, until=6.0).states == {"ran": 1, "skipped": 1}
     assert judged(slow, [row(2.0)], IN_TABLE, until=6.0).states == {"ran": 1, "lost": 1}
-    assert judged(body(2.0), [row(2.0)], SKIPS, until=6.0).states == {"ran": 1, "lost": 1}, "nothing was under way"
+    after = [*body(2.0), Line("start", "other", "key", 1, 5.0, 5.0, 9, "w9")]
+    assert judged(after, [row(2.0)], SKIPS, until=6.0).states == {"ran": 1, "lost": 1}, "nothing was under way"
+    late = body(4.0, at=4.3)
+    assert judged(late, [row(4.0)], SKIPS, until=6.0).states == {"ran": 1, "skipped": 1}, "two were late together"
+    other = Line("start", "other", "key", 1, 3.0, 3.0, 9, "w9")
+    assert judged([*late, other], [row(4.0)], SKIPS, until=6.0).states == {"ran": 1, "lost": 1}, "others went on"
     began = [*slow, line("start", 4.0)]
     assert judged(began, [row(2.0)], SKIPS, until=6.0).states == {"ran": 1, "lost": 1}, "it began"
 
