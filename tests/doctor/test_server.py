@@ -99,6 +99,14 @@ class TestBetween:
         assert "session mode" in told["pooler"].what
         assert told["session-lock"].severity == "ok"
 
+    def test_a_statement_pooler_is_a_problem_and_is_said_to_be_one(self, postgres, ready):
+        need("pgbouncer")
+        with PgBouncer(postgres, "statement") as bouncer:
+            report = doctor.diagnose(bouncer.url(ready.rpartition("/")[2]))
+        (found,) = [found for found in bad(report) if found.code == "connection"]
+        assert found.severity == "problem"
+        assert "Put the pooler into transaction or session mode" in found.do
+
     @pytest.mark.parametrize(
         ("mode", "words"), [("transaction", "transaction mode"), ("session", "no server connection")]
     )

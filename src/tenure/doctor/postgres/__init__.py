@@ -74,5 +74,6 @@ _REMEDIES = {
     "too many": "The connection slots are used up: raise max_connections or the role's CONNECTION LIMIT, or make pools smaller.",
     "remaining connection slots": "The connection slots are used up: raise max_connections, or make pools smaller.",
     "starting up": "The server is starting: try again in a moment.",
+    "statement pooling mode": "Put the pooler into transaction or session mode, or give tenure a URL that leads to the server itself.",
     "no answer": "Something accepts connections and does not answer: a frozen server, a firewall, or a pooler without server connections.",
 }
