@@ -10,14 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 from sim.server import Statement, Work
-from tenure.ledger import Claimed, ClaimRequest, Ending, Held, Planned, RollCall, RunId, RunState
-from tenure.model import Acquire, Acquired, Beat, NodeId, Outcome, Pulse, Vacancy
-from tenure.stores.ledger import JobChange
+from tenure.keys import due_key
+from tenure.ledger import Change, Claimed, ClaimRequest, Ending, Held, JobState, Planned, RollCall, RunId, RunState
+from tenure.model import Acquire, Acquired, Advert, Beat, NodeId, Outcome, Pulse, Vacancy
+from tenure.stores import admission
+from tenure.stores.ledger import Asked, JobChange
 from tenure.stores.protocol import Checked
 
 
 def plain(st: Statement, op: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Work:
-    """A statement of the ledger that neither waits nor is waited for."""
+    """A statement of the ledger that is not among those below: most neither wait nor are waited for."""
+    if op in LOCKING:
+        return (yield from LOCKING[op](st, *args, **keywords))
     yield st.gap()
     return getattr(st.server.rows.ledger, op)(*args, **keywords)
 
@@ -31,15 +35,21 @@ def join(st: Statement, card: Any) -> Work:
 
 
 def beat(st: Statement, beat: Beat) -> Work:
-    snapshot = st.server.rows.shown(beat)
+    rows = st.server.rows
+    snapshot = rows.shown(beat)
     yield st.gap()
-    yield ("node", beat.node), "U"
-    return st.server.rows.beat(beat, snapshot)
+    if rows.alive(beat.node) and rows.nodes[beat.node].seq < beat.number:
+        yield ("node", beat.node), "U"
+    return rows.beat(beat, snapshot)
 
 
 def leave(st: Statement, node: NodeId) -> Work:
-    yield ("node", node), "U"
-    st.server.rows.leave(node)
+    rows = st.server.rows
+    if rows.alive(node):
+        yield ("node", node), "U"
+    for name in sorted(name for name, e in rows.elections.items() if e.held and e.holder == node):
+        yield ("election", name), "U"
+    rows.leave(node)
 
 
 def declare(st: Statement, dead: NodeId, pulse: Pulse | None) -> Work:
@@ -62,12 +72,15 @@ def cards(st: Statement, ids: Sequence[NodeId]) -> Work:
 
 def acquire(st: Statement, request: Acquire) -> Work:
     server = st.server
-    yield ("node", request.node), "S"
+    if server.rows.alive(request.node):
+        yield ("node", request.node), "S"
     if not server.rows.alive(request.node):
         return Acquired(Outcome.GONE)
     if not server.rows.settled(server.timeline):
         return Acquired(Outcome.MOVED)
-    why = server.rows.vacancy(request, server.lock_free)
+    if request.name not in server.rows.elections:  # whoever else creates it waits at the unique key
+        yield ("election's name", request.name), "X"
+    why = server.rows.vacancy(request, lambda holder, advert: _is_free(st, holder, advert))
     e = server.rows.elections[request.name]
     if why is None:
         return Acquired(Outcome.HELD, holder=e.holder)
@@ -81,6 +94,13 @@ def acquire(st: Statement, request: Acquire) -> Work:
     return answer
 
 
+def _is_free(st: Statement, holder: NodeId, advert: Advert) -> bool:
+    """Whether a shared advisory lock is to be had: a session's own locks do not keep it out."""
+    return not any(
+        (holder, advert.nonce) in session.advisory for session in st.server.sessions if session is not st.session
+    )
+
+
 def succeed(st: Statement, dead: NodeId, request: Acquire) -> Work:
     declared = yield from declare(st, dead, None)
     answer = yield from acquire(st, request)
@@ -89,8 +109,20 @@ def succeed(st: Statement, dead: NodeId, request: Acquire) -> Work:
 
 def release(st: Statement, node: NodeId, name: str, term: int) -> Work:
     yield st.gap()
-    yield ("election", name), "U"
+    if st.server.rows.fenced_by(name, term, node):
+        yield ("election", name), "U"
     return st.server.rows.release(node, name, term)
+
+
+def resign(st: Statement, name: str) -> Work:
+    """Somebody asks the holder to resign."""
+    yield st.gap()
+    e = st.server.rows.elections.get(name)
+    if e is None or not e.held:
+        return None
+    yield ("election", name), "U"
+    st.server.rows.ask(name)
+    return e.term if e.held else None
 
 
 def epoch(st: Statement) -> Work:
@@ -100,11 +132,15 @@ def epoch(st: Statement) -> Work:
 
 def unsettle(st: Statement, noticed: Any) -> Work:
     yield st.gap()
+    if st.server.rows.epoch == noticed.number:
+        yield ("epoch", None), "U"
     st.server.rows.unsettle(noticed)
 
 
 def raise_epoch(st: Statement, noticed: Any) -> Work:
     yield st.gap()
+    if st.server.rows.epoch_row(st.server.timeline) == noticed:
+        yield ("epoch", None), "U"
     return st.server.rows.raise_epoch(noticed, st.server.timeline)
 
 
@@ -133,7 +169,8 @@ def check_lock(st: Statement, node: NodeId, nonce: int, names: tuple[str, ...]) 
 
 def fence(st: Statement, name: str, term: int, node: NodeId) -> Work:
     """The last statement of the caller's transaction: it stays open until the commit."""
-    yield ("election", name), "S"
+    if st.server.rows.fenced_by(name, term, node):
+        yield ("election", name), "S"
     if not st.server.rows.fenced_by(name, term, node):
         return False
     st.keep = True
@@ -141,7 +178,8 @@ def fence(st: Statement, name: str, term: int, node: NodeId) -> Work:
 
 
 def complete(st: Statement, run: RunId, token: str) -> Work:
-    yield ("run", run), "U"
+    if holds(st.server.rows, run, token):
+        yield ("run", run), "U"
     if not holds(st.server.rows, run, token):
         return False
     st.keep = True
@@ -158,16 +196,47 @@ def holds(rows: Any, run: RunId, token: str) -> bool:
 
 def claim(st: Statement, request: ClaimRequest) -> Work:
     rows = st.server.rows
-    yield ("node", request.node), "S"
+    if rows.alive(request.node):
+        yield ("node", request.node), "S"
     if not rows.alive(request.node):
         return Claimed((), rows.now(), None, more=False, missed=False, alive=False)
-    locked = [
-        row.spec.function
-        for row in rows.tables.jobs.values()
-        if not st.skip(("job", row.id), "U" if row.spec.rules.max_running is not None else "S")
-    ]
+    strange, others = _passed_by(st, request)
     yield st.gap()
-    return claim_now(st, replace(request, strangers=(*request.strangers, *locked)) if locked else request)
+    running = {run.id: run.asked_to_end for run in rows.tables.runs.values() if run.state is RunState.RUNNING}
+    hidden = [run for run in others if rows.tables.open[run.job].pop(run.id, None) is not None]
+    answer = claim_now(st, replace(request, strangers=(*request.strangers, *strange)))
+    for run in hidden:
+        rows.tables.open[run.job][run.id] = run
+    if request.as_of is None:  # what is missed is looked for without a lock
+        answer = replace(answer, missed=bool(rows.ledger.missed(request.application, 1, request.strangers)))
+    for run, asked in running.items():  # who is asked to end is skipped where its own body has it
+        if rows.tables.runs[run].asked_to_end != asked and not st.skip(("run", run), "U"):
+            rows.tables.runs[run].asked_to_end = asked
+    return answer
+
+
+def _passed_by(st: Statement, request: ClaimRequest) -> tuple[list[str], list[Any]]:
+    """The functions of jobs that are not ours to claim from (nothing was due, or SKIP LOCKED), and the runs that others have."""
+    rows, when = st.server.rows, request.as_of or st.server.rows.now()
+    strange: list[str] = []
+    others: list[Any] = []
+    for row in rows.ledger.jobs(request.application):
+        served = request.queues is None or row.spec.rules.queue in request.queues
+        if row.state is not JobState.ACTIVE or not served or row.spec.function in request.strangers:
+            strange.append(row.spec.function)
+            continue
+        waiting = rows.tables.opened(row.id, RunState.WAITING)
+        free = admission.places(row.spec.rules, rows.tables.began(row.id))
+        promotes = bool(waiting) and free != 0 and st.skip(("job", row.id), "U")
+        if not promotes:
+            others += waiting if free != 0 else ()
+        ready = [run for run in rows.tables.open[row.id].values() if run.ready(when)]
+        mine = [run for run in ready if st.skip(("run", run.id), "U")]
+        others += [run for run in ready if run not in mine]
+        mode = "U" if row.spec.rules.max_running is not None else "S"
+        if not (mine or promotes) or not st.skip(("job", row.id), mode):
+            strange.append(row.spec.function)
+    return strange, others
 
 
 def claim_now(st: Statement, request: ClaimRequest) -> Claimed:
@@ -178,36 +247,141 @@ def claim_now(st: Statement, request: ClaimRequest) -> Claimed:
 
 
 def change(st: Statement, change: JobChange) -> Work:
-    row = st.server.rows.tables.job(change.application, change.name)
+    tables = st.server.rows.tables
+    if tables.job(change.application, change.name) is None and change.what is Change.ADDED:
+        yield ("job's name", (change.application, change.name)), "X"
+    row = tables.job(change.application, change.name)
     if row is not None:
         yield ("job", row.id), "X"
     yield st.gap()
     return st.server.rows.ledger.change(change)
 
 
-def plan(st: Statement, batch: Sequence[Planned]) -> Work:
-    mine = [planned for planned in batch if st.skip(("job", planned.id), "U")]
+def sync(st: Statement, application: str, release: int, changes: Sequence[JobChange]) -> Work:
+    tables = st.server.rows.tables
+    known = {change.name: tables.job(application, change.name) for change in changes}
+    for change in changes:
+        assert change.spec is not None
+        row = known[change.name]
+        match admission.synced(row, replace(change.spec, release=release), release):
+            case admission.Sync.ADD if row is None:
+                yield ("job's name", (application, change.name)), "X"
+            case admission.Sync.ADD | admission.Sync.UPDATE if row is not None:
+                yield ("job", row.id), "X"
+            case admission.Sync.RAISE if row is not None and row.spec.release < release:
+                yield ("job", row.id), "U"
     yield st.gap()
-    before = dict(st.server.rows.tables.jobs)
+    # What was decided before the lock is not decided anew: to a job that was removed or added meanwhile nothing is done.
+    still = [
+        change
+        for change in changes
+        if (row := known[change.name]) is None
+        or (row.state is JobState.REMOVED) is (tables.jobs[row.id].state is JobState.REMOVED)
+    ]
+    return st.server.rows.ledger.sync(application, release, still)
+
+
+def plan(st: Statement, batch: Sequence[Planned]) -> Work:
+    tables = st.server.rows.tables
+    mine = [planned for planned in batch if not _as_planned(tables, planned) or st.skip(("job", planned.id), "U")]
+    for planned in mine:
+        for run in planned.runs:
+            if _as_planned(tables, planned) and due_key(run.scheduled_for) not in tables.keys[planned.id]:
+                yield ("key", (planned.id, due_key(run.scheduled_for))), "X"
+    yield st.gap()
+    before = dict(tables.jobs)
     inserted = st.server.rows.ledger.plan(mine)
     st.server.checker.planned(mine, before)
     return inserted
 
 
+def _as_planned(tables: Any, planned: Planned) -> bool:
+    row = tables.jobs.get(planned.id)
+    return (
+        row is not None
+        and row.state is JobState.ACTIVE
+        and (row.next_due, row.generation) == (planned.next_due, planned.generation)
+    )
+
+
 def settle(st: Statement, job: Any, generation: int, choices: dict[str, Any]) -> Work:
-    if not st.skip(("job", job), "X"):
+    row = st.server.rows.tables.jobs.get(job)
+    if row is None or row.generation != generation or not st.skip(("job", job), "X"):
         return False
     yield st.gap()
     return st.server.rows.ledger.settle(job, generation, **choices)
 
 
-def finish(st: Statement, endings: Sequence[Ending]) -> Work:
+def ask(st: Statement, asked: Sequence[Asked]) -> Work:
     tables = st.server.rows.tables
+    for one in asked:
+        row = tables.there(one.application, one.name)
+        if row is None:
+            continue
+        yield ("job", row.id), "S"
+        if one.key not in tables.keys[row.id]:
+            yield ("key", (row.id, one.key)), "X"
+        run = tables.keys[row.id].get(one.key)
+        if run is not None and one.backfill and admission.reopens(run.state, run.count):
+            yield ("run", run.id), "U"
+    yield st.gap()
+    return st.server.rows.ledger.ask(asked)
+
+
+def cancel(st: Statement, run: RunId, by: str, why: str) -> Work:
+    tables = st.server.rows.tables
+    if run in tables.runs:
+        yield ("job", tables.runs[run].job), "X"
+    yield st.gap()
+    found = tables.runs.get(run)
+    if found is not None and not st.skip(
+        ("run", run), "U"
+    ):  # in the hands of its own body, which is about to complete it
+        return found.row(tables.jobs[found.job].spec.name)
+    return st.server.rows.ledger.cancel(run, by, why)
+
+
+def prune(st: Statement, application: str, **bounds: Any) -> Work:
+    yield st.gap()
+    rows, tables = st.server.rows, st.server.rows.tables
+    old = {row: rows.ledger._old(row, bounds["before"], bounds["keep"]) for row in tables.of(application)}
+    jobs = [row for row, runs in old.items() if runs and not st.skip(("job", row.id), "U")]
+    runs = [run for row in old if row not in jobs for run in old[row] if not st.skip(("run", run.id), "X")]
+    for row in jobs:
+        del tables.jobs[row.id]
+    for run in runs:
+        del tables.keys[run.job][run.key]
+    try:
+        return rows.ledger.prune(application, **bounds)
+    finally:
+        tables.jobs.update({row.id: row for row in jobs})
+        for run in runs:
+            tables.keys[run.job][run.key] = run
+
+
+def guard(st: Statement, name: str, key: str, within: float | None, by: str) -> Work:
+    yield st.gap()
+    yield ("guard", (name, key)), "X"
+    return st.server.rows.ledger.guard(name, key, within, by)
+
+
+def unguard(st: Statement, name: str, key: str, by: str) -> Work:
+    yield st.gap()
+    if st.server.rows.tables.guards.get((name, key), (0.0, None))[1] == by:
+        yield ("guard", (name, key)), "X"
+    st.server.rows.ledger.unguard(name, key, by)
+
+
+LOCKING = {"sync": sync, "ask": ask, "cancel": cancel, "prune": prune, "guard": guard, "unguard": unguard}
+
+
+def finish(st: Statement, endings: Sequence[Ending]) -> Work:
+    rows = st.server.rows
+    again = {ending.id for ending in endings if ending.state is RunState.PENDING}
+    for job in sorted({rows.tables.runs[run].job for run in again if run in rows.tables.runs}):
+        yield ("job", job), "S"
     for ending in sorted(endings, key=lambda ending: ending.id):
-        run = tables.runs.get(ending.id)
-        if run is not None:
-            if ending.state is RunState.PENDING:
-                yield ("job", run.job), "S"
+        if holds(rows, ending.id, ending.token):
             yield ("run", ending.id), "U"
     yield st.gap()
     return finish_now(st, endings)
@@ -227,11 +401,11 @@ def roll_call(st: Statement, node: NodeId, application: str) -> Work:
     lost, held = [], []
     for row in rows.tables.of(application):
         for run in rows.tables.opened(row.id, RunState.RUNNING):
-            if run.node is not None and not rows.alive(run.node):
-                if st.skip(("job", row.id), "S") and st.skip(("run", run.id), "U"):
-                    st.server.checker.taken_back(run.id, run.token)
-                    lost.append(rows.ledger._lose(row, run, run.node, rows.now()))
-                    st.server.checker.lost(run, row)
+            gone = run.node is not None and not rows.alive(run.node)
+            if gone and st.skip(("job", row.id), "S") and st.skip(("run", run.id), "U"):
+                st.server.checker.taken_back(run.id, run.token)
+                lost.append(rows.ledger._lose(row, run, run.node, rows.now()))
+                st.server.checker.lost(run, row)
             elif run.node == node:
                 held.append(Held(run.id, run.token, run.asked_to_end))
     if lost:

@@ -1,0 +1,92 @@
+"""Hold the model of the database to the databases: random interleavings of two transactions, on the model and on a real server.
+
+python sim/agreement.py                                       1,000 on each of PostgreSQL and SQLite
+python sim/agreement.py --engine sqlite --cases 60 --seed 4000   from this seed on
+python sim/agreement.py --engine postgres --cases 1 --seed 17    one of them
+
+Each case makes a small state, opens a transaction in each of two sessions, and takes their steps in a drawn order. On PostgreSQL all
+three things must be the same: every answer, who had to wait for whom, and the rows in the end. Where both wait for each other, the
+first session's transaction is rolled back.
+
+SQLite has one writer at a time, so that there are no row locks to compare: whoever wants to write while the other's transaction is open
+must wait (and must not, if it only reads), and answers and rows are those of the model with the transactions one after the other, in
+the order in which they came to write. The operations of its store are transactions of their own; they are held up at their commit.
+By its nature SQLite also knows no session evidence, and looks whether an election is held before it looks at the candidate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from harness.postgres import Postgres  # noqa: E402 - the path comes first
+from sim.agreement_play import Tally, many  # noqa: E402
+from sim.agreement_real import RealPostgres  # noqa: E402
+from sim.agreement_sqlite import RealSqlite  # noqa: E402
+from tenure.stores.postgres import PostgresStore  # noqa: E402
+from tenure.urls import PostgresURL, SqliteURL, parse  # noqa: E402
+
+
+@contextmanager
+def on_postgres(url: str) -> Iterator[RealPostgres]:
+    """Two sessions in a database that is ours to empty."""
+    parsed = parse(url)
+    assert isinstance(parsed, PostgresURL)
+    real = RealPostgres(PostgresStore(parsed))
+    try:
+        yield real
+    finally:
+        real.close()
+
+
+@contextmanager
+def on_sqlite(folder: Path) -> Iterator[RealSqlite]:
+    """Two sessions in a new file."""
+    parsed = parse(f"sqlite:///{folder / 'agreement.db'}")
+    assert isinstance(parsed, SqliteURL)
+    real = RealSqlite(parsed)
+    try:
+        yield real
+    finally:
+        real.close()
+
+
+def lines(engine: str, tally: Tally) -> list[str]:
+    """What there is to say of it."""
+    said = ", ".join(f"{name} {count}" for name, count in tally.statements.most_common())
+    return [
+        f"{engine}: {tally.cases} interleavings, of which {tally.waited} with a wait and {tally.deadlocks} with a deadlock; "
+        f"{len(tally.failed)} disagreements",
+        f"  {sum(tally.statements.values())} statements of {len(tally.statements)} kinds: {said}",
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--cases", type=int, default=1000, help="how many on each engine")
+    parser.add_argument("--engine", choices=["postgres", "sqlite", "both"], default="both")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed; --cases 1 plays it alone")
+    chosen = parser.parse_args()
+    seeds = range(chosen.seed, chosen.seed + chosen.cases)
+    tallies = {}
+    if chosen.engine != "sqlite":
+        with Postgres() as server, on_postgres(server.create_database()) as real:
+            tallies["PostgreSQL"] = many(seeds, real)
+    if chosen.engine != "postgres":
+        with tempfile.TemporaryDirectory() as folder, on_sqlite(Path(folder)) as file:
+            tallies["SQLite"] = many(seeds, file)
+    print(f"seeds {seeds.start} to {seeds.stop - 1}")
+    for engine, tally in tallies.items():
+        print("\n".join(lines(engine, tally)))
+    return 1 if any(tally.failed for tally in tallies.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
