@@ -61,9 +61,9 @@ def on_sqlite(folder: Path) -> Iterator[RealSqlite]:
 def lines(engine: str, tally: Tally) -> list[str]:
     """What there is to say of it."""
     said = ", ".join(f"{name} {count}" for name, count in tally.statements.most_common())
+    how = f"of which {tally.waited} with a wait and {tally.deadlocks} with a deadlock"
     return [
-        f"{engine}: {tally.cases} interleavings, of which {tally.waited} with a wait and {tally.deadlocks} with a deadlock; "
-        f"{len(tally.failed)} disagreements",
+        f"{engine}: {tally.cases} interleavings, {how}; {len(tally.failed)} disagreements",
         f"  {sum(tally.statements.values())} statements of {len(tally.statements)} kinds: {said}",
     ]
 

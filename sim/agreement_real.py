@@ -182,9 +182,9 @@ class RealPostgres(Real):
     def _clear(self) -> None:
         for session in self._sessions:
             session._connection.execute("SELECT pg_advisory_unlock_all()")
-        deleted = "".join(f"DELETE FROM {self._schema}.{table};" for table in TABLES)
+        deleted = "".join(f"DELETE FROM {self._schema}.{table};" for table in TABLES)  # noqa: S608 - our own names
         self._watch.execute(
-            f"{deleted} UPDATE {self._schema}.epoch e SET number = 0, timeline = h.timeline FROM {self._schema}.here() h".encode()
+            f"{deleted} UPDATE {self._schema}.epoch e SET number = 0, timeline = h.timeline FROM {self._schema}.here() h".encode()  # noqa: S608
         )
 
     def look(self) -> None:
@@ -200,7 +200,7 @@ class RealPostgres(Real):
                 "SELECT name, term, holder::text, state = 'held', coalesce(asked_term = term, false), fenced FROM {schema}.election"
             ),
             run=self.select(
-                f"SELECT j.name, r.key, {columns} FROM {{schema}}.run r JOIN {{schema}}.job j ON j.id = r.job"
+                f"SELECT j.name, r.key, {columns} FROM {{schema}}.run r JOIN {{schema}}.job j ON j.id = r.job"  # noqa: S608
             ),
             log=self.select(
                 "SELECT j.name, r.key, l.line FROM {schema}.run_log l JOIN {schema}.run r ON r.id = l.run JOIN {schema}.job j ON j.id = r.job"

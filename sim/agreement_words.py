@@ -94,7 +94,7 @@ def _spec(name: str, rules: Rules, release: int) -> JobSpec:
     return JobSpec(APPLICATION, name, f"function of {name}", TRIGGER, rules, release=release)
 
 
-def _change(
+def _change(  # noqa: PLR0917 - as it is said
     hand: Hand,
     what: str,
     name: str,
@@ -102,7 +102,7 @@ def _change(
     due: float | None,
     runs: tuple[Any, ...],
     generation: int | None,
-) -> JobChange:  # noqa: PLR0917 - as it is said
+) -> JobChange:
     return JobChange(
         APPLICATION,
         name,

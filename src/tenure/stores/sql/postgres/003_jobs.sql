@@ -166,21 +166,24 @@ BEGIN
          WHERE p.name = a ->> 'application' AND x.name = a ->> 'name' AND x.state <> 'removed' FOR KEY SHARE OF x;
         IF FOUND THEN
             now_ := clock_timestamp();
-            INSERT INTO {schema}.run (job, application, generation, kind, key, scheduled_for, due_at, state, by, kwargs)
-            SELECT j.id, j.application, j.generation, CASE WHEN (a ->> 'backfill')::boolean THEN 'backfill' ELSE 'asked' END::{schema}.run_kind,
-                   a ->> 'key', coalesce(to_timestamp((a ->> 'scheduled_for')::float8), now_), now_, 'pending', a ->> 'by', a ->> 'kwargs'
-             -- Asked first: a conflict with a row that somebody has changed would wait for their commit.
-             WHERE NOT EXISTS (SELECT FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key')
-            ON CONFLICT (job, key) DO NOTHING
-            RETURNING * INTO r;
-            IF NOT FOUND AND (a ->> 'backfill')::boolean THEN   -- it begins from nothing
-                UPDATE {schema}.run x
+            FOR pass IN 1..2 LOOP   -- again, if retention removed the row that was there
+                INSERT INTO {schema}.run (job, application, generation, kind, key, scheduled_for, due_at, state, by, kwargs)
+                SELECT j.id, j.application, j.generation, CASE WHEN (a ->> 'backfill')::boolean THEN 'backfill' ELSE 'asked' END::{schema}.run_kind,
+                       a ->> 'key', coalesce(to_timestamp((a ->> 'scheduled_for')::float8), now_), now_, 'pending', a ->> 'by', a ->> 'kwargs'
+                 -- Looked for first: a conflict with a row that somebody has changed would wait for their commit.
+                 WHERE NOT EXISTS (SELECT FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key')
+                ON CONFLICT (job, key) DO NOTHING
+                RETURNING * INTO r;
+                EXIT WHEN FOUND OR NOT (a ->> 'backfill')::boolean;
+                UPDATE {schema}.run x   -- it begins from nothing
                    SET state = 'pending', kind = 'backfill', generation = j.generation, due_at = now_, expires_at = NULL, reason = '',
                        attempt = 0, failures = 0, losses = 0, node = NULL, label = '', by = a ->> 'by', kwargs = a ->> 'kwargs',
                        claimed_at = NULL, started_at = NULL, finished_at = NULL
                  WHERE x.job = j.id AND x.key = a ->> 'key' AND x.state IN ('skipped', 'cancelled', 'lost') AND x.count = 1
                 RETURNING * INTO r;
-            ELSIF NOT FOUND THEN
+                EXIT WHEN FOUND;
+            END LOOP;
+            IF r.id IS NULL AND NOT (a ->> 'backfill')::boolean THEN
                 SELECT * INTO r FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key';
             END IF;
             IF r.id IS NOT NULL THEN
