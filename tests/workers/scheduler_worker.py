@@ -3,7 +3,8 @@
     scheduler_worker.py '{"url": …, "label": …, "log": file, "scheduler": {"ttl": 2}, "jobs": [{"name": "a", "every": 2, "body": "note"}]}'
 
 Every line of the log is one write to a file that all workers share: nothing is torn, and nothing is lost by kill -9. A body that `writes`
-also leaves a row in a table of the application's own, in the transaction of its completion. What happens is said on stdout (`started`, `plans`, `failpoint` …); what it is told comes on stdin, one JSON object a line: `{"do": "fork"}`.
+also leaves a row in a table of the application's own, in the transaction of its completion. What happens is said on
+stdout (`started`, `plans`, `failpoint` …); what it is told comes on stdin, one JSON object a line: `{"do": "fork"}`.
 
 A failpoint is a method of the ledger and a side of it: 'plan:before', 'claim:after', 'finish:after'. The first call of it that does
 something, while this node plans, is the last thing that the process does. TENURE_TEST_FAILPOINT sets one from the start.
