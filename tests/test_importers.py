@@ -20,7 +20,7 @@ from harness.processes import Worker
 from tenure import Scheduler
 from tenure.importers import Imported, apscheduler, crontab, systemd, written
 from tenure.testing import virtual
-from tenure.triggers import cron
+from tenure.triggers import calendar, cron
 
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -145,7 +145,15 @@ def store(tmp_path) -> str:
     scheduler.add_job(
         "os.path:join", OrTrigger([CronTrigger(hour=1), IntervalTrigger(hours=5)]), args=["a"], id="or", coalesce=False
     )
-    scheduler.add_job("os:getpid", AndTrigger([CronTrigger(hour=1), CronTrigger(minute="*/5")]), id="and")
+    scheduler.add_job(
+        "os:getpid",
+        AndTrigger([CronTrigger(hour=1, timezone="UTC"), CronTrigger(minute="*/5", timezone="UTC")]),
+        id="and",
+    )
+    scheduler.add_job(
+        "os:getpid", AndTrigger([CronTrigger(hour=1, end_date="2099-01-01"), CronTrigger(minute="*/5")]), id="both"
+    )
+    scheduler.add_job("os:getpid", "calendarinterval", months=2, hour=9, start_date="2030-01-31", id="calendar")
     scheduler.add_job("os:getpid", "cron", week=5, id="week")
     scheduler.add_job("os.path:join", "cron", hour=3, args=[Path("a")], id="object")
     scheduler.shutdown()
@@ -156,8 +164,10 @@ def test_the_store_of_apscheduler_becomes_code_with_the_same_due_times(tmp_path,
     imported = apscheduler.read(store)
     scheduler = module(tmp_path, imported)
     jobs = defined(scheduler)
-    assert sorted(jobs) == ["cron_job", "getppid", "interval", "object", "or"]
-    assert sorted(left.source for left in imported.left) == ["and", "week"]
+    assert sorted(jobs) == ["and", "calendar", "cron_job", "getppid", "interval", "object", "or"]
+    assert sorted(left.source for left in imported.left) == ["both", "week"]
+    assert jobs["and"].trigger == cron("0 0 1 * * *", "UTC")
+    assert jobs["calendar"].trigger == calendar(months=2, start="2030-01-31", at="09:00", tz="Asia/Seoul")
     rules = jobs["interval"].rules
     assert (rules.grace, rules.missed, rules.max_running) == (120, "skip", 3)
     assert jobs["cron_job"].rules.jitter == 30
@@ -248,3 +258,37 @@ def test_the_verb_reads_the_schedule_of_a_celery_app(tmp_path) -> None:
     finally:
         sys.path.remove(str(tmp_path))
         sys.modules.pop("proj", None)
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "said"),
+    [
+        (["apscheduler", "sqlite:///none.sqlite"], 2, "cannot be read: unable to open"),
+        (["apscheduler", "sqlite:///empty.sqlite", "--table", "other"], 2, "no such table: other"),
+        (["apscheduler", "postgresql://nobody@127.0.0.1:1/nothing"], 3, "does not answer"),
+        (["celery", "broken:app"], 2, "broken cannot be imported: RuntimeError: no settings"),
+        (["crontab", "nowhere"], 2, "nowhere is not there"),
+    ],
+    ids=["no file", "no table", "no server", "raises", "no crontab"],
+)
+def test_what_cannot_be_read_is_said_and_is_no_bug(place, code, said, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.sqlite").touch()
+    (tmp_path / "broken.py").write_text("raise RuntimeError('no settings')\n")
+    worker = Worker("tenure", "import", *place).start()
+    assert worker.wait(within=20) == code, worker.story()
+    assert said in "\n".join(worker.errors)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("cd /srv/app && ./poll.sh", "poll"),
+        ("/usr/bin/php -q /var/www/cron.php", "cron"),
+        ("nice -n 19 sh /srv/clean.sh", "clean"),
+        ("A=1 /usr/bin/backup --all", "backup"),
+    ],
+)
+def test_a_job_is_called_after_its_program(command, name) -> None:
+    (found,) = crontab.read(f"0 3 * * * {command}\n", "crontab", tz="UTC").found
+    assert found.name == name

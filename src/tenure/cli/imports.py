@@ -109,6 +109,10 @@ def _celery(place: str) -> Imported:
         app: Any = importlib.import_module(name)
     except ImportError as error:
         raise ConfigurationError(f"import celery: {error}. Write MODULE:APP, such as proj.celery:app.") from error
+    except Exception as error:
+        raise ConfigurationError(
+            f"import celery: {name} cannot be imported: {type(error).__name__}: {error}. Run this where your Celery app runs."
+        ) from error
     for part in (attribute or "app").split("."):
         app = getattr(app, part, None)
     if not hasattr(app, "conf"):

@@ -7,13 +7,16 @@ import pickle
 import re
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from typing import Any
+from urllib.parse import quote
 
 from tenure.clock import walltime
-from tenure.errors import ConfigurationError
+from tenure.errors import ConfigurationError, StoreUnavailable
 from tenure.ext.apscheduler.fields import NAMES, as_trigger
 from tenure.ext.apscheduler.fields import read as read_fields
+from tenure.ext.apscheduler.triggers import AndTrigger, BaseTrigger, CalendarIntervalTrigger, CronTrigger
 from tenure.importers.found import Found, Imported, Left, Names, plain
 from tenure.triggers import Trigger, at, every, zone
 from tenure.triggers.combined import Union
@@ -102,16 +105,28 @@ def _rows(url: str, table: str) -> list[tuple[str, bytes]]:
     question = f"SELECT id, job_state FROM {table} ORDER BY id"  # noqa: S608 - checked above
     match parse(url):
         case SqliteURL(path):
-            with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-                rows = connection.execute(question).fetchall()
-            connection.close()
-            return rows
+            try:
+                with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+                    return connection.execute(question).fetchall()
+            except sqlite3.Error as error:
+                raise _unread(url, table, error) from error
         case PostgresURL() as place:
             import psycopg
 
-            with psycopg.connect(place.conninfo) as server:
-                return [(id_, bytes(state)) for id_, state in server.execute(question).fetchall()]
+            try:
+                with psycopg.connect(place.conninfo) as server:
+                    return [(id_, bytes(state)) for id_, state in server.execute(question).fetchall()]
+            except psycopg.OperationalError as error:
+                raise StoreUnavailable(f"{place} does not answer: {error}") from error
+            except psycopg.Error as error:
+                raise _unread(url, table, error) from error
     raise ConfigurationError(f"{url}: jobs are read from SQLite and PostgreSQL.")
+
+
+def _unread(url: str, table: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"{table} of {parse(url)} cannot be read: {str(error).splitlines()[0]}. Write the URL of the SQLAlchemyJobStore; --table names another table."
+    )
 
 
 def _job(names: Names, job: Mapping[str, Any]) -> Found:
@@ -165,19 +180,55 @@ def _trigger(stand: Stand, notes: list[str]) -> tuple[Trigger, dict[str, object]
         case "IntervalTrigger":
             return every(words["interval"], anchor=words["start_date"], tz=_zone(words)), extra
         case "CronTrigger":
-            texts = {field.words["name"]: _text(field) for field in words["fields"]}
+            texts = _fields(words)
             for name in ("year", "week"):
                 if texts.get(name, "*") != "*":
                     raise ConfigurationError(f"its {name} is {texts[name]!r}, which tenure's cron does not have.")
             start = words.get("start_date")
             if start is not None and start > walltime():
                 notes.append(f"it was to begin at {start.isoformat()}: add it then.")
-            return as_trigger(read_fields({name: texts[name] for name in NAMES if name in texts}), _zone(words)), extra
+            return as_trigger(read_fields(texts), _zone(words)), extra
+        case "CalendarIntervalTrigger":
+            return _calendar(words), extra
+        case "AndTrigger":
+            return _all_of([_part(*part) for part in words["triggers"]]), extra
         case "OrTrigger":
             parts = [_trigger(_part(*part), notes)[0] for part in words["triggers"]]
             return Union.of(*parts), extra
         case other:
-            raise ConfigurationError(f"a {other} has no counterpart. Write cron(…), every(…), calendar(…) or at(…).")
+            raise _no_counterpart(f"a {other}")
+
+
+def _fields(words: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of a cron trigger as one writes them."""
+    texts = {field.words["name"]: _text(field) for field in words["fields"]}
+    return {name: texts[name] for name in NAMES if name in texts}
+
+
+def _calendar(words: Mapping[str, Any]) -> Trigger:
+    steps: dict[str, Any] = dict(zip(("years", "months", "weeks", "days"), words["interval"], strict=True))
+    clock: dict[str, Any] = dict(zip(("hour", "minute", "second"), words["time"], strict=True))
+    made = CalendarIntervalTrigger(**steps, **clock, start_date=words["start_date"], timezone=_zone(words))
+    return _said(made, "a CalendarIntervalTrigger")
+
+
+def _all_of(parts: list[Stand]) -> Trigger:
+    """Of cron triggers alone there is one rule for the times that they share."""
+    if any(part.name != "CronTrigger" or part.words.get("start_date") or part.words.get("end_date") for part in parts):
+        raise _no_counterpart("an AndTrigger of other than plain cron triggers")
+    given: list[dict[str, Any]] = [{**_fields(part.words), "timezone": _zone(part.words)} for part in parts]
+    return _said(AndTrigger([CronTrigger(**words) for words in given]), "an AndTrigger of these")
+
+
+def _said(made: BaseTrigger, what: str) -> Trigger:
+    found = made.pure(walltime())
+    if found is None:
+        raise _no_counterpart(what)
+    return found
+
+
+def _no_counterpart(what: str) -> ConfigurationError:
+    return ConfigurationError(f"{what} has no counterpart. Write cron(…), every(…), calendar(…) or at(…).")
 
 
 def _part(place: str, state: dict[str, Any]) -> Stand:

@@ -40,10 +40,11 @@ def _job(names: Names, app: Any, entry: Any) -> Found:
             "some of its arguments are objects, or worked out when it is sent. Write that into the body of a job."
         )
     task = app.tasks.get(entry.task)
-    policy, notes = dict[str, object](), []
+    policy, notes = dict[str, object](), list[str]()
     for option, value in entry.options.items():
         if option == "queue" and isinstance(value, str):
             policy["queue"] = value
+            notes.append(f"only nodes that serve its queue run it: Scheduler(queues=['default', {value!r}]).")
         elif option == "expires" and isinstance(value, int | float):
             policy["grace"] = float(value)
             policy["missed"] = "skip"

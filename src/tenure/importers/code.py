@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from tenure.importers.found import Found, Imported, Left
-from tenure.triggers import At, Cron, Every, Trigger
+from tenure.triggers import At, Calendar, Cron, Every, Trigger
 from tenure.triggers.combined import Closed, Excluding, Union
 from tenure.triggers.zones import EPOCH
 
@@ -54,6 +54,9 @@ def code(trigger: Trigger) -> str:
             return f"every({_period(trigger.period)}{anchor}{_zone(trigger.tz)})"
         case At():
             return f"at(datetime.fromisoformat({trigger.when.isoformat()!r}){_zone(trigger.tz)})"
+        case Calendar():
+            when = f"start={trigger.start.isoformat()!r}, at={trigger.at.isoformat()!r}"
+            return f"calendar({trigger.unit}={trigger.step}, {when}{_zone(trigger.tz)})"
         case Union():
             return " | ".join(code(part) for part in trigger.parts)
         case Excluding():
@@ -80,7 +83,7 @@ def _job(found: Found) -> Iterator[str]:
     yield from _comment(f"Differs: {note}" for note in found.notes)
     yield decorator
     yield f"def {function}() -> None:"
-    yield from (f"    {line}" for line in found.body)
+    yield from (f"    {line}".rstrip() for line in found.body)
 
 
 def _needed(trigger: Trigger) -> set[str]:
@@ -92,7 +95,7 @@ def _needed(trigger: Trigger) -> set[str]:
             return set() if trigger.anchor == EPOCH else {"every"}
         case _:
             text = code(trigger)
-            return {word for word in ("at", "closed", "cron", "every", "from_json") if f"{word}(" in text}
+            return {word for word in ("at", "calendar", "closed", "cron", "every", "from_json") if f"{word}(" in text}
 
 
 def _left(left: Left) -> str:

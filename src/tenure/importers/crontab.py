@@ -24,6 +24,26 @@ DIFFERENCES = (
     "the command gets the environment of the node, not cron's short one, and its user.",
 )
 _ENVIRONMENT = re.compile(r"""^\s*(\w+)\s*=\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*$""")
+_FOLDER = re.compile(r"^\s*cd\s+[^;&|]+(?:&&|;)\s*")
+_BEFORE = {
+    "python",
+    "python3",
+    "bash",
+    "sh",
+    "php",
+    "perl",
+    "ruby",
+    "node",
+    "cd",
+    "nice",
+    "ionice",
+    "env",
+    "sudo",
+    "timeout",
+    "flock",
+    "test",
+    "[",
+}
 _TIMES = re.compile(r"^\s*(@\w+|\S+\s+\S+\s+\S+\s+\S+\s+\S+)\s+(.*)$")
 
 
@@ -100,11 +120,13 @@ def _stdin(command: str) -> tuple[str, str | None]:
 
 
 def _title(command: str) -> str:
+    """The program that a command is about: what comes after a change of folder, and what an interpreter is given."""
+    command = _FOLDER.sub("", command)
     try:
         words = shlex.split(command)
     except ValueError:
         words = command.split()
     programs = [PurePosixPath(word).stem for word in words if not word.startswith("-") and "=" not in word]
-    if programs and programs[0] in {"python", "python3", "bash", "sh", "cd", "nice", "ionice", "env", "test", "["}:
-        programs = programs[1:] or programs
+    while len(programs) > 1 and (programs[0] in _BEFORE or programs[0].isdigit()):
+        programs = programs[1:]
     return programs[0] if programs else command
