@@ -54,7 +54,7 @@ def live(setting: Setting) -> None:
     process = K.process
     assert process is not None
     engine = _engine(setting, process)
-    _insist(lambda: engine.start(setting_changes(setting, process)))
+    insist(lambda: engine.start(setting_changes(setting, process)))
     node, planner, _conductor, runner, *_ = engine._parts
     process.things.update(engine=engine, node=node, planner=planner, runner=runner)
     election = copies.election.Election(
@@ -68,7 +68,12 @@ def live(setting: Setting) -> None:
         session_evidence=setting.session_evidence,
     )
     process.things["election"] = election
-    _insist(election.start)
+    insist(election.start)
+    lead(setting, election)
+
+
+def lead(setting: Setting, election: Any) -> None:
+    """Lead when it is one's turn, until the end of the process."""
     for term in election.terms():
         while term.trusted:
             if K.rng.random() < 0.5:
@@ -124,7 +129,7 @@ def _engine(setting: Setting, process: Process) -> Any:
     return copies.engine.Engine(setting.store, definitions.registry, options, NoListeners())
 
 
-def _insist(what: Callable[[], Any]) -> Any:
+def insist(what: Callable[[], Any]) -> Any:
     """As whoever restarts a program that could not start."""
     while True:
         try:

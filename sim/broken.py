@@ -42,6 +42,16 @@ def compare_old(lease: Any, number: int, answer: Any) -> Any:
     return _compare(replace(lease, hands=hands), number, answer)
 
 
+def acquired_anyway(lease: Any, name: str, attempt: int, term: int | None, now: float) -> Any:
+    """An answer is an answer, whatever happened since the question."""
+    if name in lease.hands and not L._is_open(lease, name, attempt):
+        return lease, []
+    if term is None or lease.gone or now >= lease.terms_until:
+        return L._without_hand(lease, name), []
+    hand = L.Hand(L.Phase.HELD, attempt, term, after_beat=lease.sent)
+    return L._with_hand(lease, name, hand), [L.Announce(name, term, lease.stretch)]
+
+
 def newest_nonce(lease: Any) -> float:
     """Only the session of the last beat that was sent bounds the trust."""
     newest = lease.adverts.get(lease.sent)
@@ -82,6 +92,15 @@ def _at_once(self: Any, session: Any) -> None:
     self._moved = None if epoch.settled else (epoch, 0.0)
     if epoch.settled:
         self._try_all(copies.campaign.boottime())
+
+
+def inherited_mutex() -> list[Any]:
+    """The standing of a forked child keeps the mutex as it was."""
+
+    def forked(self: Any) -> None:
+        self.become("")
+
+    return [(copies.standing.Standing, "forked", forked)]
 
 
 # Nodes and elections in the database
@@ -184,7 +203,7 @@ def claim_of_the_dead() -> list[Any]:
     def claim(st: Any, request: Any) -> Any:
         yield st.gap()
         alive = Rows.alive
-        Rows.alive = lambda _self, _node: True  # type: ignore[method-assign]
+        Rows.alive = lambda _self, _node: True  # type: ignore[method-assign, assignment]
         try:
             answer = st.server.rows.ledger.claim(request)
         finally:
@@ -264,6 +283,14 @@ def finish_final() -> list[Any]:
 _over = copies.memory_tables.Tables.over
 
 
+def complete_any(st: Any, run: Any, token: str) -> Any:
+    """What the caller commits together with a completion that is none."""
+    del token
+    yield ("run", run), "U"
+    st.keep = True
+    return True
+
+
 def put_back_any(st: Any, held: Any) -> Any:
     here = st.server.rows
     yield st.gap()
@@ -314,6 +341,47 @@ def begin_anyway() -> list[Any]:
     return [(copies.runner.Runner, "_begin", anyway), (copies.conductor.Conductor, "_claim", act)]
 
 
+def claim_of_the_old() -> list[Any]:
+    """The answer of a claim is acted on, whoever this node is by now."""
+    claim = copies.conductor.Conductor._claim
+
+    def act(self: Any, ledger: Any) -> None:
+        node = self._node
+        self._node = Unchanging(node)
+        try:
+            claim(self, ledger)
+        finally:
+            self._node = node
+
+    return [(copies.conductor.Conductor, "_claim", act)]
+
+
+def body_of_the_old() -> list[Any]:
+    """Nor does the call of a body ask whose claim it was."""
+    begin = copies.runner.Runner._begin
+
+    def anyway(self: Any, attempt: Any) -> Any:
+        trusted, node = self._trusted, K.process.things["node"]  # type: ignore[union-attr]
+        self._trusted = lambda _attempt: copies.runner.boottime() < node.lease_until
+        try:
+            return begin(self, attempt)
+        finally:
+            self._trusted = trusted
+
+    return [*claim_of_the_old(), (copies.runner.Runner, "_begin", anyway)]
+
+
+class Unchanging:
+    """A node with the identity that it had."""
+
+    def __init__(self, node: Any) -> None:
+        self.id, self.wake, self._node = node.id, node.wake, node
+
+    @property
+    def lease_until(self) -> float:
+        return float(self._node.lease_until)
+
+
 class SameToken:
     """One token for all claims of a process."""
 
@@ -333,7 +401,7 @@ def deaf_roll(st: Any, node: str, application: str) -> Any:
     generator = statements_roll_call(st, node, application)
     try:
         while True:
-            Rows.alive = lambda _self, _node: True  # type: ignore[method-assign]
+            Rows.alive = lambda _self, _node: True  # type: ignore[method-assign, assignment]
             want = next(generator)
             Rows.alive = alive  # type: ignore[method-assign]
             yield want
@@ -371,7 +439,7 @@ def insert_all(self: Any, job: Any, runs: Any) -> int:
     """A second run for a due time that has one."""
     for new in runs:
         self.keys[job.id].pop(copies.memory_tables.due_key(new.scheduled_for), None)
-    return _insert(self, job, runs)
+    return int(_insert(self, job, runs))
 
 
 _insert = copies.memory_tables.Tables.insert

@@ -29,6 +29,8 @@ ELECTION = "exporter"
 TWO = 2
 PATIENCE = 8.0
 """For how long after the calm something due may still be on its way."""
+PUT_OFF = 75.0
+"""No planner looks so far ahead."""
 Work = tuple[int, str]
 """A run: its job and its key."""
 
@@ -247,6 +249,20 @@ class Checker:
         if (run.state, run.token) == (RunState.RUNNING, attempt.token):
             self.broken("G6", f"{K.process} forgot run {run.key}, which it has")
 
+    def inherited(self, child: Process, nodes: Iterable[Any], terms: Iterable[Any], runs: Iterable[Any]) -> None:
+        """A forked child has nothing of what its parent has."""
+        for term in terms:
+            if seen_by(child, lambda: term.trusted):  # noqa: B023 - asked at once
+                self.broken("G2", f"{child}, a forked child, believes in term {term.number} of its parent")
+        for node in nodes:
+            if seen_by(child, lambda: node.id or K.boottime() < node.lease_until):  # noqa: B023 - asked at once
+                self.broken("G3", f"{child}, a forked child, has the lease of its parent")
+        for run in runs:
+            if seen_by(child, lambda: not run.lost):  # noqa: B023 - asked at once
+                self.broken("G3", f"{child}, a forked child, takes run {run.key} of its parent for its own")
+        if seen_by(child, lambda: child.things["engine"].started):
+            self.broken("G3", f"{child}, a forked child, takes the scheduler of its parent for its own")
+
     def over(self, body: Body) -> None:
         """A body has returned."""
         self._bodies[body.work].remove(body)
@@ -294,6 +310,8 @@ class Checker:
                     self.broken("G6", f"run {run.key} of {job.spec.name} waits for nothing")
             if job.state is JobState.ACTIVE and job.next_due is not None and job.next_due <= now and live:
                 self.broken("G6", f"{job.spec.name} is not planned beyond {now - job.next_due:.0f} s ago")
+            if job.next_due is not None and job.next_due > now + PUT_OFF:
+                self.broken("G6", f"{job.spec.name} is silent for {job.next_due - now:.0f} s to come")
             query = RunQuery(APPLICATION, job.spec.name, limit=100_000)
             books = audit(
                 job, rows.ledger.changes(APPLICATION, job.spec.name), rows.ledger.runs(query),

@@ -229,7 +229,8 @@ def read(number: int, _: int) -> bytes:
 
 
 def close(number: int) -> None:
-    File.all.pop(number, None)
+    if K.process is None or number not in K.process.inherited:  # else the parent has it too
+        File.all.pop(number, None)
 
 
 def getpid() -> int:
@@ -256,6 +257,10 @@ class Id(str):
 
     def __hash__(self) -> int:
         return int(self, 16)
+
+    def __deepcopy__(self, memo: object) -> Id:
+        del memo
+        return self
 
 
 def uuid4() -> str:

@@ -1,62 +1,24 @@
-"""One history: what is drawn for a seed, and how it is played."""
+"""One history, played: the plan's faults, and what becomes of the promises."""
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sim import application, checks, copies, fakes, hosts
+from sim import application, checks, copies, fakes, forks, hosts
 from sim.application import Setting
 from sim.checks import Checker
 from sim.kernel import K, Process
-from sim.network import NEVER, Network, Placed, Weather
+from sim.network import NEVER, Network, Weather
+from sim.plans import BEGINNING, ENDINGS, Fault, Plan, draw
 from sim.server import Server
 from sim.store import SimStore
-from tenure.model import Cadence
 
-CADENCE = Cadence.of(5.0, heartbeat_every=1.0, attempt_timeout=1.0, session_grace=2.0)
-BEGINNING, TROUBLE, CALM = 3.0, 30.0, 22.0
-"""Seconds until the first fault, from there to the last, and from there to the end."""
-KINDS = {
-    "crash": 5, "freeze": 6, "cut": 4, "kill session": 4, "stop": 2, "server crash": 1, "resign": 5, "wall": 1,
-    "pause": 1, "resume": 1, "update": 1, "ask": 2, "cancel": 1, "storm": 1, "slow clock": 1,
-}  # fmt: skip
+__all__ = ["Fault", "Outcome", "Plan", "Weather", "draw", "play"]
 
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Something that goes wrong, or that somebody does, at a moment."""
-
-    at: float
-    kind: str
-    whom: int = 0
-    long: float = 0.0
-    job: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A history before it is played. `faults` can be taken out one by one."""
-
-    seed: object
-    nodes: int
-    hosts: tuple[int, ...]
-    rates: tuple[float, ...]
-    jobs: tuple[str, ...]
-    weather: Weather
-    faults: tuple[Fault, ...]
-    placed: tuple[Placed, ...] = ()
-    host_evidence: bool = True
-    session_evidence: bool = True
-    hesitation: float = 0.0
-    trouble: float = TROUBLE
-    calm: float = CALM
-    rate: float = 1.0
-    """Of the server's clock."""
-    cadence: Cadence = CADENCE
-    leaves: float = 0.35
-    """How likely a leader steps down of its own will at each turn."""
+FOR_EVER = 120.0
+"""Seconds within which five leaders can be ended, one after the other, whatever went wrong before."""
 
 
 @dataclass(slots=True)
@@ -67,60 +29,15 @@ class Outcome:
     violations: list[str]
     seconds: float
     events: int
-    faults: int
+    kinds: Counter[str]
+    """The faults that hit something."""
     terms: int
     attempts: int
-    lines: list[str] = field(default_factory=list)
 
-
-def draw(seed: object, *, faults: int | None = None) -> Plan:
-    """The history of a seed."""
-    rng = random.Random(f"plan {seed}")
-    nodes = rng.choice((3, 3, 4, 5))
-    hosts = tuple(rng.randrange(rng.choice((1, 2, nodes))) for _ in range(nodes))
-    jobs = tuple(rng.sample(sorted(application.JOBS), 3))
-    bad = rng.choice((0.0, 0.0, 0.005, 0.02))
-    ops = ("beat", "claim", "roll_call", "finish", "acquire", "release", "put_back", "declare", "plan", "check")
-    weather = Weather(
-        latency=rng.choice((0.0005, 0.002, 0.01)),
-        lost=bad * rng.random(),
-        slow=bad * rng.random() * 2,
-        late=bad * rng.random(),
-        held_up=rng.choice((0.0, 0.01, 0.05)),
-        worst=rng.choice(ops),
-        worse=rng.choice((1.0, 10.0, 25.0)),
-    )
-    kinds, weights = zip(*KINDS.items(), strict=True)
-    count = faults or rng.randrange(24, 34)
-    drawn = [
-        Fault(
-            round(rng.uniform(BEGINNING, BEGINNING + TROUBLE), 3),
-            kind,
-            rng.randrange(nodes),
-            round(rng.choice((0.3, 1.0, 3.0, 6.0, 9.0)) * rng.uniform(0.7, 1.3), 2),
-            rng.choice(jobs),
-        )
-        for kind in rng.choices(kinds, weights, k=count)
-    ]
-    if rng.random() < 0.12:
-        drawn.append(Fault(round(rng.uniform(8, TROUBLE), 3), "failover", 0, round(rng.uniform(0.1, 2.0), 2)))
-    if rng.random() < 0.1:
-        drawn.append(Fault(round(rng.uniform(8, TROUBLE), 3), "step", 0, rng.choice((-30.0, -3.0, 5.0, 40.0))))
-        # The audit takes changes in the order of their times, which go backwards here.
-        drawn = [fault for fault in drawn if fault.kind not in {"update", "pause", "resume"}]
-    return Plan(
-        seed,
-        nodes,
-        hosts,
-        tuple(round(rng.uniform(0.9, 1.1), 3) for _ in range(nodes)),
-        jobs,
-        weather,
-        tuple(sorted(drawn, key=lambda fault: fault.at)),
-        host_evidence=rng.random() < 0.5,
-        session_evidence=rng.random() < 0.4,
-        hesitation=rng.choice((0.0, 0.002, 0.01)),
-        rate=round(rng.uniform(0.98, 1.02), 3),
-    )
+    @property
+    def faults(self) -> int:
+        """How many."""
+        return self.kinds.total()
 
 
 class Play:
@@ -130,6 +47,7 @@ class Play:
         self.plan = plan
         K.reset(plan.seed, hesitation=plan.hesitation)
         fakes.reset()
+        hosts.Kernel.pidfds = plan.pidfds
         copies.reset()
         self.server = Server(plan.cadence.ttl)
         self.server.clock.rate = plan.rate
@@ -149,8 +67,11 @@ class Play:
         )  # fmt: skip
         self.processes: list[Process | None] = [None] * plan.nodes
         self.incarnations = [0] * plan.nodes
-        self.applied = 0
+        self.applied: Counter[str] = Counter()
         self.replica: Any = None
+        self.clocks = {host: (plan.rates[host], 1000.0 * (host + 1)) for host in range(plan.nodes)}
+        """Of each host: its rate, and what it showed at the beginning."""
+        self.children: list[Process] = []
         self.people = Process("people", 0, "elsewhere", rate=1.0, offset=0.0, wall=0.0)
 
     def play(self) -> Outcome:
@@ -162,21 +83,41 @@ class Play:
             if fault.kind == "failover":
                 K.at(max(fault.at - fault.long, 0.0), self._copy)
             K.at(fault.at, self._apply, fault)
-        K.at(over, self._calm)
-        end = over + plan.calm
         try:
-            K.run(end, lambda: bool(self.checker.violations))
+            self._run(over)
+            self._urge()
+            self._calm()
+            self._run(K.now + plan.calm)
             if not self.checker.violations:
                 self.checker.finally_()
         finally:
             self.unwatch()
-            for process in (*self.processes, self.people):
+            for process in (*self.processes, *self.children, self.people):
                 if process is not None and process.alive:
                     K.kill(process)
         checker = self.checker
         return Outcome(
             plan, checker.violations, K.now, K.events, self.applied, sum(checker.terms.values()), checker.attempts
         )
+
+    def _run(self, until: float) -> None:
+        if not self.checker.violations:
+            K.run(until, lambda: bool(self.checker.violations))
+
+    def _urge(self) -> None:
+        """Too few faults or terms so far: whoever leads is ended, in a drawn way, until there were enough."""
+        faults, terms = self.plan.least
+        until = K.now + FOR_EVER
+        self.network.weather = replace(self.network.weather, worse=1.0)  # or nobody leads at all
+        while (
+            self.applied.total() < faults or sum(self.checker.terms.values()) < terms
+        ) and not self.checker.violations:
+            leads = [place for place, process in enumerate(self.processes) if _leads(process)]
+            if leads:
+                self._apply(Fault(K.now, K.rng.choice(ENDINGS), leads[0], K.rng.uniform(6.0, 9.0)))
+            self._run(K.now + K.rng.uniform(1.0, 3.0))
+            if until < K.now:
+                self.checker.broken("G6", f"nobody leads after {FOR_EVER:g} s in which only leaders were ended")
 
     # Processes
 
@@ -190,10 +131,10 @@ class Play:
         name = f"n{place}.{self.incarnations[place]}"
         process = Process(
             name, 100 + place + 10 * self.incarnations[place], f"host{host}",
-            rate=self.plan.rates[host], offset=1000.0 * (host + 1), wall=K.rng.uniform(-5e6, 5e6),
+            rate=self.clocks[host][0], offset=self.clocks[host][1], wall=K.rng.uniform(-5e6, 5e6),
         )  # fmt: skip
         self.processes[place] = process
-        self.checker.processes = [p for p in self.processes if p is not None and p.alive]
+        self.checker.processes = [p for p in self.checker.processes if p.alive] + [process]
         K.spawn(process, lambda: application.live(self.setting))
 
     def crash(self, process: Process) -> None:
@@ -209,8 +150,31 @@ class Play:
             K.freeze(process)
             K.after(seconds, K.thaw, process)
 
+    def fork(self, parent: Process) -> bool:
+        """A child of a process that takes part; it lives for a while. False if it does not take part yet."""
+        if "election" not in parent.things:
+            return False
+        child = forks.fork(parent, f"{parent.name}+{len(self.children)}", 1000 + len(self.children), self.setting)
+        self.children.append(child)
+        K.after(K.rng.uniform(0.0, 8.0), self._end_child, child)
+        return True
+
+    def _end_child(self, child: Process) -> None:
+        if child.alive:
+            self.crash(child)
+
+    def drift(self, host: int, rate: float) -> None:
+        """The clock of a host goes at another rate from now on, for all its processes."""
+        old, began = self.clocks[host]
+        self.clocks[host] = rate, began + (old - rate) * K.now
+        for process in (*self.processes, *self.children):
+            if process is not None and process.host == f"host{host}":
+                process.drift(rate)
+
     def _calm(self) -> None:
         self.network.calm = True
+        for child in self.children:
+            self._end_child(child)
         self.network.cut.clear()
         self.server.up = True
         for place, process in enumerate(self.processes):
@@ -229,7 +193,7 @@ class Play:
         place = next((p for p in places if (one := self.processes[p]) is not None and one.alive), places[0])
         process = self.processes[place]
         alive = process is not None and process.alive
-        self.applied += 1
+        self.applied[fault.kind] += 1
         match fault.kind:
             case "crash" if alive and process is not None:
                 if K.rng.random() < 0.2:
@@ -242,6 +206,12 @@ class Play:
                 self.freeze(process, fault.long)
             case "cut" if alive and process is not None:
                 self.network.cut[process.name] = K.now + fault.long
+            case "partition":
+                for other in self.processes[:: 2 if fault.whom % 2 else -2]:
+                    if other is not None and other.alive:
+                        self.network.cut[other.name] = K.now + fault.long
+            case "fork" if alive and process is not None and self.fork(process):
+                pass
             case "kill session" if alive:
                 mine = [s for s in self.server.sessions if s.client is process]
                 self.server.kill_sessions(mine if fault.long > 5 else mine[: 1 + len(mine) // 2])
@@ -257,6 +227,8 @@ class Play:
                 self.server.clock.ahead += fault.long
             case "wall" if process is not None:
                 process.wall += 1e4 * (fault.long - 3)
+            case "drift":
+                self.drift(self.plan.hosts[place], round(K.rng.uniform(0.9, 1.1), 3))
             case "slow clock":
                 self.server.clock.rate *= 1.01 if fault.long > 2 else 0.99
             case "storm":
@@ -268,7 +240,7 @@ class Play:
             case "pause" | "resume" | "update" | "ask" | "cancel" | "resign":
                 K.spawn(self.people, lambda: application.people(self.setting, fault.kind, fault.job))
             case _:
-                self.applied -= 1
+                self.applied[fault.kind] -= 1
 
     def _leave(self, process: Process, place: int) -> None:
         application.leave(self.setting)
@@ -283,6 +255,14 @@ class Play:
     def _deliver(self, session: Any, words: str) -> None:
         if session.hear is not None and self.network.cut.get(session.client.name, 0.0) <= K.now:
             session.hear(words)
+
+
+def _leads(process: Process | None) -> bool:
+    """Whether it leads the election of the application at this moment."""
+    if process is None or not process.alive:
+        return False
+    election = process.things.get("election")
+    return election is not None and bool(checks.seen_by(process, lambda: election.is_leader))
 
 
 def play(plan: Plan) -> Outcome:

@@ -23,6 +23,10 @@ class File:
         self.waiting: list[tuple[Task, int]] = []
         File.all[self.number] = self
 
+    def __deepcopy__(self, memo: object) -> File:
+        del memo
+        return self
+
     def ring(self) -> None:
         """It is readable now."""
         self.readable = True
@@ -46,12 +50,31 @@ class LockFile:
         del directory
         assert K.process is not None
         self.node, self.process = node, K.process
+        self.holders = {K.process: None}
+        """All who share the descriptor."""
         self.held_until = 0.0
         LockFile.all[node] = self
 
+    def __deepcopy__(self, memo: object) -> LockFile:
+        del memo
+        return self
+
     @property
     def free(self) -> bool:
-        return not self.process.alive and K.now >= self.held_until
+        return not any(process.alive for process in self.holders) and K.now >= self.held_until
+
+    def forked(self, parent: Process, child: Process) -> None:
+        if parent in self.holders:
+            self.holders[child] = None
+
+    def let_go(self) -> None:
+        """Close one's own copy of the descriptor."""
+        assert K.process is not None
+        self.holders.pop(K.process, None)
+
+    def unlock(self) -> None:
+        """LOCK_UN, whoever else shares the descriptor."""
+        self.holders.clear()
 
     def card(self) -> HostCard:
         return HostCard(self.process.host, self.process.pid, 1, 1, 1, 1, self.node)
@@ -81,12 +104,18 @@ def probe(directory: Path, node: str, card: HostCard) -> Proof:
     return Proof.DEAD if lock.free else Proof.ALIVE
 
 
+class Kernel:
+    """Of all hosts."""
+
+    pidfds = True
+
+
 PIDFDS: dict[Process, list[File]] = {}
 
 
 def open_pidfd(card: HostCard) -> int | None:
     lock = LockFile.all.get(card.nonce)
-    if lock is None or not lock.process.alive:
+    if lock is None or not lock.process.alive or not Kernel.pidfds:
         return None
     file = File()
     PIDFDS.setdefault(lock.process, []).append(file)

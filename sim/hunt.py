@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sim import explore, history, mutants, schedules
 from sim.history import Outcome, Plan
@@ -21,13 +22,15 @@ class Tally:
     histories: int = 0
     faults: int = 0
     fewest_faults: int = 1 << 30
+    kinds: Counter[str] = field(default_factory=Counter)
     terms: int = 0
     fewest_terms: int = 1 << 30
     attempts: int = 0
     events: int = 0
     simulated: float = 0.0
     processor: float = 0.0
-    failed: list[Outcome] | None = None
+    cores: int = 1
+    failed: list[Outcome] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
         self.histories += 1
@@ -35,19 +38,28 @@ class Tally:
         self.fewest_faults = min(self.fewest_faults, outcome.faults)
         self.terms += outcome.terms
         self.fewest_terms = min(self.fewest_terms, outcome.terms)
+        self.kinds += outcome.kinds
         self.attempts += outcome.attempts
         self.events += outcome.events
         self.simulated += outcome.seconds
         if outcome.violations:
-            self.failed = [*(self.failed or ()), outcome]
+            self.failed.append(outcome)
+
+    def join(self, other: Tally) -> None:
+        """Count what another process has counted."""
+        for name in ("histories", "faults", "terms", "attempts", "events", "simulated", "processor", "failed"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.kinds += other.kinds
+        self.fewest_faults = min(self.fewest_faults, other.fewest_faults)
+        self.fewest_terms = min(self.fewest_terms, other.fewest_terms)
 
 
-def many(seeds: Iterable[int], until: Callable[[], bool] = lambda: False) -> Tally:
-    """Play the histories of these seeds."""
+def many(seeds: Iterable[int], until: Callable[[], bool] = lambda: False, *, stop: bool = False) -> Tally:
+    """Play the histories of these seeds; with `stop`, up to the first that breaks a promise."""
     tally, began = Tally(), time.process_time()
     for seed in seeds:
         tally.add(history.play(history.draw(seed)))
-        if until():
+        if until() or (stop and tally.failed):
             break
     tally.processor = time.process_time() - began
     return tally
@@ -89,6 +101,9 @@ def catch(mutant: Mutant, seeds: int = SEEDS) -> Catch:
 def shrink(plan: Plan, mutant: Mutant | None = None) -> Plan:
     """Leave out one fault after the other while it still fails."""
     with mutants.applied(mutant):
+        hasty = replace(plan, least=(0, 0))
+        if history.play(hasty).violations:
+            plan = hasty
         for fault in plan.faults:
             smaller = replace(plan, faults=tuple(other for other in plan.faults if other is not fault))
             if history.play(smaller).violations:
@@ -97,24 +112,37 @@ def shrink(plan: Plan, mutant: Mutant | None = None) -> Plan:
 
 
 EXPLORED = (
-    explore.Bounds(2, 6, (1, 1), (0, 1), 0),
-    explore.Bounds(2, 7, (1, 1), (0, 1), 0),
-    explore.Bounds(2, 6, (1, 1), (0, 1), 1),
-    explore.Bounds(3, 6, (0, 1, 1), (0, 1, 1), 0, 250_000),
+    *(explore.Bounds(2, accidents) for accidents in range(4)),
+    *(explore.Bounds(3, accidents) for accidents in range(3)),
+    explore.Bounds(2, 2, ttl=5.0),
 )
-SMALL = explore.Bounds(2, 6, (1, 2), (0, 0), 0)
+SMALL = tuple(
+    explore.Bounds(nodes, accidents, ttl=5.0, states=60_000) for nodes, accidents in ((2, 1), (3, 1), (2, 2), (3, 3))
+)
+"""Where mutants are looked for, one after the other."""
 EXPLORABLE = (
     "trust anchored at the response",
     "watch anchored at the sending",
     "watch of half a ttl",
     "heartbeat without a check of the state",
+    "released row deleted",
+    "release without comparing the term",
+    "grant over a live holder",
     "evidence without comparing the count",
+    "open acquire released by a beat",
+    "term taken away by an older snapshot",
+    "answer of an abandoned acquire acted on",
 )
 """The mutants whose rule is part of what is explored."""
 
 
-def explored(mutant: Mutant) -> explore.Explored:
-    """Explore a mutant within small bounds."""
+def explored(mutant: Mutant) -> tuple[explore.Bounds, explore.Explored]:
+    """Explore a mutant within small bounds, up to those that give it away."""
     kind = explore.FromSending if mutant.name == "watch anchored at the sending" else explore.Explorer
+    bounds, found = SMALL[0], explore.Explored()
     with mutants.applied(mutant):
-        return explore.explore(SMALL, kind)
+        for bounds in SMALL:
+            found = explore.explore(bounds, kind)
+            if found.violation:
+                break
+    return bounds, found

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from greenlet import getcurrent, greenlet
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
 MOST = 200_000
 """Events after which a history is taken for one that never ends."""
@@ -28,7 +28,9 @@ class Killed(BaseException):
 class Process:
     """One simulated process, with its clocks."""
 
-    __slots__ = ("alive", "frozen", "held", "host", "name", "offset", "pid", "rate", "tasks", "things", "wall")
+    __slots__ = (
+        "alive", "frozen", "held", "host", "inherited", "name", "offset", "pid", "rate", "tasks", "things", "wall",
+    )  # fmt: skip
 
     def __init__(self, name: str, pid: int, host: str, *, rate: float, offset: float, wall: float) -> None:
         self.name, self.pid, self.host = name, pid, host
@@ -38,6 +40,8 @@ class Process:
         """What would have woken its threads while it was frozen."""
         self.tasks: dict[Task, None] = {}
         self.things: dict[str, Any] = {}
+        self.inherited: frozenset[int] = frozenset()
+        """Descriptors that it has from the process that forked it."""
 
     def __repr__(self) -> str:
         return self.name
@@ -45,6 +49,11 @@ class Process:
     def boottime(self) -> float:
         """Its steady clock."""
         return self.offset + self.rate * K.now
+
+    def drift(self, rate: float) -> None:
+        """From now on its steady clock goes at this rate."""
+        self.offset += (self.rate - rate) * K.now
+        self.rate = rate
 
 
 class Task:
@@ -70,6 +79,13 @@ class Task:
 
         self.greenlet = greenlet(run, K.hub)
         process.tasks[self] = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Task:
+        """In a forked child this thread is not there: nothing wakes it."""
+        gone = object.__new__(Task)
+        gone.process, gone.thread, gone.ticket, gone.steady = memo[id(self.process)], None, -1, False
+        memo[id(self)] = gone
+        return gone
 
 
 class Kernel:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from sim.history import Fault, Plan
+from dataclasses import replace
+from typing import Any
+
 from sim.network import NEVER, Placed, Weather
+from sim.plans import Fault, Plan
 from tenure.model import Cadence
 
 FAST, SLOW = 1.1, 0.9
@@ -17,9 +20,9 @@ def _plan(
     sessions: bool = False,
     jobs: tuple[str, ...] = ("tick", "free", "wait"),
     leaves: float = 0.1,
-    **more: object,
+    **more: Any,
 ) -> Plan:
-    return Plan(
+    plan = Plan(
         name,
         nodes,
         tuple(range(nodes)),
@@ -32,11 +35,11 @@ def _plan(
         session_evidence=sessions,
         trouble=18.0,
         leaves=leaves,
-        **more,  # type: ignore[arg-type]
     )
+    return replace(plan, **more)
 
 
-def _every(process: str, op: str, first: int, last: int, **what: float) -> tuple[Placed, ...]:
+def _every(process: str, op: str, first: int, last: int, **what: Any) -> tuple[Placed, ...]:
     return tuple(Placed(process, op, nth, **what) for nth in range(first, last))
 
 
@@ -51,6 +54,9 @@ def _all(op: str, first: int, last: int, **what: float) -> tuple[Placed, ...]:
 
 LEISURELY = Cadence.of(20.0, heartbeat_every=5.0, attempt_timeout=2.0, session_grace=2.0)
 """Beats so far apart that a session can be seen free for longer than the wait in between."""
+
+PATIENT = Cadence.of(5.0, heartbeat_every=0.5, attempt_timeout=1.7, session_grace=2.0)
+"""Answers may take so long that their receiver is declared dead meanwhile, and comes back."""
 
 SCHEDULES: dict[str, tuple[Plan, ...]] = {
     # A slow clock; the answer to the last beat takes nearly the whole time-out; then silence.
@@ -92,6 +98,44 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
     # The answer to an attempt of one node is on its way while its beat shows what it won.
     "late grant": tuple(
         _plan(f"late grant {turn}", 3, placed=_every("n0", "acquire", 1, 40, answer=0.9), leaves=0.35) for turn in range(6)
+    ),
+    # Trust runs out while an attempt is answered, and comes back by a beat that shows what it won.
+    "answer after a lapse": tuple(
+        _plan(
+            "abandoned", 3, Fault(at, "resign", 0), leaves=0.0,
+            placed=(
+                *_every("n1", "beat", nth, nth + 3, request=NEVER), *_every("n1", "beat", nth + 3, nth + 6, request=0.5),
+                *_every("n1", "acquire", 1, 40, answer=0.75),
+            ),
+        )
+        for nth in (6, 7)
+        for at in (4.1, 4.3, 6.2, 6.3, 6.4, 7.1)
+    ),
+    # A node claims, is declared dead and comes back as another, all while the answer to the claim is on its way.
+    "answer to the old identity": tuple(
+        _plan(
+            "old identity", 2, *(Fault(8.0 + 0.3 * i, "ask", 0, 0.0, "free") for i in range(24)), leaves=0.0,
+            cadence=PATIENT, jobs=("pair", "free", "tick"),
+            placed=(
+                *_every("n1", "claim", 1, 200, request=0.6), *_every("n0", "beat", 12, 14, request=NEVER),
+                *_every("n0", "beat", 14, 15, request=late), *_every("n0", "claim", nth, nth + 1, answer=1.6),
+            ),
+        )
+        for nth in range(19, 25)
+        for late in (0.5, 0.9)
+    ),
+    # The server's clock is an hour ahead for a few seconds.
+    "clock ahead": tuple(
+        _plan(f"clock ahead {turn}", 3, Fault(15.0, "step", 0, 3600.0), Fault(19.0 + turn, "step", 0, -3600.0))
+        for turn in range(3)
+    ),
+    # Children are forked by everybody, and their parents go on.
+    "many children": tuple(
+        _plan(
+            f"many children {turn}", 3, *(Fault(4.0 + 0.6 * i, "fork", i % 3) for i in range(28)), hesitation=0.04,
+            rates=(1.0, 1.0, 1.0), hosts=(0, 0, 0), host_evidence=turn % 2 == 1, pidfds=False,
+        )
+        for turn in range(8)
     ),
     # A transaction is fenced, and its commit comes after the next grant.
     "slow fence": tuple(

@@ -129,6 +129,10 @@ class Connection:
         self.advisory: set[tuple[NodeId, int]] = set()
         self.hear: Callable[[str], None] | None = None
 
+    def __deepcopy__(self, memo: object) -> Connection:
+        del memo
+        return self
+
     def end(self) -> None:
         """It is gone, with its advisory locks and what it had open."""
         self.alive = False

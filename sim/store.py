@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sim import fakes, statements
+from sim.hosts import File
 from sim.kernel import K, Process
 from sim.network import NEVER, Network
 from sim.server import Connection, Server, Statement, Work
@@ -59,16 +60,17 @@ class SimSession(Session):
     def __init__(self, store: SimStore, process: Process, purpose: str, timeout: float) -> None:
         self._store, self._process, self._timeout = store, process, timeout
         self.connection = Connection(store.server, process, purpose, timeout)
-        self._file: fakes.File | None = None
+        self._file: File | None = None
         self._notices: list[str] = []
         self._lock: tuple[NodeId, int] = ("", 0)
-        self._ledger = SimLedger(self)
+        self._ledger = SimLedger(self)  # type: ignore[abstract]  # the rest of its methods come below
         self.call("connect", _connect)
 
     def call(self, op: str, work: Callable[..., Work], *args: Any, timeout: float | None = None) -> Any:
         """Send a statement and wait for its answer."""
         me, network, process = K.current, self._store.network, self._process
         assert me is not None
+        self._own("speaks")
         placed = network.place(process, op)
         there, back = network.ways(process, op, placed)
         ticket = me.ticket
@@ -99,23 +101,28 @@ class SimSession(Session):
         if delay < NEVER:
             K.after(self._store.network.back(self._process, delay), K.resume, task, ticket, (answer, error))
 
-    def ask(self, op: str, work: Callable[..., Work], *args: Any, timeout: float | None = None) -> Any:
+    def ask(self, op: str, work: Callable[..., Work], *args: Any, timeout: float | None = None) -> Any:  # type: ignore[override]
         """A statement of which only the answer counts."""
         return self.call(op, work, *args, timeout=timeout)[0]
 
+    def _own(self, what: str) -> None:
+        if self.connection.client is not K.process:
+            self._store.server.checker.broken("G6", f"{K.process} {what} on the connection of {self.connection.client}")
+
     def close(self) -> None:
+        self._own("hangs up")
         # A statement that is on its way goes on: only what holds locks between statements ends with the connection.
         K.after(0.0, _hang_up, self.connection)
         if self._file is not None:
             fakes.close(self._file.number)
 
     def abandon(self) -> None:
-        """No forks of this kind here."""
+        """A descriptor less; the connection is the parent's, and goes on."""
 
     def listen(self, node: NodeId) -> None:
         del node
         if self._file is None:
-            self._file = fakes.File()
+            self._file = File()
             self.connection.hear = self._hear
 
     def _hear(self, words: str) -> None:
