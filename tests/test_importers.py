@@ -292,3 +292,9 @@ def test_what_cannot_be_read_is_said_and_is_no_bug(place, code, said, tmp_path, 
 def test_a_job_is_called_after_its_program(command, name) -> None:
     (found,) = crontab.read(f"0 3 * * * {command}\n", "crontab", tz="UTC").found
     assert found.name == name
+
+
+def test_a_job_that_is_called_as_something_of_the_module_hides_nothing(tmp_path) -> None:
+    text = "0 3 * * * /usr/bin/scheduler\n0 4 * * * true /srv/subprocess\n0 5 * * * php cron.php\n"
+    imported = crontab.read(text, "crontab", tz="UTC")
+    assert sorted(defined(module(tmp_path, imported))) == ["cron", "scheduler", "true"]

@@ -13,6 +13,9 @@ from tenure.triggers.combined import Closed, Excluding, Union
 from tenure.triggers.zones import EPOCH
 
 WIDTH = 116
+_WORDS = ("at", "calendar", "closed", "cron", "every", "from_json")
+_TAKEN = {*_WORDS, "scheduler", "subprocess", "os", "datetime"}
+"""Names that the module itself uses."""
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -68,7 +71,7 @@ def code(trigger: Trigger) -> str:
 
 
 def _job(found: Found) -> Iterator[str]:
-    function = f"{found.name}_" if keyword.iskeyword(found.name) else found.name
+    function = f"{found.name}_" if keyword.iskeyword(found.name) or found.name in _TAKEN else found.name
     named = "" if function == found.name else f", name={found.name!r}"
     policy = "".join(f", {word}={value!r}" for word, value in found.policy)
     match found.trigger:
@@ -95,7 +98,7 @@ def _needed(trigger: Trigger) -> set[str]:
             return set() if trigger.anchor == EPOCH else {"every"}
         case _:
             text = code(trigger)
-            return {word for word in ("at", "calendar", "closed", "cron", "every", "from_json") if f"{word}(" in text}
+            return {word for word in _WORDS if f"{word}(" in text}
 
 
 def _left(left: Left) -> str:
