@@ -5,6 +5,7 @@ Mutants replace single functions of this module, so each rule of the protocol st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -203,10 +204,17 @@ def claim(st: Statement, request: ClaimRequest) -> Work:
     strange, others = _passed_by(st, request)
     yield st.gap()
     running = {run.id: run.asked_to_end for run in rows.tables.runs.values() if run.state is RunState.RUNNING}
-    hidden = [run for run in others if rows.tables.open[run.job].pop(run.id, None) is not None]
+    hidden = [run for run in others if not run.began and rows.tables.open[run.job].pop(run.id, None) is not None]
+    placed = [(run, run.due_at) for run in others if run.began]  # they count, whoever has them
+    for run, _ in placed:
+        run.due_at = math.inf
     answer = claim_now(st, replace(request, strangers=(*request.strangers, *strange)))
+    for run, due_at in placed:
+        run.due_at = due_at
     for run in hidden:
         rows.tables.open[run.job][run.id] = run
+    if answer.next_at == math.inf:
+        answer = replace(answer, next_at=None)
     if request.as_of is None:  # what is missed is looked for without a lock
         answer = replace(answer, missed=bool(rows.ledger.missed(request.application, 1, request.strangers)))
     for run, asked in running.items():  # who is asked to end is skipped where its own body has it

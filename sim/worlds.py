@@ -101,8 +101,13 @@ class State(NamedTuple):
 def rows_of(state: State) -> Rows:
     """The database of a state."""
     rows: Rows = object.__new__(Rows)
+    alive = dict(state.rows)
     rows.clock, rows.ring, rows.epoch, rows.recorded = Clock(), lambda _words: None, 0, 1
-    rows.nodes = {f"{n}": NodeRow(NodeCard(f"{n}", "", Scale.ttl), "alive", seq) for n, seq in state.rows}
+    dead = {process.node: 0 for process in state.processes} | {message.node: 0 for message in state.messages}
+    rows.nodes = {
+        f"{n}": NodeRow(NodeCard(f"{n}", "", Scale.ttl), "alive" if n in alive else "dead", seq)
+        for n, seq in {**dead, **alive}.items()
+    }
     term, holder, held = state.election
     rows.elections = {NAME: ElectionState(term, f"{holder}" if holder >= 0 else None, held)}
     return rows
@@ -183,7 +188,7 @@ def _without_the_lost(state: State) -> State:
             ),
         )
         for process in state.processes
-        if process.node in rows or (process.lease.lease.until > 0 and not process.lease.lease.gone)
+        if not process.lease.lease.gone
     )
     there = {process.node for process in processes}
     kept = tuple(message for message in kept if message.answer is None or message.node in there)
