@@ -86,9 +86,13 @@ def page(results: Sequence[Result], seed: int, minutes: float, before: float) ->
     yield ""
     yield (
         "A body of APScheduler 3 and 4, procrastinate and tenure knows its due time. pgqueuer and Celery do not tell it: there a body counts for the last "
-        "due time before it began (pgqueuer) or was sent (Celery)."
+        "due time before it began (pgqueuer) or was sent (Celery). Celery counts an interval from the last sending, so that after a late one it may go on at odd "
+        "seconds; that second is in its lateness."
     )
     for result in results:
+        if result.struck.strange:
+            yield ""
+            yield f"{result.peer.title}: {result.struck.strange:,} bodies began for due times that no job has."
         if result.trouble:
             yield ""
             yield f"Left out: {result.peer.title}, {result.trouble}"
@@ -124,8 +128,8 @@ def told(result: Result) -> Iterator[str]:
         cells = tally_cells(result, tally)
         yield f"  {name}: " + ", ".join(f"{head} {cell}" for head, cell in zip(HEAD[1:7], cells[1:], strict=True))
     yield f"  after a kill: {struck_cells(result)[7]}; blows: {counted(result.blows)}; fell over: {counted(result.fell) or 0}"
-    if result.calm.strange or result.struck.strange:
-        yield f"  {result.calm.strange + result.struck.strange} bodies began for due times that no job has"
+    if result.struck.strange:
+        yield f"  {result.struck.strange} bodies began for due times that no job has"
 
 
 def counted(counts: Counter[str]) -> str:

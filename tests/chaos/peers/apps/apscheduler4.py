@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
+from datetime import UTC, datetime
 
 from apscheduler import AsyncScheduler, CoalescePolicy, ConflictPolicy, TaskDefaults, current_job
 from apscheduler.datastores.sqlalchemy import SQLAlchemyDataStore
@@ -29,11 +30,12 @@ async def main() -> None:
     )
     async with scheduler:
         if sys.argv[1] == "setup":
+            start = datetime.now(UTC).replace(microsecond=0)  # else a fraction of a second may be due, too
             for job in JOBS:
                 await scheduler.configure_task(job, func=body)
                 await scheduler.add_schedule(
                     job,
-                    CronTrigger(second=f"*/{EVERY}", timezone="UTC"),
+                    CronTrigger(second=f"*/{EVERY}", start_time=start, timezone="UTC"),
                     id=job,
                     args=[job],
                     coalesce=CoalescePolicy.all,
