@@ -340,6 +340,23 @@ def test_start_runs_the_scheduler_of_a_module_until_sigterm(place, sqlite_url, t
         assert "greet succeeded" in out
 
 
+def test_start_ends_with_the_first_signal_also_where_the_module_runs_its_scheduler(sqlite_url, tmp_path):
+    (tmp_path / "app.py").write_text(APP.format(url=sqlite_url) + "\nscheduler.run()\n")
+    asking = Scheduler(sqlite_url, application="shop", capacity=0)
+    with start("app:scheduler", tmp_path) as process:
+        try:
+            while not asking.jobs():
+                assert process.poll() is None, process.stderr.read()
+                threading.Event().wait(0.05)
+            assert main(["run-now", "greet", "--url", sqlite_url, "--wait", "20s"]) == 0
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "below if __name__ == '__main__'" in err
+
+
 def test_start_shows_why_a_module_cannot_be_imported(tmp_path):
     (tmp_path / "broken.py").write_text("import json\njson.no_such_thing()\n")
     with start("broken:scheduler", tmp_path) as process:

@@ -87,6 +87,7 @@ class Scheduler(Client):
         self._drain = _not_negative(drain, "drain")
         self._listeners = Listeners()
         self._stages: list[foreground.Stage] = []
+        self._ran = False
         self._mutex = threading.RLock()
         self._engine: Engine | None = None
         self._inherited: Engine | None = None
@@ -189,9 +190,15 @@ class Scheduler(Client):
                         say(text)
                 foreground.serve(self, stage, say)
         finally:
+            self._ran = True
             self._stages.remove(stage)
             self._listeners.off(tell)
             stage.close()
+
+    @property
+    def ran(self) -> bool:
+        """Whether `run()` was called and has returned."""
+        return self._ran
 
     def on(self, *kinds: EventKind) -> Callable[[Listener], Listener]:
         """Call a function for `RunFailed`, `RunLost` …, on a thread of its own; `RunEvent` means all. An exception there harms nothing."""

@@ -27,6 +27,10 @@ def start(arguments: argparse.Namespace) -> int:
     scheduler = find(arguments.place)
     if isinstance(scheduler, AsyncScheduler):
         asyncio.run(_serve(scheduler))
+    elif scheduler.ran:  # and was told to end: not once more
+        say(
+            f"{arguments.place} ran while its module was imported. Put scheduler.run() below if __name__ == '__main__'."
+        )
     else:
         scheduler.run(lines=True if arguments.lines else None)
     return 0
