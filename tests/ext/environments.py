@@ -34,7 +34,9 @@ def tests(*names: str) -> tuple[str, ...]:
 
 ENVIRONMENTS = {
     "fastapi": Environment(
-        "postgres,fastapi", ("uvicorn", "httpx"), (tests("fastapi"), ("tests/ext/long.py", "uvicorn"))
+        "postgres,fastapi",
+        ("uvicorn", "uvicorn-worker", "gunicorn", "httpx"),
+        (tests("fastapi"), ("tests/ext/long.py", "uvicorn")),
     ),
     "flask": Environment(
         "postgres,flask", ("gunicorn", "httpx"), (tests("flask"), ("tests/ext/long.py", "flask", "app.run"))

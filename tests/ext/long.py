@@ -26,6 +26,10 @@ Scene = Callable[[Path, str], int]
 SCENES: dict[str, Scene] = {
     "uvicorn --workers 4": partial(scenes.uvicorn_workers, runs=RUNS, workers=4),
     "uvicorn --reload": partial(scenes.uvicorn_reload, runs=RUNS),
+    "uvicorn under gunicorn": partial(scenes.uvicorn_under_gunicorn, runs=RUNS),
+    "uvicorn under gunicorn --preload": lambda folder, url: scenes.uvicorn_under_gunicorn(
+        folder, url, "--preload", runs=RUNS
+    ),
     "flask: gunicorn": partial(scenes.gunicorn, runs=RUNS),
     "flask: gunicorn --preload": lambda folder, url: scenes.gunicorn(folder, url, "--preload", runs=RUNS),
     "flask run": partial(scenes.flask_reloader, runs=RUNS),

@@ -128,6 +128,15 @@ def uvicorn_workers(folder: Path, url: str, runs: int = 4, workers: int = 2) -> 
     return once_each(served)
 
 
+def uvicorn_under_gunicorn(folder: Path, url: str, *options: str, runs: int = 4) -> int:
+    """gunicorn with three of uvicorn's workers, without or with `--preload`."""
+    command = ["fastapi_app:app", "-w", "3", "-k", "uvicorn_worker.UvicornWorker", "-b", "127.0.0.1:{port}", *options]
+    with Served(folder, url, "fastapi_app.py", "gunicorn", *command) as served:
+        served.wait_for(runs)
+        assert served.worker.pid not in served.pids(), "the master ran jobs"
+    return once_each(served)
+
+
 def uvicorn_reload(folder: Path, url: str, runs: int = 2) -> int:
     """`--reload`, and the program changed."""
     command = ["fastapi_app:app", "--reload", "--reload-dir", str(folder / "project"), "--port", "{port}"]
