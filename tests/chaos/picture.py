@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -78,9 +78,11 @@ class Film:
 def draw(films: Sequence[Film]) -> str:
     """The first film of each play, one below the other."""
     shown = list({film.title: film for film in reversed(films) if film.fates}.values())[::-1][:PANELS]
+    kinds = dict.fromkeys(fault.kind for film in shown for fault in film.faults)
+    numbers = {kind: number for number, kind in enumerate(kinds)}
     parts, top = list(_key()), 36
     for film in shown:
-        panel = _Panel(film, top)
+        panel = _Panel(film, top, numbers)
         parts += list(panel.draw())
         top += panel.height
     size = f'width="{WIDTH}" height="{top}" viewBox="0 0 {WIDTH} {top}"'
@@ -99,16 +101,15 @@ def _key() -> Iterator[str]:
 
 
 class _Panel:
-    """One film, from `top` downwards."""
+    """One film, from `top` downwards. Each kind of blow has a number."""
 
-    def __init__(self, film: Film, top: int) -> None:
+    def __init__(self, film: Film, top: int, numbers: Mapping[str, int]) -> None:
         self._film = film
         begun = [fate.at for fate in film.fates if fate.at is not None]
         self._since = min([*begun, *(fault.at for fault in film.faults)], default=0.0)
         ends = max([*begun, *(fault.at + fault.lasts for fault in film.faults)], default=1.0)
         self._until = min(ends + 0.5, self._since + LONGEST)
-        kinds = list(dict.fromkeys(fault.kind for fault in film.faults if self._seen(fault.at)))
-        self._kinds = {kind: number for number, kind in enumerate(kinds)}
+        self._kinds = {fault.kind: numbers[fault.kind] for fault in film.faults if self._seen(fault.at)}
         self._blows = top + 62
         self._terms = self._blows + BLOWS
         self._late = self._terms + TERMS + 18
