@@ -65,6 +65,8 @@ class Play:
             store, self.checker, plan.cadence, plan.jobs, host_evidence=plan.host_evidence,
             session_evidence=plan.session_evidence, leaves=plan.leaves,
         )  # fmt: skip
+        self.weather = plan.weather
+        """When no storm is on."""
         self.processes: list[Process | None] = [None] * plan.nodes
         self.incarnations = [0] * plan.nodes
         self.applied: Counter[str] = Counter()
@@ -108,7 +110,8 @@ class Play:
         """Too few faults or terms so far: whoever leads is ended, in a drawn way, until there were enough."""
         faults, terms = self.plan.least
         until = K.now + FOR_EVER
-        self.network.weather = replace(self.network.weather, worse=1.0)  # or nobody leads at all
+        self.weather = replace(self.plan.weather, worse=1.0)  # or nobody leads at all
+        self._clear()
         while (
             self.applied.total() < faults or sum(self.checker.terms.values()) < terms
         ) and not self.checker.violations:
@@ -118,6 +121,9 @@ class Play:
             self._run(K.now + K.rng.uniform(1.0, 3.0))
             if until < K.now:
                 self.checker.broken("G6", f"nobody leads after {FOR_EVER:g} s in which only leaders were ended")
+
+    def _clear(self) -> None:
+        self.network.weather = self.weather
 
     # Processes
 
@@ -232,11 +238,8 @@ class Play:
             case "slow clock":
                 self.server.clock.rate *= 1.01 if fault.long > 2 else 0.99
             case "storm":
-                calm, self.network.weather = (
-                    self.network.weather,
-                    replace(self.network.weather, lost=0.2, slow=0.3, late=0.1),
-                )
-                K.after(min(fault.long, 3.0), setattr, self.network, "weather", calm)
+                self.network.weather = replace(self.network.weather, lost=0.2, slow=0.3, late=0.1)
+                K.after(min(fault.long, 3.0), self._clear)
             case "pause" | "resume" | "update" | "ask" | "cancel" | "resign":
                 K.spawn(self.people, lambda: application.people(self.setting, fault.kind, fault.job))
             case _:

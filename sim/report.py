@@ -152,7 +152,7 @@ def _of_states(parts: Parts) -> list[str]:
             for b, e in parts.explored
         ),
         "",
-        f"Mutants, with a ttl of {SMALL[0].ttl:g} ticks and more nodes and accidents until they are caught; the first history found is a shortest one:",
+        f"Mutants, with a ttl of {SMALL[0].ttl:g} ticks and more nodes and accidents until they are caught; the first history found is a shortest one, in which processes are named anew in each state:",
         "",
         "| rule left out | nodes | accidents | violation | history |",
         "| --- | --- | --- | --- | --- |",
