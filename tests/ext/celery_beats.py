@@ -103,7 +103,7 @@ FOOT = (
     "*The others*: their messages say no due time and a new id each time, so they are judged by arrival. *Missing*: seconds that lie in a silence of 1.5 s or more, and nobody sends them later. *Too many*:",
     "messages beyond one for each second that is not missing.",
     "",
-    "*Celery's beat, one*: what a supervisor that restarts it at once would do; the silences are its starts. *Two*: twice, whenever both are up. *RedBeat as it comes*: its lock lasts five times `beat_max_loop_interval`, 25",
+    "*Celery's beat, one*: what a supervisor that restarts it at once would do; the silences are its starts, and a busy machine makes them longer. *Two*: twice, whenever both are up. *RedBeat as it comes*: its lock lasts five times `beat_max_loop_interval`, 25",
     "minutes, and the others ask for it every five minutes: the first kill ends the sending for as long as this run looks, and later kills find nobody to kill. *A lock of 5 s*: `beat_max_loop_interval = 1`,",
     "`redbeat_lock_timeout = 5`.",
 )
