@@ -5,7 +5,7 @@ all (trust is two ticks and the ttl is two and a half, or four and five). What n
 once in each. An accident is a process that freezes, with or without something just sent, and goes on at any later moment, or never, which
 is a crash; a leader that resigns; and a slow message: it is executed at any later moment, or never, and its sender hears of it at any later
 moment, or gives up. Who was declared dead and knows it is out: it would come back as one more node. Who may try to win or declare may also leave it. There is no last tick: states are told apart by ages
-and ranks (`worlds.py`), so that there is an end to them. An interval between two answers of a watcher counts in full here: the rule of a
+and ranks (`worlds.py`), so that there is an end to them, and remembered by 64 bits of their hash. An interval between two answers of a watcher counts in full here: the rule of a
 quarter spares live nodes, the promise does not rest on it.
 
 Checked in every state: at most one believer; terms only grow; nobody is declared dead while it trusts itself; nobody gives up what the

@@ -123,7 +123,7 @@ def resign(st: Statement, name: str) -> Work:
         return None
     yield ("election", name), "U"
     st.server.rows.ask(name)
-    return e.term if e.held else None
+    return e.term if st.server.rows.elections[name].held else None
 
 
 def epoch(st: Statement) -> Work:
@@ -380,7 +380,14 @@ def unguard(st: Statement, name: str, key: str, by: str) -> Work:
     st.server.rows.ledger.unguard(name, key, by)
 
 
-LOCKING = {"sync": sync, "ask": ask, "cancel": cancel, "prune": prune, "guard": guard, "unguard": unguard}
+LOCKING: dict[str, Any] = {
+    "sync": sync,
+    "ask": ask,
+    "cancel": cancel,
+    "prune": prune,
+    "guard": guard,
+    "unguard": unguard,
+}
 
 
 def finish(st: Statement, endings: Sequence[Ending]) -> Work:
