@@ -1,5 +1,5 @@
 # One-line aliases; the work is in dev.py.
-.PHONY: demo test test-triggers test-ext check bench bench-election chaos sim clean
+.PHONY: demo test test-triggers test-ext check bench bench-election chaos chaos-peers sim clean
 demo: ; python3 dev.py demo
 test: ; python3 dev.py test
 test-triggers: ; python3 dev.py test-triggers
@@ -7,6 +7,7 @@ test-ext: ; python3 dev.py test-ext
 check: ; python3 dev.py check
 bench: ; python3 dev.py bench
 bench-election: ; python3 dev.py bench-election
-chaos: ; python3 dev.py chaos
+chaos: ; python3 dev.py chaos $(if $(MINUTES),--minutes $(MINUTES))
+chaos-peers: ; python3 dev.py chaos-peers
 sim: ; python3 dev.py sim
 clean: ; python3 dev.py clean
