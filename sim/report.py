@@ -143,7 +143,7 @@ def _of_holes(catches: list[Catch]) -> list[str]:
 
 def _of_states(parts: Parts) -> list[str]:
     return [
-        "Every order of steps with at most so many accidents (a process that freezes and goes on at any later moment or never, a leader that resigns, a message that is executed and heard of at any later moment or never), for as long as anything new can happen. States that differ only in names, in absolute times or in numbers whose order is the same are one; `sim/explore.py` and `sim/worlds.py` say what else is.",
+        "Every order of steps with at most so many accidents (a process that freezes and goes on at any later moment or never, a leader that resigns, a message that is executed and heard of at any later moment or never), for as long as anything new can happen. States that differ only in names, in absolute times or in numbers whose order is the same are one; `sim/explore.py` and `sim/worlds.py` say what else is. Three nodes with three accidents are not among them: there are too many states for this explorer.",
         "",
         "| nodes | accidents | ttl in ticks | states | steps | all of them | violation |",
         "| --- | --- | --- | --- | --- | --- | --- |",
