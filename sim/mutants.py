@@ -161,7 +161,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("plan without comparing", "1.18, 2.10", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan)], jobs("tick", "free", "once", then=lambda plan: edits(held_up("plan", "unplanned")(plan))), "edit beside a plan"),
     Mutant("planned runs that survive an edit", "1.15", lambda: [(copies.memory_tables.Tables, "delete", lambda _tables, _run: None)], edits),
     Mutant("neither comparison nor unique key", "1.29", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan), (copies.memory_tables.Tables, "insert", broken.insert_all)], held_up("plan", "unplanned")),
-    Mutant("due times that nobody settles", "1.14", lambda: [(copies.conductor.Conductor, "_settle", lambda _conductor, _ledger: None)], jobs("pair", "once")),
+    Mutant("due times that nobody settles", "1.14", lambda: [(copies.conductor.Conductor, "_settle", lambda conductor, _ledger: setattr(conductor, "_settles_from", 1e12))], jobs("pair", "once")),
     Mutant("ledger pruned past what is open", "G4", lambda: [(copies.memory_ledger.MemoryLedger, "prune", broken.prune_all)]),
     Mutant("answer of an abandoned acquire acted on", "2.1, 2.7", lambda: [(L, "_acquired", broken.acquired_anyway)], quiet, "answer after a lapse"),
     Mutant("answer to a claim of an old identity acted on", "2.7", broken.claim_of_the_old, quiet, "answer to the old identity", covered=(
