@@ -28,15 +28,13 @@ class Blows:
         self.deaths: list[float] = []
         self._crew, self._server, self._dice = crew, server, dice
 
-    def strike_for(self, seconds: float) -> None:
-        """Round after round, each of all kinds, until the time is over; at least one blow."""
-        until = time.monotonic() + seconds
-        while True:
-            for blow in self._round():
-                blow()
-                self._crew.rest(self._dice.uniform(3, 5))
-                if time.monotonic() > until:
-                    return
+    def strike(self, count: int) -> None:
+        """So many blows, in rounds of all kinds."""
+        coming: list[Callable[[], None]] = []
+        for _ in range(count):
+            coming = coming or self._round()
+            coming.pop()()
+            self._crew.rest(self._dice.uniform(3, 5))
 
     def _round(self) -> list[Callable[[], None]]:
         kinds = [

@@ -100,7 +100,7 @@ class Crew:
         beats = [place for place in self.places if place.post.role != "worker"]
         return (leading or beats or [self.runner()])[-1]
 
-    def runner(self, within: float = 10.0) -> Place:
+    def runner(self, within: float = 5.0) -> Place:
         """Who has just begun a body; if nobody does, anybody."""
         begun, until = self._file.stat().st_size, time.monotonic() + within
         while time.monotonic() < until:

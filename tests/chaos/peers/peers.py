@@ -33,6 +33,8 @@ from harness.postgres import Postgres  # noqa: E402
 REPORT = ROOT / "docs" / "proof" / "peers.md"
 EVERY = 2
 JOBS = [f"job-{number}" for number in range(10)]
+BLOW = 9.0
+"""How long a blow takes, with the rest after it, about."""
 SETTLE = 20.0
 """How long late work may still come in: longer than any lock that can be set lasts."""
 
@@ -48,7 +50,7 @@ def opened(peer: Peer, python: str) -> Iterator[tuple[Server, str]]:
         yield server, server.create_database().rpartition("/")[2]
 
 
-def play(peer: Peer, result: Result, calm: float, struck: float, seed: int) -> None:
+def play(peer: Peer, result: Result, calm: float, count: int, seed: int) -> None:
     """Watch it undisturbed, then under the blows."""
     python = python_of(peer)
     result.versions = versions_of(peer, python)
@@ -61,7 +63,7 @@ def play(peer: Peer, result: Result, calm: float, struck: float, seed: int) -> N
             blows = Blows(crew, server, random.Random(seed))
             turn = next_point()
             crew.rest(turn - time.time())
-            blows.strike_for(struck)
+            blows.strike(count)
             end = next_point()
             settle(crew, Grid(JOBS, EVERY, begin, end))
             result.blows, result.fell = blows.counts, crew.fell
@@ -104,7 +106,7 @@ def main() -> int:
     options = parser.parse_args()
     seconds = options.minutes_each * 60
     calm, began, load, results = seconds / 6, time.monotonic(), os.getloadavg()[0], []
-    struck = max(0.0, seconds - calm - SETTLE)
+    count = max(1, round((seconds - calm - SETTLE) / BLOW))
     print(f"seed {options.seed}")
     for peer in PEERS:
         if options.only not in {None, peer.name}:
@@ -113,7 +115,7 @@ def main() -> int:
         result = Result(peer)
         results.append(result)
         try:
-            play(peer, result, calm, struck, options.seed)
+            play(peer, result, calm, count, options.seed)
         except NotInstalled as error:
             result.trouble = f"could not be installed: {error}"
         except Exception as error:  # the others are still worth watching
