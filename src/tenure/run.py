@@ -9,6 +9,7 @@ def daily_aggregate(run: Run) -> None:
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
@@ -216,3 +217,12 @@ def current_run() -> Run:
     if run is None:
         raise ConfigurationError("current_run(): this is not called from the body of a job.")
     return run
+
+
+def _after_fork_in_child() -> None:
+    global _MUTEX  # noqa: PLW0603 - another thread of the parent may have held it
+    _MUTEX = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
