@@ -40,7 +40,9 @@ PLAN_BATCH = (10, 300)
 PLAN_TIME = 0.004
 CALM = 0.1
 """… or the most, if nothing is due for so long."""
-CLAIM_BATCH = 500
+CLAIM_BATCH = 250
+BURST = 0.05
+"""How long claims may follow each other before anything else has its turn."""
 BUSY = 8
 PACE = 0.003
 """Where a claim brings so many runs, the next one comes so much later at the earliest: many small claims are late together."""
@@ -72,7 +74,7 @@ class Hands(Protocol):
     def room(self) -> int: ...
     @property
     def in_hand(self) -> dict[RunId, Attempt]: ...
-    def take(self, attempts: Sequence[Attempt]) -> None: ...
+    def take(self, attempts: Sequence[Attempt]) -> int: ...
     def ask_to_end(self, run: RunId, token: str, why: str) -> None: ...
     def lose(self, attempts: Sequence[Attempt], why: str) -> None: ...
     def give_back(self, older_than: float) -> None: ...
@@ -111,6 +113,9 @@ class Conductor:
         self._pruned = JobId(0)
         self._plan_batch = PLAN_BATCH[0]
         self._poked = self._freed = self._resting = False
+        self._token = ""
+        self.pressed = False
+        """More is due than the last claim brought."""
         self._turning = threading.Lock()
         self._unreadable: set[tuple[int, int]] = set()
 
@@ -262,28 +267,38 @@ class Conductor:
     # Claiming
 
     def _claim(self, ledger: Ledger) -> None:
+        """What is due. While more is due, the next claim is on its way before the bodies of the last one take the processor."""
         self._hands.give_back(_STALE)
-        room, node, sent_at = self._hands.room(), self._as, boottime()
+        room, ends_at = self._hands.room(), boottime() + BURST
+        while (room := self._claim_some(ledger, room)) and boottime() < ends_at and not self._resting:
+            pass
+
+    def _claim_some(self, ledger: Ledger, room: int) -> int:
+        """Returns for how many more there is room, if more is due."""
+        node, sent_at = self._as, boottime()
         if room <= 0 or sent_at >= self._node.lease_until:
             self._claims_from = sent_at + self._every
-            return
-        token = str(uuid.uuid4())
+            return 0
+        token, self._token = self._token or str(uuid.uuid4()), ""
         as_of = self._clock.now(sent_at) if self._clock.doubts else None
         answer = ledger.claim(
             ClaimRequest(node, self._application, token, min(room, CLAIM_BATCH), self._strangers, self._queues, as_of)
         )
         received_at = boottime()
+        self.pressed = answer.more and bool(answer.runs)
         jumped = self._observe(answer.now, sent_at)
         if self._node.id != node or received_at >= self._node.lease_until:
-            return  # abandoned: the roll call, or whoever declared this node dead, gives them back
+            return 0  # abandoned: the roll call, or whoever declared this node dead, gives them back
         if jumped:  # decided by a clock that is not believed: again, by our own
             ledger.put_back([(run.id, token) for run in answer.runs])
             self._claims_from = received_at
-            return
-        unknown = [run for run in answer.runs if self._registry.get(run.function) is None]
-        self._hands.take([self._attempt(run, token, node) for run in answer.runs if run not in unknown])
-        if unknown:
-            ledger.put_back([(run.id, token) for run in unknown])
+            return 0
+        self._token = str(uuid.uuid4())  # of the next claim; asking the kernel would let the bodies go first
+        known = [run for run in answer.runs if self._registry.get(run.function) is not None]
+        attempts = [self._attempt(run, token, node) for run in known]
+        room = self._hands.take(attempts)
+        if len(known) < len(answer.runs):
+            ledger.put_back([(run.id, token) for run in answer.runs if run not in known])
             self._learns_from = 0.0
         if answer.missed and not self._clock.doubts:  # nothing is missed by a clock that is doubted
             self._settles_from = self._judges_from
@@ -295,6 +310,7 @@ class Conductor:
             if len(answer.runs) >= BUSY:
                 soon = max(soon, sent_at + PACE)
             self._claims_from = min(soon, self._claims_from)
+        return room if self.pressed else 0
 
     # Planning
 

@@ -139,6 +139,7 @@ class Engine:
             label=node.label,
             timeout=options.cadence.attempt_timeout,
             quiet=Quiet(logger, self._store.shown),
+            pressed=lambda: conductor.pressed,
             told=self._told,
         )
         runner = Runner(

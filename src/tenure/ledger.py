@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NewType
+from typing import Literal, NamedTuple, NewType
 
 from tenure.model import NodeId
 
@@ -227,9 +227,8 @@ class ClaimRequest:
     """Decide what is due and what is expired by this instant, because the node doubts the ledger's clock; None: by the ledger's clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedRun:
-    """A run that is this node's to begin."""
+class ClaimedRun(NamedTuple):
+    """A run that is this node's to begin. A tuple, because hundreds are made while others wait for the next claim."""
 
     id: RunId
     job: JobId

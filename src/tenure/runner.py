@@ -11,6 +11,7 @@ import heapq
 import inspect
 import json
 import logging
+import math
 import threading
 import traceback
 from collections.abc import Callable, Iterable
@@ -26,8 +27,9 @@ from tenure.run import CURRENT
 
 logger = logging.getLogger("tenure")
 
-MAX_AHEAD = 500
-"""As many runs as ended since the last claim will probably end until the next: they are claimed ahead of free slots, up to so many."""
+AHEAD, MAX_AHEAD = 0.02, 500
+"""What will end within so many seconds, as bodies went of late, is claimed ahead of free slots, up to so many."""
+_WEIGHT, _INSTANT = 0.05, 0.000_01
 MAX_ERROR = 8000
 
 
@@ -52,8 +54,9 @@ class Runner:
         self._mutex = threading.Lock()
         self._in_hand: dict[RunId, Attempt] = {}
         self._busy = 0
-        self._hungry = self._hurried = False
-        self._ended_since = 0
+        self._hungry_below = 0
+        self._hurried = False
+        self._body_takes = math.inf
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
         self._threads = 0
         self._in_threads = 0
@@ -67,10 +70,15 @@ class Runner:
     def room(self) -> int:
         """How many runs to claim now: the free slots, and what will be free in a moment."""
         with self._mutex:
-            free = self.capacity - self._busy
-            self._hungry = free <= 0
-            ahead, self._ended_since = min(self._ended_since, MAX_AHEAD), 0
-            return max(free + ahead, 0)
+            return self._room()
+
+    def _room(self) -> int:
+        ahead = int(min(self.capacity * AHEAD / self._body_takes, MAX_AHEAD))
+        enough = self.capacity + ahead // 2
+        if self._busy >= enough:
+            self._hungry_below = enough
+            return 0
+        return self.capacity + ahead - self._busy
 
     @property
     def in_hand(self) -> dict[RunId, Attempt]:
@@ -87,8 +95,8 @@ class Runner:
         """Run coroutines on this loop; None: on one of our own."""
         self._loops.use(loop)
 
-    def take(self, attempts: Iterable[Attempt]) -> None:
-        """Begin these as soon as there is a slot."""
+    def take(self, attempts: Iterable[Attempt]) -> int:
+        """Begin these as soon as there is a slot. Returns how many more there is room for."""
         threads: list[Attempt] = []
         coroutines: list[Attempt] = []
         for attempt in attempts:
@@ -100,12 +108,14 @@ class Runner:
             self._in_threads += len(threads)
             missing = min(self.capacity, self._in_threads) - self._threads
             self._threads += max(missing, 0)
+            room = self._room()
         for attempt in threads:
             self._queue.put(attempt)
         for _ in range(missing):
             threading.Thread(target=self._work, name=f"tenure worker {self._label}", daemon=True).start()
         if coroutines:
             self._loops.begin(coroutines)
+        return room
 
     def ask_to_end(self, run: RunId, token: str, why: str) -> None:
         """Somebody wants this attempt to end."""
@@ -260,8 +270,13 @@ class Runner:
             attempt.phase = Phase.ENDED
             self._busy -= 1
             self._in_threads -= not attempt.function.is_coroutine
-            self._ended_since += 1
-            poke, self._hungry = self._hungry, False
+            if attempt.started_at is not None:
+                took = max(boottime() - attempt.started_at, _INSTANT)
+                known = math.isfinite(self._body_takes)
+                self._body_takes = self._body_takes + (took - self._body_takes) * _WEIGHT if known else took
+            poke = self._busy < self._hungry_below
+            if poke:
+                self._hungry_below = 0
             if not self._busy:
                 self._drained.notify_all()
             known = self._in_hand.get(attempt.id) is attempt

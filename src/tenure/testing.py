@@ -326,14 +326,14 @@ class _Inline(Runner):
         self.trouble: ConfigurationError | None = None
         """Why nothing can be run here; for whoever turns the conductor, which itself goes on whatever happens."""
 
-    def take(self, attempts: Iterable[Attempt]) -> None:
+    def take(self, attempts: Iterable[Attempt]) -> int:
         for attempt in attempts:
             if attempt.function.is_coroutine and _in_a_loop():
                 self.trouble = ConfigurationError(
                     f"virtual: {attempt.run.job!r} is a coroutine and has a loop of its own, which cannot run inside the loop of this "
                     "test. Write the test as a plain function, or call the world by asyncio.to_thread."
                 )
-                return
+                return 0
             with self._mutex:
                 self._in_hand[attempt.id] = attempt
                 self._busy += 1
@@ -343,6 +343,7 @@ class _Inline(Runner):
                 if failure is None and isinstance(attempt.run, _WorldsRun):
                     attempt.run.commit()
                 self._end(attempt, self._judge(attempt, failure))
+        return self.room()
 
     def close(self) -> None:
         if self._loop is not None:
