@@ -89,7 +89,7 @@ def reset() -> None:
     node.__dict__["_SHARED"] = {}
     node.__dict__["_SHARED_MUTEX"] = fakes.Lock()
     run.__dict__["_MUTEX"] = fakes.Lock()
-    conductor.__dict__["PRUNE_EVERY"] = 7.0  # or no history would be long enough
+    conductor.__dict__.update(PRUNE_EVERY=11.0, HEAL_EVERY=5.0)  # or no history would be long enough
 
 
 admission = load("tenure.stores.admission")

@@ -48,3 +48,49 @@ def test_a_database_clock_that_jumps_for_a_while_silences_nothing_and_doubles_no
             assert max(verdict.lateness) < 5
         for scene, _, _ in scenes:
             scene.close()
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_that_begins_while_the_databases_clock_is_ahead_silences_nothing(make):
+    """It cannot know better: its own clock says the same. Those who were there before do."""
+    need("postgres")
+    need("gcc")
+    clock = ShiftedClock()
+    with Postgres(env=clock.env) as server:
+        scene = make(server.create_database(), jobs=TICK, ttl=10)
+        scene.add()
+        scene.planner()
+        since = scene.now()
+        scene.eventually(lambda: any(line.due > since for line in scene.lines))
+        clock.wall(3600)
+        late = scene.add(env=ShiftedClock(wall=3600).env)
+        seen = scene.now() + 2
+        scene.eventually(lambda: any(seen < line.due < seen + 60 for line in scene.lines))
+        clock.wall(0)
+        late.wait_event(event="doubts", within=5)
+        late.wait_event(event="believes", within=30)
+        scene.verify(since, scene.now())
+        scene.close()
+
+
+@pytest.mark.timeout(120)
+def test_a_database_clock_that_is_put_back_for_good_puts_nothing_off(make):
+    """Who plans believes it first; who was longer there goes on by the old time for a while, and must not plan by it."""
+    need("postgres")
+    need("gcc")
+    clock = ShiftedClock()
+    with Postgres(env=clock.env) as server:
+        scene = make(server.create_database(), jobs=TICK)
+        old, began = scene.add(), scene.now()
+        scene.eventually(lambda: scene.now() > began + 8)
+        young = scene.add()
+        scene.freeze(old)
+        scene.eventually(lambda: young.plans)
+        scene.thaw(old)
+        scene.eventually(lambda: scene.present == scene.alive and scene.now() > began + 12)
+        clock.wall(-3600)
+        for worker in (young, old):
+            worker.wait_event(event="believes", within=40)
+        now = scene.now() - 3600
+        scene.eventually(lambda: any(now + 15 < line.due < now + 60 for line in scene.lines))
+        scene.close()

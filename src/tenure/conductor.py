@@ -23,7 +23,7 @@ from tenure.model import NodeId
 from tenure.plan import Verdict, ahead, leapt, plan, settle
 from tenure.stores import Session
 from tenure.stores.ledger import JobChange, Ledger
-from tenure.timekeeper import SUSPECT, Timekeeper
+from tenure.timekeeper import DOUBT, JUMP, SUSPECT, Timekeeper
 from tenure.triggers import Trigger, from_json, tzdata_version
 
 logger = logging.getLogger("tenure")
@@ -51,6 +51,8 @@ PRUNE_EVERY = 60.0
 PRUNE_BATCH, PRUNE_JOBS = 1000, 500
 """How many runs are removed at once, of how many jobs."""
 HEAL_BATCH = 100
+HEAL_EVERY, HEAL_FOR = 30.0, 400.0
+"""How often the planner looks again for what was put off, and until when: the last one that doubts has believed by then."""
 MARGIN = 60.0
 """A `next_due` is no further beyond the look-ahead than the next due time, give or take this much."""
 STUMBLE = 5.0
@@ -107,6 +109,7 @@ class Conductor:
         self._claims_from = self._plans_from = self._rolls_from = self._learns_from = 0.0
         self._prunes_from = boottime() + PRUNE_EVERY
         self._settles_from = self._heals_from = math.inf
+        self._heals_until = 0.0
         self._judges_from = 0.0
         self._healed: tuple[Instant, JobId] = (0.0, JobId(0))
         self._planned_before = False
@@ -209,8 +212,9 @@ class Conductor:
 
     def _observe(self, now: Instant, sent_at: float) -> bool:
         """Learn the ledger's time. True if it has jumped just now, and is not believed."""
-        first, doubted = not self._clock.known, self._clock.doubts
-        wall = walltime().timestamp() if first else None
+        doubted = self._clock.doubts
+        before = self._clock.now(sent_at) if self._clock.known else None
+        wall = walltime().timestamp() if before is None else None
         jump = self._clock.observe(now, sent_at, boottime(), wall)
         if jump:
             logger.error(
@@ -226,12 +230,14 @@ class Conductor:
             )
             # What the first seconds need is in the ledger since the sync.
             self._plans_from = self._judges_from = boottime() + SUSPECT
-        if jump or (doubted and not self._clock.doubts):
+        moved = before is not None and abs(self._clock.now(sent_at) - before) > JUMP
+        if moved or (doubted and not self._clock.doubts):
             self._heal_soon()
         return bool(jump)
 
     def _heal_soon(self) -> None:
         self._heals_from, self._healed = 0.0, (0.0, JobId(0))
+        self._heals_until = boottime() + HEAL_FOR
 
     # The roll call
 
@@ -332,6 +338,8 @@ class Conductor:
         )
         batch = []
         for job in jobs:
+            if self._for_others(job, now, leads=leads):
+                continue
             if job.resumes and not job.trigger:
                 self._resume(ledger, job, None, now)
             trigger = self._trigger(job) if job.trigger else None
@@ -352,6 +360,12 @@ class Conductor:
         self._plans_from = boottime() if more else began_at + (PLAN_EVERY if leads else self._every)
         if more:
             self._pace(limit, boottime() - began_at)
+
+    def _for_others(self, job: Unplanned, now: Instant, *, leads: bool) -> bool:
+        """Whether somebody who knows the time better should do it: nodes may be of two minds about a clock that has jumped."""
+        if job.resumes:
+            return self._clock.doubts  # the ledger says so by its own clock
+        return not leads and job.next_due is not None and job.next_due < now - JUMP
 
     def _pace(self, planned: int, took: float) -> None:
         """Plan so many at once that claims do not wait long."""
@@ -403,7 +417,11 @@ class Conductor:
             trigger = None if job.spec.tzdata > tzdata_version() else self._readable(job)
             if trigger is not None and leapt(trigger, due, horizon=horizon):
                 self._put_right(ledger, job, trigger, now)
-        self._heals_from = boottime() + CALM if len(jobs) == HEAL_BATCH else math.inf
+        if len(jobs) == HEAL_BATCH:
+            self._heals_from = boottime() + CALM
+            return
+        self._healed = (0.0, JobId(0))
+        self._heals_from = boottime() + HEAL_EVERY if boottime() < self._heals_until else math.inf
 
     def _readable(self, job: JobRow) -> Trigger | None:
         try:
@@ -436,7 +454,11 @@ class Conductor:
     def _settle(self, ledger: Ledger) -> None:
         self._settles_from = math.inf
         now = self._clock.now(boottime())
+        sure = self._plans() or boottime() >= self._clock.believed_since + DOUBT[1]
+        since = 0.0 if sure else self._clock.now(self._clock.believed_since) - JUMP
         for job in ledger.missed(self._application, SETTLE_BATCH, self._strangers):
+            if job.runs[-1].scheduled_for + job.rules.on_time < since:
+                continue  # missed before this node knew the time, about which others may be of another mind
             verdict = settle(job, now=now)
             if ledger.settle(job.id, job.generation, make_up=verdict.make_up, skip=verdict.skip, reason=verdict.reason):
                 self._tell_missed(job, verdict)
@@ -445,7 +467,7 @@ class Conductor:
 
     def _prune(self, ledger: Ledger) -> None:
         self._prunes_from = boottime() + PRUNE_EVERY
-        if not self._plans() or self._clock.doubts:
+        if not self._plans() or self._clock.doubts or boottime() < self._clock.believed_since + PRUNE_EVERY:
             return
         age, count = self._keep
         before = self._clock.now(boottime()) - age

@@ -251,7 +251,7 @@ class _Node(Engine):
             every=_FOREVER,
             queues=None,
             keep=(_FOREVER, 0),
-            plans=lambda: False,  # it plans what is near, as every node does, and forgets nothing
+            plans=lambda: True,
             attempt=self._attempt,
             lost=self._lost,
             missed=self._missed,

@@ -25,7 +25,8 @@ class Timekeeper:
 
     _offset: float | None = None
     _slack: float = 0.0
-    _believed_since: float = 0.0
+    believed_since: float = 0.0
+    """By the steady clock: for how long there was no jump that was believed."""
     _doubts_until: float | None = None
     _suspect_until: float = 0.0
 
@@ -67,7 +68,7 @@ class Timekeeper:
             self._believe(offset, slack, received_at)
             return 0.0
         if self._doubts_until is None:
-            age = received_at - self._believed_since
+            age = received_at - self.believed_since
             self._doubts_until = received_at + min(max(age, DOUBT[0]), DOUBT[1])
             return jump
         if received_at >= self._doubts_until:
@@ -75,7 +76,7 @@ class Timekeeper:
         return 0.0
 
     def _believe(self, offset: float, slack: float, since: float) -> None:
-        self._offset, self._slack, self._believed_since, self._doubts_until = offset, slack, since, None
+        self._offset, self._slack, self.believed_since, self._doubts_until = offset, slack, since, None
 
     def now(self, boottime: float) -> Instant:
         """The ledger's time at a moment of the steady clock."""

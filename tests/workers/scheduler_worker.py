@@ -312,16 +312,19 @@ class Orders:
             time.sleep(60)
 
     def watch(self) -> None:
-        """Tell when this node has started, when it begins to plan, and when it has ceased to."""
+        """Tell when this node has started, when it begins to plan or to doubt the database's clock, and when it has ceased to."""
         while not self._scheduler.started:
             time.sleep(LOOK_EVERY)
         say("started", label=self._scheduler.label)
-        planned = False
+        planned = doubted = False
         while True:
-            plans = self._scheduler.health().plans
-            if plans is not planned:
-                say("plans" if plans else "rests")
-                planned = plans
+            health = self._scheduler.health()
+            if health.plans is not planned:
+                planned = health.plans
+                say("plans" if planned else "rests")
+            if health.clock_doubted is not doubted:
+                doubted = health.clock_doubted
+                say("doubts" if doubted else "believes")
             time.sleep(LOOK_EVERY)
 
 
