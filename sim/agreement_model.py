@@ -98,8 +98,8 @@ class Model:
     def look(self) -> None:
         """What a case finds when it begins."""
         names = {row.id: row.spec.name for row in self.rows.tables.jobs.values()}
-        jobs = {(name,): job for job, name in names.items()}
-        runs = {(names[run.job], run.key): run.id for run in self.rows.tables.runs.values()}
+        jobs: Ids = {(name,): job for job, name in names.items()}
+        runs: Ids = {(names[run.job], run.key): run.id for run in self.rows.tables.runs.values()}
         for hand in self.hands:
             hand.ids, hand.epoch = {**jobs, **runs}, self.rows.epoch_row(self.server.timeline)
 
@@ -162,7 +162,7 @@ class ModelHand:
         self.held: Advert | None = None
         self.epoch = model.rows.epoch_row(model.server.timeline)
         self.session = Unsent.__new__(Unsent)
-        self.ledger = SimLedger(self.session)
+        self.ledger = SimLedger(self.session)  # type: ignore[abstract]  # the rest of its methods come in sim/store.py
 
     def sent(self, op: Op) -> tuple[Callable[..., Work], tuple[Any, ...]]:
         """What a statement is to the server."""
@@ -198,7 +198,7 @@ class Sent(Exception):
 class Unsent(SimSession):
     """Nothing is sent."""
 
-    def ask(self, op: str, work: Any = None, *args: Any, timeout: float | None = None) -> Any:  # type: ignore[override]
+    def ask(self, op: str, work: Any = None, *args: Any, timeout: float | None = None) -> Any:
         del timeout
         raise Sent(work or statements.resign, args if work else (op,))
 
@@ -223,6 +223,7 @@ class Unlocked(Statement):
     """No row is ever locked by somebody else; all of them are, while the file is."""
 
     __slots__ = ("busy",)
+    busy: bool
 
     def skip(self, key: Any, mode: str) -> bool:
         del key, mode

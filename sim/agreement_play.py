@@ -79,12 +79,13 @@ class Play:
         self.engine.look()
         turns, left = list(self.case.order), [list(ops) for ops in self.case.said]
         while turns:
-            who = next((turn for turn in turns if not self.waits[turn]), None)
-            if who is None:  # each waits for the other
+            free = [turn for turn in turns if not self.waits[turn]]
+            if not free:  # each waits for the other
                 self.heard.append("deadlock")
                 self.waits[0] = False
                 self._end(0, commit=False)
                 continue
+            who = free[0]
             turns.remove(who)
             if self.over[who]:
                 continue

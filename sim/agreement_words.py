@@ -202,14 +202,15 @@ def plainly(value: Any, base: float, without: frozenset[str] = UNSAID) -> Any:
     """An answer or a row as it can be compared."""
     if isinstance(value, Epoch):
         return "Epoch", plainly(value.number, base), value.settled
-    if is_dataclass(value) and not isinstance(value, type):
-        said = {f.name: plainly(getattr(value, f.name), base, without) for f in fields(value) if f.name not in without}
+    names = [f.name for f in fields(value)] if is_dataclass(value) else getattr(value, "_fields", None)
+    if names is not None and not isinstance(value, type):
+        said = {name: plainly(getattr(value, name), base, without) for name in names if name not in without}
         return (type(value).__name__, *((name, _sorted(part) if name in SETS else part) for name, part in said.items()))
     match value:
-        case bool() | None | str():
-            return str(value) if isinstance(value, Enum) else value
         case Enum():
             return value.value
+        case bool() | None | str():
+            return value
         case float():
             return round((value - base) / STEP) if value > 1e9 else value
         case int():
