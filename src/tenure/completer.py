@@ -79,8 +79,8 @@ class Completer(threading.Thread):
                 self._wake.wait()
             self._wake.clear()
             while self._endings:
-                if self._early():
-                    sleep(STEP)
+                if (early := self._early()) > 0:
+                    sleep(early)
                     continue
                 try:
                     self._tell()
@@ -97,12 +97,13 @@ class Completer(threading.Thread):
                 self._drop()
                 return
 
-    def _early(self) -> bool:
-        """Whether more endings may come that are told together with these."""
+    def _early(self) -> float:
+        """For how long to wait for more endings, to be told together with these; then ask again."""
         if self._stopping or len(self._endings) >= BATCH:
-            return False
-        now = boottime()
-        return now < (self._waits_since + PRESSED if self._pressed() else self._told_at + PACE)
+            return 0.0
+        if self._pressed():
+            return min(self._waits_since + PRESSED - boottime(), STEP)
+        return self._told_at + PACE - boottime()
 
     def _tell(self) -> None:
         if self._session is None:

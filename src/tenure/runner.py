@@ -272,8 +272,8 @@ class Runner:
             self._in_threads -= not attempt.function.is_coroutine
             if attempt.started_at is not None:
                 took = max(boottime() - attempt.started_at, _INSTANT)
-                known = math.isfinite(self._body_takes)
-                self._body_takes = self._body_takes + (took - self._body_takes) * _WEIGHT if known else took
+                before = self._body_takes if math.isfinite(self._body_takes) else took
+                self._body_takes = before + (took - before) * _WEIGHT
             poke = self._busy < self._hungry_below
             if poke:
                 self._hungry_below = 0
