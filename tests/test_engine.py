@@ -146,6 +146,26 @@ def test_never_more_bodies_than_the_capacity():
     assert most[0] == 3
 
 
+@pytest.mark.parametrize(("takes", "ahead"), [(0.0, True), (0.1, False)])
+def test_only_what_ends_in_a_moment_is_claimed_ahead_of_free_slots(takes, ahead, monkeypatch):
+    limits, claim = [], MemoryLedger.claim
+    monkeypatch.setattr(
+        MemoryLedger, "claim", lambda self, request: limits.append(request.limit) or claim(self, request)
+    )
+    one = scheduler(capacity=2)
+
+    @one.job
+    def body() -> None:
+        time.sleep(takes)
+
+    with one:
+        for _ in range(3):
+            ended(one, one.run_now("body"))
+        so_far = len(limits)
+        eventually(lambda: len(limits) > so_far)
+    assert (max(limits) > 2) is ahead
+
+
 # Answers that are lost
 
 
