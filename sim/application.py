@@ -39,6 +39,7 @@ class Setting:
     host_evidence: bool
     session_evidence: bool
     leaves: float
+    keep_for: float
 
 
 class NoListeners:
@@ -120,7 +121,7 @@ def _engine(setting: Setting, process: Process) -> Any:
         tz="UTC",
         cadence=setting.cadence,
         capacity=3,
-        keep_for=12.0,
+        keep_for=setting.keep_for,
         keep=3,
         label=process.name,
         host_evidence=setting.host_evidence,

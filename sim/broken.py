@@ -455,3 +455,21 @@ def prune_all(self: Any, application: str, *, before: float, **rest: int) -> int
     for run in old:
         self._tables.delete(run)
     return len(old)
+
+
+# Clocks
+
+
+def believed() -> list[Any]:
+    """No jump is too far to be believed, or noticed."""
+    return [(copies.timekeeper, "JUMP", 1e12), (copies.conductor, "JUMP", 1e12)]
+
+
+def planned_by_anybody() -> list[Any]:
+    """However long it should have been planned."""
+    return [(copies.conductor.Conductor, "_for_others", lambda *_, **__: False)]
+
+
+def healed_once() -> list[Any]:
+    """By whoever begins to plan, or believes another time."""
+    return [(copies.conductor, "HEAL_FOR", 0.0)]

@@ -22,6 +22,7 @@ from sim.server import Server
 from tenure.audit import audit
 from tenure.ledger import ClaimedRun, JobId, JobRow, JobState, Planned, RunState
 from tenure.model import NodeId
+from tenure.stores.admission import places
 from tenure.stores.ledger import RunQuery
 
 APPLICATION = "sim"
@@ -300,11 +301,16 @@ class Checker:
         for job in rows.ledger.jobs(APPLICATION, removed=True):
             for run in rows.tables.opened(job.id):
                 due = run.due_at < now - PATIENCE and job.state is JobState.ACTIVE
+                full = run.attempt == 0 and places(job.spec.rules, rows.tables.began(job.id)) == 0
                 if run.state is RunState.RUNNING and not rows.alive(run.node):
                     self.broken("G4", f"run {run.key} of {job.spec.name} is left with a node that is not alive")
-                elif run.state is RunState.RUNNING and (run.id, run.token) not in in_hand and due:
+                elif (
+                    run.state is RunState.RUNNING
+                    and (run.id, run.token) not in in_hand
+                    and run.claimed_at < now - PATIENCE
+                ):
                     self.broken("G6", f"run {run.key} of {job.spec.name} is with a node that does not have it")
-                elif run.state is RunState.PENDING and due:
+                elif run.state is RunState.PENDING and due and not full:
                     self.broken("G6", f"run {run.key} of {job.spec.name} waits since {now - run.due_at:.0f} s")
                 elif run.state is RunState.WAITING and not rows.tables.began(job.id) and due:
                     self.broken("G6", f"run {run.key} of {job.spec.name} waits for nothing")

@@ -42,6 +42,8 @@ COPIED = frozenset(
         "stores.memory_tables",
     ]
 )
+DOUBT = (10.0, 20.0)
+"""For how long a clock is doubted here."""
 _LOADED: dict[str, ModuleType] = {}
 
 
@@ -89,7 +91,8 @@ def reset() -> None:
     node.__dict__["_SHARED"] = {}
     node.__dict__["_SHARED_MUTEX"] = fakes.Lock()
     run.__dict__["_MUTEX"] = fakes.Lock()
-    conductor.__dict__.update(PRUNE_EVERY=11.0, HEAL_EVERY=5.0)  # or no history would be long enough
+    conductor.__dict__.update(PRUNE_EVERY=11.0, HEAL_EVERY=5.0, DOUBT=DOUBT)  # or no history would be long enough
+    timekeeper.__dict__["DOUBT"] = DOUBT
 
 
 admission = load("tenure.stores.admission")

@@ -63,7 +63,7 @@ class Play:
         store.freeze = self.freeze
         self.setting = Setting(
             store, self.checker, plan.cadence, plan.jobs, host_evidence=plan.host_evidence,
-            session_evidence=plan.session_evidence, leaves=plan.leaves,
+            session_evidence=plan.session_evidence, leaves=plan.leaves, keep_for=plan.keep_for,
         )  # fmt: skip
         self.weather = plan.weather
         """When no storm is on."""
@@ -135,9 +135,10 @@ class Play:
         self.incarnations[place] += 1
         host = self.plan.hosts[place]
         name = f"n{place}.{self.incarnations[place]}"
+        wall = self.server.clock.ahead if self.plan.same_wall else K.rng.uniform(-5e6, 5e6)
         process = Process(
             name, 100 + place + 10 * self.incarnations[place], f"host{host}",
-            rate=self.clocks[host][0], offset=self.clocks[host][1], wall=K.rng.uniform(-5e6, 5e6),
+            rate=self.clocks[host][0], offset=self.clocks[host][1], wall=wall,
         )  # fmt: skip
         self.processes[place] = process
         self.checker.processes = [p for p in self.checker.processes if p.alive] + [process]
@@ -229,7 +230,7 @@ class Play:
             case "failover":
                 self.checker.promoted(self.server.rows, self.replica)
                 self.server.promote(self.replica)
-            case "step":
+            case "step" | "leap":
                 self.server.clock.ahead += fault.long
             case "wall" if process is not None:
                 process.wall += 1e4 * (fault.long - 3)

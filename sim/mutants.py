@@ -68,7 +68,7 @@ def sessions(plan: Plan) -> Plan:
 def failover(plan: Plan) -> Plan:
     """A replica takes over, twice."""
     more = (Fault(12.0, "failover", 0, 1.9), Fault(24.0, "failover", 0, 1.9))
-    kept = tuple(fault for fault in plan.faults if fault.kind not in {"failover", "step", "server crash"})
+    kept = tuple(fault for fault in plan.faults if fault.kind not in {"failover", "step", "leap", "server crash"})
     return replace(plan, faults=tuple(sorted((*kept, *more), key=lambda fault: fault.at)))
 
 
@@ -83,7 +83,7 @@ def quick_failover(plan: Plan) -> Plan:
 def steps(plan: Plan) -> Plan:
     """The server's clock jumps forward."""
     more = (Fault(10.0, "step", 0, 40.0), Fault(21.0, "step", 0, 40.0))
-    kept = tuple(fault for fault in plan.faults if fault.kind not in {"step", "failover"})
+    kept = tuple(fault for fault in plan.faults if fault.kind not in {"step", "leap", "failover"})
     return replace(plan, faults=tuple(sorted((*kept, *more), key=lambda fault: fault.at)))
 
 
@@ -117,7 +117,7 @@ def edits(plan: Plan) -> Plan:
     """People change jobs all the time."""
     kinds = {"wall": "update", "ask": "update", "cancel": "pause", "resign": "resume", "slow clock": "update"}
     faults = tuple(replace(fault, kind=kinds.get(fault.kind, fault.kind)) for fault in plan.faults)
-    return replace(plan, faults=tuple(fault for fault in faults if fault.kind not in {"step", "failover"}))
+    return replace(plan, faults=tuple(fault for fault in faults if fault.kind not in {"step", "leap", "failover"}))
 
 
 L, R, S = copies.lease, rows.Rows, statements
@@ -170,7 +170,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("neither the answer of a claim nor the call of a body compares the identity", "2.7", broken.body_of_the_old, quiet, "answer to the old identity"),
     Mutant("completion in a transaction that compares nothing", "1.5", lambda: [(S, "complete", broken.complete_any)], held_up("complete")),
     Mutant("runs whose claim was not answered stay where they are", "1.6", lambda: [(copies.conductor, "_has", lambda *_: True)], held_up("claim")),
-    Mutant("a clock that jumped is believed", "1.16", lambda: [(copies.timekeeper, "JUMP", 1e12)], schedule="clock ahead"),
+    Mutant("a clock that jumped is believed, and what was put off is looked for once", "1.16", lambda: [*broken.believed(), *broken.healed_once()], schedule="clock ahead"),
+    Mutant("what is long overdue is planned by anybody, and what was put off is looked for once", "1.16", lambda: [*broken.planned_by_anybody(), *broken.healed_once()], schedule="clock put back"),
+    Mutant("a clock that jumped is believed", "1.16", broken.believed, schedule="clock ahead", covered=(
+        "the planner looks for minutes, again and again, for jobs that were put off, and plans them anew; what was due meanwhile is missed, which is not judged here")),
+    Mutant("what is long overdue is planned by anybody", "1.16", broken.planned_by_anybody, schedule="clock put back", covered=(
+        "the same: between two looks, jobs are put off by whoever still goes by the old time")),
     Mutant("forked child takes itself for its parent", "G2", lambda: [(copies.node.Node, "forked", lambda _node: None)], schedule="many children"),
     Mutant("forked child unlocks", "1.19", lambda: [(hosts.LockFile, "let_go", hosts.LockFile.unlock)], schedule="many children"),
     Mutant("forked child says goodbye to its parent's server", "G6", lambda: [(store.SimSession, "abandon", store.SimSession.close)], schedule="many children"),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim import application
 from sim.network import Placed, Weather
 from tenure.model import Cadence
 
 CADENCE = Cadence.of(5.0, heartbeat_every=1.0, attempt_timeout=1.0, session_grace=2.0)
-BEGINNING, TROUBLE, CALM = 3.0, 30.0, 22.0
+BEGINNING, TROUBLE, CALM, LONG_CALM = 3.0, 30.0, 22.0, 45.0
 """Seconds until the first fault, from there to the last, and from there to the end."""
 FAULTS, TERMS = 20, 5
 """How many a drawn history has at least: until there were so many, leaders are ended, one after the other."""
@@ -19,8 +19,16 @@ KINDS = {
     "fork": 2, "wall": 1, "drift": 1, "slow clock": 1, "storm": 1,
     "pause": 1, "resume": 1, "update": 1, "ask": 2, "cancel": 1,
 }  # fmt: skip
+LEAP = 3600.0
+"""How far the server's clock leaps, forward or back, where it does; nobody believes that at once."""
 ENDINGS = ("crash", "stop", "freeze", "resign")
 """What ends a term for certain, if it hits whoever leads."""
+
+
+UNTOLD = ("update", "pause", "resume")
+"""Not where the server's clock steps: the audit takes changes in the order of their times."""
+LEAPS = 0.06
+"""How many of the drawn histories have a leap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,10 @@ class Plan:
     """How likely a leader steps down of its own will at each turn."""
     least: tuple[int, int] = (0, 0)
     """So many faults and so many terms: before that the calm does not come."""
+    keep_for: float = 12.0
+    """How long the ledger remembers what has ended."""
+    same_wall: bool = False
+    """Whether the wall of a process that begins shows what the server's clock does, as on the server's own host; else anything."""
 
 
 def draw(seed: object, *, faults: int | None = None) -> Plan:
@@ -80,8 +92,7 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
         worse=rng.choice((1.0, 10.0, 25.0)),
     )
     steps = rng.random() < 0.1
-    # The audit takes changes in the order of their times, which go backwards where the server's clock steps.
-    kinds = {kind: weight for kind, weight in KINDS.items() if not steps or kind not in {"update", "pause", "resume"}}
+    kinds = {kind: weight for kind, weight in KINDS.items() if not steps or kind not in UNTOLD}
     drawn = [
         Fault(
             round(rng.uniform(BEGINNING, BEGINNING + TROUBLE), 3),
@@ -96,7 +107,7 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
         drawn.append(Fault(round(rng.uniform(8, TROUBLE), 3), "failover", 0, round(rng.uniform(0.1, 2.0), 2)))
     if steps:
         drawn.append(Fault(round(rng.uniform(8, TROUBLE), 3), "step", 0, rng.choice((-30.0, -3.0, 5.0, 40.0))))
-    return Plan(
+    plan = Plan(
         seed,
         nodes,
         hosts,
@@ -110,4 +121,22 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
         pidfds=rng.random() < 0.7,
         rate=round(rng.uniform(0.98, 1.02), 3),
         least=(FAULTS, TERMS),
+    )
+    return leaping(plan, rng) if rng.random() < LEAPS else plan
+
+
+def leaping(plan: Plan, rng: random.Random) -> Plan:
+    """The same with a server whose clock leaps, for some seconds or for good. The calm is long enough for everybody to believe it."""
+    leap, at = rng.choice((-LEAP, LEAP)), round(rng.uniform(8, TROUBLE - 2), 3)
+    leaps = [Fault(at, "leap", 0, leap)]
+    if rng.random() < 0.6:
+        leaps.append(Fault(round(at + rng.uniform(1, 15), 3), "leap", 0, -leap))
+    kept = [fault for fault in plan.faults if fault.kind not in UNTOLD]
+    return replace(
+        plan,
+        faults=tuple(sorted((*kept, *leaps), key=lambda fault: fault.at)),
+        calm=LONG_CALM,
+        # Where the clock goes back by more than the ledger remembers, nobody can know what was run.
+        keep_for=plan.keep_for if leap > 0 else 3 * LEAP,
+        same_wall=rng.random() < 0.5,
     )

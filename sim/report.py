@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sim import schedules
+from sim.copies import DOUBT
 from sim.holes import HOLES
 from sim.hunt import SEEDS, SMALL, Catch, Tally
 from sim.mutants import MUTANTS
-from sim.plans import CALM
+from sim.plans import CALM, LONG_CALM
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,8 +42,12 @@ Checked after every event: G1 (terms grow, fenced commits), G2 (believers), G3 (
 `max_running`), G5 (effects); after {CALM:g} calm seconds at the end: G4 (the audit, nothing left with the dead) and G6 (leases, leaders,
 nothing due that waits, nothing put off). `sim/checks.py` says each in one place. After a failover that lost commits, runs whose rows were
 lost are exempt from G3 and G5: nobody can know of them. Not drawn together, because the audit cannot tell them apart: changes of a
-trigger and steps of the server's clock; and nobody cancels a run before it is due. Steps that are drawn are shorter than the minute from
-which on production doubts the server's clock; longer ones are in a directed schedule.
+trigger and steps of the server's clock; and nobody cancels a run before it is due.
+
+The server's clock also leaps by an hour, forward or back, for some seconds or for good, in some of the histories, with everything else
+that goes wrong. Production then doubts it, each node for as long as it was there ({DOUBT[0]:g} to {DOUBT[1]:g} s here, in production to 5 minutes), and nodes that
+begin meanwhile believe it at once. After {LONG_CALM:g} calm seconds no job may be put off, whoever planned by which time. Where the clock goes back, the
+ledger remembers for longer than it does elsewhere: what it has forgotten may be run again ([guarantees](../guarantees.md)).
 """
 NONE = "none"
 _HISTORIES, _MUTANTS, _HOLES, _EXPLORED = (

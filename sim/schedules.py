@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from sim.network import NEVER, Placed, Weather
-from sim.plans import Fault, Plan
+from sim.plans import LEAP, LONG_CALM, Fault, Plan
 from tenure.model import Cadence
 
 FAST, SLOW = 1.1, 0.9
@@ -126,8 +126,24 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
     ),
     # The server's clock is an hour ahead for a few seconds.
     "clock ahead": tuple(
-        _plan(f"clock ahead {turn}", 3, Fault(15.0, "step", 0, 3600.0), Fault(19.0 + turn, "step", 0, -3600.0))
+        _plan(f"clock ahead {turn}", 3, Fault(15.0, "leap", 0, LEAP), Fault(19.0 + turn, "leap", 0, -LEAP))
         for turn in range(3)
+    ),
+    # It is put back by an hour for good. Everybody was there for another while, and believes it at another moment.
+    "clock put back": tuple(
+        _plan(
+            f"clock put back {turn}", 3, *(Fault(8.0 + place, "crash", place) for place in range(3)), Fault(24.0, "leap", 0, -LEAP),
+            calm=LONG_CALM, keep_for=3 * LEAP,
+        )
+        for turn in range(6)
+    ),
+    # It is an hour ahead for some seconds, and somebody begins then.
+    "begun in a leap": tuple(
+        _plan(
+            f"begun in a leap {turn}", 3, Fault(14.0, "leap", 0, LEAP), *(Fault(14.5 + i, "crash", i) for i in range(1 + turn % 2)),
+            Fault(20.0 + turn, "leap", 0, -LEAP), calm=LONG_CALM, same_wall=True,
+        )
+        for turn in range(8)
     ),
     # Children are forked by everybody, and their parents go on.
     "many children": tuple(
