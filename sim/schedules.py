@@ -102,26 +102,27 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
     # Trust runs out while an attempt is answered, and comes back by a beat that shows what it won.
     "answer after a lapse": tuple(
         _plan(
-            "abandoned", 3, Fault(at, "resign", 0), leaves=0.0,
+            f"answer after a lapse {turn}", 3, *(Fault(4.0 + 0.4 * i, "resign", 0) for i in range(20)), leaves=0.0,
             placed=(
                 *_every("n1", "beat", nth, nth + 3, request=NEVER), *_every("n1", "beat", nth + 3, nth + 6, request=0.5),
                 *_every("n1", "acquire", 1, 40, answer=0.75),
             ),
         )
-        for nth in (6, 7)
-        for at in (4.1, 4.3, 6.2, 6.3, 6.4, 7.1)
+        for turn in range(4)
+        for nth in range(7, 11)
     ),
     # A node claims, is declared dead and comes back as another, all while the answer to the claim is on its way.
     "answer to the old identity": tuple(
         _plan(
-            "old identity", 2, *(Fault(8.0 + 0.3 * i, "ask", 0, 0.0, "free") for i in range(24)), leaves=0.0,
+            f"old identity {turn}", 2, *(Fault(8.0 + 0.3 * i, "ask", 0, 0.0, "free") for i in range(24)), leaves=0.0,
             cadence=PATIENT, jobs=("pair", "free", "tick"),
             placed=(
                 *_every("n1", "claim", 1, 200, request=0.6), *_every("n0", "beat", 12, 14, request=NEVER),
-                *_every("n0", "beat", 14, 15, request=late), *_every("n0", "claim", nth, nth + 1, answer=1.6),
+                *_every("n0", "beat", 14, 15, request=late), *_every("n0", "claim", nth, nth + 2, answer=1.6),
             ),
         )
-        for nth in range(19, 25)
+        for turn in range(2)
+        for nth in range(19, 24)
         for late in (0.5, 0.9)
     ),
     # The server's clock is an hour ahead for a few seconds.
