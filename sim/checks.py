@@ -217,6 +217,7 @@ class Checker:
             if twin is None or (twin.state, twin.token, twin.attempt) != (run.state, run.token, run.attempt):
                 self._exempt.add((run.job, run.key))
         self._tokens = {(r.job, r.key): r.token for r in replica.runs.values() if r.state is RunState.RUNNING}
+        self.losses = Counter({(r.job, r.key): r.losses for r in replica.runs.values()})
 
     # Bodies
 

@@ -75,6 +75,16 @@ def test_a_jump_that_lasts_is_believed_after_as_long_as_the_old_time_was_but_not
     assert not old.doubts
 
 
+def test_it_knows_since_when_the_present_time_is_believed():
+    clock = fed(at=5.0)
+    clock.observe(NOON + 86400 + 30, 29.999, 30.001)
+    clock.observe(NOON + 40, 39.999, 40.001)
+    assert clock.believed_since == 5.001
+    clock.observe(NOON + 86400 + 50, 49.999, 50.001)
+    clock.observe(NOON + 86400 + 100, 99.999, 100.001)
+    assert clock.believed_since == 100.001
+
+
 def test_backwards_is_a_jump_too():
     clock = fed()
     assert abs(clock.observe(NOON - 3600 + 100, 99.999, 100.001) + 3600) < 1e-6
