@@ -52,7 +52,7 @@ PRUNE_BATCH, PRUNE_JOBS = 1000, 500
 """How many runs are removed at once, of how many jobs."""
 HEAL_BATCH = 100
 HEAL_EVERY, HEAL_FOR = 30.0, 400.0
-"""How often the planner looks again for what was put off, and until when: the last one that doubts has believed by then."""
+"""How often the planner looks again for what was put off, after it began or ceased to doubt, and for how long: then nobody goes by a wrong time any more."""
 MARGIN = 60.0
 """A `next_due` is no further beyond the look-ahead than the next due time, give or take this much."""
 STUMBLE = 5.0
@@ -212,9 +212,8 @@ class Conductor:
 
     def _observe(self, now: Instant, sent_at: float) -> bool:
         """Learn the ledger's time. True if it has jumped just now, and is not believed."""
-        doubted = self._clock.doubts
-        before = self._clock.now(sent_at) if self._clock.known else None
-        wall = walltime().timestamp() if before is None else None
+        first, doubted = not self._clock.known, self._clock.doubts
+        wall = walltime().timestamp() if first else None
         jump = self._clock.observe(now, sent_at, boottime(), wall)
         if jump:
             logger.error(
@@ -230,8 +229,7 @@ class Conductor:
             )
             # What the first seconds need is in the ledger since the sync.
             self._plans_from = self._judges_from = boottime() + SUSPECT
-        moved = before is not None and abs(self._clock.now(sent_at) - before) > JUMP
-        if moved or (doubted and not self._clock.doubts):
+        if doubted and not self._clock.doubts:
             self._heal_soon()
         return bool(jump)
 

@@ -1,0 +1,177 @@
+"""What one node does about a ledger whose clock leaps, turned by hand: no thread, and a steady clock that stands still in between."""
+
+import itertools
+import math
+from datetime import UTC, datetime
+
+import pytest
+
+from tenure.conductor import Conductor
+from tenure.decorators import Definitions
+from tenure.ledger import JobState
+from tenure.model import NodeCard
+from tenure.stores.ledger import RunQuery
+from tenure.stores.memory import MemoryStore
+from tenure.timekeeper import Timekeeper
+from tenure.triggers import every
+from tenure.urls import MemoryURL
+from tenure.verbs import asked, paused, updated
+
+NOON = 1_800_000_000.0
+HOUR = 3600.0
+_numbers = itertools.count(1)
+
+
+class Seat:
+    """Alive for ever."""
+
+    id = "me"
+    lease_until = math.inf
+
+    def wake(self):
+        pass
+
+
+class NoHands:
+    """No slot is free."""
+
+    @property
+    def in_hand(self):
+        return {}
+
+    def room(self):
+        return 0
+
+    def lose(self, attempts, why):
+        pass
+
+    def give_back(self, older_than):
+        pass
+
+
+class Stage:
+    """A node, a ledger, a job every ten seconds, and one that is never due."""
+
+    def __init__(self, monkeypatch, *, plans=True, keep_for=HOUR, leap=0.0):
+        self.steady, self.leap, self.plans = 1000.0, leap, plans
+        monkeypatch.setattr("tenure.conductor.boottime", lambda: self.steady)
+        monkeypatch.setattr("tenure.conductor.walltime", lambda: datetime.fromtimestamp(NOON + self.steady, UTC))
+        store = MemoryStore(MemoryURL(f"conductor{next(_numbers)}"), clock=self.now)
+        self.session = store.session("test", 1.0)
+        self.ledger = self.session.ledger
+        self.session.join(NodeCard(Seat.id, "me", 10.0, None))
+        self.definitions = Definitions("app", "UTC", 0)
+        self.definitions.define(
+            lambda: None, every(seconds=10), "tick", kwargs=None, process=False, policy={"overlap": "allow"}
+        )
+        self.definitions.define(lambda: None, None, "by hand", kwargs=None, process=False, policy={})
+        self.ledger.sync("app", 0, self.definitions.changes(self.now()))
+        self.begin(keep_for)
+
+    def begin(self, keep_for=HOUR):
+        """A node that has just started."""
+        self.conductor = Conductor(
+            Seat(),
+            NoHands(),
+            self.definitions.registry,
+            Timekeeper(),
+            application="app",
+            every=1.0,
+            queues=None,
+            keep=(keep_for, 0),
+            plans=lambda: self.plans,
+            attempt=None,
+            lost=None,
+            missed=None,
+        )
+
+    def now(self):
+        return NOON + self.steady + self.leap
+
+    def go_on(self, seconds):
+        for _ in range(seconds):
+            self.steady += 1.0
+            self.conductor.turn(self.session)
+
+    @property
+    def job(self):
+        return self.ledger.jobs("app", "tick")[0]
+
+    @property
+    def put_off(self):
+        """How far from now, by the time that counts, the next due time is that is not planned."""
+        return self.job.next_due - NOON - self.steady
+
+
+@pytest.fixture
+def stage(monkeypatch):
+    return lambda **options: Stage(monkeypatch, **options)
+
+
+def test_a_return_that_is_taken_for_granted_puts_right_what_the_leap_has_put_off(stage):
+    """The whole cluster began while the clock was ahead, and doubts nothing."""
+    scene = stage(leap=HOUR)
+    scene.go_on(1)
+    scene.conductor.heard("!app")
+    scene.go_on(2)
+    assert scene.put_off > HOUR
+    scene.leap = 0.0
+    scene.go_on(31)
+    assert scene.put_off < 30
+
+
+def test_what_is_put_off_while_others_still_go_by_a_wrong_time_is_put_right_again(stage):
+    scene = stage()
+    scene.go_on(30)
+    scene.leap = HOUR
+    scene.go_on(5)
+    scene.leap = 0.0
+    scene.go_on(5)
+    for _ in range(3):
+        scene.ledger.change(updated(scene.job, scene.now() + HOUR))
+        assert scene.put_off > HOUR
+        scene.go_on(31)
+        assert scene.put_off < 30
+
+
+def test_who_does_not_plan_leaves_what_is_long_overdue_to_the_planner(stage):
+    scene = stage(plans=False)
+    scene.go_on(30)
+    before = scene.job.next_due
+    scene.leap = HOUR
+    scene.begin()
+    scene.go_on(30)
+    assert scene.job.next_due == before
+    scene.plans = True
+    scene.go_on(2)
+    assert scene.job.next_due > before + HOUR / 2
+
+
+def test_a_pause_does_not_end_by_a_clock_that_is_doubted(stage):
+    scene = stage()
+    scene.go_on(60)
+    scene.ledger.change(paused(scene.job, scene.now(), HOUR / 2))
+    scene.leap = HOUR
+    scene.go_on(20)
+    assert scene.job.state is JobState.PAUSED
+    scene.leap = 0.0
+    scene.go_on(20)
+    assert scene.job.state is JobState.PAUSED
+    scene.steady += HOUR / 2
+    scene.go_on(5)
+    assert scene.job.state is JobState.ACTIVE
+
+
+def test_nothing_is_forgotten_by_a_clock_that_is_believed_only_since_a_moment(stage):
+    """What was run ahead of its time would be planned again if the clock came back."""
+    scene = stage(keep_for=HOUR / 2)
+    scene.go_on(100)
+    [run] = scene.ledger.ask([asked(scene.ledger.jobs("app", "by hand")[0], "a", None)])
+    scene.ledger.cancel(run.id, "", "")
+    query = RunQuery("app", "by hand")
+    scene.leap = HOUR
+    scene.go_on(150)
+    assert not scene.conductor._clock.doubts
+    assert scene.ledger.runs(query)
+    scene.go_on(120)
+    assert not scene.ledger.runs(query)
