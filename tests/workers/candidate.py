@@ -48,6 +48,7 @@ class Candidate:
         self.election = Election(self.url, self.name, label=label, **options.get("election", {}))
         self.election.on(Lost)(self._lost)
         self.storm = bool(options.get("storm"))
+        self.acting = threading.Lock()
         self.recorder = Recorder(self.log, f"{label}.{os.getpid()}")
         self.shown: Term | None = None
         self.last: Term | None = None
@@ -95,7 +96,9 @@ class Candidate:
                 fresh, term = current is not term, current
                 began = time.monotonic()
                 try:
-                    if actor.act(term, self.recorder.node, self._resign_in_the_middle if self.storm else None):
+                    with self.acting:
+                        done = actor.act(term, self.recorder.node, self._resign_in_the_middle if self.storm else None)
+                    if done:
                         self.recorder.record("effect", self.name, term.number, began)
                         if fresh:
                             say("acts", label=self.label, term=term.number)
@@ -241,7 +244,8 @@ class Orders:
     def fork(self, *, take_part: bool = False) -> None:
         """Fork as libraries do, with all threads running. The child lives on and looks whether it believes anything."""
         term = self.first.election.term
-        pid = os.fork()
+        with self.first.acting:  # a child would keep a fenced transaction open, and nobody could follow
+            pid = os.fork()
         if pid:
             say("forked", child=pid)
             return
