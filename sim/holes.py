@@ -29,7 +29,7 @@ HOLES: tuple[Hole, ...] = (
     Hole("1.13", "clock rates of 25 % each way"),
     Hole("1.14", "runs planned before an outage bypass `missed`"),
     Hole("1.15", "jobs edited between planning and due"),
-    Hole("1.16", "a database clock that was far ahead for a while", "tests/test_scheduler_clocks.py, tests/test_timekeeper.py"),
+    Hole("1.16", "a database clock that was far ahead for a while", "tests/test_scheduler_clocks.py, tests/test_conductor.py, tests/test_timekeeper.py"),
     Hole("1.17", "a crash between claim and start", "a delay, and times are not judged here: tests/test_scheduler_faults.py"),
     Hole("1.18", "a planner that is frozen while it holds rows", "no lock outlives its statement, here as in SQL: tests/test_scheduler_servers.py"),
     Hole("1.19", "proof of death while children work; a child that unlocks", "process pools: tests/test_scheduler_processes.py"),
