@@ -6,6 +6,7 @@ from datetime import UTC
 
 import pytest
 
+from tenure import processes
 from tenure import run as runs
 from tenure.ledger import ClaimedRun, JobId, Rules, RunId, RunKind
 
@@ -44,6 +45,20 @@ def test_a_child_forked_while_another_thread_rings_can_wait_itself():
             try:
                 signal.alarm(HANGS)
                 os._exit(0 if run.wait(0.01) else 1)
+            finally:
+                os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_forked_while_another_thread_starts_a_process_can_start_one_itself():
+    with processes._MUTEX:
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(HANGS)
+                os._exit(0 if processes._start(lambda: "made") == "made" else 1)
             finally:
                 os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

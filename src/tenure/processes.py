@@ -127,15 +127,15 @@ class Processes:
 # One thread starts all children and lives as long as the process: a child is told of the death of the thread that started it.
 
 _WANTED: queue.SimpleQueue[tuple[Callable[[], Child], queue.SimpleQueue[Child | BaseException]]] = queue.SimpleQueue()
-_STARTER: list[int] = []
+_STARTER: list[threading.Thread] = []
 _MUTEX = threading.Lock()
 
 
 def _start(make: Callable[[], Child]) -> Child:
     with _MUTEX:
-        if os.getpid() not in _STARTER:
-            _STARTER[:] = [os.getpid()]
-            threading.Thread(target=_serve_starts, name="tenure starter", daemon=True).start()
+        if not _STARTER:
+            _STARTER.append(threading.Thread(target=_serve_starts, name="tenure starter", daemon=True))
+            _STARTER[0].start()
     made: queue.SimpleQueue[Child | BaseException] = queue.SimpleQueue()
     _WANTED.put((make, made))
     answer = made.get()
@@ -151,6 +151,16 @@ def _serve_starts() -> None:
             made.put(make())
         except BaseException as error:
             made.put(error)
+
+
+def _after_fork_in_child() -> None:
+    global _WANTED, _MUTEX  # other threads of the parent may have been at them
+    _WANTED, _MUTEX = queue.SimpleQueue(), threading.Lock()
+    _STARTER.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 # In the child
