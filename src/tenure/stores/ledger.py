@@ -199,6 +199,8 @@ class Ledger(ABC):
         Before that, WAITING runs of jobs that have free places become PENDING again (oldest first, as many as there are places; `expires_at`
         None: what waited is never missed), so that they are among the candidates.
 
+        Who claims at the same moment as another may find the older of two late runs of a job in the other's hands, and then takes the newer.
+
         A claimed run is RUNNING, has the token and the node, `attempt` + 1, `claimed_at` = now. `next_at` is the least `due_at` > now
         of PENDING runs of the application.
         """
