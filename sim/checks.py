@@ -69,6 +69,8 @@ class Checker:
         self.processes: list[Process] = []
         self.terms: Counter[str] = Counter()
         self.highest: dict[str, int] = {}
+        self.standing: dict[str, int] = {}
+        """As `highest`, without grants that were lost in a failover: what was committed under these is lost with them."""
         self.attempts = 0
         self.succeeded: Counter[Work] = Counter()
         self.effects: Counter[Work] = Counter()
@@ -114,6 +116,7 @@ class Checker:
         if term <= self.highest.get(name, 0):
             self.broken("G1", f"term {term} of {name!r} granted after {self.highest[name]}")
         self.highest[name] = max(term, self.highest.get(name, 0))
+        self.standing[name] = max(term, self.standing.get(name, 0))
 
     def declared(self, node: NodeId) -> None:
         """A node was declared dead: it must not trust itself any more."""
@@ -137,8 +140,10 @@ class Checker:
 
     def fenced(self, name: str, term: int) -> None:
         """A fenced transaction committed."""
-        if term < self.highest.get(name, 0):
-            self.broken("G1", f"a transaction fenced with term {term} committed after {self.highest[name]} was granted")
+        if term < self.standing.get(name, 0):
+            self.broken(
+                "G1", f"a transaction fenced with term {term} committed after {self.standing[name]} was granted"
+            )
 
     # Runs
 
@@ -211,6 +216,7 @@ class Checker:
 
     def promoted(self, old: Any, new: Any) -> None:
         """A replica took over: what was lost with it is exempt, because nobody can know of it."""
+        self.standing = {name: election.term for name, election in new.elections.items()}
         tables, replica = old.tables, new.tables
         for run in tables.runs.values():
             twin = replica.keys.get(run.job, {}).get(run.key)

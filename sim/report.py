@@ -41,7 +41,7 @@ half of the children then take part in their own right. What is not copied is th
 Checked after every event: G1 (terms grow, fenced commits), G2 (believers), G3 (attempts that can complete, bodies on trusted nodes,
 `max_running`), G5 (effects); after {CALM:g} calm seconds at the end: G4 (the audit, nothing left with the dead) and G6 (leases, leaders,
 nothing due that waits, nothing put off). `sim/checks.py` says each in one place. After a failover that lost commits, runs whose rows were
-lost are exempt from G3 and G5: nobody can know of them. Not drawn together, because the audit cannot tell them apart: changes of a
+lost are exempt from G3 and G5, and the fence is held to the grants that the replica has: nobody can know of the others. Not drawn together, because the audit cannot tell them apart: changes of a
 trigger and steps of the server's clock; and nobody cancels a run before it is due.
 
 The server's clock also leaps by an hour, forward or back, for some seconds or for good, in some of the histories, with everything else
