@@ -296,6 +296,11 @@ class Checker:
                 self.broken("G6" if not leaders else "G2", f"{len(leaders)} lead {which} after the calm")
         self._books(live)
 
+    def _just_ended(self, job: int) -> bool:
+        """A place is free, but only since a moment: whoever waits for it is claimed with the next turn."""
+        since = self.server.rows.now() - PATIENCE
+        return any(run.job == job and (run.finished_at or 0.0) > since for run in self.server.rows.tables.runs.values())
+
     def _books(self, live: list[Process]) -> None:
         rows = self.server.rows
         now = rows.now()
@@ -319,7 +324,12 @@ class Checker:
                     self.broken("G6", f"run {run.key} of {job.spec.name} is with a node that does not have it")
                 elif run.state is RunState.PENDING and due and not full:
                     self.broken("G6", f"run {run.key} of {job.spec.name} waits since {now - run.due_at:.0f} s")
-                elif run.state is RunState.WAITING and not rows.tables.began(job.id) and due:
+                elif (
+                    run.state is RunState.WAITING
+                    and not rows.tables.began(job.id)
+                    and due
+                    and not self._just_ended(job.id)
+                ):
                     self.broken("G6", f"run {run.key} of {job.spec.name} waits for nothing")
             if job.state is JobState.ACTIVE and job.next_due is not None and job.next_due <= now and live:
                 self.broken("G6", f"{job.spec.name} is not planned beyond {now - job.next_due:.0f} s ago")
