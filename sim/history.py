@@ -31,6 +31,8 @@ class Outcome:
     events: int
     kinds: Counter[str]
     """The faults that hit something."""
+    accidents: Counter[str]
+    """What was drawn for single statements on their way."""
     terms: int
     attempts: int
 
@@ -99,7 +101,14 @@ class Play:
                     K.kill(process)
         checker = self.checker
         return Outcome(
-            plan, checker.violations, K.now, K.events, self.applied, sum(checker.terms.values()), checker.attempts
+            plan,
+            checker.violations,
+            K.now,
+            K.events,
+            self.applied,
+            self.network.accidents,
+            sum(checker.terms.values()),
+            checker.attempts,
         )
 
     def _run(self, until: float) -> None:

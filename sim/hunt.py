@@ -23,6 +23,7 @@ class Tally:
     faults: int = 0
     fewest_faults: int = 1 << 30
     kinds: Counter[str] = field(default_factory=Counter)
+    accidents: Counter[str] = field(default_factory=Counter)
     terms: int = 0
     fewest_terms: int = 1 << 30
     attempts: int = 0
@@ -39,6 +40,7 @@ class Tally:
         self.terms += outcome.terms
         self.fewest_terms = min(self.fewest_terms, outcome.terms)
         self.kinds += outcome.kinds
+        self.accidents += outcome.accidents
         self.attempts += outcome.attempts
         self.events += outcome.events
         self.simulated += outcome.seconds
@@ -50,6 +52,7 @@ class Tally:
         for name in ("histories", "faults", "terms", "attempts", "events", "simulated", "processor", "failed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.kinds += other.kinds
+        self.accidents += other.accidents
         self.fewest_faults = min(self.fewest_faults, other.fewest_faults)
         self.fewest_terms = min(self.fewest_terms, other.fewest_terms)
 

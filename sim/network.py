@@ -6,6 +6,7 @@ accidents at once is found by histories in which one of them is not rare.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from sim.kernel import K, Process
@@ -53,6 +54,8 @@ class Network:
     def __init__(self, weather: Weather, placed: list[Placed]) -> None:
         self.weather, self._placed = weather, placed
         self._sent: dict[tuple[str, str], int] = {}
+        self.accidents: Counter[str] = Counter()
+        """What was drawn for single statements."""
         self.calm = False
         self.cut: dict[str, float] = {}
         """Until when a process is cut off."""
@@ -65,10 +68,13 @@ class Network:
             return delay
         draw = rng.random() / (w.worse if op == w.worst else 1.0)
         if draw < w.lost:
+            self.accidents["lost"] += 1
             return NEVER
         if draw < w.lost + w.slow:
+            self.accidents["delayed"] += 1
             return rng.uniform(0.1, 1.5)
         if draw < w.lost + w.slow + w.late:
+            self.accidents["delayed"] += 1
             return rng.uniform(1.0, 9.0)
         return delay
 
@@ -103,4 +109,5 @@ class Network:
             return float(placed.gap)
         if self.calm or K.rng.random() >= w.held_up * (w.worse if statement.op == w.worst else 1.0):
             return 0.0
+        self.accidents["held up"] += 1
         return K.rng.choice((0.01, 0.2, 0.9, 1.8))

@@ -88,11 +88,13 @@ def tally_lines(tally: Tally) -> list[str]:
     n = max(tally.histories, 1)
     rate = tally.histories / max(tally.processor, 1e-9) * 60
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in tally.kinds.most_common())
+    accidents = ", ".join(f"{count:,} {kind}" for kind, count in tally.accidents.most_common())
     return [
         f"- {tally.faults:,} faults in {tally.histories:,} histories, {tally.simulated / 3600:,.1f} simulated hours, {tally.events:,} events",
         f"- {rate:.0f} histories a minute of one core's time, on {tally.cores} core{'s' if tally.cores > 1 else ''}",
-        f"- faults drawn: {tally.faults / n:.1f} a history (fewest {tally.fewest_faults}), and what the weather does to statements; terms granted: {tally.terms / n:.1f} (fewest {tally.fewest_terms}); bodies begun: {tally.attempts / n:.1f}",
+        f"- faults drawn: {tally.faults / n:.1f} a history (fewest {tally.fewest_faults}); terms granted: {tally.terms / n:.1f} (fewest {tally.fewest_terms}); bodies begun: {tally.attempts / n:.1f}",
         f"- of each kind: {kinds}",
+        f"- beside them, drawn for single statements and answers: {accidents}; in all {tally.faults + tally.accidents.total():,} faults",
         f"- violations: {len(tally.failed)}"
         + "".join(f"; seed {o.plan.seed}: {o.violations[0]}" for o in tally.failed),
     ]
