@@ -95,7 +95,7 @@ class Checker:
             if len(trusted) > 1:
                 self.broken("G3", f"run {work[1]} executes on {trusted[0]} and on {trusted[1]}, both trusted again")
         election = mine.things.get("election") if mine is not None else None
-        if mine is None or election is None or not seen_by(mine, lambda: election.is_leader):
+        if mine is None or not mine.alive or election is None or not seen_by(mine, lambda: election.is_leader):
             return
         if (mine.name, election._term.number) in self._ended:
             self.broken("G2", f"{mine} believes again in term {election._term.number}, which was over")
@@ -222,6 +222,7 @@ class Checker:
             twin = replica.keys.get(run.job, {}).get(run.key)
             if twin is None or (twin.state, twin.token, twin.attempt) != (run.state, run.token, run.attempt):
                 self._exempt.add((run.job, run.key))
+        self._doubles -= self._exempt
         self._tokens = {(r.job, r.key): r.token for r in replica.runs.values() if r.state is RunState.RUNNING}
         self.losses = Counter({(r.job, r.key): r.losses for r in replica.runs.values()})
 

@@ -1,4 +1,4 @@
-"""What the copies of production modules are given for `threading`, `queue`, `select`, `os`, `random`, `uuid`, `logging`, the clock and host evidence."""
+"""What the copies of production modules are given for `threading`, `queue`, `select`, `os`, `uuid`, `logging`, the clock, chance and host evidence."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def walltime() -> datetime:
     return datetime.fromtimestamp(WALL + wall, UTC)
 
 
-def chance() -> float:
+def fraction() -> float:
     return K.rng.random()
 
 
@@ -314,9 +314,9 @@ MODULES: dict[str, Any] = {
     "os": SimpleNamespace(
         pipe=pipe, write=write, read=read, close=close, getpid=getpid, set_blocking=lambda *_: None, environ={}
     ),
-    "random": SimpleNamespace(uniform=between, random=chance),
     "uuid": SimpleNamespace(uuid4=uuid4),
     "logging": SimpleNamespace(getLogger=lambda _: Silent(), Logger=Silent),
+    "tenure.chance": SimpleNamespace(fraction=fraction, between=between),
     "tenure.clock": SimpleNamespace(boottime=K.boottime, walltime=walltime, sleep=sleep),
     "tenure.evidence": SimpleNamespace(
         LockFile=hosts.LockFile,

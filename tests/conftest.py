@@ -1,5 +1,6 @@
 """Fixtures on real servers. Each test gets a database of its own; nothing that it starts outlives it."""
 
+import gc
 import logging
 import signal
 import threading
@@ -15,7 +16,10 @@ from harness.components import need
 from harness.pgbouncer import PgBouncer
 from harness.postgres import Postgres, installed
 from harness.proxy import Proxy
+from tenure import Election, Scheduler
 from tenure.stores import store_for
+
+BEATING = ("tenure pacemaker", "tenure keeper", "tenure herald")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; workers would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -111,6 +115,19 @@ def shifted_clock() -> ShiftedClock:
 def no_worker_outlives_its_test() -> Iterator[None]:
     yield
     processes.end_all()
+
+
+@pytest.fixture(autouse=True)
+def nothing_beats_on() -> Iterator[None]:
+    """What a test left running would write into the logs of the next ones, and draw their lots: it is stopped, and named."""
+    yield
+    left = [thread for thread in threading.enumerate() if thread.name.startswith(BEATING)]
+    if left:
+        for running in [thing for thing in gc.get_objects() if isinstance(thing, (Scheduler, Election))]:
+            running.stop(1)
+        for thread in left:
+            thread.join(2)
+        pytest.fail(f"left running: {', '.join(thread.name for thread in left)}")
 
 
 @pytest.fixture(autouse=True)

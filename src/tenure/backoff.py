@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from tenure.chance import between
 
 SOON = 0.05
 _ENOUGH = 16
@@ -18,7 +18,7 @@ class Backoff:
         """It failed: for how many seconds to wait."""
         limit: float = min(SOON * 2**self._failures, longest)
         self._failures = min(self._failures + 1, _ENOUGH)
-        return limit * random.uniform(0.5, 1.0)
+        return limit * between(0.5, 1.0)
 
     def worked(self) -> None:
         """It worked: the next failure starts anew."""

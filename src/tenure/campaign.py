@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import select
 import threading
 from collections import deque
@@ -19,6 +18,7 @@ from typing import Protocol
 
 from tenure import evidence, watch
 from tenure.backoff import Backoff
+from tenure.chance import between
 from tenure.clock import boottime, sleep, walltime
 from tenure.errors import StoreError
 from tenure.lease import AcquireAnswered, AcquireFailed, ReleaseAcked
@@ -122,7 +122,7 @@ class Campaign(threading.Thread):
         self._probing: dict[NodeId, _Probing] = {}
         self._moved: tuple[Epoch, float] | None = None
         self._unsettled = False
-        self._sweep_at = boottime() + random.uniform(60, SWEEP_EVERY)
+        self._sweep_at = boottime() + between(60, SWEEP_EVERY)
 
     # From other threads
 
@@ -320,7 +320,7 @@ class Campaign(threading.Thread):
 
     def _hear(self, session: Session) -> None:
         for said in session.notices():
-            at = boottime() + random.uniform(0, WAKE_JITTER)
+            at = boottime() + between(0, WAKE_JITTER)
             if said.startswith("?"):
                 self._beat_now()
             elif said.startswith("!"):
@@ -473,7 +473,7 @@ class Campaign(threading.Thread):
             self._refused(name)
         match answer.outcome:
             case Outcome.BUSY:
-                self._tries[name] = boottime() + random.uniform(*BUSY_RETRY)
+                self._tries[name] = boottime() + between(*BUSY_RETRY)
             case Outcome.GONE:
                 self._beat_now()
             case Outcome.MOVED:

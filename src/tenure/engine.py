@@ -11,12 +11,12 @@ import asyncio
 import functools
 import logging
 import os
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
 from tenure.attempt import Attempt
+from tenure.chance import fraction
 from tenure.clock import boottime
 from tenure.completer import Completer, settled_as_said
 from tenure.conductor import Conductor, Hands
@@ -147,7 +147,7 @@ class Engine:
             label=node.label,
             trusted=lambda attempt: node.id == attempt.node and boottime() < node.lease_until,
             ledger_time=clock.now,
-            chance=random.random,
+            chance=fraction,
             ended=completer.put,
             freed=lambda: conductor.freed(),  # noqa: PLW0108 - it is made below
             lock_fileno=lambda: node.lock_fileno,

@@ -7,7 +7,6 @@ nothing comes in between what belongs together. `advisory.py` says why.
 from __future__ import annotations
 
 import logging
-import random
 import select
 import socket
 import threading
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tenure import watch
 from tenure.backoff import SOON, Backoff
+from tenure.chance import between
 from tenure.clock import boottime
 from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
 from tenure.lease import (
@@ -118,7 +118,7 @@ class Keeper(threading.Thread):
         self._complained: set[object] = set()
         self._moved: tuple[Epoch, float] | None = None
         self._unsettled = False
-        self._sweep_at = boottime() + random.uniform(60, SWEEP_EVERY)
+        self._sweep_at = boottime() + between(60, SWEEP_EVERY)
         self._inbox: deque[Callable[[], None]] = deque()
         self._ear, self._bell = socket.socketpair()
         self._bell.setblocking(False)
@@ -312,7 +312,7 @@ class Keeper(threading.Thread):
             if said == f"?{self._name}":
                 self._beats_from = 0.0
             elif said in {self._name, ""}:
-                self._tries_from = min(self._tries_from, boottime() + random.uniform(0, WAKE_JITTER))
+                self._tries_from = min(self._tries_from, boottime() + between(0, WAKE_JITTER))
 
     def _check(self, session: LockSession) -> None:
         """The lock is still there. If it is not, this session proves nothing any more."""
@@ -454,7 +454,7 @@ class Keeper(threading.Thread):
                 self._suspicion = None
                 self._complained.clear()
             case Outcome.BUSY:
-                self._tries_from = boottime() + random.uniform(*BUSY_RETRY)
+                self._tries_from = boottime() + between(*BUSY_RETRY)
             case Outcome.HELD | Outcome.GONE:
                 self._beats_from = 0.0  # who holds it, and in which session? or are we dead?
             case Outcome.MOVED:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tenure import evidence
+from tenure.chance import between
 from tenure.clock import boottime, sleep, walltime
 from tenure.errors import ConfigurationError, SchemaOutdated, StoreError, StoreUnavailable
 from tenure.model import (
@@ -106,7 +106,7 @@ class SqliteStore(Store):
                 # Those who start together meet where SQLite does not wait: at the switch to write-ahead logging.
                 if not sqlite_file.is_busy(error) or boottime() >= deadline:
                     raise _explained(self, error) from error
-                sleep(random.uniform(0.005, 0.02))
+                sleep(between(0.005, 0.02))
         self._make_directory()
 
     def _set_up(self, connection: sqlite3.Connection) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tenure import evidence
+from tenure.chance import between
 from tenure.clock import boottime, sleep
 from tenure.errors import SchemaOutdated, SchemaTooNew
 from tenure.stores import statements
@@ -78,7 +78,7 @@ def writing(connection: sqlite3.Connection, deadline: float) -> Iterator[None]:
         except sqlite3.OperationalError as error:
             if not is_busy(error) or gate.shut or boottime() >= deadline:
                 raise
-            sleep(random.uniform(0.001, 0.01))
+            sleep(between(0.001, 0.01))
     try:
         yield
         connection.execute("COMMIT")
