@@ -199,9 +199,9 @@ class TestHarmlessInTenure:
 @contextlib.contextmanager
 def rivals(url, mode):
     """Two candidates of which the first leads."""
-    with Election(url, "x", label="a", mode=mode, ttl=2) as leader:
+    with Election(url, "x", label="a", mode=mode, ttl=6) as leader:
         assert leader.wait_until_leading(10)
-        with Election(url, "x", label="b", mode=mode, ttl=2) as rival:
+        with Election(url, "x", label="b", mode=mode, ttl=6) as rival:
             yield leader, rival
 
 

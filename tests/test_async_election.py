@@ -35,7 +35,7 @@ def test_both_colours_have_the_same_words() -> None:
 def test_a_body_is_cancelled_when_its_term_ends_and_the_loop_goes_on(url: str) -> None:
     async def main() -> list[str]:
         story: list[str] = []
-        async with AsyncElection(url, "x", label="a", ttl=2) as election:
+        async with AsyncElection(url, "x", label="a", ttl=6) as election:
             async for term in election.terms():
                 async with term:
                     story.append(f"term {term.number}")
@@ -55,7 +55,7 @@ def test_a_body_is_cancelled_when_its_term_ends_and_the_loop_goes_on(url: str) -
 
 def test_a_cancellation_from_outside_is_not_swallowed(url: str) -> None:
     async def main() -> bool:
-        async with AsyncElection(url, "x", label="a", ttl=2) as election:
+        async with AsyncElection(url, "x", label="a", ttl=6) as election:
             inside = asyncio.Event()
 
             async def work() -> None:
@@ -78,7 +78,7 @@ def test_lead_runs_work_in_every_term(url: str) -> None:
     async def main() -> list[int]:
         numbers: list[int] = []
         twice = asyncio.Event()
-        election = AsyncElection(url, "x", label="a", ttl=2)
+        election = AsyncElection(url, "x", label="a", ttl=6)
 
         async def work(term: AsyncTerm) -> None:
             numbers.append(term.number)
@@ -99,8 +99,8 @@ def test_lead_runs_work_in_every_term(url: str) -> None:
 def test_waiting_resigning_and_asking(url: str) -> None:
     async def main() -> None:
         async with (
-            AsyncElection(url, "x", label="a", ttl=2) as a,
-            AsyncElection(url, "x", label="b", ttl=2, candidate=False) as b,
+            AsyncElection(url, "x", label="a", ttl=6) as a,
+            AsyncElection(url, "x", label="b", ttl=6, candidate=False) as b,
         ):
             first = await a.wait_until_leading(WITHIN)
             assert first is not None
@@ -123,7 +123,7 @@ def test_waiting_resigning_and_asking(url: str) -> None:
 def test_coroutine_listeners_run_on_the_loop(url: str) -> None:
     async def main() -> list[object]:
         seen: list[object] = []
-        election = AsyncElection(url, "x", label="a", ttl=2)
+        election = AsyncElection(url, "x", label="a", ttl=6)
 
         @election.on(Elected, Lost)
         async def remember(event: Elected | Lost) -> None:
@@ -142,10 +142,10 @@ def test_a_blocked_event_loop_costs_no_term(database: str) -> None:
     """The heartbeat has a thread and a connection of its own."""
 
     async def main() -> None:
-        async with AsyncElection(database, "x", label="a", ttl=1) as election:
+        async with AsyncElection(database, "x", label="a", ttl=2) as election:
             term = await election.wait_until_leading(WITHIN)
             assert term is not None
-            time.sleep(2.5)  # noqa: ASYNC251 - the very mistake
+            time.sleep(3)  # noqa: ASYNC251 - the very mistake
             assert term.trusted
             assert election.is_leader
 

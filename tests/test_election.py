@@ -17,6 +17,8 @@ from tenure.clock import boottime
 from tenure.model import Cadence, Trust
 
 WITHIN = 10.0
+STEADY = {"ttl": 6, "heartbeat_every": 0.4, "attempt_timeout": 1}
+"""For what is not about expiry: trust that outlasts a busy neighbour."""
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -37,7 +39,7 @@ def enter(url: str) -> Iterator[Callable[..., Election]]:
         entered: list[Election] = []
 
         def make(label: str, name: str = "x", **options: Any) -> Election:
-            election = Election(url, name, label=label, **{"ttl": 2, **options})
+            election = Election(url, name, label=label, **(options if "ttl" in options else STEADY | options))
             stack.callback(election.stop, 2)
             election.start()
             entered.append(election)
