@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ext.valkey import Valkey
 from harness.processes import TESTS, Worker
 from harness.scratch import eventually
+from harness.valkey import Valkey
 from tenure.ext.celery import task_id
 
 PROJECTS = Path(__file__).parent / "projects"

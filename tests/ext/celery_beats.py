@@ -16,9 +16,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from ext.beats import OURS, Beats, Kind, Verdict, judge_by_arrival
-from ext.valkey import Valkey
 from harness import processes
 from harness.postgres import Postgres
+from harness.valkey import Valkey
 from tenure.ext.celery.beat import CAPACITY
 
 ROUNDS, ROUND = 10, 12.0

@@ -16,7 +16,8 @@ from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.cron import CronTrigger
 
-from ext import valkey
+from harness.components import need
+from harness.valkey import Valkey
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import BackgroundScheduler as OurScheduler
 from tenure.ext.apscheduler import make_cluster_safe
@@ -45,8 +46,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A job store of APScheduler: one for each worker, or one that they share."""
     match request.param:
         case "redis":
-            valkey.need()
-            with valkey.Valkey() as server:
+            need("valkey")
+            with Valkey() as server:
                 yield f"redis:{server.port}"
         case "sqlalchemy":
             yield f"sqlite:///{tmp_path / 'jobs.db'}"

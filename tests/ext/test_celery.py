@@ -17,7 +17,8 @@ from celery.contrib.testing.worker import start_worker
 from celery.schedules import crontab, schedule
 
 import tenure.ext.celery
-from ext import beats, valkey
+from ext import beats
+from harness.components import need
 from harness.processes import Worker
 from harness.scratch import eventually
 from tenure import ConfigurationError
@@ -31,7 +32,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.mark.timeout(120)
 def test_killing_the_sender_costs_no_due_time_and_repeats_carry_the_same_id(tmp_path, database) -> None:
-    valkey.need()
+    need("valkey")
     verdict = beats.play(tmp_path, database, kills=2, apart=2.0)
     print(verdict)
     assert verdict.missing == []

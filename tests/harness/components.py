@@ -1,16 +1,18 @@
 """What a test needs beyond Python, and what happens when it is missing."""
 
+import importlib.util
 import os
 from collections.abc import Callable
 
 import pytest
 
-from harness import clocks, pgbouncer, postgres
+from harness import clocks, pgbouncer, postgres, valkey
 
 AVAILABLE: dict[str, Callable[[], bool]] = {
     "postgres": lambda: "wheel" in postgres.installed(),
     "pgbouncer": lambda: pgbouncer.find() is not None,
     "gcc": clocks.available,
+    "valkey": lambda: valkey.find() is not None and importlib.util.find_spec("redis") is not None,
 }
 
 

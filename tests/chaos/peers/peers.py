@@ -25,10 +25,10 @@ from environments import NotInstalled, python_of, versions_of  # noqa: E402
 from judge import Grid, judge  # noqa: E402
 from report import Result, page, told  # noqa: E402
 from roster import PEERS, Peer  # noqa: E402
-from valkey import Valkey  # noqa: E402
 
 from harness import processes  # noqa: E402
 from harness.postgres import Postgres  # noqa: E402
+from harness.valkey import Valkey  # noqa: E402
 
 REPORT = ROOT / "docs" / "proof" / "peers.md"
 EVERY = 2
@@ -40,10 +40,10 @@ SETTLE = 20.0
 
 
 @contextmanager
-def opened(peer: Peer, python: str) -> Iterator[tuple[Server, str]]:
+def opened(peer: Peer) -> Iterator[tuple[Server, str]]:
     """A new server, and the path of the database on it."""
     if peer.server == "valkey":
-        with Valkey(python) as server:
+        with Valkey(keeps=True) as server:
             yield server, "0"
         return
     with Postgres() as server:
@@ -54,7 +54,7 @@ def play(peer: Peer, result: Result, calm: float, count: int, seed: int) -> None
     """Watch it undisturbed, then under the blows."""
     python = python_of(peer)
     result.versions = versions_of(peer, python)
-    with opened(peer, python) as (server, path):
+    with opened(peer) as (server, path):
         crew = Crew(peer, python, server.port, path=path, jobs=JOBS, every=EVERY)
         try:
             crew.start()
