@@ -4,6 +4,7 @@ import gc
 import logging
 import signal
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from harness.pgbouncer import PgBouncer
 from harness.postgres import Postgres, installed
 from harness.proxy import Proxy
 from tenure import Election, Scheduler
+from tenure.cli import main
 from tenure.stores import store_for
 
 BEATING = ("tenure pacemaker", "tenure keeper", "tenure herald")
@@ -87,6 +89,32 @@ def prepared_database(postgres: Postgres) -> Iterator[str]:
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'tenure.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """A fresh database of each kind."""
+    return str(request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "database"}[request.param]))
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def any_url(request: pytest.FixtureRequest) -> str:
+    """As `url`, and in memory."""
+    if request.param == "memory":
+        return f"memory://{uuid.uuid4()}"
+    return str(request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "database"}[request.param]))
+
+
+@pytest.fixture
+def tenure(url: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a verb in this process: its exit code, what it printed, and what it said beside that."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main([words[0], "--url", url, *words[1:]])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
 
 
 @pytest.fixture

@@ -2,16 +2,9 @@
 
 import time
 
-import pytest
-
 from harness.clocks import ShiftedClock
 from harness.cluster import Cluster
 from harness.components import need
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request):
-    return request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "database")
 
 
 def test_steps_of_a_nodes_clocks(url, tmp_path):

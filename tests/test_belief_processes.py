@@ -20,11 +20,6 @@ from harness.proxy import Proxy
 FAST_SESSIONS = {"validate_every": 0.1, "validate_timeout": 0.15, "session_grace": 0.5}
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request):
-    return request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "database")
-
-
 def test_a_killed_leader_is_followed_at_once(url, tmp_path):
     cluster, term = Cluster(tmp_path, url, ttl=10).start(), 0  # the default: proof of death does not wait for it
     for _ in range(3):

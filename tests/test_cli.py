@@ -32,23 +32,6 @@ def empty_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request, sqlite_url):
-    return request.getfixturevalue("database") if request.param == "postgres" else sqlite_url
-
-
-@pytest.fixture
-def tenure(url, capsys):
-    """Run a verb in this process: its exit code, what it printed, and what it said beside that."""
-
-    def run(*words):
-        code = main([words[0], "--url", url, *words[1:]])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
-
-
 def test_who_leads(tenure, url):
     with Election(url, "mail", label="first") as election:
         assert election.wait_until_leading("10s")

@@ -35,23 +35,6 @@ def plain_environment(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request, sqlite_url):
-    return request.getfixturevalue("database") if request.param == "postgres" else sqlite_url
-
-
-@pytest.fixture
-def tenure(url, capsys):
-    """Run a verb in this process: its exit code, what it printed, and what it said beside that."""
-
-    def run(*words):
-        code = main([words[0], "--url", url, *words[1:]])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
-
-
 @pytest.fixture
 def asked(tenure):
     """Run a verb for its JSON."""

@@ -5,7 +5,6 @@ import gc
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,15 +20,9 @@ STEADY = {"ttl": 6, "heartbeat_every": 0.4, "attempt_timeout": 1}
 """For what is not about expiry: trust that outlasts a busy neighbour."""
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def url(request: pytest.FixtureRequest) -> str:
-    match request.param:
-        case "memory":
-            return f"memory://{uuid.uuid4()}"
-        case "sqlite":
-            return str(request.getfixturevalue("sqlite_url"))
-        case _:
-            return str(request.getfixturevalue("database"))
+@pytest.fixture
+def url(any_url: str) -> str:
+    return any_url
 
 
 @pytest.fixture

@@ -64,11 +64,6 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request, tmp_path):
-    return request.getfixturevalue("database") if request.param == "postgres" else f"sqlite:///{tmp_path / 'tenure.db'}"
-
-
 # The rule
 
 

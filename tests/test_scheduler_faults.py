@@ -11,11 +11,6 @@ from tenure.stores.ledger import RunQuery
 from tenure.triggers import every
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request):
-    return request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "database")
-
-
 @pytest.fixture
 def make(tmp_path):
     with stage(tmp_path) as make:

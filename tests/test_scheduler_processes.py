@@ -12,11 +12,6 @@ from harness.scenes import stage
 HOLD = 2.0
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request):
-    return request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "database")
-
-
 @pytest.fixture
 def make(tmp_path):
     with stage(tmp_path) as make:

@@ -29,15 +29,9 @@ WITHIN = 10.0
 SCRIPT = Path(__file__).parent / "workers" / "scheduling.py"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def url(request: pytest.FixtureRequest) -> str:
-    match request.param:
-        case "memory":
-            return f"memory://{uuid.uuid4()}"
-        case "sqlite":
-            return str(request.getfixturevalue("sqlite_url"))
-        case _:
-            return str(request.getfixturevalue("database"))
+@pytest.fixture
+def url(any_url: str) -> str:
+    return any_url
 
 
 @pytest.fixture
