@@ -80,18 +80,17 @@ def watch_at_send() -> list[Any]:
 
 
 def no_wait() -> list[Any]:
-    row = Rows.epoch_row
+    row, notice = Rows.epoch_row, copies.failover.Failover.notice
+
+    def at_once(self: Any, session: Any) -> None:
+        notice(self, session)
+        if self._noticed is not None:
+            self.ripe_at = 0.0
+
     return [
         (Rows, "epoch_row", lambda self, timeline: replace(row(self, timeline), max_ttl=5.0)),
-        (copies.campaign.Campaign, "_notice_move", _at_once),
+        (copies.failover.Failover, "notice", at_once),
     ]
-
-
-def _at_once(self: Any, session: Any) -> None:
-    epoch = session.epoch()
-    self._moved = None if epoch.settled else (epoch, 0.0)
-    if epoch.settled:
-        self._try_all(copies.campaign.boottime())
 
 
 def inherited_mutex() -> list[Any]:

@@ -23,6 +23,7 @@ COPIED = frozenset(
         "conductor",
         "election",
         "engine",
+        "failover",
         "herald",
         "lease",
         "listeners",
@@ -105,6 +106,7 @@ verbs = load("tenure.verbs")
 timekeeper = load("tenure.timekeeper")
 standing = load("tenure.standing")
 pacemaker = load("tenure.pacemaker")
+failover = load("tenure.failover")
 campaign = load("tenure.campaign")
 herald = load("tenure.herald")
 node = load("tenure.node")

@@ -21,8 +21,9 @@ from tenure.backoff import Backoff
 from tenure.chance import between
 from tenure.clock import boottime, sleep, walltime
 from tenure.errors import StoreError
+from tenure.failover import Failover
 from tenure.lease import AcquireAnswered, AcquireFailed, ReleaseAcked
-from tenure.model import Acquire, BeatAnswer, Cadence, ElectionRow, Epoch, NodeCard, NodeId, Outcome, Pulse, Vacancy
+from tenure.model import Acquire, BeatAnswer, Cadence, ElectionRow, NodeCard, NodeId, Outcome, Pulse, Vacancy
 from tenure.quiet import Quiet
 from tenure.standing import Standing
 from tenure.stores import Session, Store
@@ -120,8 +121,7 @@ class Campaign(threading.Thread):
         self._unknown: set[NodeId] = set()
         self._pidfds: dict[int, NodeId] = {}
         self._probing: dict[NodeId, _Probing] = {}
-        self._moved: tuple[Epoch, float] | None = None
-        self._unsettled = False
+        self._failover = Failover(forget=self._watch_anew, resume=lambda: self._try_all(boottime()))
         self._sweep_at = boottime() + between(60, SWEEP_EVERY)
 
     # From other threads
@@ -146,7 +146,7 @@ class Campaign(threading.Thread):
 
     def put_back(self) -> None:
         """The database was put back in time: no grants before the epoch is raised."""
-        self._post(lambda: setattr(self, "_unsettled", True))
+        self._post(self._failover.put_back)
 
     def rejoined(self) -> None:
         """This node has a new identity."""
@@ -203,7 +203,7 @@ class Campaign(threading.Thread):
         self._probe()
         self._declare(session)
         self._try(session)
-        self._settle(session)
+        self._failover.turn(session)
         for duty in self._duties():
             duty.turn(session)
         if boottime() >= self._sweep_at:
@@ -247,8 +247,7 @@ class Campaign(threading.Thread):
         moments += [suspicion.ripe_at for suspicion in self._suspicions.values()]
         if self._standing.node:
             moments += [duty.next_at() for duty in self._duties()]
-        if self._moved is not None:
-            moments.append(self._moved[1])
+        moments.append(self._failover.ripe_at)
         return max(min(moments), self._not_before)
 
     def _ready(self) -> Session:
@@ -301,6 +300,10 @@ class Campaign(threading.Thread):
             candidacy = self._candidacy(name)
             if candidacy is not None and candidacy.fenced:
                 self._tries.setdefault(name, at)
+
+    def _watch_anew(self) -> None:
+        """What was seen in another database says nothing."""
+        self._watches.clear()
 
     def _forget(self) -> None:
         """A new identity starts with an empty memory of the others."""
@@ -477,7 +480,7 @@ class Campaign(threading.Thread):
             case Outcome.GONE:
                 self._beat_now()
             case Outcome.MOVED:
-                self._notice_move(session)
+                self._failover.notice(session)
             case Outcome.MISMATCH:
                 logger.error(
                     "election %r is run in mode %r elsewhere; use one mode for all its nodes",
@@ -492,37 +495,3 @@ class Campaign(threading.Thread):
             case _:
                 pass
         return declared
-
-    # Failover of the database
-
-    def _notice_move(self, session: Session) -> None:
-        """Grants may have been lost: wait until everybody who may have had one has stopped believing in it, then leap."""
-        epoch = session.epoch()
-        if epoch.settled:
-            self._moved = None
-            self._try_all(boottime())
-            return
-        if self._moved is None or self._moved[0] != epoch:
-            logger.warning(
-                "the database is not the one that the terms were granted on (failover, restore or copy): no grants for %g s, then the epoch is raised",
-                epoch.max_ttl,
-                extra={"action": "database_moved"},
-            )
-            self._moved = (epoch, boottime() + epoch.max_ttl)
-            self._watches.clear()
-
-    def _settle(self, session: Session) -> None:
-        if self._unsettled:
-            self._unsettled = False
-            session.unsettle(session.epoch())
-            self._notice_move(session)
-        if self._moved is None:
-            return
-        noticed, at = self._moved
-        if boottime() < at:
-            return
-        self._moved = None
-        if session.raise_epoch(noticed):
-            logger.warning("the epoch was raised: terms go on from a higher number", extra={"action": "epoch_raised"})
-        self._watches.clear()
-        self._notice_move(session)

@@ -22,6 +22,7 @@ from tenure.backoff import SOON, Backoff
 from tenure.chance import between
 from tenure.clock import boottime
 from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
+from tenure.failover import Failover
 from tenure.lease import (
     AcquireAnswered,
     AcquireFailed,
@@ -40,7 +41,6 @@ from tenure.model import (
     BeatAnswer,
     Cadence,
     ElectionRow,
-    Epoch,
     NodeCard,
     NodeId,
     Outcome,
@@ -116,8 +116,7 @@ class Keeper(threading.Thread):
         self._farewells: dict[NodeId, int | None] = {}
         """Identities whose session was lost, each with the term whose work has not stopped yet."""
         self._complained: set[object] = set()
-        self._moved: tuple[Epoch, float] | None = None
-        self._unsettled = False
+        self._failover = Failover(forget=self._watch_anew, resume=self._try_now)
         self._sweep_at = boottime() + between(60, SWEEP_EVERY)
         self._inbox: deque[Callable[[], None]] = deque()
         self._ear, self._bell = socket.socketpair()
@@ -146,7 +145,7 @@ class Keeper(threading.Thread):
 
     def put_back(self) -> None:
         """The database was put back in time: no grants before the epoch is raised."""
-        self._post(lambda: setattr(self, "_unsettled", True))
+        self._post(self._failover.put_back)
 
     def leave(self, why: str, patience: float) -> None:
         """Say goodbye and end after what was asked for before."""
@@ -193,7 +192,7 @@ class Keeper(threading.Thread):
         self._say_farewells(session)
         self._declare(session)
         self._campaign(session)
-        self._settle(session)
+        self._failover.turn(session)
         if boottime() >= self._sweep_at:
             self._sweep_at = boottime() + SWEEP_EVERY
             session.sweep()
@@ -213,8 +212,7 @@ class Keeper(threading.Thread):
         if self._name not in self._standing.lease.hands and self._candidate.ready_at() is not None:
             moments.append(self._tries_from)
         moments += [declaration.at for declaration in self._declarations.values()]
-        if self._moved is not None:
-            moments.append(self._moved[1])
+        moments.append(self._failover.ripe_at)
         return max(min(moments), self._not_before)
 
     def _wait(self, until: float) -> None:
@@ -346,6 +344,13 @@ class Keeper(threading.Thread):
             self._observe(answer, received_at)
         return answer.verdict is not Verdict.GONE
 
+    def _watch_anew(self) -> None:
+        """What was seen in another database says nothing."""
+        self._watches, self._suspicion = {}, None
+
+    def _try_now(self) -> None:
+        self._tries_from = 0.0
+
     def _observe(self, answer: BeatAnswer, at: float) -> None:
         self._row = next((row for row in answer.elections if row.name == self._name), None)
         self._watches = watch.observe(self._watches, answer.peers, at)
@@ -458,7 +463,7 @@ class Keeper(threading.Thread):
             case Outcome.HELD | Outcome.GONE:
                 self._beats_from = 0.0  # who holds it, and in which session? or are we dead?
             case Outcome.MOVED:
-                self._notice_move(session)
+                self._failover.notice(session)
             case Outcome.MISMATCH:
                 session.unlock()
                 self._locked = False
@@ -469,35 +474,6 @@ class Keeper(threading.Thread):
         if about not in self._complained:
             self._complained.add(about)
             logger.warning(message, self._name, detail, extra={"action": "advisory_lock", "election": self._name})
-
-    # Failover of the database, as in lease mode
-
-    def _notice_move(self, session: LockSession) -> None:
-        """Grants may have been lost: wait until everybody who may have had one has stopped believing in it, then leap."""
-        epoch = session.epoch()
-        if epoch.settled:
-            self._moved, self._tries_from = None, 0.0
-        elif self._moved is None or self._moved[0] != epoch:
-            logger.warning(
-                "the database is not the one that the terms were granted on (failover, restore or copy): no grants for %g s, then the epoch is raised",
-                epoch.max_ttl,
-                extra={"action": "database_moved"},
-            )
-            self._moved = (epoch, boottime() + epoch.max_ttl)
-            self._watches, self._suspicion = {}, None
-
-    def _settle(self, session: LockSession) -> None:
-        if self._unsettled:
-            self._unsettled = False
-            session.unsettle(session.epoch())
-            self._notice_move(session)
-        if self._moved is None or boottime() < self._moved[1]:
-            return
-        noticed, self._moved = self._moved[0], None
-        if session.raise_epoch(noticed):
-            logger.warning("the epoch was raised: terms go on from a higher number", extra={"action": "epoch_raised"})
-        self._watches = {}
-        self._notice_move(session)
 
 
 def _other_mode(name: str, found: str | None, schema: str) -> str:
