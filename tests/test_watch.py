@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leases import OTHER, TTL, theirs
+from leases import ME, OTHER, TTL, theirs
 from tenure import watch
 from tenure.model import Advert, Peer, Vacancy
 
@@ -75,6 +75,25 @@ def test_watchers_have_different_ranks_that_begin_after_the_dead():
     assert [watch.rank(alive, "c", node) for node in ("d", "f", "h", "b")] == [0, 1, 2, 3]
     assert [watch.rank(alive, "z", node) for node in alive] == [0, 1, 2, 3]
     assert watch.rank(["a", "b"], "a", "b") == 0
+
+
+def test_the_silent_are_declared_dead_one_watcher_after_the_other():
+    over, soon = watched(*[(t, peer(5, ttl=4)) for t in range(5)]), watched((0, peer(5)))
+    alive = ["b", "d", OTHER, "x"]
+    at = {me: watch.silent({OTHER: over, "x": soon}, alive, me, 2.0, 100.0)[OTHER].at for me in ("b", "d", "x")}
+    assert sorted(at.values()) == pytest.approx([100.0, 100.02, 100.04])
+    assert watch.silent({"x": soon}, alive, "b", 2.0, 100.0) == {}
+    assert watch.turn([f"n{i:03}" for i in range(500)], OTHER, "n250", 2.0) <= 2.0, "never longer than a beat"
+
+
+def test_a_sign_of_life_in_the_meantime_saves():
+    over = watched(*[(t, peer(5, ttl=4)) for t in range(5)])
+    declaration = watch.silent({OTHER: over}, [], ME, 2.0, 100.0)[OTHER]
+    assert declaration.stands(over)
+    assert not declaration.stands(None), "it is not shown any more: it has left, or is dead already"
+    assert not declaration.stands(watched((0, peer(6, ttl=4))))
+    assert not declaration.stands(watched(*[(t, peer(6, ttl=4)) for t in range(5)])), "another silence"
+    assert watch.Declaration(100.0, None, "its host lock is free").stands(None), "proof needs no silence"
 
 
 def vacancy(seq=1, nonce=7, term=3):

@@ -23,7 +23,7 @@ from tenure.clock import boottime, sleep, walltime
 from tenure.errors import StoreError
 from tenure.failover import Failover
 from tenure.lease import AcquireAnswered, AcquireFailed, ReleaseAcked
-from tenure.model import Acquire, BeatAnswer, Cadence, ElectionRow, NodeCard, NodeId, Outcome, Pulse, Vacancy
+from tenure.model import Acquire, BeatAnswer, Cadence, ElectionRow, NodeCard, NodeId, Outcome, Vacancy
 from tenure.quiet import Quiet
 from tenure.standing import Standing
 from tenure.stores import Session, Store
@@ -61,13 +61,6 @@ class Duty(Protocol):
 
     def heard(self, said: str) -> None:
         """Another node said something: '' (somebody died or left), or '!' and an application."""
-
-
-@dataclass(slots=True)
-class _Declaration:
-    at: float
-    pulse: Pulse | None
-    why: str
 
 
 @dataclass(slots=True)
@@ -116,7 +109,7 @@ class Campaign(threading.Thread):
         self._releases: dict[tuple[NodeId, str, int], str] = {}
         self._watches: dict[NodeId, watch.Watch] = {}
         self._suspicions: dict[str, watch.Suspicion] = {}
-        self._declarations: dict[NodeId, _Declaration] = {}
+        self._declarations: dict[NodeId, watch.Declaration] = {}
         self._cards: dict[NodeId, NodeCard] = {}
         self._unknown: set[NodeId] = set()
         self._pidfds: dict[int, NodeId] = {}
@@ -284,11 +277,8 @@ class Campaign(threading.Thread):
         if self._directory is not None:
             watched = set(self._pidfds.values()) | self._probing.keys()
             self._probing.update({node: _Probing(at, at, ended=False) for node in self._cards.keys() - watched})
-        for node, seen in self._watches.items():
-            if seen.over and node not in self._declarations:
-                place = watch.rank([*alive, self._standing.node], node, self._standing.node)
-                delay = min(place * watch.PLACE, self._cadence.heartbeat_every)
-                self._declarations[node] = _Declaration(boottime() + delay, seen.pulse, f"silent for {seen.ttl:g} s")
+        silent = watch.silent(self._watches, alive, self._standing.node, self._cadence.heartbeat_every, boottime())
+        self._declarations = silent | self._declarations
         for name in self._names():
             row = self._rows.get(name)
             if row is None or row.vacant:
@@ -391,8 +381,8 @@ class Campaign(threading.Thread):
             proof = evidence.probe(self._directory, node, card.host)
             if proof is evidence.Proof.DEAD:
                 del self._probing[node]
-                at = now if probing.ended else now + self._place(node)
-                self._declarations[node] = _Declaration(at, None, "its host lock is free")
+                at = now if probing.ended else now + self._turn_for(node)
+                self._declarations[node] = watch.Declaration(at, None, "its host lock is free")
             elif proof is evidence.Proof.ALIVE and probing.ended:
                 probing.at = (
                     now + PROBE_AGAIN[now > probing.since + 2.0]
@@ -403,13 +393,12 @@ class Campaign(threading.Thread):
     def _probe_ended(self, node: NodeId) -> None:
         """Its process has ended. Whoever comes first in rank looks at once; the others later, when there is nothing left to prove."""
         now = boottime()
-        self._probing[node] = _Probing(now, now + self._place(node), ended=True)
+        self._probing[node] = _Probing(now, now + self._turn_for(node), ended=True)
 
-    def _place(self, node: NodeId) -> float:
+    def _turn_for(self, node: NodeId) -> float:
         """For how long to let others on this host go first who can prove this death too."""
         here = [card.id for card in self._cards.values() if card.host and card.host.boot_id == evidence.boot_id()]
-        place = watch.rank([*here, self._standing.node], node, self._standing.node)
-        return min(place * watch.PLACE, self._cadence.heartbeat_every)
+        return watch.turn(here, node, self._standing.node, self._cadence.heartbeat_every)
 
     def _declare(self, session: Session) -> None:
         now = boottime()
@@ -418,8 +407,8 @@ class Campaign(threading.Thread):
                 continue
             del self._declarations[node]
             seen = self._watches.get(node)
-            if declaration.pulse is not None and (seen is None or not seen.over or seen.pulse != declaration.pulse):
-                continue  # it gave a sign of life while we waited for our turn
+            if not declaration.stands(seen):
+                continue
             if self._bury(session, node, declaration):
                 label = self._cards[node].label if node in self._cards else node
                 logger.info("node %s is dead: %s", label, declaration.why, extra={"action": "node_dead", "node": node})
@@ -430,7 +419,7 @@ class Campaign(threading.Thread):
             self._try_all(boottime())
             self._tell_duties("")
 
-    def _bury(self, session: Session, node: NodeId, declaration: _Declaration) -> bool:
+    def _bury(self, session: Session, node: NodeId, declaration: watch.Declaration) -> bool:
         """Declare a node dead; True if it was this call that did it. Where it led, and we stand, that is one step with the succession."""
         led = [name for name, row in self._rows.items() if row.held and row.holder == node]
         if declaration.pulse is None and led:

@@ -14,7 +14,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tenure import watch
@@ -44,7 +43,6 @@ from tenure.model import (
     NodeCard,
     NodeId,
     Outcome,
-    Pulse,
     Vacancy,
     Verdict,
 )
@@ -77,13 +75,6 @@ class Candidate(Protocol):
         """A try to win was answered with no."""
 
 
-@dataclass(slots=True)
-class _Declaration:
-    at: float
-    pulse: Pulse
-    why: str
-
-
 class Keeper(threading.Thread):
     """Keeps the connection that has the lock: the only thread that uses it, and the strong reference that keeps it."""
 
@@ -110,7 +101,7 @@ class Keeper(threading.Thread):
         self._backoff = Backoff()
         self._row: ElectionRow | None = None
         self._watches: dict[NodeId, watch.Watch] = {}
-        self._declarations: dict[NodeId, _Declaration] = {}
+        self._declarations: dict[NodeId, watch.Declaration] = {}
         self._suspicion: watch.Suspicion | None = None
         self._releases: dict[tuple[NodeId, int], str] = {}
         self._farewells: dict[NodeId, int | None] = {}
@@ -355,11 +346,8 @@ class Keeper(threading.Thread):
         self._row = next((row for row in answer.elections if row.name == self._name), None)
         self._watches = watch.observe(self._watches, answer.peers, at)
         alive = [peer.id for peer in answer.peers]
-        for node, seen in self._watches.items():
-            if seen.over and node not in self._declarations:
-                place = watch.rank([*alive, self._standing.node], node, self._standing.node)
-                delay = min(place * watch.PLACE, self._cadence.heartbeat_every)
-                self._declarations[node] = _Declaration(boottime() + delay, seen.pulse, f"silent for {seen.ttl:g} s")
+        silent = watch.silent(self._watches, alive, self._standing.node, self._cadence.heartbeat_every, boottime())
+        self._declarations = silent | self._declarations
         self._suspect(at)
 
     def _suspect(self, at: float) -> None:
@@ -390,8 +378,8 @@ class Keeper(threading.Thread):
                 continue
             del self._declarations[node]
             seen = self._watches.pop(node, None)
-            if seen is None or not seen.over or seen.pulse != declaration.pulse:
-                continue  # it gave a sign of life while we waited for our turn
+            if not declaration.stands(seen):
+                continue
             if session.declare(node, declaration.pulse, declaration.why):
                 logger.info("node %s is dead: %s", node, declaration.why, extra={"action": "node_dead", "node": node})
             self._beats_from = self._tries_from = 0.0  # is it the holder? the row tells

@@ -11,7 +11,7 @@ for its rank among the live nodes after the dead one, twenty milliseconds a plac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tenure.model import MARGIN, ElectionRow, NodeId, Peer, Pulse, Vacancy
@@ -54,6 +54,36 @@ def rank(alive: Iterable[NodeId], dead: NodeId, watcher: NodeId) -> int:
     if watcher > dead:
         return sum(1 for node in others if dead < node < watcher)
     return sum(1 for node in others if node > dead or node < watcher)
+
+
+def turn(alive: Iterable[NodeId], dead: NodeId, watcher: NodeId, longest: float) -> float:
+    """For how many seconds a watcher leaves it to those before it in rank."""
+    return min(rank([*alive, watcher], dead, watcher) * PLACE, longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """Somebody is to be declared dead when the watcher's turn has come."""
+
+    at: float
+    pulse: Pulse | None
+    """What was seen for too long; None where the proof is not silence."""
+    why: str
+
+    def stands(self, seen: Watch | None) -> bool:
+        """There was no sign of life since."""
+        return self.pulse is None or (seen is not None and seen.over and seen.pulse == self.pulse)
+
+
+def silent(
+    watches: Watches, alive: Collection[NodeId], watcher: NodeId, longest: float, now: float
+) -> dict[NodeId, Declaration]:
+    """Whom to declare dead for its silence, and when."""
+    return {
+        node: Declaration(now + turn(alive, node, watcher, longest), seen.pulse, f"silent for {seen.ttl:g} s")
+        for node, seen in watches.items()
+        if seen.over
+    }
 
 
 @dataclass(frozen=True, slots=True)
