@@ -128,14 +128,14 @@ class Checker:
                 self.broken("G3", f"{process} was declared dead while it was trusted")
 
     def withdrawn(self, name: str, term: int, reason: str) -> None:
-        """A process gave up a term because the database no longer gives it: then it must not."""
+        """A process gave up a term because the database no longer gives it: then it must not. A later grant that was lost in a failover counts: it was told of it before."""
         process = K.process
         e = self.server.rows.elections.get(name)
         if process is not None and name == ELECTION:
             self._ended.add((process.name, term))
         if reason.startswith("the database no longer") and e is not None and process is not None:
             node = process.things["node"].id if "node" in process.things else ""
-            if (e.term, e.holder, e.held) == (term, node, True):
+            if (e.term, e.holder, e.held) == (term, node, True) and self.highest.get(name, 0) <= term:
                 self.broken("G6", f"{process} gave up term {term} of {name!r}, which it has")
 
     def fenced(self, name: str, term: int) -> None:
