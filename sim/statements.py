@@ -203,12 +203,17 @@ def claim(st: Statement, request: ClaimRequest) -> Work:
         return Claimed((), rows.now(), None, more=False, missed=False, alive=False)
     strange, others = _passed_by(st, request)
     yield st.gap()
-    running = {run.id: run.asked_to_end for run in rows.tables.runs.values() if run.state is RunState.RUNNING}
+    running = {
+        run.id: run.asked_to_end
+        for of in rows.tables.open.values()
+        for run in of.values()
+        if run.state is RunState.RUNNING
+    }
     hidden = [run for run in others if not run.began and rows.tables.open[run.job].pop(run.id, None) is not None]
     placed = [(run, run.due_at) for run in others if run.began]  # they count, whoever has them
     for run, _ in placed:
         run.due_at = math.inf
-    answer = claim_now(st, replace(request, strangers=(*request.strangers, *strange)))
+    answer = claim_now(st, replace(request, strangers=(*request.strangers, *strange)) if strange else request)
     for run, due_at in placed:
         run.due_at = due_at
     for run in hidden:
@@ -216,7 +221,8 @@ def claim(st: Statement, request: ClaimRequest) -> Work:
     if answer.next_at == math.inf:
         answer = replace(answer, next_at=None)
     if request.as_of is None:  # what is missed is looked for without a lock
-        answer = replace(answer, missed=bool(rows.ledger.missed(request.application, 1, request.strangers)))
+        missed = bool(rows.ledger.missed(request.application, 1, request.strangers))
+        answer = answer if answer.missed is missed else replace(answer, missed=missed)
     for run, asked in running.items():  # who is asked to end is skipped where its own body has it
         if rows.tables.runs[run].asked_to_end != asked and not st.skip(("run", run), "U"):
             rows.tables.runs[run].asked_to_end = asked
@@ -233,6 +239,9 @@ def _passed_by(st: Statement, request: ClaimRequest) -> tuple[list[str], list[An
         if row.state is not JobState.ACTIVE or not served or row.spec.function in request.strangers:
             strange.append(row.spec.function)
             continue
+        if not any(run.state is RunState.WAITING or run.ready(when) for run in rows.tables.open[row.id].values()):
+            strange.append(row.spec.function)
+            continue
         waiting = rows.tables.opened(row.id, RunState.WAITING)
         free = admission.places(row.spec.rules, rows.tables.began(row.id))
         promotes = bool(waiting) and free != 0 and st.skip(("job", row.id), "U")
@@ -240,7 +249,7 @@ def _passed_by(st: Statement, request: ClaimRequest) -> tuple[list[str], list[An
             others += waiting if free != 0 else ()
         ready = [run for run in rows.tables.open[row.id].values() if run.ready(when)]
         mine = [run for run in ready if st.skip(("run", run.id), "U")]
-        others += [run for run in ready if run not in mine]
+        others += [run for run in ready if all(run is not one for one in mine)]
         mode = "U" if row.spec.rules.max_running is not None else "S"
         if not (mine or promotes) or not st.skip(("job", row.id), mode):
             strange.append(row.spec.function)

@@ -310,33 +310,34 @@ def _lapse(lease: Lease, now: float) -> tuple[Lease, list[Action]]:
 
 def _answered(lease: Lease, number: int, answer: BeatAnswer) -> tuple[Lease, list[Action]]:
     sent_at = lease.under_way.get(number)
-    lease = replace(lease, under_way=_without(lease.under_way, number))
+    under_way = _without(lease.under_way, number)
     if sent_at is None or lease.gone:
-        return lease, []  # given up before: no trust is won by it
+        return replace(lease, under_way=under_way), []  # given up before: no trust is won by it
     match answer.verdict:
         case Verdict.LATE:
-            return lease, []
+            return replace(lease, under_way=under_way), []
         case Verdict.GONE:
             held = [
                 Withdraw(n, h.term, "this node was declared dead")
                 for n, h in lease.hands.items()
                 if h.phase is Phase.HELD
             ]
-            return replace(lease, gone=True, until=-math.inf, stretch=lease.stretch + 1, hands={}), [*held, Rejoin()]
+            gone = replace(lease, under_way=under_way, gone=True, until=-math.inf, stretch=lease.stretch + 1, hands={})
+            return gone, [*held, Rejoin()]
         case Verdict.RENEWED:
             # A count that went back: unless the epoch was raised since, nobody has dealt with it yet.
             put_back = answer.was_seq < lease.acked and answer.epoch <= lease.epoch
             actions: list[Action] = [PutBack()] if put_back else []
+            adverts = {n: advert for n, advert in lease.adverts.items() if n >= number}
+            nonces = {advert.nonce for advert in adverts.values() if advert is not None}
             lease = replace(
                 lease,
+                under_way=under_way,
                 acked=number,
                 epoch=answer.epoch,
                 until=max(lease.until, sent_at + lease.cadence.trust),
-                adverts={n: advert for n, advert in lease.adverts.items() if n >= number},
-            )
-            nonces = {advert.nonce for advert in lease.adverts.values() if advert is not None}
-            lease = replace(
-                lease, checked={nonce: at for nonce, at in lease.checked.items() if nonce in nonces or at >= sent_at}
+                adverts=adverts,
+                checked={nonce: at for nonce, at in lease.checked.items() if nonce in nonces or at >= sent_at},
             )
             lease, more = _compare(lease, number, answer)
             return lease, actions + more

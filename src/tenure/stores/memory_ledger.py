@@ -224,9 +224,10 @@ class MemoryLedger(Ledger):
             now, tables = self.now(), self._tables
             if not self._world.alive(request.node):
                 return Claimed((), now, None, more=False, missed=False, alive=False)
+            known = self.jobs(request.application)
             jobs = {
                 row.id: row
-                for row in self.jobs(request.application)
+                for row in known
                 if row.state is JobState.ACTIVE and row.spec.function not in request.strangers
             }
             when = now if request.as_of is None else request.as_of
@@ -244,7 +245,7 @@ class MemoryLedger(Ledger):
             ]
             for run in claimed:
                 run.token, run.node, run.label = request.token, request.node, self._world.label(request.node)
-            pending = [run for row in self.jobs(request.application) for run in tables.opened(row.id, RunState.PENDING)]
+            pending = [run for row in known for run in tables.open[row.id].values() if run.state is RunState.PENDING]
             return Claimed(
                 runs=tuple(run.claimed(jobs[run.job]) for run in sorted(claimed, key=lambda r: (r.due_at, r.id))),
                 now=now,

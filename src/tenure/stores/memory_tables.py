@@ -174,8 +174,8 @@ class Tables:
 
     def opened(self, job: JobId, *states: RunState) -> list[MemoryRun]:
         """The open runs of a job, in these states, oldest first."""
-        found = (run for run in self.open[job].values() if not states or run.state in states)
-        return sorted(found, key=lambda run: (run.due_at, run.id))
+        found = [run for run in self.open[job].values() if not states or run.state in states]
+        return sorted(found, key=lambda run: (run.due_at, run.id)) if len(found) > 1 else found
 
     def began(self, job: JobId) -> int:
         """How many runs of a job have a place."""
