@@ -58,7 +58,7 @@ def _run_hook(nodes: set[Any]) -> None:
     module = vars(copies.node)
     before = {name: module[name] for name in ("_NODES", "_SHARED_MUTEX")}
     try:
-        module["_NODES"] = nodes
+        module["_NODES"] = set(nodes)  # time may pass in the hook, in which others enter theirs
         copies.node._after_fork_in_child()
     finally:
         module.update(before)
