@@ -137,6 +137,6 @@ def leaping(plan: Plan, rng: random.Random) -> Plan:
         faults=tuple(sorted((*kept, *leaps), key=lambda fault: fault.at)),
         calm=LONG_CALM,
         # Where the clock goes back by more than the ledger remembers, nobody can know what was run.
-        keep_for=plan.keep_for if leap > 0 else 3 * LEAP,
+        keep_for=plan.keep_for if leap > 0 and all(fault.kind != "step" for fault in kept) else 3 * LEAP,
         same_wall=rng.random() < 0.5,
     )
