@@ -9,11 +9,11 @@ from harness.components import need
 
 def test_steps_of_a_nodes_clocks(url, tmp_path):
     need("gcc")
-    cluster = Cluster(tmp_path, url, ttl=1)
+    cluster = Cluster(tmp_path, url, ttl=2)
     clock_of = {}
     for beat in (0.3, 0.1, 0.1):  # the others look more often than the leader beats
         clock = ShiftedClock()
-        cadence = {"ttl": 1, "heartbeat_every": beat, "attempt_timeout": 0.2}
+        cadence = {"ttl": 2, "heartbeat_every": beat, "attempt_timeout": 0.6}
         clock_of[cluster.add(env=clock.env, election=cadence)] = clock
     leader, term = cluster.leader()
     other = cluster.others(leader)[0]

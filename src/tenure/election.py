@@ -19,7 +19,7 @@ from tenure.clock import boottime
 from tenure.durations import Duration, seconds
 from tenure.errors import ConfigurationError
 from tenure.events import Elected, ElectionEvent, Lost
-from tenure.model import MAX_NAME, Cadence, Leader, NodeId, TermRecord, Trust
+from tenure.model import MARGIN, MAX_NAME, Cadence, Leader, NodeId, TermRecord, Trust
 from tenure.node import Member, Node, shared
 from tenure.stores import Session, Store, store_for
 from tenure.term import Term
@@ -27,7 +27,7 @@ from tenure.term import Term
 logger = logging.getLogger("tenure")
 
 STAND_BACK = 1.0
-"""Whoever gave a term up lets the others go first for this many seconds."""
+"""Whoever gave a term up lets the others go first for so many seconds, and not for less than a beat: behind a pooler nobody hears of it before."""
 
 Listener = TypeVar("Listener", bound=Callable[..., object])
 
@@ -371,13 +371,17 @@ class Election:
                 self._loss_told = True
             self._settle(term)
 
+    @property
+    def _stand_back(self) -> float:
+        return max(STAND_BACK, MARGIN * self._seat.cadence.heartbeat_every)
+
     def _settle(self, term: Term) -> None:
         """When the body was left and the listeners have returned, the term is drained and may go back."""
         with self._changed:
             if self._term is not term or self._in_body or not self._loss_told:
                 return
             if self._stands_back:  # from now on: the work may have taken longer to stop than we stand back
-                self._not_before, self._stands_back = boottime() + STAND_BACK, False
+                self._not_before, self._stands_back = boottime() + self._stand_back, False
             self._term = None
             leaving, self._exit_when_drained = self._exit_when_drained, False
             self._changed.notify_all()
