@@ -75,7 +75,7 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
         _plan(
             f"late advert {turn}", 3, placed=_every("n0", "beat", 2, 3, request=3.0), sessions=True, cadence=LEISURELY
         )
-        for turn in range(8)
+        for turn in range(24)
     ),
     # The session of the leader dies, and no beat says so.
     "unsaid session": tuple(
