@@ -10,7 +10,7 @@ from sim.network import Placed, Weather
 from tenure.model import Cadence
 
 CADENCE = Cadence.of(5.0, heartbeat_every=1.0, attempt_timeout=1.0, session_grace=2.0)
-BEGINNING, TROUBLE, CALM, LONG_CALM = 3.0, 26.0, 20.0, 45.0
+BEGINNING, TROUBLE, CALM, LONG_CALM = 3.0, 20.0, 18.0, 45.0
 """Seconds until the first fault, from there to the last, and from there to the end."""
 FAULTS, TERMS = 20, 5
 """How many a drawn history has at least: until there were so many, leaders are ended, one after the other."""
