@@ -307,6 +307,27 @@ def test_a_run_that_was_cancelled_before_its_trigger_changed_is_expected():
     assert audited(book, now=NOON + 3 * HOUR + 1).counts[UNEXPECTED] == 1, "that no trigger had"
 
 
+def test_a_run_that_began_while_the_change_of_its_trigger_was_on_its_way_is_expected():
+    """A change says when its statement began; a claim may come before its effect. Found by the simulator."""
+    book = Book(HOURLY)
+    book.plan(NOON + HOUR)
+    book.change(Change.UPDATED, NOON + 2 * HOUR - 0.05, cron("30 * * * *"))
+    began = run(NOON + 2 * HOUR, RunState.CANCELLED, attempt=1, finished_at=NOON + 2 * HOUR + 15)
+    book.runs.append(began)
+    book.plan(NOON + 3 * HOUR)
+    found = audited(book, now=NOON + 3 * HOUR + 1)
+    assert found.clean, found.lines()
+    assert found.counts == {"succeeded": 2, "cancelled": 1}
+    for stranger in (
+        replace(began, attempt=0),  # the change takes away what has not begun
+        replace(began, scheduled_for=NOON + 2 * HOUR + 5),  # no trigger had that
+        replace(began, scheduled_for=NOON + 3 * HOUR),  # no change is on its way for so long
+    ):
+        book.runs[book.runs.index(began)] = stranger
+        assert audited(book, now=NOON + 3 * HOUR + 1).counts[UNEXPECTED] == 1, stranger
+        book.runs[book.runs.index(stranger)] = began
+
+
 def test_a_trigger_that_cannot_be_read_is_said_for_its_time_alone():
     book = Book(HOURLY)
     book.plan(NOON + 2 * HOUR)

@@ -24,7 +24,7 @@ from tenure.moments import instant, shown
 MARGIN = 60.0
 """For how much longer than on-time a due time without a run is taken for one on its way: what is read is not read in one instant."""
 UNDERWAY = 10.0
-"""For how long a change may be on its way: its first due times are worked out before it is written, and may have passed by then."""
+"""For how long a change may be on its way: its first due times are worked out before it is written, and may have passed by then; and runs of before may begin meanwhile."""
 
 OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE = "open", "unaccounted", "unexpected", "unreadable"
 _UNCLEAN = frozenset({UNACCOUNTED, UNEXPECTED, UNREADABLE})
@@ -156,7 +156,7 @@ class _Books:
             inside = self._since <= run.scheduled_for < self._until
             if not inside or run.kind is not RunKind.DUE or key in self._explained:
                 continue
-            if self._may_be_due(run.scheduled_for) or self._was_cancelled_ahead(run):
+            if self._may_be_due(run) or self._was_cancelled_ahead(run):
                 self._due += 1
                 self._counts[_end(run) if run.state.final else OPEN] += 1
             else:
@@ -171,11 +171,14 @@ class _Books:
                 self._counts[UNACCOUNTED] += excess
                 self._findings.append(Finding(UNACCOUNTED, heap.scheduled_for, last, excess, text))
 
-    def _may_be_due(self, at: Instant) -> bool:
-        """It is of a trigger that was written just after, or of one that cannot be read."""
+    def _may_be_due(self, run: RunRow) -> bool:
+        """It is of a trigger that was written just after, or that was in force for a moment longer than its end says, or of one that cannot be read."""
+        at = run.scheduled_for
         if any(stretch.unreadable and stretch.start < at <= stretch.end for stretch in self._life):
             return True
         near = [stretch for stretch in self._life if stretch.start - UNDERWAY < at <= stretch.start]
+        if run.attempt:  # else the change would have taken it away
+            near += [stretch for stretch in self._life if stretch.end < at <= stretch.end + UNDERWAY]
         triggers = [
             stretch.trigger for stretch in near if stretch.state is JobState.ACTIVE and stretch.trigger is not None
         ]
