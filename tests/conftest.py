@@ -22,6 +22,9 @@ from tenure.cli import main
 from tenure.stores import store_for
 
 BEATING = ("tenure pacemaker", "tenure keeper", "tenure herald")
+"""Threads that an election or a scheduler has as long as it runs."""
+DATABASES = {"sqlite": "sqlite_url", "postgres": "database"}
+"""Each kind, and the fixture that makes one."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; workers would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -91,18 +94,17 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'tenure.db'}"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=DATABASES)
 def url(request: pytest.FixtureRequest) -> str:
     """A fresh database of each kind."""
-    return str(request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "database"}[request.param]))
+    return str(request.getfixturevalue(DATABASES[request.param]))
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", *DATABASES])
 def any_url(request: pytest.FixtureRequest) -> str:
     """As `url`, and in memory."""
-    if request.param == "memory":
-        return f"memory://{uuid.uuid4()}"
-    return str(request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "database"}[request.param]))
+    in_memory = request.param == "memory"
+    return f"memory://{uuid.uuid4()}" if in_memory else str(request.getfixturevalue(DATABASES[request.param]))
 
 
 @pytest.fixture
