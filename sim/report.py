@@ -11,7 +11,7 @@ from sim.copies import DOUBT
 from sim.holes import HOLES
 from sim.hunt import SEEDS, SMALL, Catch, Tally
 from sim.mutants import MUTANTS
-from sim.plans import CALM, LONG_CALM
+from sim.plans import CALM, LONG_CALM, TROUBLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ asked: no term, lease, run or scheduler of the parent may be its own, it may nei
 half of the children then take part in their own right. What is not copied is the stack of the thread that forks: a child begins anew.
 
 Checked after every event: G1 (terms grow, fenced commits), G2 (believers), G3 (attempts that can complete, bodies on trusted nodes,
-`max_running`), G5 (effects); after {CALM:g} calm seconds at the end: G4 (the audit, nothing left with the dead) and G6 (leases, leaders,
+`max_running`), G5 (effects); after a calm at the end: G4 (the audit, nothing left with the dead) and G6 (leases, leaders,
 nothing due that waits, nothing put off). `sim/checks.py` says each in one place. After a failover that lost commits, runs whose rows were
 lost are exempt from G3 and G5, and the fence is held to the grants that the replica has: nobody can know of the others. Not drawn together, because the audit cannot tell them apart: changes of a
 trigger and steps of the server's clock; and nobody cancels a run before it is due.
@@ -93,6 +93,7 @@ def tally_lines(tally: Tally) -> list[str]:
         f"- {tally.faults:,} faults in {tally.histories:,} histories, {tally.simulated / 3600:,.1f} simulated hours, {tally.events:,} events",
         f"- {rate:.0f} histories a minute of one core's time, on {tally.cores} core{'s' if tally.cores > 1 else ''}",
         f"- faults drawn: {tally.faults / n:.1f} a history (fewest {tally.fewest_faults}); terms granted: {tally.terms / n:.1f} (fewest {tally.fewest_terms}); bodies begun: {tally.attempts / n:.1f}",
+        f"- as a rule {TROUBLE:g} s of trouble and {CALM:g} s of calm",
         f"- of each kind: {kinds}",
         f"- beside them, drawn for single statements and answers: {accidents}; in all {tally.faults + tally.accidents.total():,} faults",
         f"- violations: {len(tally.failed)}"
