@@ -10,7 +10,7 @@ import pytest
 
 from doctor.examining import add_node, as_role, execute, finding, findings
 from harness.scratch import eventually
-from tenure import Election, doctor
+from tenure import Election, Scheduler, doctor
 from tenure.doctor.postgres import locks
 from tenure.stores import store_for
 from tenure.stores.advisory import lock_key
@@ -75,6 +75,26 @@ class TestSchemaAndRights:
         found = finding(ready, "epoch")
         assert found.severity == "problem"
         assert "timeline -1 instead of 1" in found.what
+
+    def test_a_server_that_does_not_say_which_timeline_it_writes_serves_and_is_named(self, postgres, database, role):
+        """Amazon Aurora refuses its WAL functions; here they are refused to the role that owns the schema."""
+        postgres.execute(f"GRANT CREATE ON DATABASE {database.rpartition('/')[2]} TO {role}")
+        execute(database, "REVOKE EXECUTE ON FUNCTION pg_walfile_name(pg_lsn) FROM PUBLIC")
+        url, ran = as_role(database, role), threading.Event()
+        with Election(url, "billing") as election:
+            assert election.wait_until_leading(10)
+        scheduler = Scheduler(url)
+
+        @scheduler.every("1s")
+        def tick(run):
+            ran.set()
+
+        with scheduler:
+            assert ran.wait(10)
+        assert execute(database, "SELECT timeline FROM tenure.epoch") == [(0,)]
+        found = finding(url, "timeline")
+        assert (found.severity, "Aurora" in found.do) == ("note", True)
+        assert finding(url, "epoch").severity == "ok"
 
     def test_a_silent_node_and_what_it_leads(self, ready):
         node = add_node(ready, label="web-7", silent="90 s")

@@ -31,6 +31,8 @@ CODES: dict[str, str] = {
     "as committed and be gone after a crash.",
     "privileges": "A node whose role may not do these things cannot join, beat or be elected.",
     "unlogged": "A crash empties unlogged tables: terms start again from low numbers, and old fences pass.",
+    "timeline": "tenure recognises a promoted replica, which may have missed the last grants, by its timeline. A server that does not "
+    "say which one it writes is recognised by its identity alone. Amazon Aurora needs no more: its nodes share one volume.",
     "latency": "A beat that takes longer than attempt_timeout wins no trust; two in a row cost the term.",
     "prepared-transactions": "A prepared transaction keeps its locks without a session, also across restarts, and no time-out ends it.",
     "two-phase": "A fence in a transaction that is prepared and committed later holds up the next term for as long: "

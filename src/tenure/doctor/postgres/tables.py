@@ -118,6 +118,7 @@ def _grants(desk: Desk, schema: Row, tables: list[Row]) -> None:
 def _epoch(desk: Desk) -> None:
     number, max_ttl, *ids = desk.ask_text(desk.store.statements["epoch"])[0]
     epoch = Epoch(number, max_ttl, recorded=Identity(*ids[:4]), actual=Identity(*ids[4:]))
+    _timeline(desk, epoch.actual.timeline)
     if epoch.settled:
         desk.report.add("epoch", "ok", f"epoch {number} was written for this server")
         return
@@ -132,6 +133,19 @@ def _epoch(desk: Desk) -> None:
         "problem",
         f"epoch {number} is not settled: it was written for {', '.join(changed)}",
         do=f"A running node raises it by itself after {readable(max_ttl)}; look again then. If no node runs, start one.",
+    )
+
+
+def _timeline(desk: Desk, timeline: int) -> None:
+    if timeline:
+        desk.report.add("timeline", "ok", f"the server writes timeline {timeline}")
+        return
+    desk.report.add(
+        "timeline",
+        "note",
+        "the server does not say which timeline it writes: pg_walfile_name(pg_current_wal_lsn()) is refused or missing",
+        do="On Amazon Aurora: nothing. Elsewhere let the owner of tenure's schema execute both functions, and run "
+        "`tenure epoch raise` after promoting a replica until then.",
     )
 
 

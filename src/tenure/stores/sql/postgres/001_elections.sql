@@ -57,16 +57,22 @@ CREATE TABLE {schema}.term (
     PRIMARY KEY (election, number)
 );
 
--- The timeline being *written*: the control file still shows the old one for minutes after a promotion.
+-- The timeline being *written*: the control file still shows the old one for minutes after a promotion. A server that does not say (Amazon
+-- Aurora: its nodes share one volume, so that a failover forgets no commit) has timeline 0. One in recovery raises: it writes none.
 CREATE FUNCTION {schema}.here(OUT system_identifier text, OUT timeline bigint, OUT database text, OUT relation text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$   -- the same answer for every role
 BEGIN
     BEGIN
         SELECT c.system_identifier::text INTO system_identifier FROM pg_catalog.pg_control_system() c;
-    EXCEPTION WHEN insufficient_privilege THEN
+    EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_function THEN
         system_identifier := '';
     END;
-    timeline := ('x' || lpad(substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::bigint;
+    BEGIN
+        timeline := ('x' || lpad(substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::bigint;
+    EXCEPTION WHEN object_not_in_prerequisite_state OR feature_not_supported OR undefined_function OR insufficient_privilege THEN
+        IF pg_catalog.pg_is_in_recovery() THEN RAISE; END IF;
+        timeline := 0;
+    END;
     SELECT d.oid::text INTO database FROM pg_catalog.pg_database d WHERE d.datname = current_database();
     relation := '{schema}.election'::regclass::oid::text;
 END $$;
