@@ -180,6 +180,21 @@ def test_a_backfill_is_a_list_until_it_is_meant(tenure, asked, jobs):
     assert tenure("backfill", "daily", "-2d", "-0s")[0] == 0
 
 
+def test_a_backfill_of_what_was_forgotten_needs_a_word(tenure, asked, jobs, caplog):
+    span = ("2026-11-01T00:00Z", "2026-11-04T00:00Z")
+    for run in jobs.backfill("daily", *span, dry_run=False):
+        jobs.cancel(run.id)
+    with jobs.ledger() as ledger:
+        assert ledger.prune("shop", before=ledger.now(), keep=0, limit=10).removed == 3
+    code, out, _ = tenure("backfill", "daily", *span, "--yes")
+    assert (code, out.startswith("0 due times")) == (0, True)
+    assert "--even-forgotten" in caplog.text
+    code, out, _ = tenure("backfill", "daily", *span, "--even-forgotten")
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert "They may run a second time" in caplog.text
+    assert len(asked("backfill", "daily", *span, "--even-forgotten", "--yes")) == 3
+
+
 def test_the_audit_says_whether_all_is_accounted_for(tenure, asked, jobs, url):
     code, out, _ = tenure("audit", "--since", "-1d")
     assert code == 0

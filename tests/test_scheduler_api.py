@@ -305,6 +305,28 @@ def test_backfill_shows_first_and_takes_what_was_not_run(scheduler) -> None:
     assert scheduler.backfill("report", "-30m", NOON + timedelta(days=9)) == [], "nothing of the future"
 
 
+def test_a_backfill_says_what_it_leaves_out_because_it_was_forgotten(scheduler, caplog) -> None:
+    scheduler.every("1h")(report)
+    sync(scheduler)
+    span = NOON - timedelta(hours=4), NOON
+    ran = scheduler.backfill("report", NOON - timedelta(hours=4), NOON - timedelta(hours=2), dry_run=False)
+    for run in ran:
+        scheduler.cancel(run.id)
+    with scheduler.ledger() as ledger:
+        assert ledger.prune(scheduler.application, before=ledger.now(), keep=0, limit=10).removed == 2
+    caplog.clear()
+    assert scheduler.backfill("report", *span) == [NOON - timedelta(hours=2), NOON - timedelta(hours=1)]
+    assert "leaves out 2 due times up to 2026-11-14 18:00:00.000+09:00" in caplog.text
+    assert "even_forgotten=True" in caplog.text
+    assert len(scheduler.backfill("report", *span, dry_run=False)) == 2
+    caplog.clear()
+    offered = scheduler.backfill("report", *span, even_forgotten=True)
+    assert offered == [run.scheduled_for for run in ran]
+    assert "They may run a second time" in caplog.text
+    runs = scheduler.backfill("report", *span, dry_run=False, even_forgotten=True)
+    assert [run.scheduled_for for run in runs] == offered
+
+
 def test_a_backfill_without_end_is_refused(scheduler) -> None:
     scheduler.every("1s")(report)
     scheduler.job(beat)

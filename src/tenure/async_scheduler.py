@@ -7,6 +7,7 @@ async with AsyncScheduler("postgresql:///app") as scheduler:      # coroutine jo
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -170,19 +171,41 @@ class AsyncScheduler(Decorators):
 
     @overload
     async def backfill(
-        self, name: str, since: datetime | str, until: datetime | str, *, dry_run: Literal[True] = True, by: str = ""
+        self,
+        name: str,
+        since: datetime | str,
+        until: datetime | str,
+        *,
+        dry_run: Literal[True] = True,
+        even_forgotten: bool = False,
+        by: str = "",
     ) -> list[datetime]: ...
     @overload
     async def backfill(
-        self, name: str, since: datetime | str, until: datetime | str, *, dry_run: Literal[False], by: str = ""
+        self,
+        name: str,
+        since: datetime | str,
+        until: datetime | str,
+        *,
+        dry_run: Literal[False],
+        even_forgotten: bool = False,
+        by: str = "",
     ) -> list[RunView]: ...
     async def backfill(
-        self, name: str, since: datetime | str, until: datetime | str, *, dry_run: bool = True, by: str = ""
+        self,
+        name: str,
+        since: datetime | str,
+        until: datetime | str,
+        *,
+        dry_run: bool = True,
+        even_forgotten: bool = False,
+        by: str = "",
     ) -> list[datetime] | list[RunView]:
         """The due times of a span that have not been run; with `dry_run=False` they are run."""
+        fill = functools.partial(self._scheduler.backfill, name, since, until, even_forgotten=even_forgotten, by=by)
         if dry_run:
-            return await asyncio.to_thread(self._scheduler.backfill, name, since, until, by=by)
-        return await asyncio.to_thread(self._scheduler.backfill, name, since, until, dry_run=False, by=by)
+            return await asyncio.to_thread(fill)
+        return await asyncio.to_thread(fill, dry_run=False)
 
     async def cancel(self, run_id: int, *, why: str = "", by: str = "") -> RunView:
         """End a run."""

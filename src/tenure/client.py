@@ -126,24 +126,50 @@ class Client(Decorators):
 
     @overload
     def backfill(
-        self, name: str, since: datetime | str, until: datetime | str, *, dry_run: Literal[True] = True, by: str = ""
+        self,
+        name: str,
+        since: datetime | str,
+        until: datetime | str,
+        *,
+        dry_run: Literal[True] = True,
+        even_forgotten: bool = False,
+        by: str = "",
     ) -> list[datetime]: ...
     @overload
     def backfill(
-        self, name: str, since: datetime | str, until: datetime | str, *, dry_run: Literal[False], by: str = ""
+        self,
+        name: str,
+        since: datetime | str,
+        until: datetime | str,
+        *,
+        dry_run: Literal[False],
+        even_forgotten: bool = False,
+        by: str = "",
     ) -> list[RunView]: ...
     def backfill(
-        self, name: str, since: datetime | str, until: datetime | str, *, dry_run: bool = True, by: str = ""
+        self,
+        name: str,
+        since: datetime | str,
+        until: datetime | str,
+        *,
+        dry_run: bool = True,
+        even_forgotten: bool = False,
+        by: str = "",
     ) -> list[datetime] | list[RunView]:
-        """The due times from `since` up to and without `until` that have not been run; with `dry_run=False` they are run."""
+        """The due times from `since` up to and without `until` that have not been run; with `dry_run=False` they are run.
+
+        Due times whose runs retention has removed are left out, and a warning is logged: the ledger cannot say whether they ran.
+        `even_forgotten=True` takes them too; they may then run a second time.
+        """
         with self.ledger() as ledger:
             job, now, said = verbs.known(ledger, self.application, name), ledger.now(), Said(by)
             span = verbs.point(since, now, "since"), verbs.point(until, now, "until")
-            due = verbs.backfillable(ledger, job, *span, now)
+            where = self._lookup.zone(job)
+            found = verbs.backfillable(ledger, job, *span, now, even_forgotten=even_forgotten)
+            verbs.warn_of_forgotten(job, found.forgotten, where, even_forgotten=even_forgotten)
             if dry_run:
-                where = self._lookup.zone(job)
-                return [moment(at, where) for at in due]
-            rows = ledger.ask(verbs.backfilled(job, due, said))
+                return [moment(at, where) for at in found.due]
+            rows = ledger.ask(verbs.backfilled(job, found.due, said, even_forgotten=even_forgotten))
             views = self._lookup.shown_runs(ledger, [row for row in rows if row is not None])
         self.poke()
         return views

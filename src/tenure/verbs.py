@@ -7,23 +7,26 @@ transaction of the caller.
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
 from tenure.durations import Duration, seconds
 from tenure.errors import ConfigurationError, JobExists, RunError, UnknownJob
 from tenure.keys import due_key
 from tenure.ledger import Change, Instant, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunRow, RunState, Unplanned
-from tenure.moments import instant, moment
+from tenure.moments import instant, moment, shown
 from tenure.plan import ahead, plan
 from tenure.policy import named, rules
 from tenure.stores.admission import reopens
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
 from tenure.triggers import Trigger, from_json, tzdata_version
+
+logger = logging.getLogger("tenure")
 
 LOOK_AHEAD = 10.0
 """How far ahead the due times of a job are written with a change to it; the planner does the rest."""
@@ -195,8 +198,22 @@ def asked(job: JobRow, key: str | None, kwargs: str | None, said: Said = NOBODY)
     return Asked(job.spec.application, job.spec.name, key, None, kwargs=kwargs, by=said.by)
 
 
-def backfillable(ledger: Ledger, job: JobRow, since: Instant, until: Instant, now: Instant) -> list[Instant]:
-    """The due times in [since, until) that have not been run: without a run, or skipped, cancelled or lost. Never later than now."""
+@dataclass(frozen=True, slots=True)
+class Backfillable:
+    """Due times of a span that may be run."""
+
+    due: list[Instant]
+    forgotten: int = 0
+    """How many are from before `kept_since` and have no run: they may have run. Left out of `due`, unless they were wanted."""
+
+
+def backfillable(
+    ledger: Ledger, job: JobRow, since: Instant, until: Instant, now: Instant, *, even_forgotten: bool = False
+) -> Backfillable:
+    """The due times in [since, until) that have not been run: without a run, or skipped, cancelled or lost. Never later than now.
+
+    Of what the ledger has forgotten it cannot say whether it ran: that is offered only `even_forgotten`.
+    """
     if job.spec.trigger is None:
         raise ConfigurationError(f"job {job.spec.name!r} has no trigger, so it has no due times. Write run_now().")
     if until <= since:
@@ -213,13 +230,34 @@ def backfillable(ledger: Ledger, job: JobRow, since: Instant, until: Instant, no
             )
         due.append(at)
     query = RunQuery(job.spec.application, job.spec.name, since=since, before=before, limit=2 * MAX_BACKFILL)
-    taken = {run.key for run in ledger.runs(query) if not reopens(run.state, run.count)}
-    return [at for at in due if due_key(at) not in taken]
+    runs = {run.key: reopens(run.state, run.count) for run in ledger.runs(query)}
+    forgotten = {at for at in due if at < job.kept_since and due_key(at) not in runs}
+    wanted = [at for at in due if runs.get(due_key(at), even_forgotten or at not in forgotten)]
+    return Backfillable(wanted, len(forgotten))
 
 
-def backfilled(job: JobRow, due: Iterable[Instant], said: Said = NOBODY) -> list[Asked]:
+def backfilled(
+    job: JobRow, due: Iterable[Instant], said: Said = NOBODY, *, even_forgotten: bool = False
+) -> list[Asked]:
     """Runs for due times of the past, under their own keys."""
-    return [Asked(job.spec.application, job.spec.name, due_key(at), at, backfill=True, by=said.by) for at in due]
+    application, name = job.spec.application, job.spec.name
+    return [
+        Asked(application, name, due_key(at), at, backfill=True, even_forgotten=even_forgotten, by=said.by)
+        for at in due
+    ]
+
+
+def warn_of_forgotten(job: JobRow, count: int, zone: tzinfo, *, even_forgotten: bool) -> None:
+    """Say what became of due times that the ledger has forgotten."""
+    if not count:
+        return
+    few = f"{count} due time{'s' if count > 1 else ''} up to {shown(job.kept_since, zone)}"
+    because = "retention (keep_for) has removed the runs of that time, so that the ledger cannot say which of them ran"
+    if even_forgotten:
+        outcome = f"includes {few}: {because}. They may run a second time"
+    else:
+        outcome = f"leaves out {few}: {because}. Write even_forgotten=True (tenure backfill --even-forgotten) to run them all the same; they may then run a second time"
+    logger.warning("backfill of %r %s", job.spec.name, outcome, extra={"action": "backfill_forgotten"})
 
 
 def cancelled(ledger: Ledger, application: str, run_id: int, said: Said = NOBODY) -> RunRow:

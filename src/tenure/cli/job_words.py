@@ -215,7 +215,8 @@ def _doing(verb: Verb) -> None:
             jobs.backfill,
             "run due times of the past",
             "List the due times from SINCE up to and without UNTIL that have not been run: never planned, skipped, cancelled or\n"
-            "lost. With --yes they are run, each under its own key.",
+            "lost. With --yes they are run, each under its own key. Due times whose runs retention has removed are left out, unless\n"
+            "--even-forgotten is given: the ledger cannot say whether they ran, so they may run a second time.",
             "tenure backfill daily_aggregate 2026-11-01T00:00Z 2026-11-08T00:00Z",
             "tenure backfill daily_aggregate -7d -0s --yes",
             json=True,
@@ -225,6 +226,11 @@ def _doing(verb: Verb) -> None:
     backfill.add_argument("since", metavar="SINCE", help="from this time on: 2026-11-01T00:00Z, or -7d for a week ago")
     backfill.add_argument("until", metavar="UNTIL", help="up to this time, and without it")
     backfill.add_argument("--yes", action="store_true", help="run them (default: only list them)")
+    backfill.add_argument(
+        "--even-forgotten",
+        action="store_true",
+        help="also due times whose runs retention has removed; they may run a second time",
+    )
 
 
 def _of_application(word: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -211,10 +211,10 @@ def cancel(arguments: argparse.Namespace) -> int:
 def backfill(arguments: argparse.Namespace) -> int:
     """Run due times of the past; only list them without --yes."""
     with _application(arguments) as scheduler:
-        due = scheduler.backfill(arguments.job, arguments.since, arguments.until)
+        span, forgotten = (arguments.job, arguments.since, arguments.until), arguments.even_forgotten
         if not arguments.yes:
-            return _would_fill(arguments, due)
-        asked = scheduler.backfill(arguments.job, arguments.since, arguments.until, dry_run=False, by=_by(arguments))
+            return _would_fill(arguments, scheduler.backfill(*span, even_forgotten=forgotten))
+        asked = scheduler.backfill(*span, dry_run=False, even_forgotten=forgotten, by=_by(arguments))
     if arguments.json:
         as_json([run.as_dict() for run in asked])
     else:

@@ -78,6 +78,8 @@ class Asked:
     scheduled_for: Instant | None
     """None: now."""
     backfill: bool = False
+    even_forgotten: bool = False
+    """For a backfill: also a due time from before `kept_since`. It may have run already; its run was removed by retention."""
     kwargs: str | None = None
     """JSON, instead of the job's own."""
     by: str = ""
@@ -249,7 +251,8 @@ class Ledger(ABC):
     def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
         """Insert runs that somebody wants: PENDING, due now, never to expire. Where the key is there already: an ASKED one is returned as it is; a
         BACKFILL of a due time is re-opened if it is SKIPPED, CANCELLED or LOST and stands for one due time, else it is left and None is
-        returned. None also where there is no such job."""
+        returned. Where the key is not there, a BACKFILL of a due time before the job's `kept_since` is refused with None unless it is
+        asked for `even_forgotten`: it may have run. None also where there is no such job."""
 
     @abstractmethod
     def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:

@@ -413,6 +413,8 @@ class MemoryLedger(Ledger):
             return run.row(asked.name)
         if run is not None and not admission.reopens(run.state, run.count):
             return None
+        if run is None and _forgotten(row, asked):
+            return None
         new = MemoryRun(
             id=RunId(self._tables.number()) if run is None else run.id,
             job=row.id,
@@ -514,6 +516,11 @@ def _spec(change: JobChange) -> JobSpec:
     if change.spec is None:
         raise ValueError(f"the change of job {change.name!r} ({change.what}) has no spec. Give it one.")
     return change.spec
+
+
+def _forgotten(row: JobRow, asked: Asked) -> bool:
+    due = asked.scheduled_for
+    return asked.backfill and not asked.even_forgotten and due is not None and due < row.kept_since
 
 
 def _removed(row: JobRow) -> bool:

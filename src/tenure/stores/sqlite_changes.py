@@ -173,6 +173,7 @@ def ask(connection: sqlite3.Connection, asked: Asked, now: Micros) -> RunRow | N
         now=now,
         kwargs=asked.kwargs,
         by=storable(asked.by),
+        remembered=asked.backfill and not asked.even_forgotten,
     ).rowcount
     found = execute(connection, "run_by_key", **there).fetchone()
     if found is None or inserted or not asked.backfill:

@@ -172,6 +172,9 @@ BEGIN
                        a ->> 'key', coalesce(to_timestamp((a ->> 'scheduled_for')::float8), now_), now_, 'pending', a ->> 'by', a ->> 'kwargs'
                  -- Looked for first: a conflict with a row that somebody has changed would wait for their commit.
                  WHERE NOT EXISTS (SELECT FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key')
+                 -- Asked in the same statement: whoever sees that retention removed the row sees the mark that moved with it.
+                   AND (NOT (a ->> 'backfill')::boolean OR (a ->> 'even_forgotten')::boolean
+                        OR to_timestamp((a ->> 'scheduled_for')::float8) >= (SELECT x.kept_since FROM {schema}.job x WHERE x.id = j.id))
                 ON CONFLICT (job, key) DO NOTHING
                 RETURNING * INTO r;
                 EXIT WHEN FOUND OR NOT (a ->> 'backfill')::boolean;

@@ -261,6 +261,7 @@ SELECT id, token, asked_to_end FROM tenure_run INDEXED BY tenure_run_running
 INSERT INTO tenure_run (job, application, key, kind, state, generation, scheduled_for, due_at, kwargs, by)
 SELECT id, application, :key, :kind, 'pending', generation, :scheduled_for, :now, :kwargs, :by
   FROM tenure_job WHERE application = :application AND name = :name AND state <> 'removed'
+   AND (NOT :remembered OR kept_since <= :scheduled_for)
 ON CONFLICT (job, key) DO NOTHING
 
 -- name: reopen
