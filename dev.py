@@ -162,6 +162,12 @@ def bench(args: list[str]) -> int:
     return run("python", "bench/scheduler.py", *args)
 
 
+def soak(args: list[str]) -> int:
+    """Run a cluster for twenty minutes (`--minutes N`, `--snapshot SECONDS`) and look for anything that grows."""
+    prepare("test", groups=["test"])
+    return run("python", "bench/soak.py", *args)
+
+
 def chaos(args: list[str]) -> int:
     """Hurt real clusters for ten minutes (`--minutes N`) and judge from outside whether anything was lost or doubled."""
     prepare("test", groups=["test"])
@@ -194,6 +200,7 @@ WORDS: dict[str, Callable[[list[str]], int]] = {
     "check": check,
     "bench": bench,
     "bench-election": bench_election,
+    "soak": soak,
     "chaos": chaos,
     "chaos-peers": chaos_peers,
     "sim": sim,

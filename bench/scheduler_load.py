@@ -196,6 +196,13 @@ class Player:
         heard: dict[str, Any] = json.loads(line)
         return heard
 
+    def ask(self) -> dict[str, Any]:
+        """Ask it how it is doing; its report."""
+        assert self._process.stdin
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self.hear()
+
     def end(self) -> dict[str, Any]:
         """Tell it to end; its report."""
         assert self._process.stdin

@@ -94,3 +94,15 @@ def test_every_goal_has_a_verdict(lines):
     assert len(lines["next_after"]) == 9
     goals = [line for topic in lines for line in lines[topic] if line["goals"]]
     assert all(verdict.endswith((": met", ": MISSED")) for line in goals for verdict in line["verdicts"])
+
+
+@pytest.mark.timeout(180)
+def test_a_short_soak_reports_what_could_grow(tmp_path):
+    need("postgres")
+    command = [sys.executable, ROOT / "bench" / "soak.py", "--quick", "--snapshot", "10", "--out", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = (tmp_path / "soak-snapshot.md").read_text()
+    assert "snapshot held" in done.stdout
+    for figure in ("rows in the table of runs", "memory of a node", "threads of a node", "lateness, p99"):
+        assert f"| {figure} |" in report
