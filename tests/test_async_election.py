@@ -24,7 +24,7 @@ def test_both_colours_have_the_same_words() -> None:
     def words(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
-    for_the_bridge = {"enter_body", "leave_body", "observe", "taking_part"}
+    for_the_bridge = {"join", "enter_body", "leave_body", "observe", "taking_part"}
     for_the_node = {"announced", "withdrawn", "refused", "forked", "ready_at", "lock_fileno"}
     assert words(AsyncElection) - {"lead", "name"} == words(Election) - for_the_bridge - for_the_node
     assert words(AsyncTerm) - {"election", "number"} == words(Term) - {"end", "forked", "schema"}

@@ -17,6 +17,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 
+from tenure.bridge import LoopCaller, enter
 from tenure.durations import Duration, positive, seconds
 from tenure.election import Election
 from tenure.events import ElectionEvent
@@ -57,6 +58,7 @@ class AsyncElection:
     def __init__(self, url: object = None, name: str = "", **options: Unpack[ElectionOptions]) -> None:
         self._election = url if isinstance(url, Election) else Election(url, name, **options)
         self._signal: _Signal | None = None
+        self._calls = LoopCaller(lambda: self._signal.loop if self._signal else None)
 
     def __repr__(self) -> str:
         return repr(self._election).replace("<Election", "<AsyncElection")
@@ -92,9 +94,19 @@ class AsyncElection:
         return AsyncTerm(term, self._changes()) if term else None
 
     async def start(self) -> None:
-        """Join the others; see `Election.start`."""
+        """Join the others; see `Election.start`. A start that is cancelled is undone before the cancellation goes on."""
         self._changes()
-        await asyncio.to_thread(self._election.start)
+        election, joined = self._election, False
+
+        def join() -> None:
+            nonlocal joined
+            joined = election.join()
+
+        def undo() -> None:
+            if joined:
+                election.stop()
+
+        await enter(join, undo)
 
     async def stop(self, drain: Duration = 30.0) -> None:
         """Resign, wait for the work to stop, and leave."""
@@ -154,7 +166,7 @@ class AsyncElection:
 
         def register(listener: Listener) -> Listener:
             if inspect.iscoroutinefunction(listener):
-                self._election.on(*kinds)(self._bridged(listener))
+                self._election.on(*kinds)(self._calls.bridged(listener))
             else:
                 self._election.on(*kinds)(listener)
             return listener
@@ -181,18 +193,11 @@ class AsyncElection:
             self._election.observe(self._signal.set_from_anywhere)
         return self._signal
 
-    def _bridged(self, listener: Callable[[ElectionEvent], Any]) -> Callable[[ElectionEvent], object]:
-        def call(event: ElectionEvent) -> object:
-            if self._signal is None or self._signal.loop.is_closed():
-                return None
-            return asyncio.run_coroutine_threadsafe(listener(event), self._signal.loop).result()
-
-        return call
-
 
 class AsyncTerm:
     """A term for coroutines. `async with term:` cancels the block when trust ends, and swallows that cancellation.
 
+    If the term is over before the block begins, the block is cancelled at its first `await`.
     Leaving the block resigns a term that came from `terms()`; leaving the loop does so too, but an event loop may take its time to
     close a generator that was left in the middle.
     """
@@ -202,7 +207,7 @@ class AsyncTerm:
         self._leave = leave
         self._changes = changes
         self._task: asyncio.Task[Any] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._cancelled = False
         self._cancelling = 0
 
@@ -264,7 +269,8 @@ class AsyncTerm:
         self._task = asyncio.current_task()
         self._cancelling = self._task.cancelling() if self._task else 0
         self._changes.listeners.append(self._look)
-        self._look()
+        # Not now: a task that is cancelled while it runs hears of it at its next await, which may be behind the block.
+        self._timer = self._changes.loop.call_soon(self._look)
         return self
 
     async def __aexit__(

@@ -17,10 +17,10 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from tenure.aio import NodeOptions
 from tenure.audit import JobAudit
+from tenure.bridge import LoopCaller, enter, on_thread, settled
 from tenure.decorators import Decorators
 from tenure.durations import Duration
 from tenure.engine import Health
-from tenure.events import RunEvent
 from tenure.intents import Intent
 from tenure.listeners import EventKind, Listener
 from tenure.policy import Policy
@@ -54,6 +54,7 @@ class AsyncScheduler(Decorators):
         self._scheduler = url if isinstance(url, Scheduler) else Scheduler(url, **options)
         self._definitions = self._scheduler.definitions
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._calls = LoopCaller(lambda: self._loop)
 
     def __repr__(self) -> str:
         return repr(self._scheduler).replace("<Scheduler", "<AsyncScheduler")
@@ -76,9 +77,9 @@ class AsyncScheduler(Decorators):
     # Taking part
 
     async def start(self) -> None:
-        """Take part; see `Scheduler.start`. Coroutine jobs run on this loop."""
+        """Take part; see `Scheduler.start`. Coroutine jobs run on this loop. A start that is cancelled is undone first."""
         self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._scheduler.start_on, self._loop)
+        await self._scheduler.start_here()
 
     async def stop(self, drain: Duration | None = None) -> bool:
         """Claim no more, wait for what runs, and leave. True if everything had ended in time."""
@@ -105,7 +106,7 @@ class AsyncScheduler(Decorators):
         register = self._scheduler.listeners.on(*kinds)
 
         def take(listener: Listener) -> Listener:
-            register(self._bridged(listener) if inspect.iscoroutinefunction(listener) else listener)
+            register(self._calls.bridged(listener) if inspect.iscoroutinefunction(listener) else listener)
             return listener
 
         return take
@@ -219,18 +220,17 @@ class AsyncScheduler(Decorators):
     async def once(self, key: str, within: Duration | None = None) -> AsyncIterator[bool]:
         """`async with scheduler.once("2026-11-15") as first:` is True for the first; an exception in the body gives it back."""
         guard = self._scheduler.once(key, within)
-        entering = asyncio.create_task(asyncio.to_thread(guard.__enter__))
-        try:
-            first = await asyncio.shield(entering)
-        except asyncio.CancelledError as error:
-            await asyncio.wait([entering])
-            if entering.exception() is None:
-                await asyncio.to_thread(guard.__exit__, type(error), error, error.__traceback__)
-            raise
+
+        def give_back(error: BaseException) -> object:
+            return guard.__exit__(type(error), error, error.__traceback__)
+
+        first = await enter(guard.__enter__, lambda: give_back(asyncio.CancelledError()))
         try:
             yield first
         except BaseException as error:
-            await asyncio.shield(asyncio.to_thread(guard.__exit__, type(error), error, error.__traceback__))
+            giving = on_thread(functools.partial(give_back, error))
+            await settled(giving)
+            giving.result()
             raise
         guard.__exit__(None, None, None)
 
@@ -307,11 +307,3 @@ class AsyncScheduler(Decorators):
         outcome = transactions.ask(conn, self._scheduler.store, asked)
         row = await outcome if inspect.isawaitable(outcome) else outcome
         return await asyncio.to_thread(self._scheduler.look, lambda ledger: self._scheduler.asked(ledger, asked, row))
-
-    def _bridged(self, listener: Callable[[RunEvent], Any]) -> Callable[[RunEvent], object]:
-        def call(event: RunEvent) -> object:
-            if self._loop is None or self._loop.is_closed():
-                return None
-            return asyncio.run_coroutine_threadsafe(listener(event), self._loop).result()
-
-        return call

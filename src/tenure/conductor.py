@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tenure.attempt import Attempt, Phase
+from tenure.bridge import without_loop
 from tenure.clock import boottime, walltime
 from tenure.errors import StoreError, TenureError
 from tenure.jobs import Registry
@@ -100,10 +101,12 @@ class Conductor:
         attempt: Callable[[ClaimedRun, str, NodeId], Attempt],
         lost: Callable[[LostRun], None],
         missed: Callable[[MissedJob, Verdict], None],
+        no_loop: Callable[[], str] = lambda: "",
     ) -> None:
         self._node, self._hands, self._registry, self._clock = node, hands, registry, clock
         self._application, self._every, self._queues, self._keep = application, every, queues, keep
         self._plans, self._attempt, self._tell_lost, self._tell_missed = plans, attempt, lost, missed
+        self._no_loop, self._complained = no_loop, ""
         self._strangers: tuple[str, ...] = ()
         self._as: NodeId = ""
         self._claims_from = self._plans_from = self._rolls_from = self._learns_from = 0.0
@@ -286,7 +289,7 @@ class Conductor:
         token, self._token = self._token or str(uuid.uuid4()), ""
         as_of = self._clock.now(sent_at) if self._clock.doubts else None
         answer = ledger.claim(
-            ClaimRequest(node, self._application, token, min(room, CLAIM_BATCH), self._strangers, self._queues, as_of)
+            ClaimRequest(node, self._application, token, min(room, CLAIM_BATCH), self._not_here(), self._queues, as_of)
         )
         received_at = boottime()
         self.pressed = answer.more and bool(answer.runs)
@@ -315,6 +318,18 @@ class Conductor:
                 soon = max(soon, sent_at + PACE)
             self._claims_from = min(soon, self._claims_from)
         return room if self.pressed else 0
+
+    def _not_here(self) -> tuple[str, ...]:
+        """The functions whose runs are left to other nodes: those this node lacks, and coroutines while no event loop runs them."""
+        problem = self._no_loop()
+        coroutines = self._registry.coroutines if problem else ()
+        if not coroutines:
+            self._complained = ""
+            return self._strangers
+        if problem != self._complained:
+            self._complained = problem
+            logger.error("%s", without_loop(problem, coroutines), extra={"action": "no_loop"})
+        return tuple(sorted({*self._strangers, *coroutines}))
 
     # Planning
 

@@ -99,6 +99,7 @@ class Election:
         self._listeners: list[tuple[tuple[type[ElectionEvent], ...], Callable[[ElectionEvent], object]]] = []
         self._observers: list[Callable[[], None]] = []
         self._changed = threading.Condition()
+        self._joining = threading.RLock()
         self._started = False
         self._stopping = False
         self._term: Term | None = None
@@ -149,21 +150,15 @@ class Election:
 
     def start(self) -> None:
         """Join the others. Raises what is wrong with the store; from then on failures heal by themselves."""
-        with self._changed:
-            self._exit_when_drained = self._stopping = False
-            if self._started:
-                return
-            self._started = True
-        try:
-            self._seat.enter(self)
-        except BaseException:
-            self._started = False
-            raise
+        self.join()
 
     def stop(self, drain: Duration = 30.0) -> None:
-        """Resign, wait for the work to stop, and leave. Work that does not stop in time keeps its term, and this node, until it does."""
+        """Resign, wait for the work to stop, and leave. Work that does not stop in time keeps its term, and this node, until it does.
+
+        Waits for a `start()` that is under way on another thread, and undoes it.
+        """
         patience = seconds(drain, "drain")
-        with self._changed:
+        with self._joining, self._changed:
             if not self._started:
                 return
             self._stopping = True
@@ -314,12 +309,28 @@ class Election:
     def forked(self) -> None:
         """This is a forked child now: it leads nothing, and takes part only if it says so."""
         self._changed = threading.Condition()
+        self._joining = threading.RLock()
         if self._term is not None:
             self._term.forked()
         self._started, self._term, self._in_body = False, None, False
         self._observers.clear()
 
     # For the async bridge
+
+    def join(self) -> bool:
+        """`start`, and whether this very call started it."""
+        with self._joining:
+            with self._changed:
+                self._exit_when_drained = self._stopping = False
+                if self._started:
+                    return False
+                self._started = True
+            try:
+                self._seat.enter(self)
+            except BaseException:
+                self._started = False
+                raise
+            return True
 
     @property
     def taking_part(self) -> bool:

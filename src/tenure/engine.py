@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 
 from tenure.attempt import Attempt
+from tenure.bridge import without_loop
 from tenure.chance import fraction
 from tenure.clock import boottime
 from tenure.completer import Completer, settled_as_said
@@ -166,6 +167,7 @@ class Engine:
             attempt=self._attempt,
             lost=self._lost,
             missed=self._missed,
+            no_loop=runner.no_loop,
         )
         runner.use(loop)
         self._pid, self._parts = os.getpid(), (node, election, conductor, runner, completer, clock)
@@ -193,6 +195,7 @@ class Engine:
             self._parts = None
             return True
         node, election, conductor, runner, completer, _ = self._parts
+        runner.stopping = True
         conductor.rest()
         runner.give_back(0.0)
         election.bar()
@@ -213,6 +216,12 @@ class Engine:
         runner.stop()
         self._parts = None
         return drained and told
+
+    def use(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run coroutines on this loop, if the one they had does not run any more."""
+        if self._parts is not None and self._parts[3].no_loop():
+            self._parts[3].use(loop)
+            self.poke()
 
     def stop_now(self) -> None:
         """Do not wait for what runs: tell it, and leave."""
@@ -246,6 +255,8 @@ class Engine:
         node, election, _, runner, _, clock = self._parts
         left = node.lease_until - boottime()
         problem = "" if left > 0 else f"no answer from {self._store.shown} for too long"
+        if not problem and (stands := runner.no_loop()) and (coroutines := self._registry.coroutines):
+            problem = without_loop(stands, coroutines)
         return Health(
             ok=not problem,
             started=True,

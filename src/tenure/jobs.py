@@ -101,6 +101,11 @@ class Registry:
         """The names, in the order in which they came."""
         return tuple(self._functions)
 
+    @property
+    def coroutines(self) -> tuple[str, ...]:
+        """The names of those that need an event loop."""
+        return tuple(function.name for function in self._functions.values() if function.is_coroutine)
+
 
 def describe(fn: Callable[..., Any], name: str | None = None) -> Function:
     """Look at a function once, and refuse what could not be called as a job."""

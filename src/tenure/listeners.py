@@ -31,7 +31,7 @@ class Listeners:
     """The functions that hear of runs. `tell` never blocks; what a listener raises is logged and harms nothing."""
 
     _pid: int
-    _queue: queue.SimpleQueue[RunEvent | threading.Event]
+    _queue: queue.SimpleQueue[RunEvent | threading.Event | None]
     _thread: threading.Thread | None
     _dropping: bool
 
@@ -80,12 +80,11 @@ class Listeners:
                 )
             return
         self._dropping = False
-        self._queue.put(event)
-        if self._thread is None:
-            with self._starting:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="tenure listeners", daemon=True)
-                    self._thread.start()
+        with self._mutex:
+            self._queue.put(event)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="tenure listeners", daemon=True)
+                self._thread.start()
 
     def flush(self, patience: float) -> bool:
         """Wait until everything told so far was heard; False if that takes longer."""
@@ -96,16 +95,33 @@ class Listeners:
         self._queue.put(heard)
         return heard.wait(patience)
 
+    def stop(self, patience: float) -> None:
+        """End the thread when everything told so far was heard, and wait for that no longer than so; the next event starts another."""
+        if self._pid != os.getpid():
+            return
+        with self._mutex:
+            thread = self._thread
+            if thread is not None:
+                self._queue.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(patience)
+
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._queue = queue.SimpleQueue()
-        self._starting = threading.Lock()
+        self._mutex = threading.Lock()
         self._thread = None
         self._dropping = False
 
     def _run(self) -> None:
         while True:
             told = self._queue.get()
+            if told is None:
+                with self._mutex:
+                    if self._queue.empty():
+                        self._thread = None
+                        return
+                continue
             if isinstance(told, threading.Event):
                 told.set()
                 continue

@@ -56,6 +56,8 @@ class Runner:
         self._busy = 0
         self._hungry_below = 0
         self._hurried = False
+        self.stopping = False
+        """Its node stops: a coroutine that the event loop cancels is left to another node."""
         self._body_takes = math.inf
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
         self._threads = 0
@@ -94,6 +96,10 @@ class Runner:
     def use(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Run coroutines on this loop; None: on one of our own."""
         self._loops.use(loop)
+
+    def no_loop(self) -> str:
+        """Why coroutines cannot run here now; '' if they can."""
+        return self._loops.problem()
 
     def take(self, attempts: Iterable[Attempt]) -> int:
         """Begin these as soon as there is a slot. Returns how many more there is room for."""
@@ -249,7 +255,7 @@ class Runner:
             state, error = RunState.FAILED, f"timed out after {claimed.rules.timeout:g} s"
         elif isinstance(failure, RunLost) or run.lost:
             pass  # the ledger refuses it, or takes it as it is
-        elif run.cancelled and failure is not None:
+        elif failure is not None and (run.cancelled or (self.stopping and isinstance(failure, asyncio.CancelledError))):
             state, error = RunState.PENDING, ""  # its node stops: for another, uncounted
         if state is RunState.FAILED:
             again_in = retry_in(claimed.rules, claimed.failures + 1, self._chance())
@@ -324,6 +330,12 @@ class Loops:
     def use(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Run on this loop."""
         self._given = loop
+
+    def problem(self) -> str:
+        """Why nothing can run on the application's loop; '' if it can."""
+        if self._given is None or self._given.is_running():
+            return ""
+        return "is closed" if self._given.is_closed() else "does not run"
 
     def begin(self, attempts: list[Attempt]) -> None:
         """Start these, in one call to the loop."""

@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
-from tenure import foreground
+from tenure import bridge, foreground
 from tenure.client import Client
 from tenure.clock import walltime
 from tenure.decorators import Definitions
@@ -108,31 +108,52 @@ class Scheduler(Client):
         """Bring the jobs to the ledger and take part. Raises what is wrong; from then on failures heal by themselves."""
         self.start_on(None)
 
-    def start_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """`start`, with the loop that runs coroutine jobs; None: one of our own."""
+    async def start_here(self) -> None:
+        """`start`, with coroutine jobs on this loop. If it is cancelled, the start is undone before the cancellation goes on."""
+        loop, started = asyncio.get_running_loop(), False
+
+        def begin() -> None:
+            nonlocal started
+            started = self.start_on(loop)
+
+        def undo() -> None:
+            if started:
+                self.stop()
+
+        await bridge.enter(begin, undo)
+
+    def start_on(self, loop: asyncio.AbstractEventLoop | None) -> bool:
+        """`start`, with the loop that runs coroutine jobs; None: one of our own. True if this very call started it."""
         if _turned_off():
             logger.warning(
                 "scheduler %r is not started: TENURE_OFF is set", self.application, extra={"action": "turned_off"}
             )
-            return
+            return False
         if _only_imported():
-            return
+            return False
         with self._mutex:
-            if self.started:
-                return
+            if self._engine is not None and self.started:
+                if loop is not None:
+                    self._engine.use(loop)
+                return False
             with self.ledger() as ledger:
                 changes = self._definitions.changes(ledger.now())
             engine = Engine(self.store, self._definitions.registry, self._options, self._listeners)
             engine.start(changes, loop)
             self._engine = engine
+            return True
 
     def stop(self, drain: Duration | None = None) -> bool:
-        """Claim no more, wait for what runs, and leave. True if everything had ended in time."""
-        engine = self._engine
+        """Claim no more, wait for what runs, and leave. True if everything had ended in time.
+
+        Waits for a `start()` that is under way on another thread, and undoes it.
+        """
+        with self._mutex:
+            engine = self._engine
         if engine is None:
             return True
         drained = engine.stop(self._drain if drain is None else _not_negative(drain, "drain"))
-        self._listeners.flush(LAST_EVENTS)
+        self._listeners.stop(LAST_EVENTS)
         if self._engine is engine:
             self._engine = None
         for stage in list(self._stages):
@@ -155,7 +176,7 @@ class Scheduler(Client):
 
     async def __aenter__(self) -> Self:
         """Start, and run coroutine jobs on this loop."""
-        await asyncio.to_thread(self.start_on, asyncio.get_running_loop())
+        await self.start_here()
         return self
 
     async def __aexit__(

@@ -189,6 +189,7 @@ class World:
     def close(self) -> None:
         """Give the scheduler its own store back."""
         self._node.close()
+        self._scheduler.listeners.stop(LISTEN)
         self._scheduler.use(None)
         self._store.forget()
 

@@ -1,0 +1,127 @@
+"""Between threads and event loops: blocking calls for coroutines, and coroutine listeners for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+logger = logging.getLogger("tenure")
+
+LOOK_EVERY = 0.1
+"""How often a thread that waits for a coroutine looks whether the loop still runs."""
+MAX_WAITING = 1000
+"""Calls that wait for a loop that does not run; further ones are dropped."""
+
+
+async def enter(begin: Callable[[], T], undo: Callable[[], object]) -> T:
+    """Call `begin` on a thread. If this is cancelled meanwhile, let `begin` end and undo it before the cancellation goes on."""
+    beginning = on_thread(begin)
+    try:
+        return await asyncio.shield(beginning)
+    except asyncio.CancelledError:
+        await settled(beginning)
+        if beginning.exception() is None:
+            await settled(on_thread(undo))
+        raise
+
+
+def on_thread(function: Callable[[], T]) -> asyncio.Future[T]:
+    """As `asyncio.to_thread`, but no task: `asyncio.run` cancels all tasks at its end, and the thread would go on unseen."""
+    return asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, function)
+
+
+async def settled(future: asyncio.Future[Any]) -> None:
+    """Wait until it is done, even if this is cancelled meanwhile: the caller has a cancellation to pass on."""
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            continue
+
+
+def without_loop(problem: str, coroutines: Sequence[str]) -> str:
+    """What to say when coroutine jobs cannot run."""
+    more = f" and {len(coroutines) - 1} more" if len(coroutines) > 1 else ""
+    return (
+        f"the event loop that started this scheduler {problem}: coroutine jobs ({coroutines[0]}{more}) are left to other nodes. "
+        "Keep the loop running while the scheduler is started, as in `async with scheduler:`, or await start() again on another loop."
+    )
+
+
+class LoopCaller:
+    """Calls coroutine functions on an event loop, from a thread that must not be held up by a loop that does not run."""
+
+    def __init__(self, loop: Callable[[], asyncio.AbstractEventLoop | None]) -> None:
+        self._loop = loop
+        self._waiting: set[Future[object]] = set()
+        self._complained = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def bridged(self, function: Callable[[Any], Coroutine[Any, Any, object]]) -> Callable[[Any], object]:
+        """A plain function that calls this coroutine function on the loop, and waits for it for as long as the loop runs."""
+        return lambda event: self._call(function, event)
+
+    def _call(self, function: Callable[[Any], Coroutine[Any, Any, object]], event: object) -> object:
+        loop = self._loop()
+        if loop is None or loop.is_closed() or len(self._waiting) >= MAX_WAITING:
+            self._complain(function, "is not called for some events")
+            return None
+        outcome: Future[object] = Future()
+
+        def begin() -> None:
+            self._waiting.discard(outcome)
+            task = loop.create_task(function(event))
+            self._tasks.add(task)
+            task.add_done_callback(lambda task: self._ended(task, outcome))
+
+        self._waiting.add(outcome)
+        try:
+            loop.call_soon_threadsafe(begin)
+        except RuntimeError:  # it was closed just now
+            self._waiting.discard(outcome)
+            self._complain(function, "is not called for some events")
+            return None
+        while True:
+            try:
+                result = outcome.result(LOOK_EVERY)
+            except TimeoutError:
+                if outcome.done():
+                    raise  # of the listener's own
+                if not loop.is_running():  # nothing else happens on it either, so there is nothing to wait for
+                    self._complain(function, "goes on when the loop does")
+                    outcome.add_done_callback(_tell_failure)
+                    return None
+            else:
+                self._complained = False
+                return result
+
+    def _ended(self, task: asyncio.Task[Any], outcome: Future[object]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            outcome.cancel()
+        elif (failure := task.exception()) is not None:
+            outcome.set_exception(failure)
+        else:
+            outcome.set_result(task.result())
+
+    def _complain(self, function: Callable[..., object], what: str) -> None:
+        if not self._complained:
+            self._complained = True
+            logger.warning(
+                "the event loop of the listener %s does not run: the listener %s",
+                getattr(function, "__qualname__", repr(function)),
+                what,
+                extra={"action": "listener_without_loop"},
+            )
+
+
+def _tell_failure(outcome: Future[object]) -> None:
+    """A listener that ended after its caller had gone."""
+    if not outcome.cancelled() and (failure := outcome.exception()) is not None:
+        logger.error("a listener failed", exc_info=failure, extra={"action": "listener_failed"})
