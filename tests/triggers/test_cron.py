@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tenure.errors import ConfigurationError
-from tenure.triggers import cron
+from tenure.triggers import cron, from_json
 
 NEW_YORK = ZoneInfo("America/New_York")
 
@@ -307,3 +307,49 @@ def test_a_preview_far_away_and_of_nothing():
     for n in (-1, 1.5, True, 10**9):
         with pytest.raises(ConfigurationError, match="whole number"):
             cron("@daily").preview(n, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("quartz", "debian"),
+    [
+        ("0 0/5 * * * ?", "0 */5 * * * *"),
+        ("0 7/10 8-9 * * ?", "0 7-59/10 8-9 * * *"),
+        ("5/15 * * * * *", "5-59/15 * * * * *"),
+        ("0 15 10 ? * MON-FRI", "0 15 10 * * MON-FRI"),
+        ("0 0 12 1/5 * ?", "0 0 12 1-31/5 * *"),
+        ("0 0 8 1 FEB/3 ?", "0 0 8 1 2-12/3 *"),
+        ("0 15 10 ? * FRIL", "0 15 10 * * 5L"),
+        ("0 15 10 ? * MON#2", "0 15 10 * * MON#2"),
+        ("0 15 10 ? * TUE/2", "0 15 10 * * 2-6/2"),
+        ("0 0 0 ? * ?", "0 0 0 * * *"),
+    ],
+)
+def test_six_fields_take_what_quartz_writes(quartz, debian):
+    berlin = "Europe/Berlin"
+    theirs, ours = cron(quartz, berlin), cron(debian, berlin)
+    at = datetime(2026, 3, 28, 20, tzinfo=UTC)  # over the gap
+    for start in (at, datetime(2026, 10, 24, 20, tzinfo=UTC)):  # and over the fold
+        at = start
+        for _ in range(40):
+            assert theirs.next_after(at) == ours.next_after(at)
+            at = ours.next_after(at)
+    assert theirs.explain() == ours.explain()
+    assert from_json(theirs.to_json()) == theirs
+
+
+@pytest.mark.parametrize(
+    ("expr", "part", "instead"),
+    [
+        ("0 15 10 ? * 2-6", "'2-6'", "MON-FRI"),
+        ("0 15 10 ? * 6L", "'6L'", "FRIL"),
+        ("? * * * * *", "'?'", "*"),
+        ("0 70/5 * * * ?", "'70/5'", "0 to 59"),
+        ("0 5/0 * * * ?", "'5/0'", "1 or more"),
+        ("0 5/x * * * ?", "'5/X'", "*/5"),
+    ],
+)
+def test_what_may_mean_two_things_in_quartz_is_refused(expr, part, instead):
+    with pytest.raises(ConfigurationError) as refused:
+        cron(expr)
+    assert part in str(refused.value)
+    assert instead in str(refused.value)

@@ -44,6 +44,9 @@ _MONTH = _Kind("month", 1, 12, {name: number for number, name in enumerate(_MONT
 _WEEKDAY = _Kind("day of week", 0, 7, {name: number for number, name in enumerate(_WEEKDAYS)})
 
 
+_KINDS = (_SECOND, _MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)
+
+
 @dataclass(frozen=True, slots=True)
 class Days:
     """The day rule of an expression: both day fields, and whether one of them is enough."""
@@ -137,9 +140,13 @@ def parse(expr: str) -> Fields:
 
 
 def spell_out(expr: str) -> str:
-    """The expression with its alias replaced."""
+    """The expression in Debian's words: its alias, or what Quartz writes in six fields, replaced."""
     if not expr.startswith("@"):
-        return expr
+        parts = expr.split(" ")
+        if len(parts) != len(_KINDS):
+            return expr
+        _refuse_numbered_weekdays(expr)
+        return " ".join(map(_from_quartz, parts, _KINDS))
     if expr in ALIASES:
         return ALIASES[expr]
     if expr == "@reboot":
@@ -150,6 +157,34 @@ def spell_out(expr: str) -> str:
     if expr.startswith("@every"):
         raise ConfigurationError(f"cron: {expr!r} is not cron. Write every('10m') for elapsed time.")
     raise ConfigurationError(f"cron: {expr!r} is not known. Write one of {', '.join(ALIASES)}, or five fields.")
+
+
+def _from_quartz(text: str, kind: _Kind) -> str:
+    """A field as Quartz writes it, in Debian's words: `?` is a star, `5/10` counts from 5 on, `FRIL` is `5L`."""
+    return ",".join(_item_from_quartz(item, kind) for item in text.split(","))
+
+
+def _item_from_quartz(item: str, kind: _Kind) -> str:
+    if item == "?" and kind in (_DAY, _WEEKDAY):
+        return "*"
+    if kind is _WEEKDAY and item.endswith("L") and item[:-1] in kind.names:
+        return f"{kind.names[item[:-1]]}L"
+    first, _, step = item.partition("/")
+    if not re.fullmatch("0*[1-9][0-9]*", step):
+        return item
+    low = kind.names.get(first, int(first) if re.fullmatch("[0-9]{1,9}", first) else -1)
+    if not kind.low <= low <= kind.high:
+        return item  # refused below, as it was written
+    if low == kind.low and kind in (_SECOND, _MINUTE, _HOUR):
+        return f"*/{step}"  # all of them: follows the wall clock as the star does
+    return f"{first}-{max(_top(kind), low)}/{step}"
+
+
+def _refuse_numbered_weekdays(expr: str) -> None:
+    """`?` is written by Quartz, where Sunday is 1, and by Spring, where it is 0: a numbered weekday beside it may mean either."""
+    *_, day, _, weekday = expr.split(" ")
+    if day == "?" and re.search("[0-9]", re.sub("/[0-9]+|#[0-9]", "", weekday)):
+        _refuse(expr, weekday, "Quartz counts Sunday as 1, cron as 0", "names, such as MON-FRI, FRIL or MON#2")
 
 
 def _days(expr: str, day: str, weekday: str) -> Days:
