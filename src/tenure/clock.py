@@ -1,7 +1,7 @@
 """The only module that reads time.
 
-Trust is measured on `boottime`, a clock that never steps and goes on while the machine sleeps (CLOCK_BOOTTIME on Linux; elsewhere
-the nearest there is). `walltime` is for people and, on SQLite, for due times; nothing is ever taken away because of it.
+Trust is measured on `boottime`, a clock that never steps and goes on while the machine sleeps: CLOCK_BOOTTIME on Linux,
+CLOCK_MONOTONIC on macOS. `time.monotonic` would not do there: it stops while a laptop sleeps, which would still trust its lease. `walltime` is for people and, on SQLite, for due times; nothing is ever taken away because of it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 if _BOOTTIME is not None:
 
@@ -17,7 +17,7 @@ if _BOOTTIME is not None:
         """Seconds on a clock that only moves forward, at its own pace, also during suspend."""
         return time.clock_gettime(_which)
 
-else:  # macOS: time.monotonic counts sleep; Windows: it does not, and the watch of the others decides
+else:  # Windows, where no node starts; only virtual time and requests need a clock
     boottime = time.monotonic  # type: ignore[assignment, unused-ignore]
 
 
