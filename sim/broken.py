@@ -461,14 +461,14 @@ def prune_all(self: Any, application: str, *, before: float, **rest: int) -> int
 
 def believed() -> list[Any]:
     """No jump is too far to be believed, or noticed."""
-    return [(copies.timekeeper, "JUMP", 1e12), (copies.conductor, "JUMP", 1e12)]
+    return [(copies.timekeeper, "JUMP", 1e12), (copies.conductor, "JUMP", 1e12), (copies.planning, "JUMP", 1e12)]
 
 
 def planned_by_anybody() -> list[Any]:
     """However long it should have been planned."""
-    return [(copies.conductor.Conductor, "_for_others", lambda *_, **__: False)]
+    return [(copies.planning.Planning, "_for_others", lambda *_, **__: False)]
 
 
 def healed_once() -> list[Any]:
     """By whoever begins to plan, or believes another time."""
-    return [(copies.conductor, "HEAL_FOR", 0.0)]
+    return [(copies.planning, "HEAL_FOR", 0.0)]

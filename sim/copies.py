@@ -30,6 +30,7 @@ COPIED = frozenset(
         "node",
         "pacemaker",
         "plan",
+        "planning",
         "quiet",
         "run",
         "runner",
@@ -92,7 +93,8 @@ def reset() -> None:
     node.__dict__["_SHARED"] = {}
     node.__dict__["_SHARED_MUTEX"] = fakes.Lock()
     run.__dict__["_MUTEX"] = fakes.Lock()
-    conductor.__dict__.update(PRUNE_EVERY=11.0, HEAL_EVERY=5.0, DOUBT=DOUBT)  # or no history would be long enough
+    conductor.__dict__.update(PRUNE_EVERY=11.0, DOUBT=DOUBT)
+    planning.__dict__.update(HEAL_EVERY=5.0, DOUBT=DOUBT)  # or no history would be long enough
     timekeeper.__dict__["DOUBT"] = DOUBT
 
 
@@ -114,5 +116,6 @@ election = load("tenure.election")
 run = load("tenure.run")
 runner = load("tenure.runner")
 completer = load("tenure.completer")
+planning = load("tenure.planning")
 conductor = load("tenure.conductor")
 engine = load("tenure.engine")

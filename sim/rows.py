@@ -109,6 +109,10 @@ class Rows:
     def label(self, node: NodeId) -> str:
         return self.nodes[node].card.label
 
+    def leader(self, election: str) -> NodeId | None:
+        row = self.elections.get(election)
+        return row.holder if row is not None and row.held else None
+
     # Nodes
 
     def join(self, card: NodeCard) -> None:

@@ -2,14 +2,16 @@
 
 import itertools
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from tenure.conductor import Conductor
 from tenure.decorators import Definitions
-from tenure.ledger import JobState
-from tenure.model import NodeCard
+from tenure.keys import planner_of
+from tenure.ledger import JobState, NodeFacts
+from tenure.model import Acquire, NodeCard
 from tenure.stores.ledger import RunQuery
 from tenure.stores.memory import MemoryStore
 from tenure.timekeeper import Timekeeper
@@ -54,7 +56,8 @@ class Stage:
 
     def __init__(self, monkeypatch, *, plans=True, keep_for=HOUR, leap=0.0):
         self.steady, self.leap, self.plans = 1000.0, leap, plans
-        monkeypatch.setattr("tenure.conductor.boottime", lambda: self.steady)
+        for module in ("conductor", "planning"):
+            monkeypatch.setattr(f"tenure.{module}.boottime", lambda: self.steady)
         monkeypatch.setattr("tenure.conductor.walltime", lambda: datetime.fromtimestamp(NOON + self.steady, UTC))
         store = MemoryStore(MemoryURL(f"conductor{next(_numbers)}"), clock=self.now)
         self.session = store.session("test", 1.0)
@@ -80,6 +83,9 @@ class Stage:
             queues=None,
             keep=(keep_for, 0),
             plans=lambda: self.plans,
+            facts=lambda node: NodeFacts(
+                node, "app", frozenset(self.definitions.registry.names), None, 0, 0, "1", "2026a"
+            ),
             attempt=None,
             lost=None,
             missed=None,
@@ -145,6 +151,53 @@ def test_who_does_not_plan_leaves_what_is_long_overdue_to_the_planner(stage):
     scene.plans = True
     scene.go_on(2)
     assert scene.job.next_due > before + HOUR / 2
+
+
+def test_who_does_not_plan_takes_on_what_is_long_overdue_once_it_has_known_the_time_for_long(stage):
+    scene = stage(plans=False)
+    scene.steady += HOUR
+    before = scene.job.next_due
+    scene.go_on(290)
+    assert scene.job.next_due == before
+    scene.go_on(20)
+    assert scene.job.next_due >= before + HOUR
+
+
+def test_who_does_not_plan_takes_on_at_once_what_the_library_of_the_planner_may_be_too_old_for(stage):
+    scene = stage(plans=False)
+    scene.steady += HOUR
+    before = scene.job.next_due
+    scene.session.join(NodeCard("planner", "planner", 10.0, None))
+    scene.ledger.write_facts(NodeFacts("planner", "app", frozenset({"tick"}), None, 1, 0, "0.9", "2026a"))
+    scene.session.acquire(Acquire("planner", planner_of("app"), fenced=True))
+    scene.go_on(5)
+    assert scene.job.next_due >= before + HOUR
+
+
+def test_the_planner_plans_what_some_live_node_can_run_and_nothing_else(stage):
+    scene = stage()
+    scene.ledger.change(replace_function(scene, "theirs"))
+    scene.steady += 30.0
+    before = scene.job.next_due
+    scene.conductor.heard("!app")
+    scene.go_on(5)
+    assert scene.job.next_due == before, "no live node has it"
+    scene.session.join(NodeCard("other", "other", 10.0, None))
+    scene.ledger.write_facts(NodeFacts("other", "app", frozenset({"theirs"}), None, 1, 0, "1", "2026a"))
+    scene.conductor.heard("!app")
+    scene.go_on(2)
+    assert scene.job.next_due >= before + 30
+    scene.session.declare("other", None, "a test")
+    scene.steady += 30.0
+    before = scene.job.next_due
+    scene.conductor.heard("!app")
+    scene.go_on(5)
+    assert scene.job.next_due == before, "and no live node has it again"
+
+
+def replace_function(scene, function):
+    change = updated(scene.job, scene.now())
+    return replace(change, spec=replace(change.spec, function=function))
 
 
 def test_a_pause_does_not_end_by_a_clock_that_is_doubted(stage):

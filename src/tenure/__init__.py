@@ -28,9 +28,8 @@ from tenure.run import Run, current_run
 from tenure.scheduler import Scheduler
 from tenure.term import Term
 from tenure.triggers import Trigger, at, calendar, closed, cron, every
+from tenure.version import __version__ as __version__
 from tenure.views import JobView, RunView
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AsyncElection",

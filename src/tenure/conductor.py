@@ -1,4 +1,4 @@
-"""The conductor: plans, claims, calls the roll and settles what was missed. A duty of the campaign: one thread, one connection.
+"""The conductor: claims, plans (`planning.py`), calls the roll and settles what was missed. A duty of the campaign: one thread, one connection.
 
 Because claims and roll calls go over one connection, one after the other, every claim is answered or abandoned when a roll call is
 sent: a run that the ledger says this node has, and that it has not, is a claim whose answer was lost, and goes back.
@@ -6,7 +6,6 @@ sent: a run that the ledger says this node has, and that it has not, is a claim 
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import threading
@@ -17,30 +16,20 @@ from typing import Protocol
 from tenure.attempt import Attempt, Phase
 from tenure.bridge import without_loop
 from tenure.clock import boottime, walltime
-from tenure.errors import StoreError, TenureError
+from tenure.errors import StoreError
 from tenure.jobs import Registry
-from tenure.ledger import Change, ClaimedRun, ClaimRequest, Instant, JobId, JobRow, LostRun, MissedJob, RunId, Unplanned
+from tenure.ledger import ClaimedRun, ClaimRequest, Instant, JobId, LostRun, MissedJob, NodeFacts, RunId
 from tenure.model import NodeId
-from tenure.plan import Verdict, ahead, leapt, plan, settle
+from tenure.plan import Verdict, settle
+from tenure.planning import Planning
 from tenure.stores import Session
-from tenure.stores.ledger import JobChange, Ledger
+from tenure.stores.ledger import Ledger
 from tenure.timekeeper import DOUBT, JUMP, SUSPECT, Timekeeper
-from tenure.triggers import Trigger, from_json, tzdata_version
 
 logger = logging.getLogger("tenure")
 
-LOOK_AHEAD = 10.4
-"""How far due times are written ahead; no whole number of seconds, so that planning does not fall on due instants."""
-REFILL = 5.2
-"""The planner visits a job when less than this is left."""
-UNATTENDED = 3.0
-"""A due time that is so near and not planned is planned by any node."""
-PLAN_EVERY = 1.0
-PLAN_BATCH = (10, 300)
-"""How many jobs are planned at once, at least and at most: as many as take `PLAN_TIME`, because claims wait meanwhile …"""
-PLAN_TIME = 0.004
 CALM = 0.1
-"""… or the most, if nothing is due for so long."""
+"""More may be planned at once if nothing is due for so long."""
 CLAIM_BATCH = 250
 BURST = 0.05
 """How long claims may follow each other before anything else has its turn."""
@@ -51,11 +40,6 @@ LEARN_EVERY = 10.0
 PRUNE_EVERY = 60.0
 PRUNE_BATCH, PRUNE_JOBS = 1000, 500
 """How many runs are removed at once, of how many jobs."""
-HEAL_BATCH = 100
-HEAL_EVERY, HEAL_FOR = 30.0, 400.0
-"""How often the planner looks again for what was put off, after it began or ceased to doubt, and for how long: then nobody goes by a wrong time any more."""
-MARGIN = 60.0
-"""A `next_due` is no further beyond the look-ahead than the next due time, give or take this much."""
 STUMBLE = 5.0
 """When to try again what failed for a reason of its own."""
 SETTLE_BATCH = 50
@@ -98,6 +82,7 @@ class Conductor:
         queues: tuple[str, ...] | None,
         keep: tuple[float, int],
         plans: Callable[[], bool],
+        facts: Callable[[NodeId], NodeFacts],
         attempt: Callable[[ClaimedRun, str, NodeId], Attempt],
         lost: Callable[[LostRun], None],
         missed: Callable[[MissedJob, Verdict], None],
@@ -107,23 +92,19 @@ class Conductor:
         self._application, self._every, self._queues, self._keep = application, every, queues, keep
         self._plans, self._attempt, self._tell_lost, self._tell_missed = plans, attempt, lost, missed
         self._no_loop, self._complained = no_loop, ""
+        self._planning = Planning(application, clock, every=every, plans=plans, facts=facts)
         self._strangers: tuple[str, ...] = ()
         self._as: NodeId = ""
-        self._claims_from = self._plans_from = self._rolls_from = self._learns_from = 0.0
+        self._claims_from = self._rolls_from = self._learns_from = 0.0
         self._prunes_from = boottime() + PRUNE_EVERY
-        self._settles_from = self._heals_from = math.inf
-        self._heals_until = 0.0
+        self._settles_from = math.inf
         self._judges_from = 0.0
-        self._healed: tuple[Instant, JobId] = (0.0, JobId(0))
-        self._planned_before = False
         self._pruned = JobId(0)
-        self._plan_batch = PLAN_BATCH[0]
         self._poked = self._freed = self._resting = False
         self._token = ""
         self.pressed = False
         """More is due than the last claim brought."""
         self._turning = threading.Lock()
-        self._unreadable: set[tuple[int, int]] = set()
 
     # From other threads
 
@@ -150,7 +131,7 @@ class Conductor:
         if not said:
             self._rolls_from = 0.0
         elif said == f"!{self._application}":
-            self._learns_from = self._plans_from = self._claims_from = self._rolls_from = 0.0
+            self._learns_from = self._planning.plans_from = self._claims_from = self._rolls_from = 0.0
 
     def next_at(self) -> float:
         """When something is due."""
@@ -158,7 +139,8 @@ class Conductor:
             return 0.0
         moments = [self._rolls_from]
         if not self._resting:
-            moments += [self._learns_from, self._claims_from, self._plans_from, self._settles_from, self._heals_from]
+            moments += [self._learns_from, self._claims_from, self._settles_from, self._planning.plans_from]
+            moments.append(self._planning.heals_from)
         return min(moments)
 
     def turn(self, session: Session) -> None:
@@ -170,25 +152,29 @@ class Conductor:
         if self._node.id != self._as:
             self._change_identity()
         if not self._as:
-            self._claims_from = self._plans_from = self._rolls_from = boottime() + 0.05
+            self._claims_from = self._planning.plans_from = self._rolls_from = boottime() + 0.05
             return
         if self._poked:
             self._poked = False
-            self._learns_from = self._plans_from = self._claims_from = 0.0
+            self._learns_from = self._planning.plans_from = self._claims_from = 0.0
         if self._freed:
             self._freed, self._claims_from = False, 0.0
-        self._do(self._learn, ledger, "_learns_from")
+        if self._resting:
+            self._planning.forget(ledger)
+        else:
+            self._do(self._learn, ledger, "_learns_from")
         self._do(self._call_roll, ledger, "_rolls_from")
         if not self._resting:
             self._do(self._claim, ledger, "_claims_from")
-            self._do(self._plan, ledger, "_plans_from")
+            self._do(self._plan, ledger, "plans_from", self._planning)
             self._do(self._settle, ledger, "_settles_from")
             self._do(self._prune, ledger, "_prunes_from")
-            self._do(self._heal, ledger, "_heals_from")
+            self._do(self._planning.heal, ledger, "heals_from", self._planning)
 
-    def _do(self, step: Callable[[Ledger], None], ledger: Ledger, due: str) -> None:
+    def _do(self, step: Callable[[Ledger], None], ledger: Ledger, due: str, of: Planning | None = None) -> None:
         """A step, if it is due. One that stumbles over what it read holds up neither the others nor the elections of this node."""
-        if boottime() < getattr(self, due):
+        whose = self if of is None else of
+        if boottime() < getattr(whose, due):
             return
         try:
             step(ledger)
@@ -196,19 +182,20 @@ class Conductor:
             raise  # of the connection: the campaign takes another one
         except Exception:
             logger.exception("the scheduler stumbled; it goes on", extra={"action": "conductor_stumbled"})
-            setattr(self, due, boottime() + STUMBLE)
+            setattr(whose, due, boottime() + STUMBLE)
 
     def _change_identity(self) -> None:
         """Whatever was in the hand of the old one is lost: it was declared dead."""
         self._as = self._node.id
         old = [attempt for attempt in self._hands.in_hand.values() if attempt.node != self._as]
         self._hands.lose(old, "its node was declared dead")
-        self._claims_from = self._plans_from = self._rolls_from = self._learns_from = 0.0
+        self._claims_from = self._planning.plans_from = self._rolls_from = self._learns_from = 0.0
 
     def _learn(self, ledger: Ledger) -> None:
-        """Which functions others have and this node has not; and what time it is."""
-        known = frozenset(self._registry.names)
-        self._strangers = tuple(sorted(ledger.functions(self._application) - known))
+        """Which functions jobs name that this node has not; who else has them; and what time it is."""
+        functions = ledger.functions(self._application)
+        self._strangers = tuple(sorted(functions - frozenset(self._registry.names)))
+        self._planning.learn(ledger, self._as, functions)
         sent_at = boottime()
         self._observe(ledger.now(), sent_at)
         self._learns_from = boottime() + LEARN_EVERY
@@ -231,14 +218,10 @@ class Conductor:
                 extra={"action": "clocks_differ"},
             )
             # What the first seconds need is in the ledger since the sync.
-            self._plans_from = self._judges_from = boottime() + SUSPECT
+            self._planning.plans_from = self._judges_from = boottime() + SUSPECT
         if doubted and not self._clock.doubts:
-            self._heal_soon()
+            self._planning.heal_soon()
         return bool(jump)
-
-    def _heal_soon(self) -> None:
-        self._heals_from, self._healed = 0.0, (0.0, JobId(0))
-        self._heals_until = boottime() + HEAL_FOR
 
     # The roll call
 
@@ -334,133 +317,9 @@ class Conductor:
     # Planning
 
     def _plan(self, ledger: Ledger) -> None:
-        began_at = boottime()
-        now = self._clock.now(began_at)
-        leads = self._plans()
-        if leads and not self._planned_before:
-            self._heal_soon()
-        self._planned_before = leads
-        calm = self._claims_from > began_at + CALM
-        limit = PLAN_BATCH[1] if calm else self._plan_batch
-        jobs = ledger.unplanned(
-            self._application,
-            before=now + (REFILL if leads else UNATTENDED),
-            limit=limit,
-            strangers=self._strangers,
-            tzdata=tzdata_version(),
-        )
-        batch = []
-        for job in jobs:
-            if self._for_others(job, now, leads=leads):
-                continue
-            if job.resumes and not job.trigger:
-                self._resume(ledger, job, None, now)
-            trigger = self._trigger(job) if job.trigger else None
-            if trigger is None:
-                continue
-            if job.resumes:
-                self._resume(ledger, job, trigger, now)
-            elif (
-                planned := plan(job, trigger, application=self._application, now=now, horizon=now + LOOK_AHEAD)
-            ) is not None:
-                batch.append(planned)
-        written = ledger.plan(batch) if batch else 0
-        if written:
-            soonest = min((run.due_at for planned in batch for run in planned.runs), default=None)
-            if soonest is not None:
-                self._claims_from = min(self._claims_from, self._clock.at(soonest))
-        more = len(jobs) == limit and written
-        self._plans_from = boottime() if more else began_at + (PLAN_EVERY if leads else self._every)
-        if more:
-            self._pace(limit, boottime() - began_at)
-
-    def _for_others(self, job: Unplanned, now: Instant, *, leads: bool) -> bool:
-        """Whether somebody who knows the time better should do it: nodes may be of two minds about a clock that has jumped."""
-        if job.resumes:
-            return self._clock.doubts  # the ledger says so by its own clock
-        return not leads and job.next_due is not None and job.next_due < now - JUMP
-
-    def _pace(self, planned: int, took: float) -> None:
-        """Plan so many at once that claims do not wait long."""
-        fits = int(planned * PLAN_TIME / max(took, 0.000_1))
-        self._plan_batch = min(max(fits, PLAN_BATCH[0]), PLAN_BATCH[1])
-
-    def _trigger(self, job: Unplanned) -> Trigger | None:
-        try:
-            return _read(job.trigger)
-        except TenureError as error:
-            if (job.id, job.generation) not in self._unreadable:
-                self._unreadable.add((job.id, job.generation))
-                logger.error("job %r cannot be planned here: %s", job.name, error, extra={"action": "job_unreadable"})  # noqa: TRY400 - the sentence says it all
-            return None
-
-    def _resume(self, ledger: Ledger, job: Unplanned, trigger: Trigger | None, now: Instant) -> None:
-        """A pause is over. A job without a trigger has only what it was asked for meanwhile."""
-        next_due, runs = (
-            (None, ())
-            if trigger is None
-            else ahead(
-                trigger, job.rules, application=self._application, name=job.name, now=now, horizon=now + LOOK_AHEAD
-            )
-        )
-        ledger.change(
-            JobChange(
-                self._application,
-                job.name,
-                Change.RESUMED,
-                next_due=next_due,
-                runs=runs,
-                why="the pause is over",
-                generation=job.generation,
-            )
-        )
-        self._claims_from = 0.0
-
-    def _heal(self, ledger: Ledger) -> None:
-        """Look through all jobs, some at a time, for those that a clock that was ahead has put off, and plan them anew."""
-        now = self._clock.now(boottime())
-        horizon = now + LOOK_AHEAD + MARGIN
-        if self._clock.doubts or not self._plans():
-            self._heals_from = math.inf
-            return
-        jobs = ledger.planned_beyond(self._application, max(self._healed, (horizon, JobId(0))), HEAL_BATCH)
-        for job in jobs:
-            due = job.next_due or 0.0
-            self._healed = (due, job.id)
-            trigger = None if job.spec.tzdata > tzdata_version() else self._readable(job)
-            if trigger is not None and leapt(trigger, due, horizon=horizon):
-                self._put_right(ledger, job, trigger, now)
-        if len(jobs) == HEAL_BATCH:
-            self._heals_from = boottime() + CALM
-            return
-        self._healed = (0.0, JobId(0))
-        self._heals_from = boottime() + HEAL_EVERY if boottime() < self._heals_until else math.inf
-
-    def _readable(self, job: JobRow) -> Trigger | None:
-        try:
-            return None if job.spec.trigger is None else _read(job.spec.trigger)
-        except TenureError:
-            return None  # said by the planner already
-
-    def _put_right(self, ledger: Ledger, job: JobRow, trigger: Trigger, now: Instant) -> None:
-        name, rules = job.spec.name, job.spec.rules
-        next_due, runs = ahead(
-            trigger, rules, application=self._application, name=name, now=now, horizon=now + LOOK_AHEAD
-        )
-        why = "it was planned by a clock that was ahead"
-        logger.warning("job %r is planned anew: %s", name, why, extra={"action": "planned_anew"})
-        ledger.change(
-            JobChange(
-                self._application,
-                name,
-                Change.UPDATED,
-                spec=job.spec,
-                next_due=next_due,
-                runs=runs,
-                why=why,
-                generation=job.generation,
-            )
-        )
+        soonest = self._planning.plan(ledger, calm=self._claims_from > boottime() + CALM)
+        if soonest is not None:
+            self._claims_from = min(self._claims_from, self._clock.at(soonest))
 
     # What was missed, and what is old
 
@@ -500,8 +359,3 @@ _STALE = 0.1
 def _has(in_hand: dict[RunId, Attempt], run: RunId, token: str) -> bool:
     attempt = in_hand.get(run)
     return attempt is not None and attempt.token == token
-
-
-@functools.lru_cache(maxsize=10_000)
-def _read(text: str) -> Trigger:
-    return from_json(text)

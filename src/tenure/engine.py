@@ -26,7 +26,7 @@ from tenure.election import Election, node_for
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
 from tenure.jobs import Registry
 from tenure.keys import planner_of
-from tenure.ledger import ClaimedRun, Ended, Ending, JobRow, LostRun, MissedJob, RunState
+from tenure.ledger import ClaimedRun, Ended, Ending, JobRow, LostRun, MissedJob, NodeFacts, RunState
 from tenure.listeners import Listeners
 from tenure.model import Cadence, NodeId
 from tenure.moments import moment
@@ -38,7 +38,8 @@ from tenure.runner import Runner
 from tenure.stores import Store
 from tenure.stores.ledger import JobChange
 from tenure.timekeeper import Timekeeper
-from tenure.triggers import from_json, zone
+from tenure.triggers import from_json, tzdata_version, zone
+from tenure.version import __version__
 
 logger = logging.getLogger("tenure")
 
@@ -164,6 +165,7 @@ class Engine:
             queues=options.queues,
             keep=(options.keep_for, options.keep),
             plans=lambda: election.is_leader,
+            facts=self._facts,
             attempt=self._attempt,
             lost=self._lost,
             missed=self._missed,
@@ -293,6 +295,19 @@ class Engine:
             return jobs
         finally:
             session.close()
+
+    def _facts(self, node: NodeId) -> NodeFacts:
+        options = self._options
+        return NodeFacts(
+            node,
+            options.application,
+            frozenset(self._registry.names),
+            options.queues,
+            options.capacity,
+            options.release,
+            __version__,
+            tzdata_version(),
+        )
 
     # What the parts say
 

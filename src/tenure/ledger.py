@@ -185,6 +185,31 @@ class Planned:
     runs: tuple[NewRun, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a node brings to an application, as it wrote it down at its start or at the last change.
+
+    For people and for planning. Never for whether a run may be claimed, which the claim decides, nor for who is dead.
+    """
+
+    node: NodeId
+    application: str
+    functions: frozenset[str]
+    """The names under which it has functions registered."""
+    queues: tuple[str, ...] | None
+    """The queues it serves; None: all."""
+    capacity: int
+    release: int
+    library: str
+    """The version of tenure."""
+    tzdata: str
+    """The release of the zone rules."""
+    label: str = ""
+    """What people call it, as its row says."""
+    plans: bool = False
+    """It is the planner of the application, as the election's row says."""
+
+
 class Change(StrEnum):
     """What was done to a job."""
 

@@ -253,6 +253,7 @@ class _Node(Engine):
             queues=None,
             keep=(_FOREVER, 0),
             plans=lambda: True,
+            facts=self._facts,
             attempt=self._attempt,
             lost=self._lost,
             missed=self._missed,

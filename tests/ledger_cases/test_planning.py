@@ -57,6 +57,16 @@ def test_jobs_of_newer_zone_rules_are_left_to_others(scene):
     assert len(_unplanned(scene)) == 3
 
 
+def test_jobs_of_newer_zone_rules_are_nobodys_alone_once_they_are_overdue(scene):
+    scene.add("late", tzdata="2026b", next_due=scene.start - 5)
+    scene.add("due", tzdata="2026b", next_due=scene.start)
+    for name, over in (("late pause", 5), ("pause", 1)):
+        scene.add(name, tzdata="2026b")
+        scene.pause(name, until=scene.start - over)
+    found = _unplanned(scene, tzdata="2026a", overdue=scene.start - 2)
+    assert {job.name for job in found} == {"late", "late pause"}
+
+
 def test_other_applications_are_not_planned(scene, ledger):
     scene.add(next_due=scene.start)
     assert ledger.unplanned(scene.application + " too", before=scene.start + 10, limit=10) == []

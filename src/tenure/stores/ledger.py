@@ -34,6 +34,7 @@ from tenure.ledger import (
     JobStats,
     MissedJob,
     NewRun,
+    NodeFacts,
     Planned,
     Pruned,
     RollCall,
@@ -108,6 +109,20 @@ class Ledger(ABC):
     def now(self) -> Instant:
         """The ledger's clock."""
 
+    # Nodes
+
+    @abstractmethod
+    def write_facts(self, facts: NodeFacts) -> None:
+        """Write down what a node brings to an application, in place of what it wrote before, and wake the others. Nothing if the node is not alive."""
+
+    @abstractmethod
+    def remove_facts(self, node: NodeId, application: str) -> None:
+        """The node takes no part in this application any more. The row of a node takes its facts along."""
+
+    @abstractmethod
+    def nodes(self, application: str) -> list[NodeFacts]:
+        """What the live nodes of an application have, by label and id."""
+
     # Jobs
 
     @abstractmethod
@@ -160,12 +175,19 @@ class Ledger(ABC):
 
     @abstractmethod
     def unplanned(
-        self, application: str, *, before: Instant, limit: int, strangers: tuple[str, ...] = (), tzdata: str = ""
+        self,
+        application: str,
+        *,
+        before: Instant,
+        limit: int,
+        strangers: tuple[str, ...] = (),
+        tzdata: str = "",
+        overdue: Instant = 0.0,
     ) -> list[Unplanned]:
         """ACTIVE jobs whose `next_due` is before this instant, earliest first, and PAUSED ones with `paused_until` in the past.
 
-        Jobs of functions in `strangers`, and jobs whose row was written with newer zone rules than `tzdata` (compared as text; ''
-        means: do not compare), are left to others. Locks nothing.
+        Jobs of functions in `strangers` are left out. Jobs whose row was written with newer zone rules than `tzdata` (compared as text; ''
+        means: do not compare) are left to others, unless they are due, or their pause was over, before `overdue`. Locks nothing.
         """
 
     @abstractmethod

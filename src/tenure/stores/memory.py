@@ -78,6 +78,10 @@ class _Database:
     def label(self, node: NodeId) -> str:
         return self.nodes[node].card.label
 
+    def leader(self, election: str) -> NodeId | None:
+        row = self.elections.get(election)
+        return row.holder if row is not None and row.held else None
+
     def ring(self, words: str) -> None:
         for bell in self.bells:
             try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from tenure.keys import planner_of
 from tenure.ledger import (
     Change,
     ChangeRecord,
@@ -24,6 +26,7 @@ from tenure.ledger import (
     LostRun,
     MissedJob,
     MissedRun,
+    NodeFacts,
     Planned,
     Pruned,
     RollCall,
@@ -59,6 +62,9 @@ class World(Protocol):
     def label(self, node: NodeId) -> str:
         """What people call a node."""
 
+    def leader(self, election: str) -> NodeId | None:
+        """Which node holds an election."""
+
     def ring(self, words: str) -> None:
         """Wake those who listen."""
 
@@ -72,6 +78,26 @@ class MemoryLedger(Ledger):
 
     def now(self) -> Instant:
         return self._world.now()
+
+    def write_facts(self, facts: NodeFacts) -> None:
+        with self._world.mutex:
+            if self._world.alive(facts.node):
+                self._tables.facts[facts.node, facts.application] = facts
+                self._wake(facts.application)
+
+    def remove_facts(self, node: NodeId, application: str) -> None:
+        with self._world.mutex:
+            self._tables.facts.pop((node, application), None)
+
+    def nodes(self, application: str) -> list[NodeFacts]:
+        with self._world.mutex:
+            planner = self._world.leader(planner_of(application))
+            found = [
+                replace(facts, label=self._world.label(facts.node), plans=facts.node == planner)
+                for facts in self._tables.facts.values()
+                if facts.application == application and self._world.alive(facts.node)
+            ]
+            return sorted(found, key=lambda facts: (facts.label, facts.node))
 
     def functions(self, application: str) -> frozenset[str]:
         return frozenset(row.spec.function for row in self.jobs(application))
@@ -173,7 +199,14 @@ class MemoryLedger(Ledger):
             return [record for record in self._tables.changes if record.job in jobs]
 
     def unplanned(
-        self, application: str, *, before: Instant, limit: int, strangers: tuple[str, ...] = (), tzdata: str = ""
+        self,
+        application: str,
+        *,
+        before: Instant,
+        limit: int,
+        strangers: tuple[str, ...] = (),
+        tzdata: str = "",
+        overdue: Instant = 0.0,
     ) -> list[Unplanned]:
         with self._world.mutex:
             now = self.now()
@@ -189,7 +222,7 @@ class MemoryLedger(Ledger):
                 )
                 for row in self.jobs(application)
                 if row.spec.function not in strangers
-                and (not tzdata or row.spec.tzdata <= tzdata)
+                and (not tzdata or row.spec.tzdata <= tzdata or _due(row) < overdue)
                 and (
                     (row.paused_until is not None and row.paused_until <= now)
                     if row.state is JobState.PAUSED
@@ -521,6 +554,12 @@ def _spec(change: JobChange) -> JobSpec:
 def _forgotten(row: JobRow, asked: Asked) -> bool:
     due = asked.scheduled_for
     return asked.backfill and not asked.even_forgotten and due is not None and due < row.kept_since
+
+
+def _due(row: JobRow) -> Instant:
+    """When a job that is planned, or goes on after a pause, is next."""
+    due = row.paused_until if row.state is JobState.PAUSED else row.next_due
+    return math.inf if due is None else due
 
 
 def _removed(row: JobRow) -> bool:

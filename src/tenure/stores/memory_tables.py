@@ -15,6 +15,7 @@ from tenure.ledger import (
     JobRow,
     JobState,
     NewRun,
+    NodeFacts,
     RunId,
     RunKind,
     RunRow,
@@ -134,7 +135,7 @@ class MemoryRun:
 
 @dataclass(slots=True)
 class Tables:
-    """Jobs, runs, the history of changes, and guards."""
+    """Jobs, runs, the history of changes, the facts of nodes, and guards."""
 
     jobs: dict[JobId, JobRow] = field(default_factory=dict)
     names: dict[tuple[str, str], JobId] = field(default_factory=dict)
@@ -143,6 +144,7 @@ class Tables:
     open: dict[JobId, dict[RunId, MemoryRun]] = field(default_factory=dict)
     """The runs that are not final, so that nothing has to look through all."""
     changes: list[ChangeRecord] = field(default_factory=list)
+    facts: dict[tuple[NodeId, str], NodeFacts] = field(default_factory=dict)
     guards: dict[tuple[str, str], tuple[Instant, str]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 

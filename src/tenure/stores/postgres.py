@@ -414,6 +414,7 @@ class PostgresSession(Session):
 
     def sweep(self) -> None:
         self._run("sweep")
+        self._run("sweep_functions")
 
     def hold_session_lock(self, node: NodeId, grace: float) -> Advert | None:
         if self._pooled:

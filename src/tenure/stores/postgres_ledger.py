@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tenure.keys import due_key
+from tenure.keys import due_key, planner_of, set_key
 from tenure.ledger import (
     Change,
     ChangeRecord,
@@ -25,6 +25,7 @@ from tenure.ledger import (
     LostRun,
     MissedJob,
     MissedRun,
+    NodeFacts,
     Planned,
     Pruned,
     RollCall,
@@ -86,6 +87,31 @@ class PostgresLedger(Ledger):
     def now(self) -> Instant:
         return float(self._one("now"))
 
+    def write_facts(self, facts: NodeFacts) -> None:
+        self._run(
+            "write_facts",
+            node=facts.node,
+            application=facts.application,
+            hash=set_key(facts.functions),
+            names=texts(sorted(facts.functions)),
+            queues=None if facts.queues is None else texts(facts.queues),
+            capacity=facts.capacity,
+            release=facts.release,
+            library=facts.library,
+            tzdata=facts.tzdata,
+        )
+
+    def remove_facts(self, node: NodeId, application: str) -> None:
+        self._run("remove_facts", node=node, application=application)
+
+    def nodes(self, application: str) -> list[NodeFacts]:
+        return [
+            NodeFacts(node, application, frozenset(names), None if queues is None else tuple(queues), *rest)
+            for node, names, queues, *rest in self._run(
+                "nodes", application=application, planner=planner_of(application)
+            )
+        ]
+
     def functions(self, application: str) -> frozenset[str]:
         return frozenset(name for (name,) in self._run("functions", application=application))
 
@@ -128,7 +154,14 @@ class PostgresLedger(Ledger):
         ]
 
     def unplanned(
-        self, application: str, *, before: Instant, limit: int, strangers: tuple[str, ...] = (), tzdata: str = ""
+        self,
+        application: str,
+        *,
+        before: Instant,
+        limit: int,
+        strangers: tuple[str, ...] = (),
+        tzdata: str = "",
+        overdue: Instant = 0.0,
     ) -> list[Unplanned]:
         rows = self._run(
             "unplanned",
@@ -137,6 +170,7 @@ class PostgresLedger(Ledger):
             limit=limit + self._left_out,  # those that cannot be read must not take the places of the others
             strangers=texts(strangers),
             tzdata=tzdata,
+            overdue=overdue,
         )
         found = []
         for job, name, generation, next_due, trigger, text, resumes in rows:

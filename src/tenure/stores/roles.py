@@ -22,6 +22,8 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "election": ("SELECT", "INSERT", "UPDATE"),  # never deleted: it carries the number of the term
     "term": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "application": ("SELECT", "INSERT"),
+    "function_set": ("SELECT", "INSERT", "DELETE"),
+    "node_facts": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "job": ("SELECT", "INSERT", "UPDATE"),  # a removed job leaves a tombstone
     "job_change": ("SELECT", "INSERT"),
     "run": ("SELECT", "INSERT", "UPDATE", "DELETE"),

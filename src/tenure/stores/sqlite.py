@@ -336,6 +336,8 @@ class SqliteSession(Session):
     def sweep(self) -> None:
         with self._write():
             self._run("sweep", before=_now() - WEEK)
+            self._run("sweep_facts")
+            self._run("sweep_functions")
 
     def _pulse(self, beat: Beat, row: tuple[Any, ...] | None) -> Verdict:
         if row is None or row[0] != "alive":

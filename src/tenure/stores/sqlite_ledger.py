@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenure.clock import walltime
+from tenure.keys import planner_of, set_key
 from tenure.ledger import (
     OPEN,
     ChangeRecord,
@@ -28,6 +29,7 @@ from tenure.ledger import (
     JobStats,
     MissedJob,
     MissedRun,
+    NodeFacts,
     Planned,
     Pruned,
     RollCall,
@@ -51,6 +53,7 @@ from tenure.stores.sqlite_rows import (
     is_micros,
     job_row,
     micros,
+    node_facts,
     rules_of,
     run_row,
     sql,
@@ -78,6 +81,35 @@ class SqliteLedger(Ledger):
 
     def now(self) -> Instant:
         return walltime().timestamp()
+
+    def write_facts(self, facts: NodeFacts) -> None:
+        key = set_key(facts.functions)
+        with self._desk.write():
+            execute(self._connection, "write_functions", hash=key, names=json.dumps(sorted(facts.functions)))
+            execute(
+                self._connection,
+                "write_facts",
+                node=facts.node,
+                application=facts.application,
+                hash=key,
+                queues=None if facts.queues is None else json.dumps(facts.queues),
+                capacity=facts.capacity,
+                release=facts.release,
+                library=facts.library,
+                tzdata=facts.tzdata,
+            )
+        self._wake(facts.application)
+
+    def remove_facts(self, node: NodeId, application: str) -> None:
+        with self._desk.write():
+            execute(self._connection, "remove_facts", node=node, application=application)
+
+    def nodes(self, application: str) -> list[NodeFacts]:
+        with self._desk.read():
+            found = execute(
+                self._connection, "nodes", application=application, planner=planner_of(application)
+            ).fetchall()
+        return [node_facts(application, row) for row in found]
 
     def functions(self, application: str) -> frozenset[str]:
         with self._desk.read():
@@ -133,13 +165,21 @@ class SqliteLedger(Ledger):
         return [change_record(row) for row in rows]
 
     def unplanned(
-        self, application: str, *, before: Instant, limit: int, strangers: tuple[str, ...] = (), tzdata: str = ""
+        self,
+        application: str,
+        *,
+        before: Instant,
+        limit: int,
+        strangers: tuple[str, ...] = (),
+        tzdata: str = "",
+        overdue: Instant = 0.0,
     ) -> list[Unplanned]:
         now = self._now()
         wanted: dict[str, object] = {
             "application": application,
             "strangers": json.dumps(strangers),
             "tzdata": tzdata,
+            "overdue": micros(overdue),
             "limit": limit + self._left_out,  # those that cannot be read must not take the places of the others
         }
         with self._desk.read():

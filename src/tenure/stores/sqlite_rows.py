@@ -20,6 +20,7 @@ from tenure.ledger import (
     JobRow,
     JobSpec,
     JobState,
+    NodeFacts,
     Rules,
     RunId,
     RunKind,
@@ -128,6 +129,31 @@ def job_row(row: tuple[Any, ...]) -> JobRow:
         since=instant(since),
         kept_since=instant(kept_since),
     )
+
+
+def node_facts(application: str, row: tuple[Any, ...]) -> NodeFacts:
+    node, names, queues, capacity, release, library, tzdata, label, plans = row
+    return NodeFacts(
+        node,
+        application,
+        frozenset(_words(names)),
+        None if queues is None else tuple(_words(queues)),
+        count_of(capacity),
+        release if isinstance(release, int) else 0,
+        str(library),
+        str(tzdata),
+        str(label),
+        bool(plans),
+    )
+
+
+def _words(text: object) -> list[str]:
+    """The words in a JSON array; what cannot be read is none."""
+    try:
+        words = json.loads(text) if isinstance(text, str) else []
+    except (ValueError, RecursionError):
+        return []
+    return [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
 
 
 def kind_of(text: str) -> RunKind:

@@ -14,6 +14,26 @@ CREATE TABLE {schema}.application (
     name text NOT NULL UNIQUE
 );
 
+-- What nodes bring to applications, apart from their rows, which are written at every beat. A set of functions is written once.
+CREATE TABLE {schema}.function_set (
+    hash  text PRIMARY KEY,
+    names text[] NOT NULL
+);
+
+CREATE TABLE {schema}.node_facts (
+    node        uuid NOT NULL REFERENCES {schema}.node ON DELETE CASCADE,
+    application text NOT NULL,
+    functions   text NOT NULL REFERENCES {schema}.function_set,
+    queues      text[],   -- NULL: all
+    capacity    int NOT NULL,
+    release     bigint NOT NULL,
+    library     text NOT NULL,
+    tzdata      text NOT NULL,
+    PRIMARY KEY (node, application)
+);
+
+CREATE INDEX node_facts_functions ON {schema}.node_facts (functions);
+
 CREATE TABLE {schema}.job (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     application  int NOT NULL REFERENCES {schema}.application,

@@ -3,7 +3,23 @@
 -- The plans of these functions and of those in 005_runs.sql are made once a session, perhaps while the tables are empty, and must still
 -- be good when they are full: by index, in nested loops. Hence the settings of each.
 
-CREATE FUNCTION {schema}.unplanned_jobs(of_application text, before float8, at_most int, strangers text[], zones text)
+CREATE FUNCTION {schema}.write_facts(
+    of_node uuid, of_application text, set_hash text, set_names text[], of_queues text[], of_capacity int, of_release bigint, of_library text, of_tzdata text
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM {schema}.node n WHERE n.id = of_node AND n.state = 'alive' FOR KEY SHARE;
+    IF NOT FOUND THEN RETURN; END IF;
+    INSERT INTO {schema}.function_set (hash, names) VALUES (set_hash, set_names) ON CONFLICT DO NOTHING;
+    INSERT INTO {schema}.node_facts AS f (node, application, functions, queues, capacity, release, library, tzdata)
+    VALUES (of_node, of_application, set_hash, of_queues, of_capacity, of_release, of_library, of_tzdata)
+    ON CONFLICT (node, application) DO UPDATE
+       SET (functions, queues, capacity, release, library, tzdata)
+         = (excluded.functions, excluded.queues, excluded.capacity, excluded.release, excluded.library, excluded.tzdata);
+    PERFORM pg_notify('{channel}', '!' || of_application);
+END $$;
+
+CREATE FUNCTION {schema}.unplanned_jobs(of_application text, before float8, at_most int, strangers text[], zones text, overdue float8)
 RETURNS TABLE (id bigint, name text, generation bigint, next_due float8, trigger text, rules text, resumes boolean)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -16,12 +32,12 @@ BEGIN
     SELECT u.id, u.name, u.generation, date_part('epoch', u.next_due), u.trigger, u.rules::text, u.state = 'paused'
       FROM ((SELECT j.* FROM {schema}.job j   -- two searches, each along its own index
               WHERE j.application = app AND j.state = 'active' AND j.next_due < to_timestamp(before)
-                AND j.function <> ALL (strangers) AND (zones = '' OR j.tzdata <= zones)
+                AND j.function <> ALL (strangers) AND (zones = '' OR j.tzdata <= zones OR j.next_due < to_timestamp(overdue))
               ORDER BY j.next_due LIMIT at_most)
             UNION ALL
             (SELECT j.* FROM {schema}.job j
               WHERE j.application = app AND j.state = 'paused' AND j.paused_until <= now_
-                AND j.function <> ALL (strangers) AND (zones = '' OR j.tzdata <= zones)
+                AND j.function <> ALL (strangers) AND (zones = '' OR j.tzdata <= zones OR j.paused_until < to_timestamp(overdue))
               ORDER BY j.paused_until LIMIT at_most)) u
      ORDER BY coalesce(u.next_due, now_), u.id LIMIT at_most;
 END $$;

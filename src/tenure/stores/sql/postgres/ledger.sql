@@ -45,9 +45,23 @@ SELECT c.job, c.generation, date_part('epoch', c.at), c.what, c.trigger, c.by, c
  WHERE a.name = %(application)s AND (%(name)s::text IS NULL OR j.name = %(name)s)
  ORDER BY c.id
 
+-- name: write_facts
+SELECT {schema}.write_facts(%(node)s::uuid, %(application)s, %(hash)s, %(names)s, %(queues)s, %(capacity)s::int, %(release)s::bigint, %(library)s, %(tzdata)s)
+
+-- name: remove_facts
+DELETE FROM {schema}.node_facts WHERE node = %(node)s::uuid AND application = %(application)s
+
+-- name: nodes
+SELECT f.node::text, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, n.label, e.name IS NOT NULL
+  FROM {schema}.node n
+  JOIN {schema}.node_facts f ON f.node = n.id AND f.application = %(application)s
+  JOIN {schema}.function_set s ON s.hash = f.functions
+  LEFT JOIN {schema}.election e ON e.name = %(planner)s AND e.state = 'held' AND e.holder = n.id
+ WHERE n.state = 'alive' ORDER BY n.label COLLATE "C", n.id
+
 -- name: unplanned
 SELECT id, name, generation, next_due, trigger, rules, resumes
-  FROM {schema}.unplanned_jobs(%(application)s, %(before)s, %(limit)s::int, %(strangers)s, %(tzdata)s)
+  FROM {schema}.unplanned_jobs(%(application)s, %(before)s, %(limit)s::int, %(strangers)s, %(tzdata)s, %(overdue)s)
 
 -- name: plan
 SELECT {schema}.plan_runs(%(jobs)s, %(generations)s, %(dues)s, %(thens)s, %(places)s, %(keys)s, %(scheduled)s, %(ready)s, %(expire)s,

@@ -107,6 +107,9 @@ DELETE FROM {schema}.node n
  WHERE n.state <> 'alive' AND n.ended_at < clock_timestamp() - interval '7 days'
    AND NOT EXISTS (SELECT FROM {schema}.election e WHERE e.holder = n.id)
 
+-- name: sweep_functions
+DELETE FROM {schema}.function_set s WHERE NOT EXISTS (SELECT FROM {schema}.node_facts f WHERE f.functions = s.hash)
+
 -- name: schema_version
 SELECT version, oldest FROM {schema}.schema_version
 

@@ -1,5 +1,23 @@
 -- Jobs, runs and what is kept of them. Instants are whole microseconds since 1970: exact, and quick to compare.
 
+-- What nodes bring to applications. A set of functions is written once.
+CREATE TABLE tenure_function_set (
+    hash   TEXT PRIMARY KEY,
+    names  TEXT NOT NULL   -- a JSON array
+) WITHOUT ROWID;
+
+CREATE TABLE tenure_node_facts (
+    node         TEXT NOT NULL,
+    application  TEXT NOT NULL,
+    functions    TEXT NOT NULL,
+    queues       TEXT,   -- a JSON array; NULL: all
+    capacity     INTEGER NOT NULL,
+    release      INTEGER NOT NULL,
+    library      TEXT NOT NULL,
+    tzdata       TEXT NOT NULL,
+    PRIMARY KEY (node, application)
+) WITHOUT ROWID;
+
 CREATE TABLE tenure_job (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     application   TEXT NOT NULL,

@@ -21,6 +21,27 @@ WITH RECURSIVE names (name) AS (
 )
 SELECT name FROM names WHERE name IS NOT NULL
 
+-- name: write_functions
+INSERT INTO tenure_function_set (hash, names) VALUES (:hash, :names) ON CONFLICT DO NOTHING
+
+-- name: write_facts
+INSERT INTO tenure_node_facts (node, application, functions, queues, capacity, release, library, tzdata)
+SELECT id, :application, :hash, :queues, :capacity, :release, :library, :tzdata FROM tenure_node WHERE id = :node AND state = 'alive'
+ON CONFLICT (node, application) DO UPDATE
+   SET (functions, queues, capacity, release, library, tzdata)
+     = (excluded.functions, excluded.queues, excluded.capacity, excluded.release, excluded.library, excluded.tzdata)
+
+-- name: remove_facts
+DELETE FROM tenure_node_facts WHERE node = :node AND application = :application
+
+-- name: nodes
+SELECT f.node, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, n.label, e.name IS NOT NULL
+  FROM tenure_node n INDEXED BY tenure_node_alive
+ CROSS JOIN tenure_node_facts f ON f.node = n.id AND f.application = :application
+ CROSS JOIN tenure_function_set s ON s.hash = f.functions
+  LEFT JOIN tenure_election e ON e.name = :planner AND e.state = 'held' AND e.holder = n.id
+ WHERE n.state = 'alive' ORDER BY n.label, n.id
+
 -- name: add_job
 INSERT INTO tenure_job (application, name, function, trigger, rules, queue, max_running, kwargs, in_code, release, tzdata, since)
 VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, :kwargs, :in_code, :release, :tzdata, :now)
@@ -95,14 +116,14 @@ VALUES (?, ?, ?, 'due', ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job, key) DO NOTHIN
 SELECT id, name, generation, next_due, trigger, rules
   FROM tenure_job
  WHERE application = :application AND state = 'active' AND next_due < :before
-   AND function NOT IN (SELECT value FROM json_each(:strangers)) AND (:tzdata = '' OR tzdata <= :tzdata)
+   AND function NOT IN (SELECT value FROM json_each(:strangers)) AND (:tzdata = '' OR tzdata <= :tzdata OR next_due < :overdue)
  ORDER BY next_due LIMIT :limit
 
 -- name: resuming
 SELECT id, name, generation, next_due, trigger, rules
   FROM tenure_job
  WHERE application = :application AND state = 'paused' AND paused_until <= :now
-   AND function NOT IN (SELECT value FROM json_each(:strangers)) AND (:tzdata = '' OR tzdata <= :tzdata)
+   AND function NOT IN (SELECT value FROM json_each(:strangers)) AND (:tzdata = '' OR tzdata <= :tzdata OR paused_until < :overdue)
  ORDER BY paused_until LIMIT :limit
 
 -- name: plannable

@@ -101,6 +101,12 @@ INSERT INTO tenure_epoch (one, boot_id, device, inode) VALUES (1, :boot_id, :dev
 DELETE FROM tenure_node
  WHERE state <> 'alive' AND ended_at < :before AND NOT EXISTS (SELECT 1 FROM tenure_election e WHERE e.holder = tenure_node.id)
 
+-- name: sweep_facts
+DELETE FROM tenure_node_facts WHERE NOT EXISTS (SELECT 1 FROM tenure_node n WHERE n.id = tenure_node_facts.node)
+
+-- name: sweep_functions
+DELETE FROM tenure_function_set WHERE NOT EXISTS (SELECT 1 FROM tenure_node_facts f WHERE f.functions = tenure_function_set.hash)
+
 -- name: schema_version
 SELECT version, oldest FROM tenure_schema_version
 

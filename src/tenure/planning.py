@@ -1,0 +1,246 @@
+"""Planning: one node's part in writing due times ahead for all jobs of an application. Called by the conductor, on its thread.
+
+The planner, an elected node, plans every job whose function some live node has, whether or not it has that function itself. Any other
+node plans what is due within seconds and not planned, so that the death of a planner delays nothing. From the facts that nodes write
+down follows who can plan what:
+
+  functions   a job whose function no live node has is not planned: its due times are missed, and settled when such a node comes
+  zone rules  a job written with newer zone rules is left to a node that has them. Where no live node has, the newest one plans it; and any
+              node plans it once it is overdue
+  library     a row that only a newer library can read is never guessed at
+
+A node that does not plan for all leaves alone what is overdue by more than `JUMP`, because nodes may be of two minds about a clock that
+has jumped and the planner's time counts. It plans that too once it has believed its clock for `DOUBT[1]`, or if the planner's library is older.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Callable
+
+from tenure.clock import boottime
+from tenure.errors import TenureError
+from tenure.ledger import Change, Instant, JobId, JobRow, NodeFacts, Unplanned
+from tenure.model import NodeId
+from tenure.plan import ahead, leapt, plan
+from tenure.stores.ledger import JobChange, Ledger
+from tenure.timekeeper import DOUBT, JUMP, Timekeeper
+from tenure.triggers import Trigger, from_json
+from tenure.version import order
+
+logger = logging.getLogger("tenure")
+
+LOOK_AHEAD = 10.4
+"""How far due times are written ahead; no whole number of seconds, so that planning does not fall on due instants."""
+REFILL = 5.2
+"""The planner visits a job when less than this is left."""
+UNATTENDED = 3.0
+"""A due time that is so near and not planned is planned by any node."""
+OVERDUE = 2.0
+"""A due time that is so late and not planned is planned by any node, whatever zone rules it has."""
+PLAN_EVERY = 1.0
+PLAN_BATCH = (10, 300)
+"""How many jobs are planned at once, at least and at most: as many as take `PLAN_TIME`, because claims wait meanwhile …"""
+PLAN_TIME = 0.004
+HEAL_BATCH = 100
+HEAL_EVERY, HEAL_FOR = 30.0, 400.0
+"""How often the planner looks again for what was put off, after it began or ceased to doubt, and for how long: then nobody goes by a wrong time any more."""
+CALM = 0.1
+MARGIN = 60.0
+"""A `next_due` is no further beyond the look-ahead than the next due time, give or take this much."""
+
+
+class Planning:
+    """What a node knows of who can plan what, and what it plans itself."""
+
+    def __init__(
+        self,
+        application: str,
+        clock: Timekeeper,
+        *,
+        every: float,
+        plans: Callable[[], bool],
+        facts: Callable[[NodeId], NodeFacts],
+    ) -> None:
+        self._application, self._clock, self._every, self._plans, self._facts = application, clock, every, plans, facts
+        self.plans_from, self.heals_from = 0.0, math.inf
+        """When the next step is due, by the steady clock."""
+        self._written: NodeFacts | None = None
+        self._absent: tuple[str, ...] = ()
+        self._zones = ""
+        self._stands_in = False
+        self._batch = PLAN_BATCH[0]
+        self._planned_before = False
+        self._heals_until = 0.0
+        self._healed: tuple[Instant, JobId] = (0.0, JobId(0))
+        self._unreadable: set[tuple[int, int]] = set()
+
+    # Who can plan what
+
+    def learn(self, ledger: Ledger, node: NodeId, functions: frozenset[str]) -> None:
+        """Write down what this node has, where that has changed, and read what the others have. `functions` are those that jobs name."""
+        mine = self._facts(node)
+        if mine != self._written:
+            ledger.write_facts(mine)
+            self._written = mine
+        others = ledger.nodes(self._application)
+        present = mine.functions.union(*(facts.functions for facts in others))
+        self._absent = tuple(sorted(functions - present))
+        # Only those count that can read what this node can read.
+        able = [facts.tzdata for facts in others if order(facts.library) >= order(mine.library)]
+        self._zones = "" if mine.tzdata >= max(able, default="") else mine.tzdata
+        self._stands_in = any(facts.plans and order(facts.library) < order(mine.library) for facts in others)
+
+    def forget(self, ledger: Ledger) -> None:
+        """This node takes no further part."""
+        if self._written is not None:
+            ledger.remove_facts(self._written.node, self._application)
+            self._written = None
+
+    # Planning
+
+    def plan(self, ledger: Ledger, *, calm: bool) -> Instant | None:
+        """Plan what is not planned yet. Returns when the first of the runs that were written is due."""
+        began_at = boottime()
+        now = self._clock.now(began_at)
+        leads = self._plans()
+        if leads and not self._planned_before:
+            self.heal_soon()
+        self._planned_before = leads
+        limit = PLAN_BATCH[1] if calm else self._batch
+        jobs = ledger.unplanned(
+            self._application,
+            before=now + (REFILL if leads else UNATTENDED),
+            limit=limit,
+            strangers=self._absent,
+            tzdata=self._zones,
+            overdue=now - OVERDUE,
+        )
+        batch, soonest = [], math.inf
+        for job in jobs:
+            if self._for_others(job, now, leads=leads):
+                continue
+            if job.resumes and not job.trigger:
+                self._resume(ledger, job, None, now)
+                soonest = now
+            trigger = self._trigger(job) if job.trigger else None
+            if trigger is None:
+                continue
+            if job.resumes:
+                self._resume(ledger, job, trigger, now)
+                soonest = now
+            elif (
+                planned := plan(job, trigger, application=self._application, now=now, horizon=now + LOOK_AHEAD)
+            ) is not None:
+                batch.append(planned)
+        written = ledger.plan(batch) if batch else 0
+        if written:
+            soonest = min((run.due_at for planned in batch for run in planned.runs), default=soonest)
+        more = len(jobs) == limit and written
+        self.plans_from = boottime() if more else began_at + (PLAN_EVERY if leads else self._every)
+        if more:
+            self._pace(limit, boottime() - began_at)
+        return None if soonest == math.inf else soonest
+
+    def _for_others(self, job: Unplanned, now: Instant, *, leads: bool) -> bool:
+        """Whether a node that knows the time better should do it: nodes may be of two minds about a clock that has jumped."""
+        if job.resumes:
+            return self._clock.doubts  # the ledger says so by its own clock
+        if leads or self._stands_in or job.next_due is None or job.next_due >= now - JUMP:
+            return False
+        return boottime() < self._clock.believed_since + DOUBT[1]
+
+    def _pace(self, planned: int, took: float) -> None:
+        """Plan so many at once that claims do not wait long."""
+        fits = int(planned * PLAN_TIME / max(took, 0.000_1))
+        self._batch = min(max(fits, PLAN_BATCH[0]), PLAN_BATCH[1])
+
+    def _trigger(self, job: Unplanned) -> Trigger | None:
+        try:
+            return _read(job.trigger)
+        except TenureError as error:
+            if (job.id, job.generation) not in self._unreadable:
+                self._unreadable.add((job.id, job.generation))
+                logger.error("job %r cannot be planned here: %s", job.name, error, extra={"action": "job_unreadable"})  # noqa: TRY400 - the sentence says it all
+            return None
+
+    def _resume(self, ledger: Ledger, job: Unplanned, trigger: Trigger | None, now: Instant) -> None:
+        """A pause is over. A job without a trigger has only what it was asked for meanwhile."""
+        next_due, runs = (
+            (None, ())
+            if trigger is None
+            else ahead(
+                trigger, job.rules, application=self._application, name=job.name, now=now, horizon=now + LOOK_AHEAD
+            )
+        )
+        ledger.change(
+            JobChange(
+                self._application,
+                job.name,
+                Change.RESUMED,
+                next_due=next_due,
+                runs=runs,
+                why="the pause is over",
+                generation=job.generation,
+            )
+        )
+
+    # What a wrong clock has put off
+
+    def heal_soon(self) -> None:
+        """Look soon for what was put off."""
+        self.heals_from, self._healed = 0.0, (0.0, JobId(0))
+        self._heals_until = boottime() + HEAL_FOR
+
+    def heal(self, ledger: Ledger) -> None:
+        """Look through all jobs, some at a time, for those that a clock that was ahead has put off, and plan them anew."""
+        now = self._clock.now(boottime())
+        horizon = now + LOOK_AHEAD + MARGIN
+        if self._clock.doubts or not self._plans():
+            self.heals_from = math.inf
+            return
+        jobs = ledger.planned_beyond(self._application, max(self._healed, (horizon, JobId(0))), HEAL_BATCH)
+        for job in jobs:
+            due = job.next_due or 0.0
+            self._healed = (due, job.id)
+            trigger = None if self._zones and job.spec.tzdata > self._zones else self._readable(job)
+            if trigger is not None and leapt(trigger, due, horizon=horizon):
+                self._put_right(ledger, job, trigger, now)
+        if len(jobs) == HEAL_BATCH:
+            self.heals_from = boottime() + CALM
+            return
+        self._healed = (0.0, JobId(0))
+        self.heals_from = boottime() + HEAL_EVERY if boottime() < self._heals_until else math.inf
+
+    def _readable(self, job: JobRow) -> Trigger | None:
+        try:
+            return None if job.spec.trigger is None else _read(job.spec.trigger)
+        except TenureError:
+            return None  # said by `plan` already
+
+    def _put_right(self, ledger: Ledger, job: JobRow, trigger: Trigger, now: Instant) -> None:
+        name, rules = job.spec.name, job.spec.rules
+        next_due, runs = ahead(
+            trigger, rules, application=self._application, name=name, now=now, horizon=now + LOOK_AHEAD
+        )
+        why = "it was planned by a clock that was ahead"
+        logger.warning("job %r is planned anew: %s", name, why, extra={"action": "planned_anew"})
+        ledger.change(
+            JobChange(
+                self._application,
+                name,
+                Change.UPDATED,
+                spec=job.spec,
+                next_due=next_due,
+                runs=runs,
+                why=why,
+                generation=job.generation,
+            )
+        )
+
+
+@functools.lru_cache(maxsize=10_000)
+def _read(text: str) -> Trigger:
+    return from_json(text)
