@@ -1,6 +1,8 @@
 """Bodies of jobs that run in processes of their own, which find them here."""
 
 import os
+import subprocess
+import threading
 import time
 
 from tenure import Run, current_run
@@ -21,3 +23,94 @@ def dies() -> None:
 
 def sleeps() -> None:
     time.sleep(60)
+
+
+def says(line: str, run: Run) -> None:
+    run.log(line)
+
+
+def starts_a_stranger_and_sleeps(pidfile: str) -> None:
+    """By the shell, whose children inherit whatever is not kept from them."""
+    os.system(f"sleep 60 & echo $! > {pidfile}")  # noqa: S605 - a path of the test's own
+    time.sleep(60)
+
+
+def starts_a_stranger_and_dies(pidfile: str) -> None:
+    os.system(f"sleep 60 & echo $! > {pidfile}")  # noqa: S605
+    os._exit(3)
+
+
+def lists_what_is_inherited(run: Run) -> None:
+    listed = subprocess.run(["/bin/ls", "-l", "/proc/self/fd"], close_fds=False, stdout=subprocess.PIPE, check=True)
+    for line in listed.stdout.decode().splitlines():
+        run.log(line.rpartition(" -> ")[2])
+
+
+def shouts_in_threads(run: Run) -> None:
+    def shout() -> None:
+        for _ in range(50):
+            run.log("ä" * 40_000)
+
+    threads = [threading.Thread(target=shout) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def leaves_a_thread(run: Run) -> None:
+    def later() -> None:
+        while not _LATE:  # until the next body is at work
+            time.sleep(0.005)
+        run.log("too late")
+        _LATE.append(-1)
+
+    threading.Thread(target=later, daemon=True).start()
+
+
+def comes_after(run: Run) -> None:
+    _LATE.append(run.id)
+    deadline = time.monotonic() + 5
+    while _LATE[-1] != -1 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    run.log("the late one has spoken" if _LATE[-1] == -1 else "nobody was late")
+    run.log(os.getpid())
+
+
+def speaks_for_another(run: Run) -> None:
+    """As a process that an earlier body has forked would."""
+    run.parent._pipe.send_bytes(b'["log", 0, "not mine"]')
+    run.log(os.getpid())
+
+
+def talks_nonsense(run: Run) -> None:
+    run.parent._pipe.send_bytes(b"\x80\x04nonsense")
+    time.sleep(60)
+
+
+def closes_everything() -> None:
+    os.closerange(3, 200)
+    time.sleep(60)
+
+
+def exits_with_three(run: Run) -> None:
+    run.log(subprocess.run(["/bin/sh", "-c", "exit 3"], check=False).returncode)
+
+
+def cannot_be_printed() -> None:
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+        @property
+        def __cause__(self) -> BaseException:  # type: ignore[override]
+            raise RuntimeError("no")
+
+    raise Unprintable
+
+
+def naps(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+_LATE: list[int] = []

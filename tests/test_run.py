@@ -1,5 +1,6 @@
 """A run in the hand of its body, without a scheduler around it."""
 
+import math
 import os
 import signal
 from datetime import UTC
@@ -32,7 +33,7 @@ def a_run():
         rules=Rules(),
         trigger=None,
     )
-    return runs.Run(claimed, "token", tz=UTC, schema="tenure", trusted=lambda: True)
+    return runs.Run(claimed, "token", tz=UTC, schema="tenure", until=lambda: math.inf)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

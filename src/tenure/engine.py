@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -322,7 +323,7 @@ class Engine:
             token,
             tz=_zone_of(claimed.trigger) or self._tz,
             schema=self._options.schema,
-            trusted=lambda: mine.id == node and boottime() < mine.lease_until,
+            until=lambda: mine.lease_until if mine.id == node else -math.inf,
         )
         return Attempt(claimed, token, node, function=function, run=run, at=boottime())
 

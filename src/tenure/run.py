@@ -17,6 +17,7 @@ from datetime import datetime, tzinfo
 from typing import Any, overload
 
 from tenure import effects
+from tenure.clock import boottime
 from tenure.connections import AsyncConnection, SyncConnection
 from tenure.durations import Duration, seconds
 from tenure.effects import RunClaim
@@ -44,14 +45,12 @@ class Run:
         "_schema",
         "_token",
         "_told",
-        "_trusted",
         "_tz",
+        "_until",
     )  # fmt: skip
 
-    def __init__(
-        self, claimed: ClaimedRun, token: str, *, tz: tzinfo, schema: str, trusted: Callable[[], bool]
-    ) -> None:
-        self._claimed, self._token, self._tz, self._schema, self._trusted = claimed, token, tz, schema, trusted
+    def __init__(self, claimed: ClaimedRun, token: str, *, tz: tzinfo, schema: str, until: Callable[[], float]) -> None:
+        self._claimed, self._token, self._tz, self._schema, self._until = claimed, token, tz, schema, until
         self._told = ""
         self._lost_because = ""
         self._bell: threading.Event | None = None
@@ -100,7 +99,7 @@ class Run:
     @property
     def lost(self) -> bool:
         """This attempt no longer counts, or may not: its node lost its lease. Another may have begun elsewhere."""
-        return bool(self._lost_because) or not self._trusted()
+        return bool(self._lost_because) or boottime() >= self._until()
 
     @property
     def reason(self) -> str:
@@ -123,7 +122,14 @@ class Run:
                 self._bell = threading.Event()
                 if self._told or self._lost_because:
                     self._bell.set()
-        return not self._bell.wait(limit) and not self.lost
+        end = boottime() + limit
+        while not self.lost:
+            left = min(end, self._until()) - boottime()  # a lease that is prolonged meanwhile is waited for again
+            if self._bell.wait(max(left, 0.0)):
+                return False
+            if boottime() >= end:
+                return not self.lost
+        return False
 
     def log(self, text: object) -> None:
         """Keep a line with the run; `tenure runs` shows it."""
@@ -168,6 +174,11 @@ class Run:
         return RunClaim(claimed.id, self._token, claimed.key, self._schema, claimed.name, self._began_at)
 
     # For the runtime
+
+    @property
+    def until(self) -> float:
+        """When its node's lease ends unless it is prolonged, on `boottime`: from then on the attempt may not count."""
+        return self._until()
 
     @property
     def zone(self) -> str:
