@@ -113,6 +113,9 @@ class Rows:
         row = self.elections.get(election)
         return row.holder if row is not None and row.held else None
 
+    def ttl(self, node: NodeId) -> float:
+        return self.nodes[node].card.ttl
+
     # Nodes
 
     def join(self, card: NodeCard) -> None:

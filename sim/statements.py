@@ -389,7 +389,15 @@ def unguard(st: Statement, name: str, key: str, by: str) -> Work:
     st.server.rows.ledger.unguard(name, key, by)
 
 
+def note_begun(st: Statement, begun: Sequence[tuple[RunId, str, float]]) -> Work:
+    rows = st.server.rows
+    mine = [(run, token, at) for run, token, at in begun if holds(rows, run, token) and st.skip(("run", run), "U")]
+    yield st.gap()
+    rows.ledger.note_begun(mine)
+
+
 LOCKING: dict[str, Any] = {
+    "note_begun": note_begun,
     "sync": sync,
     "ask": ask,
     "cancel": cancel,
@@ -431,7 +439,8 @@ def roll_call(st: Statement, node: NodeId, application: str) -> Work:
                 lost.append(rows.ledger._lose(row, run, run.node, rows.now()))
                 st.server.checker.lost(run, row)
             elif run.node == node:
-                held.append(Held(run.id, run.token, run.asked_to_end))
+                must_answer = row.state is not JobState.ACTIVE and run.started_at is None
+                held.append(Held(run.id, run.token, run.asked_to_end, must_answer))
     if lost:
         rows.ring("!" + application)
     return RollCall(tuple(held), tuple(lost), rows.now())

@@ -4,6 +4,7 @@ import os
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 from tenure import Run, current_run
 
@@ -110,6 +111,11 @@ def cannot_be_printed() -> None:
 
 
 def naps(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def touch_and_sleep(path: str, seconds: float) -> None:
+    Path(path).touch()
     time.sleep(seconds)
 
 

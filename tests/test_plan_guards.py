@@ -87,6 +87,8 @@ def everything(ledger: Ledger) -> None:
     ledger.claim(ClaimRequest(NODE, "app", token, 1))
     assert [ended.accepted for ended in ledger.finish([Ending(run.id, token, RunState.SUCCEEDED)])] == [True]
     ledger.roll_call(NODE, "app")
+    ledger.note_begun([(run.id, token, now)])
+    ledger.unbegun(job.id, job.generation)
     ledger.missed("app", 10)
     assert ledger.settle(job.id, job.generation, make_up=(), skip=(), reason="")
     ledger.change(JobChange("app", "job", Change.UPDATED, SPEC, next_due=job.next_due + 2e-3))

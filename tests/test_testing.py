@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+from collections import Counter
 from datetime import UTC, datetime
 from unittest.mock import AsyncMock
 from zoneinfo import ZoneInfo
@@ -14,6 +15,7 @@ from tenure.errors import ConfigurationError, RunCancelled, RunLost, UnknownJob
 from tenure.events import RunFailed, RunRetried, RunSkipped, RunSucceeded
 from tenure.run import Run, current_run
 from tenure.scheduler import Scheduler
+from tenure.stores.ledger import RunQuery
 from tenure.testing import virtual
 from tenure.triggers import cron, every
 
@@ -294,3 +296,32 @@ def test_a_run_notes_its_effects_in_the_other_colour():
     run = tenure.testing.run()
     asyncio.run(body(run))
     assert (run.effects, run.completed) == (["invoices"], True)
+
+
+@pytest.mark.parametrize("verb", ["pause", "remove"])
+def test_due_times_of_a_downtime_before_a_pause_or_a_removal_are_in_the_ledger(verb):
+    scheduler = Scheduler("memory://downtime")
+
+    @scheduler.every("10s", missed="all")
+    def tick() -> None:
+        pass
+
+    with virtual(scheduler, now="2026-03-28T12:00:03Z") as world:
+        world.advance(by=60)
+        world.down(by=600)
+        getattr(scheduler, verb)("tick")
+        state, reason = ("skipped", "paused") if verb == "pause" else ("cancelled", "removed")
+        [audit] = scheduler.audit("tick", since="-1h")
+        assert audit.clean
+        with scheduler.ledger() as ledger:
+            runs = ledger.runs(RunQuery(scheduler.application, "tick", limit=1000))
+        assert Counter((run.state, run.reason) for run in runs) == {("succeeded", ""): 6, (state, reason): 60}
+        if verb == "pause":
+            world.advance(by=30)
+            scheduler.resume("tick")
+            world.advance(by=30)
+            scheduler.backfill("tick", "-3m", "-61s", dry_run=False)  # the newest of them alone
+            world.advance(by=600)
+            [audit] = scheduler.audit("tick", since="-1h")
+            assert audit.clean, audit.lines()
+            assert audit.counts["skipped(paused)"] == 48

@@ -10,7 +10,7 @@ import sqlalchemy
 
 import callers
 from callers import ON_POSTGRES, ON_SQLITE, awaited, scene
-from tenure import transactions
+from tenure import Scheduler, transactions
 from tenure.errors import ConfigurationError, StoreError, WrongDatabase
 from tenure.ledger import Change, JobSpec, NewRun, Rules, RunState
 from tenure.stores import store_for
@@ -216,3 +216,46 @@ def create_work(url):
     connection = sqlite3.connect(sqlalchemy.make_url(url).database)
     connection.execute("CREATE TABLE work (what text)")
     connection.close()
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("what", [Change.UPDATED, Change.PAUSED, Change.RESUMED, Change.REMOVED, "added again"])
+def test_a_transaction_that_does_not_see_the_latest_runs_changes_no_job(shared, level, what):
+    with Office(shared) as office:
+        adds = office.adds()
+        office.ledger.change(adds)
+        if what == "added again":
+            office.ledger.change(JobChange(office.name, "report", Change.REMOVED))
+        before = office.ledger.jobs(office.name, removed=True)
+        wanted = adds if what == "added again" else replace(adds, what=what)
+        with psycopg.connect(shared) as connection:
+            connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+            connection.execute("INSERT INTO work VALUES ('with it')")
+            with pytest.raises(ConfigurationError, match="Write `SET TRANSACTION ISOLATION LEVEL READ COMMITTED`"):
+                transactions.change(connection, office.store, wanted)
+            assert connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR
+            connection.rollback()
+        assert office.ledger.jobs(office.name, removed=True) == before
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_new_jobs_and_runs_come_at_any_level(shared, level):
+    with Office(shared) as office, psycopg.connect(shared) as connection:
+        connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        assert transactions.change(connection, office.store, office.adds())
+        assert transactions.change(connection, office.store, office.adds()) is None, "it is there"
+        assert transactions.ask(connection, office.store, Asked(office.name, "report", "mine", None))
+        connection.commit()
+        assert [job.state for job in office.jobs()] == ["active"]
+
+
+def test_the_first_verb_of_a_process_works_inside_a_writing_transaction(sqlite_url):
+    create_work(sqlite_url)
+    first = Scheduler(sqlite_url, capacity=0)
+    first.job(lambda: None, name="mail")
+    first.start()
+    with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as connection:
+        connection.execute("INSERT INTO work VALUES ('an order')")
+        asked = Scheduler(sqlite_url).run_now("mail", conn=connection)
+    connection.close()
+    assert first.find_run(asked.id).state == "pending"

@@ -24,7 +24,7 @@ class Attempt:
     """Changed by whoever runs it; whether it may begin is decided once, by `Runner`, under its mutex."""
 
     __slots__ = (
-        "asked_to_end", "claimed", "function", "node", "phase", "queued_at", "run", "started_at", "task", "timed_out", "token",
+        "asked_to_end", "called", "claimed", "function", "node", "phase", "queued_at", "run", "started_at", "task", "timed_out", "token",
     )  # fmt: skip
 
     def __init__(
@@ -34,6 +34,8 @@ class Attempt:
         self.phase = Phase.QUEUED
         self.queued_at = at
         self.started_at: float | None = None
+        self.called = False
+        """Its body has been called: a pause that returns from now on need not wait for it."""
         self.timed_out = False
         self.asked_to_end = ""
         self.task: asyncio.Task[None] | None = None

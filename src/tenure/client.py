@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, TypeVar, Unpack, overload
 
@@ -27,6 +29,8 @@ from tenure.triggers import Trigger
 from tenure.verbs import KEPT, Kept, Said
 from tenure.views import JobView, RunView, StatsView
 
+logger = logging.getLogger("tenure")
+
 PATIENCE = 10.0
 """How long one statement of a verb or a question may take."""
 TRIES = 5
@@ -46,6 +50,7 @@ class Client(Decorators):
         if url is not None and not isinstance(url, Store):
             urls.parse(url)  # what is wrong with it is said where it stands
         self._prepared = False
+        self._answer: Callable[[], None] | None = None
         self._intents = Intents(definitions)
         self._lookup = Lookup(definitions.application, definitions.tz)
 
@@ -99,13 +104,17 @@ class Client(Decorators):
         )
 
     def remove(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
-        """Take a job away: what has not begun is cancelled, what runs goes on to its end."""
+        """Take a job away: what has not begun is cancelled, what runs goes on to its end. When this returns nothing more begins, as `pause` says."""
         return self.change(self._intents.remove(name, Said(by, why)), conn)
 
     def pause(
         self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None
     ) -> JobView:
-        """Begin nothing of this job, until `resume`, or for that long (`until="2h"`)."""
+        """Begin nothing of this job, until `resume`, or for that long (`until="2h"`). When this returns nothing more begins.
+
+        It waits until every node has given back what it had claimed and not begun, at the longest for the ttl; `unanswered` of what it
+        returns names the nodes that did not answer. With `conn` it does not wait: nodes hear of the pause within a heartbeat of the commit.
+        """
         return self.change(self._intents.pause(name, until, Said(by, why)), conn)
 
     def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
@@ -269,9 +278,9 @@ class Client(Decorators):
         """What the decorators noted down."""
         return self._definitions
 
-    def use(self, store: Store | None) -> None:
-        """Another store from now on; None: that of the URL again."""
-        self._store, self._prepared = store, False
+    def use(self, store: Store | None, answer: Callable[[], None] | None = None) -> None:
+        """Another store from now on; None: that of the URL again. `answer`: its nodes have no thread that could answer a pause, so call this."""
+        self._store, self._prepared, self._answer = store, False, answer
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
@@ -317,9 +326,25 @@ class Client(Decorators):
                 if row is not None or change.generation is None or not left:
                     break
             view = self.changed(ledger, change, row)
-        if conn is None:
-            self.poke()
+            if conn is None:
+                self.poke()
+                if row is not None and change.what in {Change.PAUSED, Change.REMOVED}:
+                    view = replace(view, unanswered=self._until_answered(ledger, row))
         return view
+
+    def _until_answered(self, ledger: Ledger, row: JobRow) -> tuple[str, ...]:
+        if self._answer is not None:
+            self._answer()
+        silent = verbs.until_answered(ledger, row)
+        if silent:
+            logger.warning(
+                "job %r is %s, but %s did not answer: what it had claimed may still begin there until it is declared dead",
+                row.spec.name,
+                row.state,
+                " and ".join(f"node {label!r}" for label in silent),
+                extra={"action": "unanswered"},
+            )
+        return silent
 
     def ask(self, intent: Intent[Asked], conn: Any = None) -> RunView:
         """Have a run that somebody wants."""

@@ -18,7 +18,7 @@ from tenure.bridge import without_loop
 from tenure.clock import boottime, walltime
 from tenure.errors import StoreError
 from tenure.jobs import Registry
-from tenure.ledger import ClaimedRun, ClaimRequest, Instant, JobId, LostRun, MissedJob, NodeFacts, RunId
+from tenure.ledger import ClaimedRun, ClaimRequest, Instant, JobId, LostRun, MissedJob, NodeFacts, RollCall, RunId
 from tenure.model import NodeId
 from tenure.plan import Verdict, settle
 from tenure.planning import Planning
@@ -43,6 +43,8 @@ PRUNE_BATCH, PRUNE_JOBS = 1000, 500
 STUMBLE = 5.0
 """When to try again what failed for a reason of its own."""
 SETTLE_BATCH = 50
+ANSWER_AGAIN = 0.02
+"""When to look again at bodies that are about to be called while somebody waits to hear that nothing more begins."""
 
 
 class Seat(Protocol):
@@ -64,6 +66,7 @@ class Hands(Protocol):
     def take(self, attempts: Sequence[Attempt]) -> int: ...
     def ask_to_end(self, run: RunId, token: str, why: str) -> None: ...
     def lose(self, attempts: Sequence[Attempt], why: str) -> None: ...
+    def withhold(self, held: Sequence[tuple[RunId, str]]) -> tuple[list[tuple[RunId, str, Instant]], bool]: ...
     def give_back(self, older_than: float) -> None: ...
 
 
@@ -249,10 +252,26 @@ class Conductor:
         for mine in call.held:
             if mine.asked_to_end:
                 self._hands.ask_to_end(mine.id, mine.token, mine.asked_to_end)
+        self.answer(ledger, call)
         for lost in call.lost:
             self._tell_lost(lost)
         if strays or call.lost:
             self._claims_from = 0.0
+
+    def answer(self, ledger: Ledger, call: RollCall) -> None:
+        """Whoever paused or removed a job waits until no run that was claimed before can begin any more.
+
+        A body is called only if its attempt is QUEUED under the runner's mutex. What is QUEUED now is ended under that mutex and goes
+        back; what has been called is confirmed. So nothing of these jobs begins after the last answer.
+        """
+        asked = [(mine.id, mine.token) for mine in call.held if mine.must_answer]
+        if not asked:
+            return
+        begun, about_to = self._hands.withhold(asked)
+        if begun:
+            ledger.note_begun(begun)
+        if about_to:
+            self._rolls_from = min(self._rolls_from, boottime() + ANSWER_AGAIN)
 
     # Claiming
 

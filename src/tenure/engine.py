@@ -345,8 +345,12 @@ class Engine:
                 extra={"action": "ending_refused"},
             )
             return
-        if state is RunState.PENDING and ending.again_in is None:
-            return
+        if (
+            ending.state is RunState.PENDING
+            and ending.again_in is None
+            and state in {RunState.PENDING, RunState.SKIPPED}
+        ):
+            return  # it never began, and is somebody else's or, if its job was paused, nobody's
         kind = _KINDS.get(state)
         if state is not RunState.SUCCEEDED and state is not RunState.CANCELLED:
             logger.warning(

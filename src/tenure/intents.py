@@ -85,7 +85,7 @@ class Intents:
 
     def remove(self, name: str, said: Said) -> Intent[JobChange]:
         """It is taken away."""
-        return lambda ledger: verbs.removed(self._known(ledger, name), said)
+        return lambda ledger: verbs.removed(self._known(ledger, name), ledger.now(), said)
 
     def run_now(self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: Said) -> Intent[Asked]:
         """A run at once."""

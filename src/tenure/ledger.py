@@ -350,6 +350,8 @@ class Held:
     token: str
     asked_to_end: str = ""
     """Why it should end: cancelled by somebody, or replaced by the next run."""
+    must_answer: bool = False
+    """Its job was paused or removed, and the ledger does not know whether its body has begun: give it back, or say that it has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,8 @@ class Child:
                     clean = False  # something of an earlier body is still at work there
                 elif what == "log":
                     run.log(said)
+                elif what == "called":
+                    attempt.called = True
                 elif what == "completed":
                     run.note_completed()
                 else:
@@ -297,7 +299,7 @@ if hasattr(os, "register_at_fork"):
 
 # Between parent and child
 
-_WORDS = {"log", "completed", "done", "failed"}
+_WORDS = {"called", "log", "completed", "done", "failed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +359,7 @@ def _do(message: bytes, until: Callable[[], float], number: int, parent: Parent)
             run.begin(body.began_at)
         current = CURRENT.set(run)
         try:
+            parent.say(number, "called", "")
             body.function.call(run, body.kwargs)
         finally:
             CURRENT.reset(current)

@@ -34,7 +34,7 @@ MAX_ERROR = 8000
 
 
 class Runner:
-    """Attempts in hand. `take`, `ask_to_end`, `lose` and `stale` are called by the conductor, `acknowledged` by the completer."""
+    """Attempts in hand. `take`, `ask_to_end`, `lose`, `withhold` and `stale` are called by the conductor, `acknowledged` by the completer."""
 
     def __init__(
         self,
@@ -160,6 +160,30 @@ class Runner:
         for attempt in back:
             self._end(attempt, Ending(attempt.id, attempt.token, RunState.PENDING))
 
+    def withhold(self, held: Iterable[tuple[RunId, str]]) -> tuple[list[tuple[RunId, str, Instant]], bool]:
+        """The jobs of these were paused or removed: give back what has not begun.
+
+        Returns those whose bodies have been called, and whether others are about to be: ask about these again in a moment.
+        """
+        back: list[Attempt] = []
+        begun: list[tuple[RunId, str, Instant]] = []
+        about_to = False
+        with self._mutex:
+            for run, token in held:
+                attempt = self._in_hand.get(run)
+                if attempt is None or attempt.token != token or attempt.phase is Phase.ENDED:
+                    continue  # how it ended is on its way to the ledger
+                if attempt.phase is Phase.QUEUED:
+                    attempt.phase = Phase.ENDED
+                    back.append(attempt)
+                elif attempt.called and attempt.started_at is not None:
+                    begun.append((run, token, self._ledger_time(attempt.started_at)))
+                else:
+                    about_to = True
+        for attempt in back:
+            self._end(attempt, Ending(attempt.id, attempt.token, RunState.PENDING))
+        return begun, about_to
+
     def drain(self, patience: float) -> bool:
         """Wait until nothing runs any more; False if that takes too long, or somebody is in a hurry."""
         with self._drained:
@@ -214,6 +238,7 @@ class Runner:
                 if attempt.function.in_process:
                     self._processes.run(attempt, arguments(attempt))
                 else:
+                    attempt.called = True
                     _refuse_coroutine(attempt.function.call(run, arguments(attempt)))
             except BaseException as error:
                 failure = error
@@ -392,6 +417,7 @@ class Loops:
         CURRENT.set(attempt.run)  # of this task alone
         failure: BaseException | None = None
         try:
+            attempt.called = True
             await attempt.function.call(attempt.run, arguments(attempt))
         except BaseException as error:
             failure = error

@@ -251,11 +251,11 @@ class Scheduler(Client):
         """Who hears of runs."""
         return self._listeners
 
-    def use(self, store: Store | None) -> None:
+    def use(self, store: Store | None, answer: Callable[[], None] | None = None) -> None:
         """Another store from now on; None: that of the URL again."""
         if self.started:
             raise ConfigurationError("use(): the scheduler is started. Stop it first.")
-        super().use(store)
+        super().use(store, answer)
 
     def poke(self) -> None:
         """Something was asked for or changed: look at once, if this node takes part."""

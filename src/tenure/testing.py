@@ -142,6 +142,7 @@ class World:
         scheduler.use(self._store)
         self._lookup = Lookup(scheduler.application, scheduler.options.tz)
         self._node = _Node(self, scheduler)
+        scheduler.use(self._store, self._node.answer)
         self._turning = False
 
     @property
@@ -239,7 +240,7 @@ class _Node(Engine):
         self._effects: dict[RunId, set[str]] = {}
         self._session = scheduler.store.session(LABEL, _FOREVER)
         self._sync(scheduler.definitions.changes(world.instant()))
-        seat = _Seat(str(uuid.uuid4()))
+        self._seat = seat = _Seat(str(uuid.uuid4()))
         self._session.join(NodeCard(seat.id, LABEL, options.cadence.ttl, None))
         self.clock = _Clock(world.instant)
         self._runner = _Inline(world.instant, self._ended)
@@ -277,6 +278,11 @@ class _Node(Engine):
             self._conductor.turn(self._session)
             if self._runner.trouble is not None:
                 raise self._runner.trouble
+
+    def answer(self) -> None:
+        """For a body, or a test, that paused or removed a job: nobody else turns the conductor while they wait."""
+        ledger = self._session.ledger
+        self._conductor.answer(ledger, ledger.roll_call(self._seat.id, self._application))
 
     def close(self) -> None:
         self._runner.close()
@@ -329,18 +335,22 @@ class _Inline(Runner):
         """Why nothing can be run here; for whoever turns the conductor, which itself goes on whatever happens."""
 
     def take(self, attempts: Iterable[Attempt]) -> int:
-        for attempt in attempts:
+        taken = list(attempts)
+        for attempt in taken:
             if attempt.function.is_coroutine and _in_a_loop():
                 self.trouble = ConfigurationError(
                     f"virtual: {attempt.run.job!r} is a coroutine and has a loop of its own, which cannot run inside the loop of this "
                     "test. Write the test as a plain function, or call the world by asyncio.to_thread."
                 )
                 return 0
-            with self._mutex:
+        with self._mutex:
+            for attempt in taken:
                 self._in_hand[attempt.id] = attempt
                 self._busy += 1
                 self._in_threads += not attempt.function.is_coroutine
+        for attempt in taken:
             if self._begin(attempt):
+                attempt.called = True
                 failure = self._call(attempt)
                 if failure is None and isinstance(attempt.run, _WorldsRun):
                     attempt.run.commit()

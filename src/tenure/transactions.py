@@ -22,6 +22,9 @@ from tenure.stores.ledger import Asked, JobChange
 if TYPE_CHECKING:
     import sqlite3
 
+TOO_ISOLATED = "TN003"
+"""What `change_job` says to a caller whose snapshot may be too old."""
+
 T = TypeVar("T")
 
 VERBS = {
@@ -110,6 +113,12 @@ def _told(call: str, schema: str, steps: Steps[T]) -> Steps[T]:
         if state in MISSING:
             raise WrongDatabase(
                 f"{call}: this database has no tenure in schema {schema!r}, or an older one. Pass a connection to the scheduler's database."
+            ) from error
+        if state == TOO_ISOLATED:
+            raise ConfigurationError(
+                f"{call}: this transaction is REPEATABLE READ or SERIALIZABLE, and does not see runs that others have changed since it began: "
+                "they would be left behind. Nothing was changed, and the transaction is aborted. Write `SET TRANSACTION ISOLATION LEVEL READ "
+                "COMMITTED` as its first statement, or leave `conn` out. New jobs can be added, and runs asked for, at any level."
             ) from error
         if state == NOT_ALLOWED:
             raise StoreError(

@@ -15,8 +15,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
+from tenure.clock import boottime, sleep
 from tenure.durations import Duration, seconds
 from tenure.errors import ConfigurationError, JobExists, RunError, UnknownJob
+from tenure.history import read
 from tenure.keys import due_key
 from tenure.ledger import Change, Instant, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunRow, RunState, Unplanned
 from tenure.moments import instant, moment, shown
@@ -28,6 +30,8 @@ from tenure.triggers import Trigger, from_json, tzdata_version
 
 logger = logging.getLogger("tenure")
 
+ANSWER_POLL = 0.002, 0.1
+"""How often to ask whether all nodes have answered: at first, and at the longest."""
 LOOK_AHEAD = 10.0
 """How far ahead the due times of a job are written with a change to it; the planner does the rest."""
 MAX_BACKFILL = 10_000
@@ -154,15 +158,7 @@ def amended(old: Rules, policy: Mapping[str, object], *, where: str) -> Rules:
 
 def paused(job: JobRow, now: Instant, until: Duration | datetime | None, said: Said = NOBODY) -> JobChange:
     """Plan and begin nothing of this job, until it is resumed or for that long."""
-    return JobChange(
-        application=job.spec.application,
-        name=job.spec.name,
-        what=Change.PAUSED,
-        next_due=job.next_due,
-        by=said.by,
-        why=said.why,
-        until=None if until is None else _later(until, now),
-    )
+    return replace(_ceased(job, now, Change.PAUSED, said), until=None if until is None else _later(until, now))
 
 
 def resumed(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
@@ -180,11 +176,24 @@ def resumed(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
     )
 
 
-def removed(job: JobRow, said: Said = NOBODY) -> JobChange:
+def until_answered(ledger: Ledger, job: JobRow) -> tuple[str, ...]:
+    """Wait until nothing more begins of a job that was paused or removed just now: the nodes have given back what they had claimed ahead.
+
+    Returns the labels of the nodes that have not answered within their ttl.
+    """
+    began_at, pause = boottime(), ANSWER_POLL[0]
+    while silent := ledger.unbegun(job.id, job.generation):
+        left = began_at + max(ttl for _, ttl in silent) - boottime()
+        if left <= 0:
+            return tuple(label for label, _ in silent)
+        sleep(min(pause, left))
+        pause = min(2 * pause, ANSWER_POLL[1])
+    return ()
+
+
+def removed(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
     """Take a job away. A running attempt goes on to its end."""
-    return JobChange(
-        application=job.spec.application, name=job.spec.name, what=Change.REMOVED, by=said.by, why=said.why
-    )
+    return _ceased(job, now, Change.REMOVED, said)
 
 
 def asked(job: JobRow, key: str | None, kwargs: str | None, said: Said = NOBODY) -> Asked:
@@ -337,6 +346,20 @@ def _unplanned(job: JobRow, now: Instant) -> tuple[NewRun, ...]:
         runs += planned.runs
         next_due = planned.then_due
     return tuple(runs)
+
+
+def _ceased(job: JobRow, now: Instant, what: Change, said: Said) -> JobChange:
+    """Nothing is due from now on. What was due before and nobody has planned is written too: the ledger then says what became of it."""
+    past = () if read(job.spec.trigger)[0] is None else _unplanned(job, now)
+    return JobChange(
+        application=job.spec.application,
+        name=job.spec.name,
+        what=what,
+        runs=past,
+        by=said.by,
+        why=said.why,
+        generation=job.generation if past else None,
+    )
 
 
 def _due_times(trigger: Trigger, since: Instant, before: Instant) -> Iterator[Instant]:

@@ -39,6 +39,8 @@ class JobView:
     paused_until: datetime | None = None
     paused_by: str = ""
     paused_why: str = ""
+    unanswered: tuple[str, ...] = ()
+    """Of what `pause` and `remove` return: nodes that did not answer within their ttl, so that runs they had claimed may still begin there."""
 
     @classmethod
     def of(cls, row: JobRow, tz: str, now: Instant) -> Self:

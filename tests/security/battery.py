@@ -78,6 +78,7 @@ def jobs(url: str, session: Session) -> None:
     runs(url, session, application)
     for what in (Change.PAUSED, Change.RESUMED, Change.UPDATED, Change.REMOVED):
         assert ledger.change(change(application, "planned", what))
+    assert ledger.unbegun(unplanned.id, 99) == []
     assert ledger.changes(application)
     assert ledger.jobs(application)
     assert ledger.prune(application, before=now + 1, keep=0, limit=100).removed >= 1
@@ -95,6 +96,7 @@ def runs(url: str, session: Session, application: str) -> None:
         connection.execute("SELECT tenure.complete(%s, %s, NULL)", [first, token])
     ledger.keep_log(first, ["said"])
     assert ledger.log(first) == ["said"]
+    ledger.note_begun([(second, other, ledger.now())])
     ledger.finish([Ending(second, other, RunState.PENDING, "failed", again_in=3600.0, log=("a",))])
     ledger.put_back(rest)
     assert ledger.cancel(second, "me", "why")

@@ -171,13 +171,13 @@ def run_now(arguments: argparse.Namespace) -> int:
 
 
 def pause(arguments: argparse.Namespace) -> int:
-    """Begin nothing of a job."""
+    """Begin nothing of a job. 1 if a node did not answer, so that something may still begin there."""
     until = None if arguments.until is None else _until(arguments.until)
     with _application(arguments) as scheduler:
         job = scheduler.pause(arguments.job, why=arguments.why, until=until, by=_by(arguments))
     for_how_long = f"until {_time(job.paused_until)}" if job.paused_until else "until it is resumed"
     _tell(arguments, job.as_dict(), f"{job.name!r} is paused {for_how_long}")
-    return 0
+    return 1 if job.unanswered else 0
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -189,14 +189,14 @@ def resume(arguments: argparse.Namespace) -> int:
 
 
 def remove(arguments: argparse.Namespace) -> int:
-    """Take a job away."""
+    """Take a job away. 1 if a node did not answer, so that something may still begin there."""
     with _application(arguments) as scheduler:
         job = scheduler.remove(arguments.job, why=arguments.why, by=_by(arguments))
     back = (
         " It is defined in code: a new release, or a change of its definition, brings it back." if job.in_code else ""
     )
     _tell(arguments, job.as_dict(), f"{job.name!r} is removed; what runs goes on to its end.{back}")
-    return 0
+    return 1 if job.unanswered else 0
 
 
 def cancel(arguments: argparse.Namespace) -> int:

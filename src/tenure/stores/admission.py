@@ -102,6 +102,7 @@ class Attempt:
     due_at: Instant
     expires_at: Instant | None
     asked_to_end: str = ""
+    kind: RunKind = RunKind.DUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +118,12 @@ class After:
     reason: str = ""
 
 
-def after_ending(run: Attempt, ending: Ending, rules: Rules, *, removed: bool, now: Instant) -> After:
+def after_ending(run: Attempt, ending: Ending, rules: Rules, *, job: JobState, now: Instant) -> After:
     """Where an accepted ending leads."""
+    removed = job is JobState.REMOVED
     match ending.state, ending.again_in:
         case RunState.PENDING, None:
-            return after_return(run, rules, removed=removed, now=now)
+            return after_return(run, rules, job=job, began=ending.started_at is not None, now=now)
         case RunState.PENDING, _ if run.asked_to_end:
             return replace(_over(run, RunState.CANCELLED, run.asked_to_end), failures=run.failures + 1)
         case RunState.PENDING, _ if removed:
@@ -138,13 +140,18 @@ def after_ending(run: Attempt, ending: Ending, rules: Rules, *, removed: bool, n
             return _over(run, state, ending.error)
 
 
-def after_return(run: Attempt, rules: Rules, *, removed: bool, now: Instant) -> After:
-    """A run that was claimed and never began: back as if it had not been claimed, with time enough to be claimed again."""
+def after_return(run: Attempt, rules: Rules, *, job: JobState, now: Instant, began: bool = False) -> After:
+    """A run that was claimed and goes back as if it had not been, with time enough to be claimed again.
+
+    A due time whose body was never called (`began` is False) is skipped if its job is paused by now, as it would have been unclaimed.
+    """
     back = replace(_over(run, RunState.PENDING, ""), attempt=run.attempt - 1)
     if run.asked_to_end:
         return replace(back, state=RunState.CANCELLED, reason=run.asked_to_end)
-    if removed:
+    if job is JobState.REMOVED:
         return replace(back, state=RunState.CANCELLED, reason=REMOVED)
+    if job is JobState.PAUSED and run.kind is RunKind.DUE and back.attempt == 0 and not began:
+        return replace(back, state=RunState.SKIPPED, reason=PAUSED)
     return back if run.expires_at is None else replace(back, expires_at=max(run.expires_at, now + rules.on_time))
 
 

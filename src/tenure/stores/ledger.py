@@ -51,7 +51,8 @@ FIRST = JobId(0)
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """One change to one job, written as a whole. `next_due` and `runs` are what a planner would write for it from now on."""
+    """One change to one job, written as a whole. `next_due` and `runs` are what a planner would write for it from now on; under PAUSED and
+    REMOVED, `runs` are due times of the past that no planner has written."""
 
     application: str
     name: str
@@ -144,9 +145,10 @@ class Ledger(ABC):
                  SKIPPED('paused'); those of other kinds and those between attempts stay and are not claimed while paused.
         RESUMED  state ACTIVE, `since` now. What stayed gets `due_at` no earlier than it had. If it is not paused nothing changes.
         REMOVED  state REMOVED, `next_due` None; PENDING and WAITING runs become CANCELLED('removed'), those between attempts too;
-                 RUNNING ones go on to their end, without another attempt.
+                 RUNNING ones go on to their end, without another attempt. Those that their nodes have not begun do not (`must_answer`, and
+        so under PAUSED).
 
-        `runs` are inserted as `plan` does it and `next_due` is set. Returns the job as it is now; None if there is no such job, or it
+        `runs` are inserted as `plan` does it, under PAUSED and REMOVED before anything is skipped or cancelled, and `next_due` is set. Returns the job as it is now; None if there is no such job, or it
         is not of the generation asked for.
         """
 
@@ -247,7 +249,8 @@ class Ledger(ABC):
 
         Accepted: the run is RUNNING with this token. SUCCEEDED, FAILED and CANCELLED are final; PENDING with `again_in` counts a failure and is
         due that many seconds after `finished_at` (from now where that is not given), never to expire; PENDING without goes back as if it had not been claimed (attempt - 1, `due_at`
-        and `expires_at` kept, but `expires_at` no sooner than on-time from now). A job that was removed has no further attempt: FAILED instead of PENDING with `again_in`,
+        and `expires_at` kept, but `expires_at` no sooner than on-time from now), unless its job is PAUSED and it is a due time that never began (no
+        `started_at`, no attempt before): SKIPPED('paused'). A job that was removed has no further attempt: FAILED instead of PENDING with `again_in`,
         CANCELLED('removed') without. A run that was asked to end has none either: CANCELLED with what it was asked. Not accepted: `state` says
         where the run is. The row of a run that somebody has locked is waited for (it is in an open transaction of its own body).
         `log` lines are kept with the run (also when the ending is not accepted they are dropped silently).
@@ -260,14 +263,27 @@ class Ledger(ABC):
     @abstractmethod
     def roll_call(self, node: NodeId, application: str) -> RollCall:
         """Take back the RUNNING runs of nodes that are not alive (skipping locked rows), and list those that this node has.
+        Those of PAUSED and REMOVED jobs of which the ledger does not know that they began are to be answered for (`must_answer`).
 
         A run taken back counts a loss; it is PENDING again, its `due_at` kept, never to expire, if `on_lost` is retry and losses < `max_lost`, its job is not
         removed and it was not asked to end; else LOST (asked to end: CANCELLED with what it was asked).
         """
 
     @abstractmethod
+    def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
+        """The answer to `must_answer`: the bodies of these RUNNING runs have been called, at these instants. By token; what is locked
+        is left for the next roll call."""
+
+    @abstractmethod
+    def unbegun(self, job: JobId, generation: int) -> list[tuple[str, float]]:
+        """Which live nodes have runs of this job from before this generation that they may still begin: label and ttl, by label.
+
+        Empty from the moment on when nothing more of before begins, and also once the job is active again. Locks nothing.
+        """
+
+    @abstractmethod
     def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
-        """Runs that the ledger gave to this node and that it does not have: PENDING again, uncounted, by token."""
+        """Runs that the ledger gave to this node and that it does not have: back as by `finish` with PENDING, uncounted, by token."""
 
     @abstractmethod
     def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:

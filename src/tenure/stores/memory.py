@@ -82,6 +82,9 @@ class _Database:
         row = self.elections.get(election)
         return row.holder if row is not None and row.held else None
 
+    def ttl(self, node: NodeId) -> float:
+        return self.nodes[node].card.ttl
+
     def ring(self, words: str) -> None:
         for bell in self.bells:
             try:

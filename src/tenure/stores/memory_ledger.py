@@ -65,6 +65,9 @@ class World(Protocol):
     def leader(self, election: str) -> NodeId | None:
         """Which node holds an election."""
 
+    def ttl(self, node: NodeId) -> float:
+        """After how many seconds of silence it is taken for dead."""
+
     def ring(self, words: str) -> None:
         """Wake those who listen."""
 
@@ -114,6 +117,8 @@ class MemoryLedger(Ledger):
             if row is not None and change.what is Change.RESUMED and row.state is not JobState.PAUSED:
                 return row
             after = tables.put(self._changed(row, change, now))
+            if change.what in {Change.PAUSED, Change.REMOVED}:
+                tables.insert(after, change.runs)
             for run in tables.opened(after.id, RunState.PENDING, RunState.WAITING):
                 if run.kind is RunKind.DUE and run.attempt == 0 and run.scheduled_for > now:
                     tables.delete(run)
@@ -378,7 +383,7 @@ class MemoryLedger(Ledger):
         if not _holds(run, ending.token):
             return Ended(ending.id, accepted=False, state=run.state)
         row = self._tables.jobs[run.job]
-        after = admission.after_ending(run.behind(), ending, row.spec.rules, removed=_removed(row), now=now)
+        after = admission.after_ending(run.behind(), ending, row.spec.rules, job=row.state, now=now)
         run.log.extend(ending.log)
         run.started_at = ending.started_at
         self._tables.over(run, after, now)
@@ -407,15 +412,34 @@ class MemoryLedger(Ledger):
                     if run.node is not None and not self._world.alive(run.node):
                         lost.append(self._lose(row, run, run.node, now))
                     elif run.node == node:
-                        held.append(Held(run.id, run.token, run.asked_to_end))
+                        must_answer = row.state is not JobState.ACTIVE and run.started_at is None
+                        held.append(Held(run.id, run.token, run.asked_to_end, must_answer))
             if lost:
                 self._wake(application)
             return RollCall(tuple(held), tuple(lost), now)
 
     def _lose(self, row: JobRow, run: MemoryRun, node: NodeId, now: Instant) -> LostRun:
-        after = admission.after_loss(run.behind(), row.spec.rules, removed=_removed(row))
+        after = admission.after_loss(run.behind(), row.spec.rules, removed=row.state is JobState.REMOVED)
         self._tables.over(run, after, now)
         return LostRun(run.id, row.spec.name, run.key, run.scheduled_for, run.attempt, node, run.state)
+
+    def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
+        with self._world.mutex:
+            for one, token, at in begun:
+                run = self._tables.runs.get(one)
+                if run is not None and _holds(run, token):
+                    run.started_at = at
+
+    def unbegun(self, job: JobId, generation: int) -> list[tuple[str, float]]:
+        with self._world.mutex:
+            if self._tables.jobs[job].state is JobState.ACTIVE:
+                return []
+            nodes = {
+                run.node
+                for run in self._tables.opened(job, RunState.RUNNING)
+                if run.generation < generation and run.started_at is None and self._world.alive(run.node)
+            }
+            return sorted((self._world.label(node), self._world.ttl(node)) for node in nodes if node is not None)
 
     def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
         with self._world.mutex:
@@ -424,7 +448,7 @@ class MemoryLedger(Ledger):
                 run = self._tables.runs.get(one)
                 if run is not None and _holds(run, token):
                     row = self._tables.jobs[run.job]
-                    after = admission.after_return(run.behind(), row.spec.rules, removed=_removed(row), now=now)
+                    after = admission.after_return(run.behind(), row.spec.rules, job=row.state, now=now)
                     self._tables.over(run, after, now)
                     self._wake(row.spec.application)
                     back += 1
@@ -560,10 +584,6 @@ def _due(row: JobRow) -> Instant:
     """When a job that is planned, or goes on after a pause, is next."""
     due = row.paused_until if row.state is JobState.PAUSED else row.next_due
     return math.inf if due is None else due
-
-
-def _removed(row: JobRow) -> bool:
-    return row.state is JobState.REMOVED
 
 
 def _holds(run: MemoryRun, token: str) -> bool:

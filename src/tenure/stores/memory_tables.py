@@ -78,7 +78,9 @@ class MemoryRun:
         return Candidate(self.id, self.kind, self.scheduled_for, self.due_at, self.attempt)
 
     def behind(self) -> Attempt:
-        return Attempt(self.attempt, self.failures, self.losses, self.due_at, self.expires_at, self.asked_to_end)
+        return Attempt(
+            self.attempt, self.failures, self.losses, self.due_at, self.expires_at, self.asked_to_end, self.kind
+        )
 
     def answers(self, query: RunQuery) -> bool:
         """Whether it is among the runs that somebody wants to see, of the jobs that they want to see."""

@@ -334,8 +334,8 @@ class PostgresLedger(Ledger):
         ]
 
     def roll_call(self, node: NodeId, application: str) -> RollCall:
-        ((now, ids, tokens, asked, lost),) = self._run("roll_call", node=node, application=application)
-        held = tuple(map(Held, ids or (), tokens or (), asked or ()))
+        ((now, ids, tokens, asked, must_answer, lost),) = self._run("roll_call", node=node, application=application)
+        held = tuple(map(Held, ids or (), tokens or (), asked or (), must_answer or ()))
         return RollCall(held, self._lost(lost) if lost else (), now)
 
     def _lost(self, ids: Sequence[int]) -> tuple[LostRun, ...]:
@@ -343,6 +343,13 @@ class PostgresLedger(Ledger):
             LostRun(RunId(run), job, key, clamped(scheduled_for), attempt, node, RunState(state))
             for run, job, key, scheduled_for, attempt, node, state in self._run("lost", ids=longs(ids))
         )
+
+    def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
+        runs, tokens, started = zip(*begun, strict=True)
+        self._run("note_begun", ids=longs(runs), tokens=texts(tokens), started=doubles(started))
+
+    def unbegun(self, job: JobId, generation: int) -> list[tuple[str, float]]:
+        return [(label, ttl) for label, ttl in self._run("unbegun", job=job, generation=generation)]
 
     def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
         if not held:

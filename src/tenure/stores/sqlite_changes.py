@@ -47,13 +47,13 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
     after = _move(connection, row, change, now)
     for proposals in ("withdraw", "withdraw_skipped", "end_skipped"):
         execute(connection, proposals, id=after.id, now=now)
+    if after.state is JobState.ACTIVE or change.what in {Change.PAUSED, Change.REMOVED}:
+        insert(connection, [(after.id, change.application, after.generation, change.runs)])
     if change.what is Change.REMOVED:
         execute(connection, "cancel_removed", id=after.id, now=now)
     elif change.what is Change.PAUSED:
         execute(connection, "skip_paused", id=after.id, now=now)
     execute(connection, "restamp", id=after.id, generation=after.generation)
-    if after.state is JobState.ACTIVE:
-        insert(connection, [(after.id, change.application, after.generation, change.runs)])
     execute(
         connection,
         "note_change",

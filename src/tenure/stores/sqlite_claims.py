@@ -18,7 +18,9 @@ from tenure.ledger import (
     Ended,
     Ending,
     Held,
+    Instant,
     JobId,
+    JobState,
     LostRun,
     RollCall,
     RunId,
@@ -237,7 +239,8 @@ class _Attempt(NamedTuple):
     asked_to_end: str
     started_at: Micros | None
     rules: str
-    removed: int
+    state_of_job: str
+    kind: str
     name: str
     key: str
     scheduled_for: Micros
@@ -246,7 +249,10 @@ class _Attempt(NamedTuple):
     def behind(self) -> Attempt:
         due_at, expires_at = instant(self.due_at), instant_or_none(self.expires_at)
         attempt, failures, losses = count_of(self.attempt), count_of(self.failures), count_of(self.losses)
-        return Attempt(attempt, failures, losses, due_at, expires_at, self.asked_to_end)
+        return Attempt(attempt, failures, losses, due_at, expires_at, self.asked_to_end, kind_of(self.kind))
+
+    def job_state(self) -> JobState:
+        return JobState(self.state_of_job)
 
 
 def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micros) -> tuple[list[Ended], set[str]]:
@@ -262,7 +268,7 @@ def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micro
         if row is None or not accepted[-1]:
             continue
         after = over[row.id] = admission.after_ending(
-            row.behind(), ending, rules_of(row.rules), removed=bool(row.removed), now=instant(now)
+            row.behind(), ending, rules_of(row.rules), job=row.job_state(), now=instant(now)
         )
         finished_at = now if ending.finished_at is None else micros(ending.finished_at)
         written.append(
@@ -291,7 +297,7 @@ def put_back(connection: sqlite3.Connection, held: Sequence[tuple[RunId, str]], 
     """Give back what the node does not have; how many, and the applications in which something can begin because of it."""
     rows = _attempts(connection, (one for one, _ in held))
     over = {
-        row.id: admission.after_return(row.behind(), rules_of(row.rules), removed=bool(row.removed), now=instant(now))
+        row.id: admission.after_return(row.behind(), rules_of(row.rules), job=row.job_state(), now=instant(now))
         for one, token in held
         if (row := rows.get(one)) is not None and row.token == token
     }
@@ -308,7 +314,7 @@ def take_back(connection: sqlite3.Connection, application: str, now: Micros) -> 
     """Take RUNNING runs from the dead."""
     rows = _attempts(connection, orphans(connection, application))
     over = {
-        row.id: admission.after_loss(row.behind(), rules_of(row.rules), removed=bool(row.removed))
+        row.id: admission.after_loss(row.behind(), rules_of(row.rules), removed=row.job_state() is JobState.REMOVED)
         for row in rows.values()
     }
     _write_over(connection, rows, over, now)
@@ -331,7 +337,19 @@ def roll_call(
 ) -> RollCall:
     """What this node has."""
     held = execute(connection, "held", application=application, node=node)
-    return RollCall(tuple(Held(RunId(one), token, asked) for one, token, asked in held), lost, instant(now))
+    return RollCall(
+        tuple(Held(RunId(one), token, asked, bool(must)) for one, token, asked, must in held), lost, instant(now)
+    )
+
+
+def note_begun(connection: sqlite3.Connection, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
+    """The bodies of these have been called."""
+    execute_many(connection, "note_begun", ((micros(at), one, token) for one, token, at in begun))
+
+
+def unbegun(connection: sqlite3.Connection, job: JobId, generation: int) -> list[tuple[str, float]]:
+    """The live nodes that may still begin runs of before, as `Ledger.unbegun` says."""
+    return execute(connection, "unbegun", job=job, generation=generation).fetchall()
 
 
 def settle(

@@ -55,9 +55,11 @@ def migrate(store: SqliteStore, connection: sqlite3.Connection, *, allowed: bool
             text += "".join(step for number, step in steps if number > (found or 0))
             for statement in _split(text + _STAMP.format(version=newest)):
                 connection.execute(statement)
-    with writing(connection, deadline=boottime() + 5.0):
-        if connection.execute(store.statements["epoch"]).fetchone() is None:
-            connection.execute(store.statements["begin_epoch"], identity(store.path))
+    # Looked at first: whoever has begun to write to this file, on another connection, must not wait for himself here.
+    if connection.execute(store.statements["epoch"]).fetchone() is None:
+        with writing(connection, deadline=boottime() + 5.0):
+            if connection.execute(store.statements["epoch"]).fetchone() is None:
+                connection.execute(store.statements["begin_epoch"], identity(store.path))
 
 
 def printed() -> str:

@@ -283,6 +283,14 @@ class SqliteLedger(Ledger):
             self._wake(application)
         return called
 
+    def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
+        with self._desk.write():
+            sqlite_claims.note_begun(self._connection, begun)
+
+    def unbegun(self, job: JobId, generation: int) -> list[tuple[str, float]]:
+        with self._desk.read():
+            return sqlite_claims.unbegun(self._connection, job, generation)
+
     def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
         if not held:
             return 0

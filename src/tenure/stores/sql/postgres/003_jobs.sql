@@ -30,6 +30,13 @@ DECLARE
 BEGIN
     SELECT a.id INTO app FROM {schema}.application a WHERE a.name = change ->> 'application';
     SELECT * INTO j FROM {schema}.job x WHERE x.application = app AND x.name = change ->> 'name' FOR UPDATE;
+    IF j.id IS NOT NULL AND (what_ <> 'added' OR j.state = 'removed')
+       AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        -- Runs that became PENDING after the caller's snapshot would be left behind: open for ever if the job is removed.
+        RAISE EXCEPTION 'tenure: job % cannot be changed in a % transaction, which does not see the runs that others have changed since it began',
+            quote_literal(j.name), upper(current_setting('transaction_isolation'))
+            USING ERRCODE = 'TN003', HINT = 'Change it in a READ COMMITTED transaction. A new job can be added in any.';
+    END IF;
     IF j.id IS NULL AND what_ = 'added' AND change ->> 'generation' IS NULL THEN
         INSERT INTO {schema}.application (name) VALUES (change ->> 'application') ON CONFLICT DO NOTHING;
         SELECT a.id INTO app FROM {schema}.application a WHERE a.name = change ->> 'application';
@@ -90,6 +97,9 @@ BEGIN
     DELETE FROM {schema}.run r   -- the clock was ahead for a while when these were decided
      WHERE r.job = j.id AND r.state > 'running' AND r.scheduled_for > now_ AND r.state = 'skipped' AND r.kind = 'due';
     UPDATE {schema}.run r SET until = now_ WHERE r.job = j.id AND r.state > 'running' AND r.state = 'skipped' AND r.until > now_;
+    IF j.state = 'active' OR what_ IN ('paused', 'removed') THEN   -- what was due before a pause or a removal shares the fate of the others
+        PERFORM {schema}.insert_runs(j, change -> 'runs');
+    END IF;
     UPDATE {schema}.run r
        SET state = CASE WHEN what_ = 'removed' THEN 'cancelled'
                         WHEN what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0 THEN 'skipped'
@@ -99,9 +109,6 @@ BEGIN
            generation = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0) THEN r.generation
                              ELSE j.generation END
      WHERE r.job = j.id AND r.state IN ('pending', 'waiting');
-    IF j.state = 'active' THEN
-        PERFORM {schema}.insert_runs(j, change -> 'runs');
-    END IF;
     INSERT INTO {schema}.job_change (job, generation, at, what, trigger, by, why, until)
     VALUES (j.id, j.generation, now_, what_, j.trigger, change ->> 'by', change ->> 'why', to_timestamp((change ->> 'until')::float8));
     PERFORM {schema}.wake(app);

@@ -222,6 +222,7 @@ BEGIN
                    reason = CASE WHEN x.becomes = 'cancelled'
                                  THEN coalesce(CASE WHEN x.state = 'cancelled' THEN nullif(x.reason, '') END, nullif(r.asked_to_end, ''),
                                                CASE WHEN x.state = 'pending' THEN 'removed' ELSE '' END)
+                                 WHEN x.becomes = 'skipped' THEN 'paused'
                                  WHEN x.state = 'pending' AND x.again IS NULL THEN '' ELSE coalesce(x.reason, '') END,
                    due_at = CASE WHEN x.again IS NULL OR x.becomes <> 'pending' THEN r.due_at
                                  ELSE coalesce(to_timestamp(x.finished), now_) + make_interval(secs => x.again) END,
@@ -234,6 +235,8 @@ BEGIN
               FROM (SELECT e.*, j.on_time, l.id AS run,
                            CASE WHEN e.state <> 'pending' THEN e.state
                                 WHEN l.asked_to_end <> '' THEN 'cancelled'
+                                -- Never begun: as if the pause had found it unclaimed.
+                                WHEN j.state = 'paused' AND e.again IS NULL AND e.started IS NULL AND l.kind = 'due' AND l.attempt <= 1 THEN 'skipped'
                                 WHEN j.state <> 'removed' THEN 'pending'
                                 WHEN e.again IS NULL THEN 'cancelled'
                                 ELSE 'failed' END::{schema}.run_state AS becomes
@@ -296,7 +299,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.roll_call(caller uuid, of_application text,
-    OUT at float8, OUT held_ids bigint[], OUT held_tokens text[], OUT held_asked text[], OUT lost_ids bigint[])
+    OUT at float8, OUT held_ids bigint[], OUT held_tokens text[], OUT held_asked text[], OUT held_must_answer boolean[], OUT lost_ids bigint[])
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
@@ -346,8 +349,38 @@ BEGIN
             PERFORM {schema}.wake(app);
         END IF;
     END IF;
-    SELECT array_agg(r.id), array_agg(r.token), array_agg(r.asked_to_end) INTO held_ids, held_tokens, held_asked
+    SELECT array_agg(r.id), array_agg(r.token), array_agg(r.asked_to_end),
+           array_agg(r.started_at IS NULL AND (SELECT j.state <> 'active' FROM {schema}.job j WHERE j.id = r.job))
+      INTO held_ids, held_tokens, held_asked, held_must_answer
       FROM {schema}.run r WHERE r.application = app AND r.state = 'running' AND r.node = caller;
+END $$;
+
+-- What a node answers for runs of jobs that were paused or removed: their bodies have been called. One that is locked is about to end.
+CREATE FUNCTION {schema}.note_begun(ids bigint[], tokens text[], started float8[]) RETURNS void
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
+BEGIN
+    UPDATE {schema}.run r SET started_at = to_timestamp(x.started)
+      FROM (SELECT l.id, b.started FROM unnest(ids, tokens, started) AS b (id, token, started)
+              JOIN LATERAL (SELECT o.id FROM {schema}.run o WHERE o.id = b.id AND o.token = b.token FOR NO KEY UPDATE SKIP LOCKED) l ON true OFFSET 0) x
+     WHERE r.id = x.id;
+END $$;
+
+-- The live nodes that may still begin runs of this job from before this generation. A claim stamps its runs with the job's generation,
+-- under the job's lock: those of before were claimed before the change. Once the job is active again there is nothing to wait for.
+CREATE FUNCTION {schema}.unbegun(of_job bigint, of_generation bigint) RETURNS TABLE (label text, ttl float8)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
+BEGIN
+    RETURN QUERY
+    SELECT DISTINCT n.label, n.ttl::float8
+      FROM {schema}.run r JOIN {schema}.node n ON n.id = r.node
+     WHERE r.job = of_job AND r.attempt > 0 AND r.state <= 'running' AND r.state = 'running' AND r.started_at IS NULL
+       AND r.generation < of_generation AND n.state = 'alive'
+       AND EXISTS (SELECT FROM {schema}.job j WHERE j.id = of_job AND j.state <> 'active')
+     ORDER BY 1, 2;
 END $$;
 
 CREATE FUNCTION {schema}.prune_runs(of_application text, old float8, keep int, at_most int, beyond bigint, in_jobs int,

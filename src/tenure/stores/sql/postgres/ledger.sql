@@ -87,7 +87,13 @@ SELECT accepted, became, wakes
   FROM {schema}.finish_runs(%(ids)s, %(tokens)s, %(states)s, %(reasons)s, %(again)s, %(started)s, %(finished)s, %(log_runs)s, %(log_lines)s)
 
 -- name: roll_call
-SELECT at, held_ids, held_tokens, held_asked, lost_ids FROM {schema}.roll_call(%(node)s::uuid, %(application)s::text)
+SELECT at, held_ids, held_tokens, held_asked, held_must_answer, lost_ids FROM {schema}.roll_call(%(node)s::uuid, %(application)s::text)
+
+-- name: note_begun
+SELECT {schema}.note_begun(%(ids)s, %(tokens)s, %(started)s)
+
+-- name: unbegun
+SELECT label, ttl FROM {schema}.unbegun(%(job)s, %(generation)s)
 
 -- name: lost
 SELECT r.id, j.name, r.key, date_part('epoch', r.scheduled_for), r.attempt, r.node::text, r.state::text

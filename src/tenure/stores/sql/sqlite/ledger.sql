@@ -238,7 +238,7 @@ UPDATE tenure_run SET kind = 'backfill', due_at = ?, expires_at = NULL WHERE id 
 
 -- name: attempts
 SELECT r.id, r.job, r.application, r.state, r.token, r.attempt, r.failures, r.losses, r.due_at, r.expires_at, r.asked_to_end,
-       r.started_at, j.rules, j.state = 'removed', j.name, r.key, r.scheduled_for, r.node
+       r.started_at, j.rules, j.state, r.kind, j.name, r.key, r.scheduled_for, r.node
   FROM json_each(:ids) i
  CROSS JOIN tenure_run r ON r.id = i.value
  CROSS JOIN tenure_job j ON j.id = r.job
@@ -275,8 +275,22 @@ SELECT r.id
    AND NOT EXISTS (SELECT 1 FROM tenure_node n WHERE n.id = r.node AND n.state = 'alive')
 
 -- name: held
-SELECT id, token, asked_to_end FROM tenure_run INDEXED BY tenure_run_running
+SELECT id, token, asked_to_end,
+       started_at IS NULL AND EXISTS (SELECT 1 FROM tenure_job j WHERE j.id = tenure_run.job AND j.state <> 'active')
+  FROM tenure_run INDEXED BY tenure_run_running
  WHERE application = :application AND state = 'running' AND node = :node ORDER BY id
+
+-- name: note_begun
+UPDATE tenure_run SET started_at = ? WHERE id = ? AND token = ?
+
+-- name: unbegun
+-- A claim stamps its runs with the generation of the job: those of before were claimed before the change.
+SELECT DISTINCT n.label, n.ttl
+  FROM tenure_run r INDEXED BY tenure_run_began
+ CROSS JOIN tenure_node n ON n.id = r.node
+ WHERE r.job = :job AND r.state = 'running' AND r.started_at IS NULL AND r.generation < :generation AND n.state = 'alive'
+   AND EXISTS (SELECT 1 FROM tenure_job j WHERE j.id = r.job AND j.state <> 'active')
+ ORDER BY n.label
 
 -- name: ask
 INSERT INTO tenure_run (job, application, key, kind, state, generation, scheduled_for, due_at, kwargs, by)
