@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tenure.conductor import Conductor
+from tenure.conductor import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS, Conductor
 from tenure.decorators import Definitions
 from tenure.keys import planner_of
 from tenure.ledger import JobState, NodeFacts
@@ -228,3 +228,45 @@ def test_nothing_is_forgotten_by_a_clock_that_is_believed_only_since_a_moment(st
     assert scene.ledger.runs(query)
     scene.go_on(120)
     assert not scene.ledger.runs(query)
+
+
+def prunes_on_until_it_rests(scene):
+    """Turn after turn, no time in between but what retention itself asks for."""
+    pauses = []
+    while (pause := scene.conductor._prunes_from - scene.steady) < 1.0:
+        pauses.append(pause)
+        scene.steady += max(pause, 0.0)
+        scene.conductor.turn(scene.session)
+    return pauses
+
+
+def test_retention_goes_on_until_nothing_is_overdue(stage):
+    scene = stage(keep_for=HOUR / 2)
+    scene.go_on(int(PRUNE_EVERY) + 2)
+    job = scene.ledger.jobs("app", "by hand")[0]
+    asked_for = [asked(job, f"run {number}", None) for number in range(PRUNE_BATCH[1] + 100)]
+    for run in scene.ledger.ask(asked_for):
+        scene.ledger.cancel(run.id, "", "")
+    query = RunQuery("app", "by hand", limit=10_000)
+    scene.steady += HOUR / 2 + PRUNE_EVERY
+    scene.go_on(1)
+    assert prunes_on_until_it_rests(scene)
+    assert scene.ledger.runs(query) == []
+    assert scene.conductor._prunes_from - scene.steady <= PRUNE_SOON, "there was something: it looks again soon"
+    scene.steady += PRUNE_SOON
+    scene.go_on(1)
+    assert scene.conductor._prunes_from - scene.steady > PRUNE_SOON, "there was nothing"
+
+
+def test_retention_is_put_off_for_a_claim_but_not_for_ever(stage):
+    scene = stage(keep_for=HOUR / 2)
+    scene.go_on(int(PRUNE_EVERY) + 2)
+    conductor, ledger = scene.conductor, scene.ledger
+    conductor._prunes_from, conductor._prunes_by = 0.0, scene.steady + PRUNE_WAITS
+    conductor._claims_from = soon = scene.steady + PRUNE_TIME / 2
+    conductor._prune(ledger)
+    assert conductor._prunes_from == soon
+    scene.steady += PRUNE_WAITS
+    conductor._claims_from = scene.steady
+    conductor._prune(ledger)
+    assert conductor._prunes_from > scene.steady, "a slice was done"

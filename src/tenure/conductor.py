@@ -37,9 +37,13 @@ BUSY = 8
 PACE = 0.003
 """Where a claim brings so many runs, the next one comes so much later at the earliest: many small claims are late together."""
 LEARN_EVERY = 10.0
-PRUNE_EVERY = 60.0
-PRUNE_BATCH, PRUNE_JOBS = 1000, 500
-"""How many runs are removed at once, of how many jobs."""
+PRUNE_EVERY, PRUNE_SOON = 60.0, 5.0
+"""When retention goes through all jobs again: after it has found nothing, and after it has."""
+PRUNE_BATCH, PRUNE_JOBS = (50, 1000), 100
+"""How many runs are removed at once, at least and at most, of how many jobs: as many as take `PRUNE_TIME`, because claims wait meanwhile."""
+PRUNE_TIME = 0.01
+PRUNE_WAITS = 0.1
+"""For how long a slice may be put off because a claim is due before it would end."""
 STUMBLE = 5.0
 """When to try again what failed for a reason of its own."""
 SETTLE_BATCH = 50
@@ -102,7 +106,8 @@ class Conductor:
         self._prunes_from = boottime() + PRUNE_EVERY
         self._settles_from = math.inf
         self._judges_from = 0.0
-        self._pruned = JobId(0)
+        self._pruned, self._prune_batch, self._prunes_by = JobId(0), PRUNE_BATCH[0], 0.0
+        self._found_old = False
         self._poked = self._freed = self._resting = False
         self._token = ""
         self.pressed = False
@@ -143,7 +148,7 @@ class Conductor:
         moments = [self._rolls_from]
         if not self._resting:
             moments += [self._learns_from, self._claims_from, self._settles_from, self._planning.plans_from]
-            moments.append(self._planning.heals_from)
+            moments += [self._planning.heals_from, self._prunes_from]
         return min(moments)
 
     def turn(self, session: Session) -> None:
@@ -357,18 +362,32 @@ class Conductor:
                     self._claims_from = 0.0
 
     def _prune(self, ledger: Ledger) -> None:
-        self._prunes_from = boottime() + PRUNE_EVERY
-        if not self._plans() or self._clock.doubts or boottime() < self._clock.believed_since + PRUNE_EVERY:
+        """Remove old runs, slice by slice while any are left, and rest as long as the last slice took. Claims come first."""
+        began_at = boottime()
+        if not self._plans() or self._clock.doubts or began_at < self._clock.believed_since + PRUNE_EVERY:
+            self._prunes_from = began_at + PRUNE_EVERY
             return
-        age, count = self._keep
-        before = self._clock.now(boottime()) - age
+        if self._claims_from < began_at + PRUNE_TIME and began_at < self._prunes_by:
+            self._prunes_from = max(self._claims_from, began_at)
+            return
+        (age, count), batch = self._keep, self._prune_batch
+        before = self._clock.now(began_at) - age
         pruned = ledger.prune(
-            self._application, before=before, keep=count, limit=PRUNE_BATCH, beyond=self._pruned, jobs=PRUNE_JOBS
+            self._application, before=before, keep=count, limit=batch, beyond=self._pruned, jobs=PRUNE_JOBS
         )
-        if pruned.removed < PRUNE_BATCH:
-            self._pruned = pruned.up_to or JobId(0)
-        if self._pruned or pruned.removed == PRUNE_BATCH:
-            self._prunes_from = boottime() + 1.0
+        now = boottime()
+        took = now - began_at
+        self._found_old |= pruned.more or pruned.removed > 0
+        self._prunes_from, self._prunes_by = now + took, now + took + PRUNE_WAITS
+        if pruned.more:
+            fits = int(batch * PRUNE_TIME / max(took, 0.000_1))
+            self._prune_batch = min(max(fits, PRUNE_BATCH[0]), PRUNE_BATCH[1])
+        if pruned.more and pruned.removed:
+            return  # of the same jobs; if others have all of them locked, later
+        self._pruned = pruned.up_to or JobId(0)
+        if not self._pruned:
+            self._prunes_from = now + (PRUNE_SOON if self._found_old else PRUNE_EVERY)
+            self._found_old = False
 
 
 _STALE = 0.1

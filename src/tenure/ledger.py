@@ -414,6 +414,8 @@ class Pruned:
     removed: int
     up_to: JobId | None
     """The last job that was looked at; None: there is none beyond."""
+    more: bool = False
+    """As many as were allowed were found in these jobs: there may be more. Fewer may have been removed, because others had some of them locked."""
 
 
 @dataclass(frozen=True, slots=True)

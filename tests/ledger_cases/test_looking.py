@@ -1,11 +1,15 @@
 """Runs, logs, figures and retention."""
 
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC
 
+import psycopg
 import pytest
 
+from ledger_cases.scene import Scene
 from tenure.ledger import JobStats, RunState
+from tenure.stores import store_for
 from tenure.stores.ledger import RunQuery
 from tenure.views import RunView
 
@@ -154,6 +158,29 @@ def test_at_most_so_many_are_removed_the_oldest_first(scene):
     assert _prune(scene, limit=4) == 4
     assert _ago(scene, scene.runs())[0] == -105
     assert scene.start - 106 < scene.job().kept_since <= scene.start - 105
+
+
+def test_retention_says_whether_more_is_left(scene):
+    scene.add()
+    _final(scene, *range(100, 110))
+
+    def prune():
+        return scene.ledger.prune(scene.application, before=scene.start, keep=2, limit=5)
+
+    first, second = prune(), prune()
+    assert (first.removed, first.more) == (5, True)
+    assert (second.removed, second.more) == (3, False)
+    assert (prune().removed, prune().more) == (0, False)
+
+
+def test_a_run_that_somebody_has_locked_is_not_taken_for_the_end(ledger_database):
+    """Retention leaves what is locked: fewer than it may remove does not mean that nothing is left."""
+    with closing(Scene(store_for(ledger_database))) as scene, psycopg.connect(ledger_database) as other:
+        scene.add()
+        _final(scene, *range(100, 110))
+        other.execute("SELECT FROM tenure.run WHERE id = %s FOR UPDATE", [scene.runs()[0].id])
+        pruned = scene.ledger.prune(scene.application, before=scene.start, keep=0, limit=5)
+        assert (pruned.removed, pruned.more) == (4, True)
 
 
 def test_nothing_from_the_oldest_open_run_on_is_removed(scene, worker):

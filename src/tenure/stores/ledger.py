@@ -315,7 +315,7 @@ class Ledger(ABC):
         self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500
     ) -> Pruned:
         """In so many jobs with numbers beyond this one remove at most `limit` final runs scheduled before this instant, never the newest `keep` of a job, never any at or after the job's oldest
-        open run; `kept_since` of the job moves to just after what was removed."""
+        open run; `kept_since` of the job moves to just after what was removed. What others have locked is left; `more` says whether to ask for the same jobs again."""
 
     # Guards
 

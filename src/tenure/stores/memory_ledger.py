@@ -538,12 +538,13 @@ class MemoryLedger(Ledger):
             old = sorted(
                 (run for row in page for run in self._old(row, before, keep)),
                 key=lambda run: (run.scheduled_for, run.id),
-            )[:limit]
+            )
+            more, old = len(old) >= limit, old[:limit]
             for run in old:
                 tables.delete(run)
                 row = tables.jobs[run.job]
                 tables.put(replace(row, kept_since=max(row.kept_since, round(run.last + MICROSECOND, 6))))
-            return Pruned(len(old), page[-1].id if len(page) == jobs else None)
+            return Pruned(len(old), page[-1].id if len(page) == jobs else None, more)
 
     def _old(self, row: JobRow, before: Instant, keep: int) -> Iterable[MemoryRun]:
         runs = sorted(self._tables.keys[row.id].values(), key=lambda run: (run.scheduled_for, run.id))

@@ -394,10 +394,10 @@ class PostgresLedger(Ledger):
     def prune(
         self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500
     ) -> Pruned:
-        ((removed, up_to),) = self._run(
+        ((removed, up_to, more),) = self._run(
             "prune", application=application, before=before, keep=keep, limit=limit, beyond=beyond, jobs=jobs
         )
-        return Pruned(removed, up_to)
+        return Pruned(removed, up_to, more)
 
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
         return bool(self._run("guard", name=name, key=key, within=within, by=by))

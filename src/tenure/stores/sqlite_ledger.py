@@ -369,7 +369,7 @@ class SqliteLedger(Ledger):
             execute_many(self._connection, "forget_log", ((one,) for _, one, _ in old))
             execute_many(self._connection, "forget_run", ((one,) for _, one, _ in old))
             execute_many(self._connection, "keep_since", ((last + 1, job) for job, _, last in old))
-        return Pruned(len(old), up_to)
+        return Pruned(len(old), up_to, len(old) >= limit)
 
     def _old(
         self, application: str, among: tuple[int, int], before: Micros, keep: int, limit: int

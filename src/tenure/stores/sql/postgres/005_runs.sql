@@ -384,7 +384,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.prune_runs(of_application text, old float8, keep int, at_most int, beyond bigint, in_jobs int,
-    OUT removed bigint, OUT up_to bigint)
+    OUT removed bigint, OUT up_to bigint, OUT more boolean)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
@@ -411,6 +411,7 @@ BEGIN
                                                              ORDER BY k.scheduled_for DESC, k.id DESC LIMIT keep))
                                    ORDER BY f.scheduled_for LIMIT at_most) r
              LIMIT at_most) d;
+    more := coalesce(cardinality(doomed), 0) >= at_most;   -- of those that are removed below, others may have some locked
     SELECT array_agg(l.id) INTO jobs
       FROM (SELECT j.id FROM {schema}.job j WHERE j.id = ANY (jobs) FOR NO KEY UPDATE SKIP LOCKED) l;
     IF jobs IS NULL THEN RETURN; END IF;

@@ -157,7 +157,7 @@ SELECT r.id, l.line FROM {schema}.run r, unnest(%(lines)s) WITH ORDINALITY AS l 
 SELECT l.line FROM {schema}.run_log l WHERE l.run = %(run)s ORDER BY l.number
 
 -- name: prune
-SELECT removed, up_to FROM {schema}.prune_runs(%(application)s, %(before)s, %(keep)s::int, %(limit)s::int, %(beyond)s, %(jobs)s::int)
+SELECT removed, up_to, more FROM {schema}.prune_runs(%(application)s, %(before)s, %(keep)s::int, %(limit)s::int, %(beyond)s, %(jobs)s::int)
 
 -- name: guard
 -- Whoever comes at the same time waits for the first one's commit, and then sees it.
