@@ -49,6 +49,9 @@ class NoListeners:
         del kind
         return False
 
+    def stop(self, patience: float) -> None:
+        """Nobody to wait for."""
+
 
 def live(setting: Setting) -> None:
     """The main thread of a process: take part, and lead when it is one's turn."""

@@ -16,6 +16,7 @@ from sim import fakes
 COPIED = frozenset(
     f"tenure.{name}"
     for name in [
+        "alarm",
         "attempt",
         "backoff",
         "campaign",
@@ -38,6 +39,7 @@ COPIED = frozenset(
         "term",
         "timekeeper",
         "verbs",
+        "vital",
         "watch",
         "stores.admission",
         "stores.memory_ledger",

@@ -168,6 +168,11 @@ def test_stop_waits_for_what_runs_but_not_for_ever(scheduler) -> None:
     with contextlib.ExitStack() as stack:
         stack.callback(end.set)
         assert not scheduler.stop("50ms")
+        assert not scheduler.stop(), "asked again, it does not wait, and does not claim that it has ended"
+        assert len(scheduler.health().waits_for) == 1
+    assert scheduler.stop(WITHIN), "the body has returned, and its node has left"
+    assert not scheduler.health().waits_for
+    assert [run.state for run in scheduler.runs()] == ["succeeded"], "its ending was told as any other"
 
 
 # In memory alone: nothing of these depends on the store

@@ -123,8 +123,13 @@ class AdvisoryNode(Somebody):
             self._postgres, self._standing, self.cadence, member, label=label, quiet=Quiet(logger, self.store.shown)
         )
         self._threads = keeper, herald
-        herald.start()
-        keeper.start()
+        try:
+            herald.start()
+            keeper.start()
+        except BaseException:  # the system gives us no thread
+            self._leave()
+            self._member = None
+            raise
         keeper.first.wait()
         if keeper.failure is not None:
             self._leave()

@@ -27,6 +27,7 @@ from tenure.model import Acquire, BeatAnswer, Cadence, ElectionRow, NodeCard, No
 from tenure.quiet import Quiet
 from tenure.standing import Standing
 from tenure.stores import Session, Store
+from tenure.vital import Vital
 
 logger = logging.getLogger("tenure")
 
@@ -71,7 +72,7 @@ class _Probing:
     """Its process is known to have ended, or cannot be watched: look again until the lock is free."""
 
 
-class Campaign(threading.Thread):
+class Campaign(Vital):
     """Runs until it is told to stop."""
 
     def __init__(
@@ -89,7 +90,7 @@ class Campaign(threading.Thread):
         duties: Callable[[], tuple[Duty, ...]],
         host_evidence: bool,
     ) -> None:
-        super().__init__(name=f"tenure campaign {label}", daemon=True)
+        super().__init__(f"tenure campaign {label}")
         self._store, self._standing, self._cadence, self._label = store, standing, cadence, label
         self._quiet, self._candidacy, self._names = quiet, candidacy, names
         self._refused, self._beat_now, self._duties = refused, beat_now, duties
@@ -169,7 +170,7 @@ class Campaign(threading.Thread):
 
     # The loop
 
-    def run(self) -> None:
+    def work(self) -> None:
         while not self._stopping:
             try:
                 self._turn()

@@ -18,6 +18,7 @@ from tenure.errors import StoreError
 from tenure.ledger import Ended, Ending, RunState
 from tenure.quiet import Quiet
 from tenure.stores import Session, Store
+from tenure.vital import Vital
 
 logger = logging.getLogger("tenure")
 
@@ -35,13 +36,13 @@ IDLE = 30.0
 Told = Callable[[Attempt, Ending, Ended], None]
 
 
-class Completer(threading.Thread):
+class Completer(Vital):
     """Runs until it is told to stop. `told` hears what the ledger said to each ending, on this thread."""
 
     def __init__(
         self, store: Store, *, label: str, timeout: float, quiet: Quiet, pressed: Callable[[], bool], told: Told
     ) -> None:
-        super().__init__(name=f"tenure completer {label}", daemon=True)
+        super().__init__(f"tenure completer {label}")
         self._store, self._label, self._timeout, self._quiet = store, label, timeout, quiet
         self._pressed, self._told = pressed, told
         self._endings: deque[tuple[Attempt, Ending]] = deque()
@@ -60,8 +61,8 @@ class Completer(threading.Thread):
         if not self._wake.is_set():
             self._wake.set()
 
-    def stop(self, patience: float) -> bool:
-        """End when everything is told, or after so long; True if nothing was left."""
+    def stop(self, patience: float | None) -> bool:
+        """End when everything is told. Wait for that, but no longer than this; True if nothing was left."""
         self._stopping = True
         self._wake.set()
         self.join(patience)
@@ -72,7 +73,7 @@ class Completer(threading.Thread):
         if self._session is not None:
             self._session.abandon()
 
-    def run(self) -> None:
+    def work(self) -> None:
         while True:
             if not self._endings and not self._wake.wait(IDLE):
                 self._drop()

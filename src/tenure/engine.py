@@ -12,9 +12,11 @@ import functools
 import logging
 import math
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from typing import NamedTuple
 
 from tenure.attempt import Attempt
 from tenure.bridge import without_loop
@@ -31,7 +33,7 @@ from tenure.ledger import ClaimedRun, Ended, Ending, JobRow, LostRun, MissedJob,
 from tenure.listeners import Listeners
 from tenure.model import Cadence, NodeId
 from tenure.moments import moment
-from tenure.node import Node
+from tenure.node import Node, retire
 from tenure.plan import Verdict
 from tenure.quiet import Quiet
 from tenure.run import Run
@@ -41,6 +43,7 @@ from tenure.stores.ledger import JobChange
 from tenure.timekeeper import Timekeeper
 from tenure.triggers import from_json, tzdata_version, zone
 from tenure.version import __version__
+from tenure.vital import Vital, dead
 
 logger = logging.getLogger("tenure")
 
@@ -91,6 +94,21 @@ class Health:
     """Runs whose bodies go on beyond their timeout."""
     clock_doubted: bool
     problem: str
+    waits_for: tuple[str, ...] = ()
+    """Runs whose bodies have not returned since a stop. The node that was stopped goes on beating for them, and then leaves."""
+    dead_threads: tuple[str, ...] = ()
+    """Threads of tenure's that died. Not ok: restart the process."""
+
+
+class _Parts(NamedTuple):
+    """What takes part."""
+
+    node: Node
+    election: Election
+    conductor: Conductor
+    runner: Runner
+    completer: Completer
+    clock: Timekeeper
 
 
 class Engine:
@@ -100,7 +118,10 @@ class Engine:
         self._store, self._registry, self._options, self._listeners = store, registry, options, listeners
         self._tz = zone(options.tz)
         self._pid = 0
-        self._parts: tuple[Node, Election, Conductor, Runner, Completer, Timekeeper] | None = None
+        self._parts: _Parts | None = None
+        self._leaving: _Parts | None = None
+        self._gone = threading.Event()
+        """What was started has left."""
 
     @property
     def started(self) -> bool:
@@ -115,7 +136,15 @@ class Engine:
     @property
     def plans(self) -> bool:
         """Whether this node is the planner."""
-        return self.started and self._parts is not None and self._parts[1].is_leader
+        return self.started and self._parts is not None and self._parts.election.is_leader
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The runs that keep this node after its stop."""
+        leaving = self._leaving
+        if leaving is None or self._pid != os.getpid():
+            return ()
+        return tuple(f"{attempt.run.job} {attempt.run.key}" for attempt in leaving.runner.in_hand.values())
 
     def start(self, changes: Sequence[JobChange], loop: asyncio.AbstractEventLoop | None = None) -> list[JobRow]:
         """Bring the jobs to the ledger and take part. Raises what is wrong; from then on failures heal by themselves."""
@@ -143,7 +172,7 @@ class Engine:
             timeout=options.cadence.attempt_timeout,
             quiet=Quiet(logger, self._store.shown),
             pressed=lambda: conductor.pressed,
-            told=self._told,
+            told=lambda attempt, ending, answer: acknowledge(attempt, ending, answer),  # noqa: PLW0108 - it is made below
         )
         runner = Runner(
             options.capacity,
@@ -167,13 +196,20 @@ class Engine:
             keep=(options.keep_for, options.keep),
             plans=lambda: election.is_leader,
             facts=self._facts,
-            attempt=self._attempt,
+            attempt=lambda claimed, token, as_: self._attempt_on(node, claimed, token, as_),
             lost=self._lost,
             missed=self._missed,
             no_loop=runner.no_loop,
         )
+
+        def acknowledge(attempt: Attempt, ending: Ending, answer: Ended) -> None:
+            runner.acknowledged(attempt)
+            if answer.wakes or attempt.run.completed:  # who completes in its own transaction wakes nobody
+                conductor.poke()
+            self._told(attempt, ending, answer)
+
         runner.use(loop)
-        self._pid, self._parts = os.getpid(), (node, election, conductor, runner, completer, clock)
+        self._pid, self._parts = os.getpid(), _Parts(node, election, conductor, runner, completer, clock)
         try:
             completer.start()
             election.start()
@@ -193,48 +229,87 @@ class Engine:
         return jobs
 
     def stop(self, drain: float) -> bool:
-        """Claim no more, let others plan, wait for what runs, then leave. True if everything had ended in time."""
+        """Claim no more, let others plan, wait for what runs, then leave. True if everything had ended in time.
+
+        What does not end keeps its node: it beats for that alone, so that no other attempt begins, and leaves when it has ended.
+        """
         if not self.started or self._parts is None:
             self._parts = None
             return True
-        node, election, conductor, runner, completer, _ = self._parts
-        runner.stopping = True
-        conductor.rest()
-        runner.give_back(0.0)
-        election.bar()
-        drained = runner.drain(drain)
+        parts, began_at = self._parts, boottime()
+        parts.runner.stopping = True
+        parts.conductor.rest()
+        parts.runner.give_back(0.0)
+        parts.election.bar()
+        drained = parts.runner.drain(drain)
         if not drained:
-            left = runner.busy
-            runner.tell_all("its node stops")
-            runner.drain(LAST_WORDS)
+            waited, late = boottime() - began_at, len(parts.runner.running)
+            parts.runner.tell_all("its node stops")
+            parts.runner.hear_last_words(LAST_WORDS)
             logger.warning(
-                "%d runs had not ended after %s and are left to the other nodes",
-                left,
-                readable(drain),
+                "%d runs had not ended after %s and were told to end",
+                late,
+                readable(waited),
                 extra={"action": "not_drained"},
             )
-        told = completer.stop(GOODBYE)
-        node.unserve(conductor)
-        election.stop()
-        runner.stop()
-        self._parts = None
+        ended = not parts.runner.running
+        told = parts.completer.stop(GOODBYE) if ended else parts.runner.told(GOODBYE)
+        self._parts, self._leaving = None, parts
+        if ended and told:
+            self._leave()
+        else:
+            self._leave_later(parts)
         return drained and told
 
     def use(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run coroutines on this loop, if the one they had does not run any more."""
-        if self._parts is not None and self._parts[3].no_loop():
-            self._parts[3].use(loop)
+        if self._parts is not None and self._parts.runner.no_loop():
+            self._parts.runner.use(loop)
             self.poke()
+
+    def _leave_later(self, parts: _Parts) -> None:
+        """Go on beating for what is in hand. A start from now on takes another node."""
+        retire(parts.node)
+        logger.error(
+            "this process was asked to stop and waits for %s; no other attempt begins before that ends, or before this process does",
+            ", ".join(self.waits_for) or "the last answer of the ledger",
+            extra={"action": "leaves_later"},
+        )
+
+        def leave() -> None:
+            parts.runner.wait_until_idle()
+            parts.completer.stop(None)
+            self._leave()
+            self._listeners.stop(GOODBYE)
+            logger.info("what was waited for has ended; the node has left", extra={"action": "left_later"})
+
+        try:
+            Vital(f"tenure leaves {parts.node.label}", leave).start()
+        except RuntimeError:
+            logger.exception("the node stays until this process ends", extra={"action": "cannot_leave"})
+
+    def _leave(self) -> None:
+        parts = self._leaving
+        if parts is not None:
+            parts.node.unserve(parts.conductor)
+            parts.election.stop()
+            parts.runner.stop()
+        self._leaving = None
+        self._gone.set()
+
+    def has_left(self, patience: float) -> bool:
+        """After a stop: whether its node has left; wait so long for that."""
+        return self._gone.wait(patience) or self._pid != os.getpid()
 
     def stop_now(self) -> None:
         """Do not wait for what runs: tell it, and leave."""
         if self.started and self._parts is not None:
-            self._parts[3].hurry()
+            self._parts.runner.hurry()
 
     def poke(self) -> None:
         """Something was asked for or changed: look at once."""
         if self.started and self._parts is not None:
-            self._parts[2].poke()
+            self._parts.conductor.poke()
 
     def health(self) -> Health:
         """How it is."""
@@ -254,12 +329,16 @@ class Engine:
                 overdue=(),
                 clock_doubted=False,
                 problem="not started",
+                waits_for=self.waits_for,
             )
-        node, election, _, runner, _, clock = self._parts
+        node, election, _, runner, completer, clock = self._parts
         left = node.lease_until - boottime()
         problem = "" if left > 0 else f"no answer from {self._store.shown} for too long"
         if not problem and (stands := runner.no_loop()) and (coroutines := self._registry.coroutines):
             problem = without_loop(stands, coroutines)
+        fallen = (*node.dead_threads, *dead(completer), *runner.dead_threads, *self._listeners.dead_threads)
+        if fallen:
+            problem = f"a thread of tenure died: {', '.join(fallen)}. Restart this process."
         return Health(
             ok=not problem,
             started=True,
@@ -274,6 +353,7 @@ class Engine:
             overdue=tuple(f"{attempt.run.job} {attempt.run.key}" for attempt in runner.overdue()),
             clock_doubted=clock.doubts,
             problem=problem,
+            dead_threads=fallen,
         )
 
     def _node(self) -> Node:
@@ -312,12 +392,9 @@ class Engine:
 
     # What the parts say
 
-    def _attempt(self, claimed: ClaimedRun, token: str, node: NodeId) -> Attempt:
+    def _attempt_on(self, mine: Node, claimed: ClaimedRun, token: str, node: NodeId) -> Attempt:
         function = self._registry.get(claimed.function)
         assert function is not None  # noqa: S101 - the conductor put strangers back
-        parts = self._parts
-        assert parts is not None  # noqa: S101 - whoever claims has started
-        mine = parts[0]
         run = Run(
             claimed,
             token,
@@ -329,11 +406,6 @@ class Engine:
 
     def _told(self, attempt: Attempt, ending: Ending, answer: Ended) -> None:
         """What the ledger said to an ending."""
-        parts = self._parts
-        if parts is not None:
-            parts[3].acknowledged(attempt)
-            if answer.wakes or attempt.run.completed:  # who completes in its own transaction wakes nobody
-                parts[2].poke()
         state = answer.state
         if not answer.accepted and not settled_as_said(attempt, ending, answer):
             logger.warning(

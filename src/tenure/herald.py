@@ -10,15 +10,16 @@ from collections.abc import Callable
 from tenure.clock import boottime
 from tenure.lease import Phase, Tick
 from tenure.standing import Standing
+from tenure.vital import Vital
 
 logger = logging.getLogger("tenure")
 
 
-class Herald(threading.Thread):
+class Herald(Vital):
     """Calls what it is given, one after another. What a callback raises is logged and harms nothing."""
 
     def __init__(self, standing: Standing, label: str) -> None:
-        super().__init__(name=f"tenure herald {label}", daemon=True)
+        super().__init__(f"tenure herald {label}")
         self._standing = standing
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
@@ -32,7 +33,7 @@ class Herald(threading.Thread):
         if threading.current_thread() is not self:
             self.join(patience)
 
-    def run(self) -> None:
+    def work(self) -> None:
         while True:
             try:
                 what = self._calls.get(timeout=self._patience())
@@ -43,7 +44,7 @@ class Herald(threading.Thread):
                 return
             try:
                 what()
-            except Exception:
+            except BaseException:  # also SystemExit: a callback ends nothing but itself
                 logger.exception("a callback failed", extra={"action": "callback_failed"})
 
     def _patience(self) -> float | None:

@@ -48,6 +48,7 @@ from tenure.model import (
 )
 from tenure.quiet import Quiet
 from tenure.standing import NOBODY, Standing
+from tenure.vital import Vital
 
 if TYPE_CHECKING:
     from tenure.stores.advisory import LockSession
@@ -75,7 +76,7 @@ class Candidate(Protocol):
         """A try to win was answered with no."""
 
 
-class Keeper(threading.Thread):
+class Keeper(Vital):
     """Keeps the connection that has the lock: the only thread that uses it, and the strong reference that keeps it."""
 
     def __init__(
@@ -88,7 +89,7 @@ class Keeper(threading.Thread):
         label: str,
         quiet: Quiet,
     ) -> None:
-        super().__init__(name=f"tenure keeper {label}", daemon=True)
+        super().__init__(f"tenure keeper {label}")
         self._store, self._standing, self._cadence = store, standing, cadence
         self._candidate, self._name = candidate, candidate.name
         self._label, self._quiet = label, quiet
@@ -157,7 +158,16 @@ class Keeper(threading.Thread):
 
     # The loop
 
-    def run(self) -> None:
+    def work(self) -> None:
+        try:
+            self._keep_until_told()
+        except BaseException as error:
+            self.failure = StoreUnavailable(f"{self._store.shown}: the heartbeat ended with {type(error).__name__}")
+            raise
+        finally:
+            self.first.set()  # there will be none for whoever still waits for it
+
+    def _keep_until_told(self) -> None:
         while self._leaving is None:
             try:
                 self._turn()

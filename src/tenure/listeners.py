@@ -12,6 +12,7 @@ from typing import TypeVar
 from tenure import errors
 from tenure.errors import ConfigurationError
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
+from tenure.vital import Vital, dead
 
 logger = logging.getLogger("tenure")
 
@@ -32,7 +33,7 @@ class Listeners:
 
     _pid: int
     _queue: queue.SimpleQueue[RunEvent | threading.Event | None]
-    _thread: threading.Thread | None
+    _thread: Vital | None
     _dropping: bool
 
     def __init__(self) -> None:
@@ -83,8 +84,9 @@ class Listeners:
         with self._mutex:
             self._queue.put(event)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="tenure listeners", daemon=True)
-                self._thread.start()
+                thread = Vital("tenure listeners", self._run)
+                thread.start()
+                self._thread = thread
 
     def flush(self, patience: float) -> bool:
         """Wait until everything told so far was heard; False if that takes longer."""
@@ -105,6 +107,11 @@ class Listeners:
                 self._queue.put(None)
         if thread is not None and thread is not threading.current_thread():
             thread.join(patience)
+
+    @property
+    def dead_threads(self) -> tuple[str, ...]:
+        """The name of the thread that tells, if it died."""
+        return dead(self._thread) if self._pid == os.getpid() else ()
 
     def _reset(self) -> None:
         self._pid = os.getpid()
@@ -129,7 +136,7 @@ class Listeners:
                 if type(told) in kinds:
                     try:
                         listener(told)
-                    except Exception:
+                    except BaseException:  # also SystemExit: a listener ends nothing but itself
                         logger.exception(
                             "job %r: a listener for %s failed",
                             told.job,

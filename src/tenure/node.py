@@ -22,6 +22,7 @@ from tenure.pacemaker import Pacemaker
 from tenure.quiet import Quiet
 from tenure.standing import Somebody
 from tenure.stores import Store
+from tenure.vital import dead
 
 logger = logging.getLogger("tenure")
 
@@ -81,6 +82,11 @@ class Node(Somebody):
         """The descriptor that children inherit which run this node's work, so that its death is not proved while they live."""
         lock = self._threads[0].lock_file if self._threads else None
         return lock.fileno() if lock else None
+
+    @property
+    def dead_threads(self) -> tuple[str, ...]:
+        """The names of this node's threads that died."""
+        return dead(*self._threads) if self._threads else ()
 
     def enter(self, member: Member) -> None:
         """Take an election in, starting this node if need be. Raises what is wrong with the store."""
@@ -177,9 +183,13 @@ class Node(Somebody):
             host_evidence=self._host_evidence,
         )
         self._threads = pacemaker, campaign, herald
-        herald.start()
-        campaign.start()
-        pacemaker.start()
+        try:
+            herald.start()
+            campaign.start()
+            pacemaker.start()
+        except BaseException:  # the system gives us no thread
+            self._leave()
+            raise
         pacemaker.first.wait()
         if pacemaker.failure is not None:
             self._leave()
@@ -191,7 +201,10 @@ class Node(Somebody):
         if threads is None:
             return
         pacemaker, campaign, herald = threads
-        campaign.stop(GOODBYE)
+        if campaign.begun:
+            campaign.stop(GOODBYE)
+        else:
+            campaign.abandon()
         pacemaker.leave("left", GOODBYE)
         herald.stop(GOODBYE)
         self._standing.become("")
@@ -263,6 +276,13 @@ def shared(key: object, make: Callable[[], Node]) -> Node:
         if key not in _SHARED:
             _SHARED[key] = make()
         return _SHARED[key]
+
+
+def retire(node: Node) -> None:
+    """From now on nobody who asks is given this node; it goes on for those who have it, and leaves with the last of them."""
+    with _SHARED_MUTEX:
+        for key in [key for key, kept in _SHARED.items() if kept is node]:
+            del _SHARED[key]
 
 
 def _after_fork_in_child() -> None:

@@ -21,6 +21,7 @@ from tenure.model import Advert, Beat, BeatAnswer, Cadence, NodeCard, NodeId, Va
 from tenure.quiet import Quiet
 from tenure.standing import Standing
 from tenure.stores import Session, Store
+from tenure.vital import Vital
 
 START_WITHIN = 5.0
 """The store answered when it was prepared; for so many seconds a first attempt that was too slow is tried again."""
@@ -28,7 +29,7 @@ START_WITHIN = 5.0
 logger = logging.getLogger("tenure")
 
 
-class Pacemaker(threading.Thread):
+class Pacemaker(Vital):
     """Beats until it is told to leave. Hooks are called on this thread and must not block."""
 
     def __init__(
@@ -46,7 +47,7 @@ class Pacemaker(threading.Thread):
         on_check: Callable[[dict[str, Vacancy], float], None],
         on_joined: Callable[[NodeId], None],
     ) -> None:
-        super().__init__(name=f"tenure pacemaker {label}", daemon=True)
+        super().__init__(f"tenure pacemaker {label}")
         self._store, self._standing, self._cadence = store, standing, cadence
         self._label, self._quiet, self._names = label, quiet, names
         self._host_evidence, self._session_evidence = host_evidence, session_evidence
@@ -93,7 +94,16 @@ class Pacemaker(threading.Thread):
         if self._lock is not None:
             self._lock.let_go()
 
-    def run(self) -> None:
+    def work(self) -> None:
+        try:
+            self._beat_until_told()
+        except BaseException as error:
+            self.failure = StoreUnavailable(f"{self._store.shown}: the heartbeat ended with {type(error).__name__}")
+            raise
+        finally:
+            self.first.set()  # there will be none for whoever still waits for it
+
+    def _beat_until_told(self) -> None:
         while self._leaving is None:
             self._wake.clear()
             try:

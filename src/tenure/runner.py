@@ -7,7 +7,6 @@ in one call for all. A coroutine that is out of time is cancelled, a process kil
 from __future__ import annotations
 
 import asyncio
-import heapq
 import inspect
 import json
 import logging
@@ -17,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 
+from tenure.alarm import Alarm
 from tenure.attempt import Attempt, Phase
 from tenure.clock import boottime
 from tenure.errors import ConfigurationError, RunLost
@@ -24,11 +24,14 @@ from tenure.ledger import Ending, Instant, RunId, RunState
 from tenure.plan import retry_in
 from tenure.processes import Processes, ProcessFailed
 from tenure.run import CURRENT
+from tenure.vital import Vital, dead
 
 logger = logging.getLogger("tenure")
 
 AHEAD, MAX_AHEAD = 0.02, 500
 """What will end within so many seconds, as bodies went of late, is claimed ahead of free slots, up to so many."""
+SHORTAGE = 1.0
+"""After the system has refused a thread, nothing is claimed for so many seconds."""
 _WEIGHT, _INSTANT = 0.05, 0.000_01
 MAX_ERROR = 8000
 
@@ -58,14 +61,18 @@ class Runner:
         self._hurried = False
         self.stopping = False
         """Its node stops: a coroutine that the event loop cancels is left to another node."""
+        self._short_until = 0.0
         self._body_takes = math.inf
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
         self._threads = 0
         self._in_threads = 0
-        self._loops = Loops(label, self._begin, self._judge, self._end)
+        self._loops = Loops(label, self._begin, self._judge, self._end, self._refused)
         self._processes = Processes(lock_fileno)
         self._alarm = Alarm(label, self._ring)
-        self._drained = threading.Condition(self._mutex)
+        self._changed = threading.Condition(self._mutex)
+        """A body has ended, or something left the hand, after …"""
+        self._waited_for = False
+        """… a stop began to wait for that."""
 
     # From the conductor
 
@@ -75,6 +82,8 @@ class Runner:
             return self._room()
 
     def _room(self) -> int:
+        if self._short_until and boottime() < self._short_until:
+            return 0
         ahead = int(min(self.capacity * AHEAD / self._body_takes, MAX_AHEAD))
         enough = self.capacity + ahead // 2
         if self._busy >= enough:
@@ -92,6 +101,16 @@ class Runner:
     def busy(self) -> int:
         """Attempts whose bodies have not ended."""
         return self._busy
+
+    @property
+    def running(self) -> tuple[Attempt, ...]:
+        """Attempts in hand whose bodies were called and have not returned."""
+        return tuple(attempt for attempt in self.in_hand.values() if attempt.phase is Phase.RUNNING)
+
+    @property
+    def dead_threads(self) -> tuple[str, ...]:
+        """The names of the threads for timeouts and for coroutines, if they died."""
+        return dead(self._alarm.thread, self._loops.thread)
 
     def use(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Run coroutines on this loop; None: on one of our own."""
@@ -117,11 +136,33 @@ class Runner:
             room = self._room()
         for attempt in threads:
             self._queue.put(attempt)
-        for _ in range(missing):
-            threading.Thread(target=self._work, name=f"tenure worker {self._label}", daemon=True).start()
+        self._hire(missing)
         if coroutines:
             self._loops.begin(coroutines)
         return room
+
+    def _hire(self, missing: int) -> None:
+        """Start the worker threads that were counted. If the system refuses and there is no other, nothing waits for one."""
+        for started in range(missing):
+            try:
+                threading.Thread(target=self._work, name=f"tenure worker {self._label}", daemon=True).start()
+            except RuntimeError as error:
+                with self._mutex:
+                    self._threads -= missing - started
+                    alone = self._threads == 0
+                    back = [a for a in self._in_hand.values() if alone and not a.function.is_coroutine]
+                self._refused(error, back)
+                return
+
+    def _refused(self, error: RuntimeError, back: Iterable[Attempt]) -> None:
+        """There is no thread to be had, or no loop: give these back unbegun, and claim nothing for a while."""
+        self._short_until = boottime() + SHORTAGE
+        logger.error(
+            "%d runs cannot begin on this node and go back to the ledger: %s",
+            self._put_back(back),
+            error,
+            extra={"action": "cannot_begin"},
+        )
 
     def ask_to_end(self, run: RunId, token: str, why: str) -> None:
         """Somebody wants this attempt to end."""
@@ -140,6 +181,7 @@ class Runner:
                 if self._in_hand.get(attempt.id) is not attempt:
                     continue
                 del self._in_hand[attempt.id]
+                self._tell_who_waits()
             attempt.run.lose(why)
             self._cancel(attempt)
             logger.warning(
@@ -154,11 +196,18 @@ class Runner:
         """What has not begun for so long goes back to the ledger, for whoever has a free slot."""
         limit = boottime() - older_than
         with self._mutex:
-            back = [a for a in self._in_hand.values() if a.phase is Phase.QUEUED and a.queued_at <= limit]
+            back = [attempt for attempt in self._in_hand.values() if attempt.queued_at <= limit]
+        self._put_back(back)
+
+    def _put_back(self, attempts: Iterable[Attempt]) -> int:
+        """Give those back whose bodies were not called. Returns how many."""
+        with self._mutex:
+            back = [attempt for attempt in attempts if attempt.phase is Phase.QUEUED]
             for attempt in back:
                 attempt.phase = Phase.ENDED
         for attempt in back:
             self._end(attempt, Ending(attempt.id, attempt.token, RunState.PENDING))
+        return len(back)
 
     def withhold(self, held: Iterable[tuple[RunId, str]]) -> tuple[list[tuple[RunId, str, Instant]], bool]:
         """The jobs of these were paused or removed: give back what has not begun.
@@ -185,16 +234,36 @@ class Runner:
         return begun, about_to
 
     def drain(self, patience: float) -> bool:
-        """Wait until nothing runs any more; False if that takes too long, or somebody is in a hurry."""
-        with self._drained:
-            self._drained.wait_for(lambda: self._busy == 0 or self._hurried, patience)
-            return self._busy == 0
+        """Wait until nothing runs any more; False if that takes too long, or `hurry` was called."""
+        self._wait(lambda: self._busy == 0 or self._hurried, patience)
+        return self._busy == 0
 
     def hurry(self) -> None:
-        """Wait for nothing any more."""
-        with self._drained:
+        """End `drain` now."""
+        with self._changed:
             self._hurried = True
-            self._drained.notify_all()
+            self._changed.notify_all()
+
+    def hear_last_words(self, patience: float) -> None:
+        """Wait until nothing runs any more, hurry or not."""
+        self._wait(lambda: self._busy == 0, patience)
+
+    def told(self, patience: float) -> bool:
+        """Wait until the ledger knows of everything that has ended; False if that takes too long."""
+        return self._wait(lambda: all(a.phase is not Phase.ENDED for a in self._in_hand.values()), patience)
+
+    def wait_until_idle(self) -> None:
+        """Wait, however long it takes, until no body runs that is still ours."""
+        self._wait(lambda: all(a.phase is not Phase.RUNNING for a in self._in_hand.values()), None)
+
+    def _wait(self, until: Callable[[], bool], patience: float | None) -> bool:
+        with self._changed:
+            self._waited_for = True
+            return self._changed.wait_for(until, patience)
+
+    def _tell_who_waits(self) -> None:
+        if self._waited_for:
+            self._changed.notify_all()
 
     def tell_all(self, why: str) -> None:
         """Ask everything to end, and cancel coroutines."""
@@ -222,46 +291,53 @@ class Runner:
         with self._mutex:
             if self._in_hand.get(attempt.id) is attempt:
                 del self._in_hand[attempt.id]
+                self._tell_who_waits()
 
     # The bodies
 
     def _work(self) -> None:
-        while True:
-            attempt = self._queue.get()
-            if attempt is None:
-                return
-            if not self._begin(attempt):
-                continue
-            run, token = attempt.run, CURRENT.set(attempt.run)
-            failure: BaseException | None = None
-            try:
-                if attempt.function.in_process:
-                    self._processes.run(attempt, arguments(attempt))
-                else:
-                    attempt.called = True
-                    _refuse_coroutine(attempt.function.call(run, arguments(attempt)))
-            except BaseException as error:
-                failure = error
-            finally:
-                CURRENT.reset(token)
-            self._end(attempt, self._judge(attempt, failure))
+        try:
+            while (attempt := self._queue.get()) is not None:
+                if self._begin(attempt):
+                    self._end(attempt, self._judge(attempt, self._call(attempt)))
+        finally:
+            with self._mutex:
+                self._threads -= 1
+
+    def _call(self, attempt: Attempt) -> BaseException | None:
+        """Call the body. Returns what it raised."""
+        token = CURRENT.set(attempt.run)
+        try:
+            if attempt.function.in_process:
+                self._processes.run(attempt, arguments(attempt))
+            else:
+                attempt.called = True
+                _refuse_coroutine(attempt.function.call(attempt.run, arguments(attempt)))
+        except BaseException as error:
+            return error
+        finally:
+            CURRENT.reset(token)
+        return None
 
     def _begin(self, attempt: Attempt) -> bool:
         """Decide, once, that the body is called: the lease holds, nobody took the attempt away, nobody asked it to end."""
-        with self._mutex:
-            if attempt.phase is not Phase.QUEUED:
-                return False
-            mine = self._in_hand.get(attempt.id) is attempt and self._trusted(attempt) and not attempt.asked_to_end
-            attempt.phase = Phase.RUNNING if mine else Phase.ENDED
-            attempt.started_at = boottime()
-        if not mine:
-            # Without trust the answer may come too late; the ledger compares the token, and the roll call does the rest.
-            self._end(attempt, Ending(attempt.id, attempt.token, RunState.PENDING))
-            return False
-        attempt.run.begin(self._ledger_time(attempt.started_at))
-        limit = attempt.claimed.rules.timeout
+        at, limit = boottime(), attempt.claimed.rules.timeout
         if limit is not None:
-            self._alarm.set(attempt.started_at + limit, attempt)
+            try:
+                self._alarm.set(at + limit, attempt)
+            except RuntimeError as error:  # no body without the timeout that it was promised
+                self._refused(error, [attempt])
+                return False
+        with self._mutex:
+            mine = self._in_hand.get(attempt.id) is attempt and self._trusted(attempt) and not attempt.asked_to_end
+            begins = mine and attempt.phase is Phase.QUEUED
+            if begins:
+                attempt.phase, attempt.started_at = Phase.RUNNING, at
+        if not begins:
+            # Without trust the answer may come too late; the ledger compares the token, and the roll call does the rest.
+            self._put_back([attempt])
+            return False
+        attempt.run.begin(self._ledger_time(at))
         return True
 
     def _judge(self, attempt: Attempt, failure: BaseException | None) -> Ending:
@@ -308,8 +384,7 @@ class Runner:
             poke = self._busy < self._hungry_below
             if poke:
                 self._hungry_below = 0
-            if not self._busy:
-                self._drained.notify_all()
+            self._tell_who_waits()
             known = self._in_hand.get(attempt.id) is attempt
         if known:
             self._ended(attempt, ending)
@@ -346,10 +421,13 @@ class Loops:
         begin: Callable[[Attempt], bool],
         judge: Callable[[Attempt, BaseException | None], Ending],
         end: Callable[[Attempt, Ending], None],
+        refused: Callable[[RuntimeError, Iterable[Attempt]], None],
     ) -> None:
-        self._label, self._begin, self._judge, self._end = label, begin, judge, end
+        self._label, self._begin, self._judge, self._end, self._refused = label, begin, judge, end, refused
         self._given: asyncio.AbstractEventLoop | None = None
         self._own: asyncio.AbstractEventLoop | None = None
+        self.thread: Vital | None = None
+        """That of our own loop."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def use(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -366,10 +444,8 @@ class Loops:
         """Start these, in one call to the loop."""
         try:
             self._loop().call_soon_threadsafe(self._start, attempts)
-        except RuntimeError:  # the application's loop was closed before the scheduler was stopped
-            for attempt in attempts:
-                attempt.phase = Phase.ENDED
-                self._end(attempt, Ending(attempt.id, attempt.token, RunState.PENDING))
+        except RuntimeError as error:  # no thread for a loop of our own; or that of the application was closed
+            self._refused(error, attempts)
 
     def cancel(self, attempt: Attempt) -> bool:
         """Cancel a coroutine; False if it is none, or has not begun."""
@@ -392,10 +468,14 @@ class Loops:
         if self._given is not None:
             return self._given
         if self._own is None:
-            self._own = asyncio.new_event_loop()
-            threading.Thread(
-                target=self._serve, args=(self._own,), name=f"tenure loop {self._label}", daemon=True
-            ).start()
+            loop = asyncio.new_event_loop()
+            thread = Vital(f"tenure loop {self._label}", lambda: self._serve(loop))
+            try:
+                thread.start()
+            except RuntimeError:
+                loop.close()
+                raise
+            self._own, self.thread = loop, thread
         return self._own
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -403,6 +483,8 @@ class Loops:
         try:
             loop.run_forever()
         finally:
+            if self._own is loop:
+                self._own = None  # the next coroutine has another one made
             loop.close()
 
     def _start(self, attempts: list[Attempt]) -> None:
@@ -422,52 +504,8 @@ class Loops:
         except BaseException as error:
             failure = error
         self._end(attempt, self._judge(attempt, failure))
-        if isinstance(failure, (KeyboardInterrupt, SystemExit)):
-            raise failure
-
-
-class Alarm:
-    """One thread for all timeouts, made when the first is set."""
-
-    def __init__(self, label: str, ring: Callable[[Attempt], None]) -> None:
-        self._label, self._ring = label, ring
-        self._changed = threading.Condition()
-        self._heap: list[tuple[float, int, Attempt]] = []
-        self._count = 0
-        self._thread: threading.Thread | None = None
-
-    def set(self, at: float, attempt: Attempt) -> None:
-        """Ring at this time, if the attempt still runs then."""
-        with self._changed:
-            self._count += 1
-            heapq.heappush(self._heap, (at, self._count, attempt))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name=f"tenure alarm {self._label}", daemon=True)
-                self._thread.start()
-            if self._heap[0][2] is attempt:
-                self._changed.notify()
-
-    def stop(self) -> None:
-        """Ring no more."""
-        with self._changed:
-            self._heap.clear()
-            self._thread = None
-            self._changed.notify()
-
-    def _watch(self) -> None:
-        me = threading.current_thread()
-        while True:
-            with self._changed:
-                while self._heap and self._heap[0][2].phase is Phase.ENDED:
-                    heapq.heappop(self._heap)
-                if self._thread is not me:
-                    return
-                left = self._heap[0][0] - boottime() if self._heap else None
-                if left is None or left > 0:
-                    self._changed.wait(left)
-                    continue
-                attempt = heapq.heappop(self._heap)[2]
-            self._ring(attempt)
+        if self._given is not None and isinstance(failure, (KeyboardInterrupt, SystemExit)):
+            raise failure  # asyncio's rule, for a loop of the application; ours goes on
 
 
 def arguments(attempt: Attempt) -> dict[str, object]:
@@ -486,8 +524,11 @@ def _refuse_coroutine(result: object) -> None:
 
 
 def _told(failure: BaseException) -> str:
-    """What the ledger keeps of an exception: its end, where the message is."""
+    """What the ledger keeps of an exception: its end, where the message is. Printing it runs code of the application's, which may raise."""
     in_process = isinstance(failure, ProcessFailed)
-    text = str(failure) if in_process else "".join(traceback.format_exception(failure)).rstrip()
+    try:
+        text = str(failure) if in_process else "".join(traceback.format_exception(failure)).rstrip()
+    except BaseException as error:
+        text = f"{type(failure).__name__} (its text cannot be shown: {type(error).__name__} while it was printed)"
     text = text.encode("utf-8", "backslashreplace").decode()  # half a character can be neither stored nor printed
     return text if len(text) <= MAX_ERROR else "…" + text[-MAX_ERROR:]

@@ -20,6 +20,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -90,7 +91,9 @@ class Scheduler(Client):
         self._ran = False
         self._mutex = threading.RLock()
         self._engine: Engine | None = None
-        self._inherited: Engine | None = None
+        self._left_later: list[Engine] = []
+        """Stopped while bodies went on."""
+        self._inherited: list[Engine] = []
         _ALL.add(self)
 
     def __repr__(self) -> str:
@@ -146,14 +149,18 @@ class Scheduler(Client):
     def stop(self, drain: Duration | None = None) -> bool:
         """Claim no more, wait for what runs, and leave. True if everything had ended in time.
 
-        Waits for a `start()` that is under way on another thread, and undoes it.
+        Waits for a `start()` that is under way on another thread, and undoes it. A thread that does not return keeps this node beating
+        until it does, or until the process ends: no other attempt of its run begins meanwhile. `health().waits_for` names it,
+        `stop(drain=…)` waits for it again, `start()` takes another node.
         """
         with self._mutex:
             engine = self._engine
         if engine is None:
-            return True
+            patience = 0.0 if drain is None else _not_negative(drain, "drain")
+            return all(left.has_left(patience) for left in self._left_later)
         drained = engine.stop(self._drain if drain is None else _not_negative(drain, "drain"))
         self._listeners.stop(LAST_EVENTS)
+        self._left_later = [left for left in (*self._left_later, engine) if not left.has_left(0.0)]
         if self._engine is engine:
             self._engine = None
         for stage in list(self._stages):
@@ -237,7 +244,11 @@ class Scheduler(Client):
     def health(self) -> Health:
         """How this node is; asks nobody."""
         engine = self._engine or Engine(self.store, self._definitions.registry, self._options, self._listeners)
-        return engine.health()
+        return replace(engine.health(), waits_for=self._waits_for())
+
+    def _waits_for(self) -> tuple[str, ...]:
+        """The runs that keep nodes of this scheduler after a stop."""
+        return tuple(run for engine in self._left_later for run in engine.waits_for)
 
     # For tests and for tools
 
@@ -265,7 +276,8 @@ class Scheduler(Client):
     def forked(self) -> None:
         """In a forked child: not started. What the parent has in hand is kept, so that nothing says goodbye to its server."""
         self._mutex = threading.RLock()
-        self._inherited, self._engine = self._engine, None
+        self._inherited += [*self._left_later, *([self._engine] if self._engine is not None else [])]
+        self._engine, self._left_later = None, []
         self._stages = []
 
     def _headline(self) -> list[str]:

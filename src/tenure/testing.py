@@ -21,6 +21,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from tenure import verbs
+from tenure.alarm import Alarm
 from tenure.attempt import Attempt
 from tenure.clock import boottime
 from tenure.conductor import Conductor
@@ -34,7 +35,7 @@ from tenure.lookup import Lookup
 from tenure.model import NodeCard, NodeId
 from tenure.moments import instant, moment
 from tenure.run import CURRENT, Run
-from tenure.runner import Alarm, Runner, arguments
+from tenure.runner import Runner, arguments
 from tenure.scheduler import Scheduler
 from tenure.stores.ledger import RunQuery
 from tenure.stores.memory import MemoryStore
