@@ -327,6 +327,63 @@ def test_a_backfill_says_what_it_leaves_out_because_it_was_forgotten(scheduler, 
     assert [run.scheduled_for for run in runs] == offered
 
 
+def test_a_date_that_has_just_passed_runs_at_once(scheduler) -> None:
+    scheduler.job(report)
+    sync(scheduler)
+    for late in (0, 5, 59):
+        job = scheduler.add(report, at(NOON - timedelta(seconds=late)), name=f"late {late}")
+        (run,) = scheduler.runs(f"late {late}")
+        assert (job.state, run.state, run.kind) == ("active", "pending", "due")
+        assert run.scheduled_for == NOON - timedelta(seconds=late)
+
+
+def test_a_date_beyond_its_grace_is_missed_and_the_caller_is_told(scheduler, caplog) -> None:
+    scheduler.job(report)
+    sync(scheduler)
+    job = scheduler.add(report, at(NOON - timedelta(minutes=2)), name="late")
+    (run,) = scheduler.runs("late")
+    assert (job.state, job.next_due, run.state, run.reason) == ("done", None, "skipped", "missed")
+    assert "'late' was added, but its due time 2026-11-14 20:58:00+09:00 is more than 1 min (grace) past" in caplog.text
+    assert "was missed" in scheduler.why("late")
+    (audit,) = [audit for audit in scheduler.audit(since="-1d") if audit.name == "late"]
+    assert audit.clean, audit.lines()
+    assert scheduler.add(report, at(NOON - timedelta(minutes=2)), name="generous", grace="1h").state == "active"
+
+
+def test_a_new_trigger_of_a_date_that_has_just_passed_runs_at_once(scheduler) -> None:
+    scheduler.job(report)
+    sync(scheduler)
+    scheduler.add(report, every("1h"), name="job")
+    assert scheduler.update("job", trigger=at(NOON - timedelta(seconds=5))).state == "active"
+    assert [run.state for run in scheduler.runs("job")] == ["pending"]
+    assert scheduler.update("job", kwargs={}).state == "active"
+    assert len(scheduler.runs("job")) == 1
+
+
+def test_a_trigger_that_repeats_never_replays_the_past(scheduler) -> None:
+    scheduler.job(report)
+    sync(scheduler)
+    scheduler.add(report, every("1h"), name="hourly")
+    assert scheduler.runs("hourly") == []
+
+
+def test_adding_a_job_that_is_done_says_that_its_due_time_has_run(scheduler, clock, caplog) -> None:
+    scheduler.job(report)
+    sync(scheduler)
+    when = at(NOON - timedelta(seconds=5))
+    scheduler.add(report, when, name="once")
+    with pytest.raises(JobExists):
+        scheduler.add(report, when, name="once")
+    (run,) = scheduler.runs("once")
+    scheduler.cancel(run.id)
+    assert scheduler.find_job("once").state == "done"
+    assert scheduler.add(report, when, name="once").state == "done"
+    assert f"has been cancelled already (run {run.id}), so it does not run again" in caplog.text
+    assert scheduler.runs("once") == [scheduler.find_run(run.id)]
+    assert scheduler.add(report, at(NOON + timedelta(seconds=5)), name="once").state == "active"
+    assert len(scheduler.runs("once")) == 2
+
+
 def test_a_backfill_without_end_is_refused(scheduler) -> None:
     scheduler.every("1s")(report)
     scheduler.job(beat)

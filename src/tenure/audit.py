@@ -20,6 +20,7 @@ from datetime import UTC, tzinfo
 from tenure.history import Stretch, stretches, zone_of
 from tenure.ledger import ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.moments import instant, shown
+from tenure.triggers import At
 
 MARGIN = 60.0
 """For how much longer than on-time a due time without a run is taken for one on its way: what is read is not read in one instant."""
@@ -172,13 +173,14 @@ class _Books:
                 self._findings.append(Finding(UNACCOUNTED, heap.scheduled_for, last, excess, text))
 
     def _may_be_due(self, run: RunRow) -> bool:
-        """It is of a trigger that was written just after, or that was in force for a moment longer than its end says, or of one that cannot be read."""
+        """It is of a trigger that was written just after, or of an `at` that was past when it was written, or that was in force for a moment longer than its end says, or of one that cannot be read."""
         at = run.scheduled_for
         if any(stretch.unreadable and stretch.start < at <= stretch.end for stretch in self._life):
             return True
         near = [stretch for stretch in self._life if stretch.start - UNDERWAY < at <= stretch.start]
         if run.attempt:  # else the change would have taken it away
             near += [stretch for stretch in self._life if stretch.end < at <= stretch.end + UNDERWAY]
+        near += [stretch for stretch in self._life if at <= stretch.start and isinstance(stretch.trigger, At)]
         triggers = [
             stretch.trigger for stretch in near if stretch.state is JobState.ACTIVE and stretch.trigger is not None
         ]

@@ -19,7 +19,7 @@ from tenure.durations import Duration, positive
 from tenure.errors import Busy, ConfigurationError
 from tenure.intents import Intent, Intents
 from tenure.keys import planner_of
-from tenure.ledger import Change, JobRow, RunRow
+from tenure.ledger import Change, JobRow, JobState, RunRow
 from tenure.lookup import Lookup
 from tenure.moments import moment
 from tenure.policy import Policy, named
@@ -84,7 +84,11 @@ class Client(Decorators):
         by: str = "",
         **policy: Unpack[Policy],
     ) -> JobView:
-        """Add a job at run time for a function that is registered (`@scheduler.job`). `conn`: as part of that transaction."""
+        """Add a job at run time for a function that is registered (`@scheduler.job`). `conn`: as part of that transaction.
+
+        A job of the same name that was added at run time and is done may be added again; a due time of it that has run does not run again.
+        The state of what is returned is then 'done', and a warning is logged.
+        """
         return self.change(self._intents.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=Said(by)), conn)
 
     def update(
@@ -307,6 +311,8 @@ class Client(Decorators):
             raise Busy(
                 f"job {change.name!r} was changed by others at the same time, {TRIES} times in a row. Try again."
             )
+        if change.what is Change.ADDED and row.state is JobState.DONE:
+            verbs.warn_of_done(ledger, row, self._lookup.zone(row))
         return self._lookup.shown_job(row, ledger.now())
 
     def asked(self, ledger: Ledger, asked: Asked, row: RunRow | None) -> RunView:

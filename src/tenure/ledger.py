@@ -38,6 +38,8 @@ class JobState(StrEnum):
 
     ACTIVE = "active"
     PAUSED = "paused"
+    DONE = "done"
+    """ACTIVE, but its trigger has no due time left and no run of it is open. Stored as ACTIVE: it is worked out when the row is read."""
     REMOVED = "removed"
     """A tombstone: the generation never starts again."""
 

@@ -16,7 +16,7 @@ Whether a missed due time is made up for is not decided here but by `settle`, fo
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tenure.jobs import jitter_of, spread_of
 from tenure.ledger import (
@@ -31,7 +31,8 @@ from tenure.ledger import (
     RunState,
     Unplanned,
 )
-from tenure.triggers import Trigger
+from tenure.moments import instant
+from tenure.triggers import At, Trigger
 
 MISSED = "missed"
 """Why a due time was skipped that nobody began in time."""
@@ -81,6 +82,18 @@ def ahead(
         walk.take(due)
         due = trigger.following(due)
     return due, walk.runs()
+
+
+def late(trigger: Trigger, rules: Rules, *, application: str, name: str, now: Instant) -> tuple[NewRun, ...]:
+    """The run of a job that is new, or has a new trigger, and whose only due time (`at`) has passed already: it runs at once within
+    `grace`, else it is SKIPPED as missed. The one due time of the past that such a job has; without it `at` would be lost without a word
+    where the clock of whoever wrote it is a little behind.
+    """
+    if not isinstance(trigger, At) or (due := instant(trigger.when)) > now:
+        return ()
+    walk = _Walk(application, name, rules, now)
+    walk.take(due)
+    return tuple(walk.pending) or (replace(walk.runs()[0], expires_at=None, state=RunState.SKIPPED, reason=MISSED),)
 
 
 def leapt(trigger: Trigger, next_due: Instant, *, horizon: Instant) -> bool:

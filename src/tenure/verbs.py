@@ -16,17 +16,17 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
 from tenure.clock import boottime, sleep
-from tenure.durations import Duration, seconds
+from tenure.durations import Duration, readable, seconds
 from tenure.errors import ConfigurationError, JobExists, RunError, UnknownJob
 from tenure.history import read
 from tenure.keys import due_key
 from tenure.ledger import Change, Instant, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunRow, RunState, Unplanned
 from tenure.moments import instant, moment, shown
-from tenure.plan import ahead, plan
+from tenure.plan import ahead, late, plan
 from tenure.policy import named, rules
 from tenure.stores.admission import reopens
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
-from tenure.triggers import Trigger, from_json, tzdata_version
+from tenure.triggers import At, Trigger, from_json, tzdata_version
 
 logger = logging.getLogger("tenure")
 
@@ -39,6 +39,12 @@ MAX_BACKFILL = 10_000
 MAX_WORDS = 1000
 """Characters of `by` and `why`."""
 
+_ENDED = {
+    RunState.SUCCEEDED: "succeeded",
+    RunState.FAILED: "failed",
+    RunState.LOST: "been lost",
+    RunState.CANCELLED: "been cancelled",
+}
 _DUE_KEY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
@@ -103,7 +109,7 @@ def exists(application: str, name: str) -> JobExists:
 def added(spec: JobSpec, now: Instant, said: Said = NOBODY) -> JobChange:
     """A new job, due from now on."""
     trigger = None if spec.trigger is None else from_json(spec.trigger)
-    next_due, runs = (None, ()) if trigger is None else _ahead(trigger, spec, now)
+    next_due, runs = (None, ()) if trigger is None else _from_now_on(trigger, spec, now)
     return JobChange(
         application=spec.application,
         name=spec.name,
@@ -114,6 +120,24 @@ def added(spec: JobSpec, now: Instant, said: Said = NOBODY) -> JobChange:
         by=said.by,
         why=said.why,
     )
+
+
+def warn_of_done(ledger: Ledger, job: JobRow, zone: tzinfo) -> None:
+    """Say of a job that was just added why nothing of it will run."""
+    trigger = None if job.spec.trigger is None else from_json(job.spec.trigger)
+    outcome = "it has no due time left, so nothing of it runs"
+    if isinstance(trigger, At):
+        due = instant(trigger.when)
+        query = RunQuery(job.spec.application, job.spec.name, since=due, before=due + 1, limit=100)
+        run = next((run for run in ledger.runs(query) if run.key == due_key(due)), None)
+        when = shown(due, zone)
+        if run is None:
+            outcome = f"its due time {when} has run already or is too long past, so it does not run"
+        elif run.state is RunState.SKIPPED:
+            outcome = f"its due time {when} is more than {readable(job.spec.rules.on_time)} (grace) past, so it is skipped as missed"
+        else:
+            outcome = f"its due time {when} has {_ENDED.get(run.state, run.state)} already (run {run.id}), so it does not run again"
+    logger.warning("job %r was added, but %s", job.spec.name, outcome, extra={"action": "added_done"})
 
 
 def updated(
@@ -134,7 +158,8 @@ def updated(
     if not isinstance(trigger, Kept):
         spec = replace(spec, trigger=None if trigger is None else trigger.to_json())
     past = _unplanned(job, now)
-    next_due, runs = (None, ()) if spec.trigger is None else _ahead(from_json(spec.trigger), spec, now)
+    starts = _ahead if spec.trigger == job.spec.trigger else _from_now_on
+    next_due, runs = (None, ()) if spec.trigger is None else starts(from_json(spec.trigger), spec, now)
     return JobChange(
         application=spec.application,
         name=spec.name,
@@ -329,6 +354,12 @@ def _no_run(application: str, run_id: int) -> RunError:
 
 def _ahead(trigger: Trigger, spec: JobSpec, now: Instant) -> tuple[Instant | None, tuple[NewRun, ...]]:
     return ahead(trigger, spec.rules, application=spec.application, name=spec.name, now=now, horizon=now + LOOK_AHEAD)
+
+
+def _from_now_on(trigger: Trigger, spec: JobSpec, now: Instant) -> tuple[Instant | None, tuple[NewRun, ...]]:
+    """Of a trigger that is new: nothing of the past but a single due time that has just passed."""
+    next_due, runs = _ahead(trigger, spec, now)
+    return next_due, (*late(trigger, spec.rules, application=spec.application, name=spec.name, now=now), *runs)
 
 
 def _unplanned(job: JobRow, now: Instant) -> tuple[NewRun, ...]:

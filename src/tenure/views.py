@@ -22,7 +22,7 @@ class JobView:
     name: str
     application: str
     state: str
-    """'active', 'paused' or 'removed'."""
+    """'active', 'paused', 'done' (no due time is left and no run is open) or 'removed'."""
     function: str
     trigger: str
     """In plain words; '' for a job that runs only when asked."""

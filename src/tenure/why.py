@@ -51,6 +51,10 @@ class _Answer:
             return f"{self._name} was removed{_changed_by(here)} at {self._at(here.start)}. It never runs again."
         if job.state is JobState.PAUSED:
             return self._paused_now(here)
+        if job.state is JobState.DONE:
+            ended = [run for run in self._runs if run.state.final]
+            told = self._told(ended[-1]) if ended else f"{self._name} has no run that is still kept."
+            return f"{told} It is done: nothing is due after that."
         parts = []
         if not self._live:
             parts.append(

@@ -290,7 +290,7 @@ def test_a_date(sched):
     assert called.get(timeout=20) == (("late",), {})
     assert [job.id for job in sched.get_jobs()] == ["far"]
     assert sched.get_job("far").next_run_time == FAR
-    assert [run.job for run in sched.tenure.runs()] == ["made up"]
+    assert [run.job for run in sched.tenure.runs() if run.state != "skipped"] == ["made up"]
 
 
 def test_a_job_added_at_run_time_outlives_its_process(sched, caplog):

@@ -6,11 +6,11 @@ Whoever asks has the lock: what is handed in is true until the answer is written
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tenure.ledger import Ending, Instant, JobRow, JobSpec, JobState, Rules, RunId, RunKind, RunState
+from tenure.ledger import Ending, Instant, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunKind, RunState
 
 OVERLAP = "overlap"
 SUPERSEDED = "superseded"
@@ -195,6 +195,11 @@ def synced(row: JobRow | None, spec: JobSpec, release: int) -> Sync:
     if row.state is JobState.REMOVED:
         return Sync.LEAVE if equal and row.spec.release == release else Sync.ADD
     return Sync.RAISE if equal else Sync.UPDATE
+
+
+def not_forgotten(runs: Iterable[NewRun], kept_since: Instant, now: Instant) -> list[NewRun]:
+    """Due times that come with a change, without those of the past that may have run before retention removed their runs."""
+    return [run for run in runs if run.scheduled_for > now or run.scheduled_for >= kept_since]
 
 
 def _turn(run: Candidate) -> tuple[Instant, RunId]:

@@ -138,7 +138,8 @@ class Ledger(ABC):
         PENDING or SKIPPED, never began and are scheduled after now are deleted, and a SKIPPED row for several ends now at the latest (there
         are such only where the ledger's clock was ahead for a while). Then, by what is done:
 
-        ADDED    the job must not be there (or be removed), else None is returned and nothing changes. `since` is now.
+        ADDED    the job must not be there, be removed, or be DONE and not be defined in code; else None is returned and nothing
+                 changes. `since` is now. The runs of a DONE job stay: what has run is not run again.
         UPDATED  the job must be there. The spec is replaced; state stays. If the trigger changed `since` is now. Due and unstarted,
                  retrying and waiting runs stay as they are, with the new generation. On a paused job `next_due` is kept for the resume.
         PAUSED   state PAUSED, `paused_until/by/why`; runs of kind DUE that are due (PENDING with attempt 0, or WAITING) become
@@ -148,7 +149,7 @@ class Ledger(ABC):
                  RUNNING ones go on to their end, without another attempt. Those that their nodes have not begun do not (`must_answer`, and
         so under PAUSED).
 
-        `runs` are inserted as `plan` does it, under PAUSED and REMOVED before anything is skipped or cancelled, and `next_due` is set. Returns the job as it is now; None if there is no such job, or it
+        `runs` are inserted as `plan` does it, without due times of the past from before `kept_since`; under PAUSED and REMOVED before anything is skipped or cancelled, and `next_due` is set. Returns the job as it is now; None if there is no such job, or it
         is not of the generation asked for.
         """
 

@@ -110,15 +110,16 @@ class MemoryLedger(Ledger):
             now, tables = self.now(), self._tables
             row = tables.job(change.application, change.name)
             there = row is not None and row.state is not JobState.REMOVED
-            if there is (change.what is Change.ADDED):
+            if there is (change.what is Change.ADDED) and not (row and there and self._may_be_added_again(row)):
                 return None
             if change.generation is not None and (row is None or row.generation != change.generation):
                 return None
             if row is not None and change.what is Change.RESUMED and row.state is not JobState.PAUSED:
-                return row
+                return self._shown(row)
             after = tables.put(self._changed(row, change, now))
+            runs = admission.not_forgotten(change.runs, after.kept_since, now)
             if change.what in {Change.PAUSED, Change.REMOVED}:
-                tables.insert(after, change.runs)
+                tables.insert(after, runs)
             for run in tables.opened(after.id, RunState.PENDING, RunState.WAITING):
                 if run.kind is RunKind.DUE and run.attempt == 0 and run.scheduled_for > now:
                     tables.delete(run)
@@ -134,7 +135,7 @@ class MemoryLedger(Ledger):
                 elif run.until is not None:
                     run.until = min(run.until, now)
             if after.state is JobState.ACTIVE:
-                tables.insert(after, change.runs)
+                tables.insert(after, runs)
             tables.changes.append(
                 ChangeRecord(
                     after.id,
@@ -148,7 +149,15 @@ class MemoryLedger(Ledger):
                 )
             )
             self._wake(change.application)
-            return after
+            return self._shown(after)
+
+    def _may_be_added_again(self, row: JobRow) -> bool:
+        return self._shown(row).state is JobState.DONE and not row.spec.in_code
+
+    def _shown(self, row: JobRow) -> JobRow:
+        """The row as it is read: DONE where nothing is left to do."""
+        over = row.state is JobState.ACTIVE and row.next_due is None and row.spec.trigger is not None
+        return replace(row, state=JobState.DONE) if over and not self._tables.open[row.id] else row
 
     def _changed(self, row: JobRow | None, change: JobChange, now: Instant) -> JobRow:
         if row is None:
@@ -188,7 +197,7 @@ class MemoryLedger(Ledger):
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
         with self._world.mutex:
             return [
-                row
+                self._shown(row)
                 for row in self._tables.of(application)
                 if name in {None, row.spec.name} and (removed or row.state is not JobState.REMOVED)
             ]

@@ -12,7 +12,8 @@ from tenure.stores.ledger import Asked, JobChange
 from tenure.stores.unreadable import clamped, clamped_or_none, rules_from, storable
 
 JOB = (
-    "j.id, j.name, j.function, j.trigger, j.rules::text, j.kwargs, j.in_code, j.release, j.tzdata, j.state, j.generation, "
+    "j.id, j.name, j.function, j.trigger, j.rules::text, j.kwargs, j.in_code, j.release, j.tzdata, "
+    "CASE WHEN j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL THEN {schema}.state_of_planned(j.id) ELSE j.state END, j.generation, "
     "date_part('epoch', j.next_due), date_part('epoch', j.paused_until), j.paused_by, j.paused_why, "
     "date_part('epoch', j.since), date_part('epoch', j.kept_since)"
 )

@@ -20,6 +20,7 @@ from tenure.stores.sqlite_rows import (
     definition,
     execute,
     execute_many,
+    instant,
     job_row,
     micros,
     micros_or_none,
@@ -38,7 +39,8 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
     """Change a job, as `Ledger.change` says."""
     row = job(connection, change.application, change.name)
     there = row is not None and row.state is not JobState.REMOVED
-    if there is (change.what is Change.ADDED):
+    again = row is not None and row.state is JobState.DONE and not row.spec.in_code
+    if there is (change.what is Change.ADDED) and not (there and again):
         return None
     if change.generation is not None and (row is None or row.generation != change.generation):
         return None
@@ -47,8 +49,9 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
     after = _move(connection, row, change, now)
     for proposals in ("withdraw", "withdraw_skipped", "end_skipped"):
         execute(connection, proposals, id=after.id, now=now)
-    if after.state is JobState.ACTIVE or change.what in {Change.PAUSED, Change.REMOVED}:
-        insert(connection, [(after.id, change.application, after.generation, change.runs)])
+    if after.state in {JobState.ACTIVE, JobState.DONE} or change.what in {Change.PAUSED, Change.REMOVED}:
+        runs = admission.not_forgotten(change.runs, after.kept_since, instant(now))
+        insert(connection, [(after.id, change.application, after.generation, runs)])
     if change.what is Change.REMOVED:
         execute(connection, "cancel_removed", id=after.id, now=now)
     elif change.what is Change.PAUSED:
@@ -64,7 +67,7 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
         why=storable(change.why),
         until=micros_or_none(change.until),
     )
-    return after
+    return job(connection, change.application, change.name)
 
 
 def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange, now: Micros) -> JobRow:
@@ -83,7 +86,7 @@ def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange,
     state = {Change.PAUSED: JobState.PAUSED, Change.REMOVED: JobState.REMOVED}.get(change.what, JobState.ACTIVE)
     pause = change.until, storable(change.by), storable(change.why)
     next_due = change.next_due
-    if row is not None and change.what is Change.UPDATED:
+    if row is not None and change.what is Change.UPDATED and row.state is JobState.PAUSED:
         state, pause = row.state, (row.paused_until, row.paused_by, row.paused_why)
     if row is not None and change.what is Change.PAUSED:
         next_due = row.next_due

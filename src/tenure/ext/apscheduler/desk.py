@@ -229,12 +229,12 @@ class Desk:
         self.scheduler.run_now(job.id, key=f"first before {before}")
 
     def _run_late(self, job: Job, trigger: DateTrigger, now: datetime) -> None:
-        """A date in the past: one run, ever, if it may still be run."""
-        given = "misfire_grace_time" in job.given
-        limit = job.misfire_grace_time if given else ON_TIME
-        if limit is None or now - trigger.run_date <= timedelta(seconds=limit):
-            self.scheduler.run_now(job.id, key=f"date {trigger.run_date.isoformat()}")
-        else:
+        """A date in the past: one run, ever. Within its grace the ledger has it already; without any limit it is asked for."""
+        late = (now - trigger.run_date).total_seconds()
+        if "misfire_grace_time" in job.given and job.misfire_grace_time is None:
+            if late >= ON_TIME:
+                self.scheduler.run_now(job.id, key=f"date {trigger.run_date.isoformat()}")
+        elif late > (ON_TIME if job.misfire_grace_time is None else job.misfire_grace_time):
             logger.warning(
                 "job %r: its date %s is over; it is not run", job.id, trigger.run_date, extra={"action": "missed"}
             )

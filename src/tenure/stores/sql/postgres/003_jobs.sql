@@ -13,7 +13,17 @@ LANGUAGE sql AS $$
            to_timestamp((n ->> 'scheduled_for')::float8), to_timestamp((n ->> 'due_at')::float8), to_timestamp((n ->> 'expires_at')::float8),
            (n ->> 'state')::{schema}.run_state, n ->> 'reason', (n ->> 'count')::int, to_timestamp((n ->> 'until')::float8)
       FROM jsonb_array_elements(new) n
+     -- A due time of the past may have run before retention removed its run.
+     WHERE to_timestamp((n ->> 'scheduled_for')::float8) > clock_timestamp()
+        OR to_timestamp((n ->> 'scheduled_for')::float8) >= of_job.kept_since
     ON CONFLICT (job, key) DO NOTHING
+$$;
+
+-- An active job without a due time left is done, unless a run of it is still open. VOLATILE: a statement that reads what a function
+-- of ours has just written must see those runs.
+CREATE FUNCTION {schema}.state_of_planned(of_job bigint) RETURNS text
+LANGUAGE sql VOLATILE SET enable_seqscan = off AS $$
+    SELECT CASE WHEN EXISTS (SELECT FROM {schema}.run r WHERE r.job = of_job AND r.state <= 'running') THEN 'active' ELSE 'done' END
 $$;
 
 -- One change to one job; no row where there is nothing to change. The row's lock keeps everybody else from its unstarted runs.
@@ -27,10 +37,13 @@ DECLARE
     j       {schema}.job%ROWTYPE;
     was     {schema}.job%ROWTYPE;
     now_    timestamptz;
+    done    boolean;   -- and added at run time: such a job may be added again
 BEGIN
     SELECT a.id INTO app FROM {schema}.application a WHERE a.name = change ->> 'application';
     SELECT * INTO j FROM {schema}.job x WHERE x.application = app AND x.name = change ->> 'name' FOR UPDATE;
-    IF j.id IS NOT NULL AND (what_ <> 'added' OR j.state = 'removed')
+    done := coalesce(j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL AND NOT j.in_code
+                     AND {schema}.state_of_planned(j.id) = 'done', false);
+    IF j.id IS NOT NULL AND (what_ <> 'added' OR j.state = 'removed' OR done)
        AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         -- Runs that became PENDING after the caller's snapshot would be left behind: open for ever if the job is removed.
         RAISE EXCEPTION 'tenure: job % cannot be changed in a % transaction, which does not see the runs that others have changed since it began',
@@ -47,7 +60,8 @@ BEGIN
         ON CONFLICT DO NOTHING;
         SELECT * INTO j FROM {schema}.job x WHERE x.application = app AND x.name = change ->> 'name' FOR UPDATE;
     END IF;
-    IF j.id IS NULL OR (j.state = 'removed') <> (what_ = 'added') OR j.generation <> (change ->> 'generation')::bigint THEN
+    IF j.id IS NULL OR j.generation <> (change ->> 'generation')::bigint
+       OR (what_ = 'added' AND j.state <> 'removed' AND NOT done) OR (what_ <> 'added' AND j.state = 'removed') THEN
         RETURN;
     END IF;
     IF what_ = 'resumed' AND j.state <> 'paused' THEN

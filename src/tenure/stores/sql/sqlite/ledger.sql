@@ -1,11 +1,20 @@
 -- name: job
-SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
-       paused_until, paused_by, paused_why, since, kept_since
+-- A job without a due time left and without an open run is done.
+SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata,
+       CASE WHEN state = 'active' AND next_due IS NULL AND trigger IS NOT NULL
+             AND NOT EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_open
+                              WHERE r.job = tenure_job.id AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running'))
+            THEN 'done' ELSE state END,
+       generation, next_due, paused_until, paused_by, paused_why, since, kept_since
   FROM tenure_job WHERE application = :application AND name = :name
 
 -- name: jobs
-SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
-       paused_until, paused_by, paused_why, since, kept_since
+SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata,
+       CASE WHEN state = 'active' AND next_due IS NULL AND trigger IS NOT NULL
+             AND NOT EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_open
+                              WHERE r.job = tenure_job.id AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running'))
+            THEN 'done' ELSE state END,
+       generation, next_due, paused_until, paused_by, paused_why, since, kept_since
   FROM tenure_job WHERE application = :application ORDER BY name
 
 -- name: applications
