@@ -92,6 +92,10 @@ def everything(ledger: Ledger) -> None:
     ledger.missed("app", 10)
     assert ledger.settle(job.id, job.generation, make_up=(), skip=(), reason="")
     ledger.change(JobChange("app", "job", Change.UPDATED, SPEC, next_due=job.next_due + 2e-3))
+    (synced,) = ledger.sync("app", 0, [JobChange("app", "job", Change.ADDED, SPEC)])
+    assert synced.spec.name == "job"
+    ledger.functions("app")
+    ledger.nodes("app")
 
 
 @pytest.fixture(scope="module", params=["planned while empty", "analysed while small", "never analysed", "analysed"])

@@ -371,8 +371,8 @@ class Engine:
         session = self._store.session("sync", SYNC_WITHIN)
         try:
             jobs: list[JobRow] = []
-            for first in range(0, max(len(changes), 1), SYNC_BATCH):
-                jobs = session.ledger.sync(options.application, options.release, changes[first : first + SYNC_BATCH])
+            for first in range(0, len(changes), SYNC_BATCH):
+                jobs += session.ledger.sync(options.application, options.release, changes[first : first + SYNC_BATCH])
             return jobs
         finally:
             session.close()

@@ -37,6 +37,11 @@ class Lookup:
         now = ledger.now()
         return [self.shown_job(row, now) for row in ledger.jobs(self._application)]
 
+    def those(self, ledger: Ledger, names: Iterable[str]) -> list[JobView]:
+        """Those of these jobs that are there."""
+        now = ledger.now()
+        return [self.shown_job(row, now) for name in names for row in ledger.jobs(self._application, name)]
+
     def job(self, ledger: Ledger, name: str) -> JobView:
         """One job."""
         return self.shown_job(verbs.known(ledger, self._application, name), ledger.now())

@@ -41,6 +41,8 @@ from tenure.triggers.zones import Zone
 
 logger = logging.getLogger("tenure")
 
+SHOWN = 50
+"""How many jobs `run` lists when it starts."""
 LAST_EVENTS = 2.0
 """How long listeners may take for what was told before a stop."""
 
@@ -282,8 +284,10 @@ class Scheduler(Client):
 
     def _headline(self) -> list[str]:
         with self.ledger() as ledger:
-            jobs, now = self._lookup.jobs(ledger), moment(ledger.now())
-        return foreground.headline(self.store.shown, self.application, self.label, jobs, now)
+            names = sorted(job.name for job in self.definitions.jobs)
+            jobs, now = self._lookup.those(ledger, names[:SHOWN]), moment(ledger.now())
+        lines = foreground.headline(self.store.shown, self.application, self.label, jobs, now)
+        return lines if len(names) <= SHOWN else [*lines, f"  and {len(names) - SHOWN} more: `tenure jobs` lists all"]
 
 
 def _turned_off() -> bool:

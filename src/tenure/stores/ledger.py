@@ -159,7 +159,7 @@ class Ledger(ABC):
 
         A job whose row has a higher release is left alone, and so is one whose spec is equal to the row's (release and tzdata aside,
         which are raised). One that was removed by hand (REMOVED) and is defined in code is added again only if its release is higher
-        or its spec differs. Returns all jobs of the application that are not removed.
+        or its spec differs. Returns those of the given jobs that are not removed, by name; however many others there are is no matter.
         """
 
     @abstractmethod

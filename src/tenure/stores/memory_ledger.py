@@ -192,7 +192,8 @@ class MemoryLedger(Ledger):
                     case Sync.RAISE if row is not None:
                         newer = replace(row.spec, release=release, tzdata=max(row.spec.tzdata, spec.tzdata))
                         self._tables.put(replace(row, spec=newer))
-            return self.jobs(application)
+            given = {change.name for change in changes}
+            return [row for row in self.jobs(application) if row.spec.name in given]
 
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
         with self._world.mutex:

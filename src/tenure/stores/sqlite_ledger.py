@@ -125,20 +125,22 @@ class SqliteLedger(Ledger):
 
     def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[JobRow]:
         with self._desk.read():
-            rows = self._by_name(application)
+            rows = self._given(application, changes)
         if sqlite_changes.to_sync(rows, release, changes):
             with self._desk.write():
-                rows = self._by_name(application)
+                rows = self._given(application, changes)
                 changed = sqlite_changes.sync(self._connection, rows, release, changes, self._now())
-                rows = self._by_name(application)
+                rows = self._given(application, changes)
             if changed:
                 self._wake(application)
-        return [row for row in rows.values() if row.state is not JobState.REMOVED]
+        return sorted(
+            (row for row in rows.values() if row.state is not JobState.REMOVED), key=lambda row: row.spec.name
+        )
 
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
         with self._desk.read():
             if name is None:
-                rows = list(self._by_name(application).values())
+                rows = [job_row(row) for row in execute(self._connection, "jobs", application=application)]
             else:
                 found = sqlite_changes.job(self._connection, application, name)
                 rows = [found] if found else []
@@ -421,9 +423,11 @@ class SqliteLedger(Ledger):
     def _now(self) -> Micros:
         return micros(self.now())
 
-    def _by_name(self, application: str) -> dict[str, JobRow]:
-        rows = map(job_row, execute(self._connection, "jobs", application=application))
-        return {row.spec.name: row for row in rows}
+    def _given(self, application: str, changes: Sequence[JobChange]) -> dict[str, JobRow]:
+        """The jobs that changes are about, as far as they are there."""
+        names = {change.name for change in changes}
+        rows = (sqlite_changes.job(self._connection, application, name) for name in names)
+        return {row.spec.name: row for row in rows if row is not None}
 
     def _wake(self, *applications: str) -> None:
         for application in applications:

@@ -131,7 +131,7 @@ END $$;
 
 -- The jobs defined in code, at start: those that are there come first, by id, so that two nodes do not lock each other out.
 CREATE FUNCTION {schema}.sync_jobs(of_application text, of_release bigint, changes jsonb) RETURNS SETOF {schema}.job
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     change jsonb;
     spec   jsonb;
@@ -169,7 +169,8 @@ BEGIN
         END IF;
     END LOOP;
     RETURN QUERY SELECT x.* FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
-                  WHERE a.name = of_application AND x.state <> 'removed' ORDER BY x.name COLLATE "C";
+                  WHERE a.name = of_application AND x.state <> 'removed'
+                    AND x.name = ANY (ARRAY(SELECT c ->> 'name' FROM jsonb_array_elements(changes) c)) ORDER BY x.name COLLATE "C";
 END $$;
 
 -- One row for each that was asked, in order; a row of nulls where nothing was done.
