@@ -35,6 +35,9 @@ class Bare:
         self._claims, self._ends = connect(url), connect(url)
         self._node = str(uuid.uuid4())
         self._claims.execute(JOIN, [self._node])
+        self._look: dict[str, object] = dict.fromkeys(
+            ("functions", "queues", "lanes", "others", "server", "seen", "due_from", "expires_from")
+        )
         self._ended: SimpleQueue[tuple[list[int], str] | None] = SimpleQueue()
         self.starts: list[tuple[float, float]] = []
         self.stopping = threading.Event()
@@ -65,13 +68,15 @@ class Bare:
             "application": APPLICATION,
             "token": token,
             "limit": BATCH,
-            "strangers": texts([]),
-            "queues": None,
             "as_of": None,
+            **self._look,
         }
         row = self._claims.execute(SQL["claim"], values, binary=True).fetchone()
         assert row
-        _, _, next_at, more, _, ids, _, _, _, _, _, ready, *_ = row
+        lanes, others, *seen, _, _, next_at, more, _, ids, _, _, _, _, _, ready, _, _, _ = row
+        self._look |= dict(zip(("server", "seen", "due_from", "expires_from"), seen, strict=True))
+        if lanes is not None:
+            self._look |= {"lanes": longs(lanes), "others": longs(others)}
         if ids:
             self._ended.put((ids, token))
         return next_at, more, ids or [], ready or []

@@ -182,7 +182,7 @@ def idle_jobs(bench: Bench, size: int) -> str:
             ],
         )
     with psycopg.connect(url, autocommit=True) as connection:
-        columns = "application, function, trigger, kwargs, rules, queue, overlap, max_running, on_time, on_lost, max_lost, in_code, release, tzdata, since"
+        columns = "application, function, trigger, kwargs, rules, queue, overlap, max_running, on_time, on_lost, max_lost, in_code, release, tzdata, since, lane"
         connection.execute(
             f"INSERT INTO tenure.job (name, next_due, {columns}) SELECT 'idle-' || g, next_due + g * interval '1 s', {columns}"  # noqa: S608 - constants
             " FROM tenure.job, generate_series(2, %s) g WHERE name = 'idle'",

@@ -197,11 +197,11 @@ def holds(rows: Any, run: RunId, token: str) -> bool:
 
 def claim(st: Statement, request: ClaimRequest) -> Work:
     rows = st.server.rows
-    if rows.alive(request.node):
+    if rows.alive(request.node) and finds(rows, request):
         yield ("node", request.node), "S"
     if not rows.alive(request.node):
         return Claimed((), rows.now(), None, more=False, missed=False, alive=False)
-    strange, others = _passed_by(st, request)
+    mine, others = _passed_by(st, request)
     yield st.gap()
     running = {
         run.id: run.asked_to_end
@@ -213,34 +213,57 @@ def claim(st: Statement, request: ClaimRequest) -> Work:
     placed = [(run, run.due_at) for run in others if run.began]  # they count, whoever has them
     for run, _ in placed:
         run.due_at = math.inf
-    answer = claim_now(st, replace(request, strangers=(*request.strangers, *strange)) if strange else request)
+    answer = claim_now(st, replace(request, functions=mine))
     for run, due_at in placed:
         run.due_at = due_at
     for run in hidden:
         rows.tables.open[run.job][run.id] = run
-    if answer.next_at == math.inf:
-        answer = replace(answer, next_at=None)
-    if request.as_of is None:  # what is missed is looked for without a lock
-        missed = bool(rows.ledger.missed(request.application, 1, request.strangers))
-        answer = answer if answer.missed is missed else replace(answer, missed=missed)
+    # What comes next, and what is missed, is looked for without a lock.
+    when = answer.now if request.as_of is None else request.as_of
+    answer = replace(answer, next_at=min((due for due in _pending(rows, request) if due > when), default=None))
+    if request.as_of is None:
+        answer = replace(answer, missed=bool(rows.ledger.missed(request.application, 1, request.functions)))
     for run, asked in running.items():  # who is asked to end is skipped where its own body has it
         if rows.tables.runs[run].asked_to_end != asked and not st.skip(("run", run), "U"):
             rows.tables.runs[run].asked_to_end = asked
     return answer
 
 
-def _passed_by(st: Statement, request: ClaimRequest) -> tuple[list[str], list[Any]]:
-    """The functions of jobs that are not ours to claim from (nothing was due, or SKIP LOCKED), and the runs that others have."""
+def may_run(rows: Any, request: ClaimRequest) -> list[Any]:
+    """The jobs that this node may run. Each has a function of its own here."""
+    return [
+        row
+        for row in rows.ledger.jobs(request.application)
+        if row.state is JobState.ACTIVE
+        and (request.queues is None or row.spec.rules.queue in request.queues)
+        and (request.functions is None or row.spec.function in request.functions)
+    ]
+
+
+def finds(rows: Any, request: ClaimRequest) -> bool:
+    """A look that locks nothing: whether anything is due, or waits and has a place."""
+    when = rows.now() if request.as_of is None else request.as_of
+    for row in may_run(rows, request):
+        free = admission.places(row.spec.rules, rows.tables.began(row.id))
+        for run in rows.tables.open[row.id].values():
+            if run.ready(when) or (run.state is RunState.WAITING and free != 0):
+                return True
+    return False
+
+
+def _pending(rows: Any, request: ClaimRequest) -> list[float]:
+    """When the runs are due that this node may begin."""
+    runs = [run for row in may_run(rows, request) for run in rows.tables.opened(row.id, RunState.PENDING)]
+    return [run.due_at for run in runs]
+
+
+def _passed_by(st: Statement, request: ClaimRequest) -> tuple[tuple[str, ...], list[Any]]:
+    """The functions of jobs that are ours to claim from (something is due, and nobody has them: SKIP LOCKED), and the runs that others have."""
     rows, when = st.server.rows, request.as_of or st.server.rows.now()
-    strange: list[str] = []
+    ours: list[str] = []
     others: list[Any] = []
-    for row in rows.ledger.jobs(request.application):
-        served = request.queues is None or row.spec.rules.queue in request.queues
-        if row.state is not JobState.ACTIVE or not served or row.spec.function in request.strangers:
-            strange.append(row.spec.function)
-            continue
+    for row in may_run(rows, request):
         if not any(run.state is RunState.WAITING or run.ready(when) for run in rows.tables.open[row.id].values()):
-            strange.append(row.spec.function)
             continue
         waiting = rows.tables.opened(row.id, RunState.WAITING)
         free = admission.places(row.spec.rules, rows.tables.began(row.id))
@@ -251,9 +274,9 @@ def _passed_by(st: Statement, request: ClaimRequest) -> tuple[list[str], list[An
         mine = [run for run in ready if st.skip(("run", run.id), "U")]
         others += [run for run in ready if all(run is not one for one in mine)]
         mode = "U" if row.spec.rules.max_running is not None else "S"
-        if not (mine or promotes) or not st.skip(("job", row.id), mode):
-            strange.append(row.spec.function)
-    return strange, others
+        if (mine or promotes) and st.skip(("job", row.id), mode):
+            ours.append(row.spec.function)
+    return tuple(ours), others
 
 
 def claim_now(st: Statement, request: ClaimRequest) -> Claimed:

@@ -29,16 +29,16 @@ EXPLAIN = {
 
 FILL = """
 INSERT INTO tenure.job (application, name, function, trigger, kwargs, rules, queue, overlap, max_running, on_time, on_lost, max_lost,
-                        in_code, release, tzdata, since, next_due)
+                        in_code, release, tzdata, since, lane, next_due)
 SELECT j.application, 'job ' || n, j.function, j.trigger, j.kwargs, j.rules, j.queue, j.overlap, j.max_running, j.on_time, j.on_lost,
-       j.max_lost, j.in_code, j.release, j.tzdata, j.since, now() + n * interval '1 second'
+       j.max_lost, j.in_code, j.release, j.tzdata, j.since, j.lane, now() + interval '1 hour' + n * interval '1 second'
   FROM tenure.job j, generate_series({first}, {last}) n WHERE j.name = 'job';
-INSERT INTO tenure.run (job, application, generation, kind, key, scheduled_for, due_at, expires_at, state)
-SELECT j.id, j.application, 1, 'due', 'past', j.next_due - interval '10 days', j.next_due - interval '10 days', NULL, 'succeeded'
+INSERT INTO tenure.run (job, application, lane, generation, kind, key, scheduled_for, due_at, expires_at, state)
+SELECT j.id, j.application, j.lane, 1, 'due', 'past', j.next_due - interval '10 days', j.next_due - interval '10 days', NULL, 'succeeded'
   FROM tenure.job j WHERE j.name <> 'job'
 ON CONFLICT DO NOTHING;
-INSERT INTO tenure.run (job, application, generation, kind, key, scheduled_for, due_at, expires_at, state)
-SELECT j.id, j.application, 1, 'due', 'soon', j.next_due, j.next_due, j.next_due + interval '60 seconds', 'pending'
+INSERT INTO tenure.run (job, application, lane, generation, kind, key, scheduled_for, due_at, expires_at, state)
+SELECT j.id, j.application, j.lane, 1, 'due', 'soon', j.next_due, j.next_due, j.next_due + interval '60 seconds', 'pending'
   FROM tenure.job j WHERE j.name <> 'job'
 ON CONFLICT DO NOTHING;
 """
@@ -80,7 +80,7 @@ def everything(ledger: Ledger) -> None:
     assert job.next_due is not None
     new = tuple(NewRun(now - late, now - late, None) for late in (3.0, 2.0))
     assert ledger.plan([Planned(job.id, job.generation, job.next_due, job.next_due + 1e-3, new)]) == 2
-    run, *_ = ledger.claim(ClaimRequest(NODE, "app", token, 10, strangers=("another",))).runs
+    run, *_ = ledger.claim(ClaimRequest(NODE, "app", token, 10, functions=("f", "another"))).runs
     ledger.finish([Ending(run.id, token, RunState.PENDING, again_in=0.0)])
     ledger.claim(ClaimRequest(NODE, "app", token, 1))
     assert ledger.put_back([(run.id, token)]) == 1

@@ -10,11 +10,12 @@ from tenure.stores import store_for
 from tenure.stores.sqlite_rows import sql
 
 INDEXES = {
-    "due": {"tenure_run_due"},
+    "due_lanes": {"tenure_run_due"},
+    "due_in_lane": {"tenure_run_due"},
     "expired": {"tenure_run_expires"},
     "next_at": {"tenure_run_due"},
-    "released": {"tenure_run_waiting", "tenure_run_began"},
-    "candidates": {"tenure_run_due", "tenure_run_began"},
+    "released": {"tenure_run_waits", "tenure_run_began"},
+    "candidates": {"tenure_run_began"},
     "unplanned": {"tenure_job_unplanned"},
     "resuming": {"tenure_job_resumes"},
     "missed_jobs": {"tenure_run_expires"},
@@ -27,13 +28,13 @@ INDEXES = {
 }
 """What each of the frequent questions must be answered by."""
 
-SORTED_BY_INDEX = {"candidates", "unplanned", "waiting", "runs", "runs_of_job", "missed_runs", "oldest", "last_runs"}
+SORTED_BY_INDEX = {"due_in_lane", "unplanned", "waiting", "runs", "runs_of_job", "missed_runs", "oldest", "last_runs"}
 """Lists that end at a limit, which is of no use if everything has to be sorted first."""
 
 FILL = """
 WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 5000)
-INSERT INTO tenure_run (job, application, key, kind, state, generation, scheduled_for, due_at, expires_at)
-SELECT n % 3, 'app', n, 'due', CASE WHEN n % 100 = 0 THEN 'pending' ELSE 'succeeded' END, 1, n, n, n + 60 FROM number
+INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, expires_at)
+SELECT n % 3, 'app', n % 3, n, 'due', CASE WHEN n % 100 = 0 THEN 'pending' ELSE 'succeeded' END, 1, n, n, n + 60 FROM number
 """
 
 

@@ -100,7 +100,6 @@ class Conductor:
         self._plans, self._attempt, self._tell_lost, self._tell_missed = plans, attempt, lost, missed
         self._no_loop, self._complained = no_loop, ""
         self._planning = Planning(application, clock, every=every, plans=plans, facts=facts)
-        self._strangers: tuple[str, ...] = ()
         self._as: NodeId = ""
         self._claims_from = self._rolls_from = self._learns_from = 0.0
         self._prunes_from = boottime() + PRUNE_EVERY
@@ -200,10 +199,8 @@ class Conductor:
         self._claims_from = self._planning.plans_from = self._rolls_from = self._learns_from = 0.0
 
     def _learn(self, ledger: Ledger) -> None:
-        """Which functions jobs name that this node has not; who else has them; and what time it is."""
-        functions = ledger.functions(self._application)
-        self._strangers = tuple(sorted(functions - frozenset(self._registry.names)))
-        self._planning.learn(ledger, self._as, functions)
+        """Which functions jobs name, who has them, and what time it is."""
+        self._planning.learn(ledger, self._as, ledger.functions(self._application))
         sent_at = boottime()
         self._observe(ledger.now(), sent_at)
         self._learns_from = boottime() + LEARN_EVERY
@@ -296,7 +293,7 @@ class Conductor:
         token, self._token = self._token or str(uuid.uuid4()), ""
         as_of = self._clock.now(sent_at) if self._clock.doubts else None
         answer = ledger.claim(
-            ClaimRequest(node, self._application, token, min(room, CLAIM_BATCH), self._not_here(), self._queues, as_of)
+            ClaimRequest(node, self._application, token, min(room, CLAIM_BATCH), self._here(), self._queues, as_of)
         )
         received_at = boottime()
         self.pressed = answer.more and bool(answer.runs)
@@ -326,17 +323,17 @@ class Conductor:
             self._claims_from = min(soon, self._claims_from)
         return room if self.pressed else 0
 
-    def _not_here(self) -> tuple[str, ...]:
-        """The functions whose runs are left to other nodes: those this node lacks, and coroutines while no event loop runs them."""
+    def _here(self) -> tuple[str, ...]:
+        """The functions whose runs can begin here: those of this node, without its coroutines while no event loop runs them."""
         problem = self._no_loop()
         coroutines = self._registry.coroutines if problem else ()
         if not coroutines:
             self._complained = ""
-            return self._strangers
+            return self._registry.names
         if problem != self._complained:
             self._complained = problem
             logger.error("%s", without_loop(problem, coroutines), extra={"action": "no_loop"})
-        return tuple(sorted({*self._strangers, *coroutines}))
+        return tuple(name for name in self._registry.names if name not in coroutines)
 
     # Planning
 
@@ -352,7 +349,7 @@ class Conductor:
         now = self._clock.now(boottime())
         sure = self._plans() or boottime() >= self._clock.believed_since + DOUBT[1]
         since = 0.0 if sure else self._clock.now(self._clock.believed_since) - JUMP
-        for job in ledger.missed(self._application, SETTLE_BATCH, self._strangers):
+        for job in ledger.missed(self._application, SETTLE_BATCH, self._registry.names):
             if job.runs[-1].scheduled_for + job.rules.on_time < since:
                 continue  # missed before this node knew the time, about which others may be of another mind
             verdict = settle(job, now=now)

@@ -246,8 +246,8 @@ class ClaimRequest:
     token: str
     """Random, fresh for every claim: who completes must show it."""
     limit: int
-    strangers: tuple[str, ...] = ()
-    """Functions that this node does not have."""
+    functions: tuple[str, ...] | None = None
+    """The functions it has; None: all."""
     queues: tuple[str, ...] | None = None
     """The queues it serves; None: all."""
     as_of: Instant | None = None
@@ -284,7 +284,7 @@ class Claimed:
     now: Instant
     """The ledger's clock when the claim was decided."""
     next_at: Instant | None
-    """When the next run of this application is due that is not due yet."""
+    """When the next run is due that is not due yet, of those that this node may begin."""
     more: bool
     """The limit was reached: there may be more."""
     missed: bool

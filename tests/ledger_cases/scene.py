@@ -58,12 +58,12 @@ class Worker:
         self,
         limit: int = 10,
         *,
-        strangers: tuple[str, ...] = (),
+        functions: tuple[str, ...] | None = None,
         queues: tuple[str, ...] | None = None,
         as_of: Instant | None = None,
     ) -> Claimed:
         token = str(uuid.uuid4())
-        request = ClaimRequest(self.id, self.application, token, limit, strangers, queues, as_of)
+        request = ClaimRequest(self.id, self.application, token, limit, functions, queues, as_of)
         claimed = self.ledger.claim(request)
         self.tokens |= {run.id: token for run in claimed.runs}
         return claimed

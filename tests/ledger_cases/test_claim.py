@@ -93,10 +93,11 @@ def test_only_a_live_node_is_given_runs(scene, worker, end):
     assert scene.told() == ["pending"]
 
 
-def test_strangers_are_left_to_others(scene, worker):
+def test_functions_that_a_node_lacks_are_left_to_others(scene, worker):
     scene.add("ours", 10, function="f")
     scene.add("theirs", 20, function="g")
-    assert [run.name for run in worker.claim(strangers=("g", "h")).runs] == ["ours"]
+    assert worker.claim(functions=()).runs == ()
+    assert [run.name for run in worker.claim(functions=("f", "h")).runs] == ["ours"]
     assert [run.name for run in scene.worker().claim().runs] == ["theirs"]
 
 

@@ -36,12 +36,13 @@ def test_at_most_a_thousand_runs_of_a_job_are_missed_at_once(scene):
     assert job.runs[0].scheduled_for == scene.start - 3000
 
 
-def test_strangers_and_paused_jobs_are_not_missed_here(scene):
+def test_functions_that_a_node_lacks_and_paused_jobs_are_not_missed_here(scene):
     for name in ("theirs", "paused"):
         scene.add(name, function=name)
         scene.plan(name, *_expired(scene, 300))
     scene.pause("paused")
-    assert _missed(scene, strangers=("theirs",)) == []
+    assert _missed(scene, functions=("ours", "paused")) == []
+    assert [job.name for job in _missed(scene, functions=("theirs",))] == ["theirs"]
     assert [job.name for job in _missed(scene)] == ["theirs"]
 
 

@@ -63,7 +63,7 @@ def jobs(url: str, session: Session) -> None:
     ledger.sync(application, 1, [change(application, "code", Change.ADDED)])
     ledger.sync(application, 2, [change(application, "code", Change.ADDED)])
     assert ledger.change(change(application, "job", Change.ADDED, runs=(late, *due)))
-    assert ledger.change(change(application, "waits", Change.ADDED, runs=due, overlap="wait"))
+    assert ledger.change(change(application, "waits", Change.ADDED, runs=due, overlap="wait", queue="another"))
     assert ledger.change(change(application, "planned", Change.ADDED, next_due=now - 1))
     assert ledger.applications()
     assert ledger.functions(application) == {"f"}

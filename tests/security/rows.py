@@ -102,10 +102,10 @@ class PostgresHand(Hand):
         columns = {"rules": "{}", "trigger": GOOD_TRIGGER, "kwargs": "{}", "function": "tick", "runs": 1} | columns
         ((job,),) = self.execute(
             "INSERT INTO tenure.job (application, name, function, trigger, kwargs, rules, queue, overlap, max_running, on_time, on_lost,"
-            " max_lost, in_code, release, tzdata, since, next_due)"
-            " SELECT a.id, %s, %s, %s, %s, %s, 'default', 'allow', NULL, 60, 'retry', 3, false, 0, '', now(), now() - interval '1 hour'"
-            " FROM tenure.application a WHERE a.name = %s RETURNING id",
-            name, *(columns[word] for word in ("function", "trigger", "kwargs", "rules")), self.application,
+            " max_lost, in_code, release, tzdata, since, next_due, lane)"
+            " SELECT a.id, %s, %s, %s, %s, %s, 'default', 'allow', NULL, 60, 'retry', 3, false, 0, '', now(), now() - interval '1 hour',"
+            " tenure.lane_of(a.id, %s, 'default') FROM tenure.application a WHERE a.name = %s RETURNING id",
+            name, *(columns[word] for word in ("function", "trigger", "kwargs", "rules", "function")), self.application,
         )  # fmt: skip
         for number in range(columns["runs"]):
             self.run(job, key=f"'; {number}\n", due_at="now()", scheduled_for="now()")
@@ -121,8 +121,8 @@ class PostgresHand(Hand):
             "scheduled_for": "now()",
         } | columns
         self.execute(
-            f"INSERT INTO tenure.run (job, application, key, {', '.join(columns)})"
-            f" SELECT j.id, j.application, %s, {', '.join(columns.values())} FROM tenure.job j WHERE j.id = %s",
+            f"INSERT INTO tenure.run (job, application, lane, key, {', '.join(columns)})"
+            f" SELECT j.id, j.application, j.lane, %s, {', '.join(columns.values())} FROM tenure.job j WHERE j.id = %s",
             key, job,
         )  # fmt: skip
 
@@ -177,10 +177,16 @@ class SqliteHand(Hand):
             "next_due": "1",
             "runs": 1,
         } | columns
+        lane = [self.application, columns["function"]]
+        self.execute(
+            "INSERT INTO tenure_lane (application, function, queue) VALUES (?, ?, 'default') ON CONFLICT DO NOTHING",
+            *lane,
+        )
         ((job,),) = self.execute(
             "INSERT INTO tenure_job (application, name, function, trigger, kwargs, rules, queue, max_running, in_code, release, tzdata, since,"
-            f" next_due) VALUES (?, ?, ?, ?, ?, ?, 'default', NULL, 0, 0, '', 0, {columns['next_due']}) RETURNING id",
-            self.application, name, *(columns[word] for word in ("function", "trigger", "kwargs", "rules")),
+            f" next_due, lane) VALUES (?, ?, ?, ?, ?, ?, 'default', NULL, 0, 0, '', 0, {columns['next_due']},"
+            " (SELECT l.id FROM tenure_lane l WHERE l.application = ? AND l.function = ?)) RETURNING id",
+            self.application, name, *(columns[word] for word in ("function", "trigger", "kwargs", "rules")), *lane,
         )  # fmt: skip
         for number in range(columns["runs"]):
             self.run(job, key=f"'; {number}\n")
@@ -195,8 +201,8 @@ class SqliteHand(Hand):
             "scheduled_for": "1",
         } | columns
         self.execute(
-            f"INSERT INTO tenure_run (job, application, key, {', '.join(columns)})"
-            f" SELECT j.id, j.application, ?, {', '.join(columns.values())} FROM tenure_job j WHERE j.id = ?",
+            f"INSERT INTO tenure_run (job, application, lane, key, {', '.join(columns)})"
+            f" SELECT j.id, j.application, j.lane, ?, {', '.join(columns.values())} FROM tenure_job j WHERE j.id = ?",
             key, job,
         )  # fmt: skip
 

@@ -211,8 +211,8 @@ class Ledger(ABC):
     def claim(self, request: ClaimRequest) -> Claimed:
         """Take due runs, oldest `due_at` first, at most `limit`.
 
-        What is due and what is expired is decided by `as_of` where it is given. First the own node must be alive (locked so that it stays so). Candidates are PENDING, `due_at` ≤ now, not expired
-        (`expires_at` None or > now), of ACTIVE jobs whose queue is served and whose function is no stranger. Under the lock of each
+        What is due and what is expired is decided by `as_of` where it is given. First the own node must be alive (locked, where there is something to give, so that it stays so). Candidates are PENDING, `due_at` ≤ now, not expired
+        (`expires_at` None or > now), of ACTIVE jobs whose queue is served and whose function this node has. Under the lock of each
         job (skipped where somebody has it) and counted afterwards:
 
         - a run between attempts (attempt > 0) keeps its place and is always claimed;
@@ -229,12 +229,14 @@ class Ledger(ABC):
         Who claims at the same moment as another may find the older of two late runs of a job in the other's hands, and then takes the newer.
 
         A claimed run is RUNNING, has the token and the node, `attempt` + 1, `claimed_at` = now. `next_at` is the least `due_at` > now
-        of PENDING runs of the application.
+        of PENDING runs that this node may begin. `missed` is about all queues: whoever has a function settles what was missed of it.
+
+        What this node may not begin costs nothing, however much of it is due; and a claim that finds nothing writes nothing.
         """
 
     @abstractmethod
-    def missed(self, application: str, limit: int, strangers: tuple[str, ...] = ()) -> list[MissedJob]:
-        """Jobs with PENDING runs that have expired, with all of these (at most 1,000 a job). Locks nothing."""
+    def missed(self, application: str, limit: int, functions: tuple[str, ...] | None = None) -> list[MissedJob]:
+        """ACTIVE jobs of these functions (None: of all) with PENDING runs that have expired, with all of these (at most 1,000 a job). Locks nothing."""
 
     @abstractmethod
     def settle(

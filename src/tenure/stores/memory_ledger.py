@@ -272,11 +272,11 @@ class MemoryLedger(Ledger):
             now, tables = self.now(), self._tables
             if not self._world.alive(request.node):
                 return Claimed((), now, None, more=False, missed=False, alive=False)
-            known = self.jobs(request.application)
             jobs = {
                 row.id: row
-                for row in known
-                if row.state is JobState.ACTIVE and row.spec.function not in request.strangers
+                for row in self.jobs(request.application)
+                if row.state is JobState.ACTIVE
+                and (request.functions is None or row.spec.function in request.functions)
             }
             when = now if request.as_of is None else request.as_of
             served = [r for r in jobs.values() if request.queues is None or r.spec.rules.queue in request.queues]
@@ -293,13 +293,14 @@ class MemoryLedger(Ledger):
             ]
             for run in claimed:
                 run.token, run.node, run.label = request.token, request.node, self._world.label(request.node)
-            pending = [run for row in known for run in tables.open[row.id].values() if run.state is RunState.PENDING]
+            pending = [run for job in jobs for run in tables.open[job].values() if run.state is RunState.PENDING]
+            mine = {row.id for row in served}
             return Claimed(
                 runs=tuple(run.claimed(jobs[run.job]) for run in sorted(claimed, key=lambda r: (r.due_at, r.id))),
                 now=now,
-                next_at=min((run.due_at for run in pending if run.due_at > when), default=None),
+                next_at=min((run.due_at for run in pending if run.job in mine and run.due_at > when), default=None),
                 more=len(ready) == request.limit,
-                missed=any(run.job in jobs and run.expired(when) for run in pending),
+                missed=any(run.expired(when) for run in pending),
             )
 
     def _promote(self, row: JobRow) -> None:
@@ -331,11 +332,11 @@ class MemoryLedger(Ledger):
             begins.started_at = begins.finished_at = None
         return claimed
 
-    def missed(self, application: str, limit: int, strangers: tuple[str, ...] = ()) -> list[MissedJob]:
+    def missed(self, application: str, limit: int, functions: tuple[str, ...] | None = None) -> list[MissedJob]:
         with self._world.mutex:
             now, found = self.now(), []
             for row in self.jobs(application):
-                if row.state is JobState.ACTIVE and row.spec.function not in strangers:
+                if row.state is JobState.ACTIVE and (functions is None or row.spec.function in functions):
                     expired = sorted(
                         (run for run in self._tables.open[row.id].values() if run.expired(now)),
                         key=lambda run: run.scheduled_for,

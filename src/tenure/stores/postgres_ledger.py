@@ -42,6 +42,7 @@ from tenure.stores.admission import cancelled_by
 from tenure.stores.figures import stats_of
 from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
 from tenure.stores.postgres_arrays import doubles, longs, texts
+from tenure.stores.postgres_look import Look
 from tenure.stores.postgres_rows import JOB, RUN, WANTED, job_row, rules_of, run_row, written_asked, written_change
 from tenure.stores.unreadable import Complaints, clamped, is_instant, job_problem, storable
 
@@ -83,6 +84,7 @@ class PostgresLedger(Ledger):
         self._definitions: dict[int, Definition] = {}
         self._complaints = Complaints()
         self._left_out = 0
+        self._look = Look()
 
     def now(self) -> Instant:
         return float(self._one("now"))
@@ -211,17 +213,18 @@ class PostgresLedger(Ledger):
         )
 
     def claim(self, request: ClaimRequest) -> Claimed:
+        look = self._look.of(request)
         (answer,) = self._run(
             "claim",
             node=request.node,
             application=request.application,
             token=request.token,
             limit=request.limit,
-            strangers=texts(request.strangers),
-            queues=None if request.queues is None else texts(request.queues),
             as_of=request.as_of,
+            **look.remembered,
         )
-        alive, now, next_at, more, missed, ids, jobs, generations, *columns = answer
+        look.remember(answer[0], answer[1], answer[2:6])
+        alive, now, next_at, more, missed, ids, jobs, generations, *columns = answer[6:]
         if not ids:
             return Claimed((), now, next_at, more, missed, alive)
         definitions = self._define(jobs, generations)
@@ -283,7 +286,7 @@ class PostgresLedger(Ledger):
                 known[job] = Definition(generation, name, function, kwargs, rules, trigger, job_problem(rules, trigger))
         return [known[job] for job in jobs]
 
-    def missed(self, application: str, limit: int, strangers: tuple[str, ...] = ()) -> list[MissedJob]:
+    def missed(self, application: str, limit: int, functions: tuple[str, ...] | None = None) -> list[MissedJob]:
         return [
             MissedJob(
                 JobId(job),
@@ -294,7 +297,10 @@ class PostgresLedger(Ledger):
                 in_time,
             )
             for job, name, generation, rules, ids, scheduled, in_time in self._run(
-                "missed", application=application, limit=limit, strangers=texts(strangers)
+                "missed",
+                application=application,
+                limit=limit,
+                functions=None if functions is None else texts(functions),
             )
         ]
 

@@ -24,6 +24,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "application": ("SELECT", "INSERT"),
     "function_set": ("SELECT", "INSERT", "DELETE"),
     "node_facts": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "lane": ("SELECT", "INSERT"),
     "job": ("SELECT", "INSERT", "UPDATE"),  # a removed job leaves a tombstone
     "job_change": ("SELECT", "INSERT"),
     "run": ("SELECT", "INSERT", "UPDATE", "DELETE"),

@@ -103,6 +103,8 @@ def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange,
         paused_by=pause[1] if paused else "",
         paused_why=pause[2] if paused else "",
     )
+    execute(connection, "add_lane", id=job_id)
+    execute(connection, "take_lane", id=job_id)
     return job_row(execute(connection, "job", application=change.application, name=change.name).fetchone())
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
+from heapq import merge
+from itertools import islice
 from typing import NamedTuple
 
 from tenure.ledger import (
@@ -108,7 +111,7 @@ def claimable(connection: sqlite3.Connection, request: ClaimRequest, now: Micros
     """Whether a claim would change anything."""
     if request.limit < 1 or execute(connection, "alive", node=request.node).fetchone() is None:
         return False
-    if execute(connection, "due", now=_when(request, now), **_served(request)).fetchone()[0]:
+    if execute(connection, "due_lanes", now=_when(request, now), **_served(request)).fetchone():
         return True
     return execute(connection, "released", **_served(request)).fetchone() is not None
 
@@ -128,8 +131,8 @@ def claim(
     if me is None:
         return nothing_claimed(connection, request, now), False
     _promote(connection, request)
-    cursor = execute(connection, "candidates", now=_when(request, now), limit=request.limit, **_served(request))
-    found = [_Due._make(row) for row in cursor]
+    oldest = json.dumps(_oldest(connection, request, _when(request, now)))
+    found = [_Due._make(row) for row in execute(connection, "candidates", ids=oldest)]
     ready = _readable(connection, found, now, complaints)
     jobs: dict[JobId, list[_Due]] = {}
     for due in ready:
@@ -150,6 +153,17 @@ def claim(
     )
     claimed = tuple(due.claimed() for due in taken)
     return _answer(connection, request, now, claimed, more=len(found) == request.limit), bool(asks)
+
+
+def _oldest(connection: sqlite3.Connection, request: ClaimRequest, when: Micros) -> list[RunId]:
+    """What is due, oldest first across the lanes; of each lane no more is read than is needed."""
+    lanes = execute(connection, "due_lanes", now=when, **_served(request)).fetchall()
+    with ExitStack() as stack:
+        ordered = [
+            stack.enter_context(closing(execute(connection, "due_in_lane", lane=lane, now=when, limit=request.limit)))
+            for (lane,) in lanes
+        ]
+        return [run for _, run in islice(merge(*ordered), request.limit)]
 
 
 def _readable(connection: sqlite3.Connection, found: list[_Due], now: Micros, complaints: Complaints) -> list[_Due]:
@@ -173,18 +187,22 @@ def _served(request: ClaimRequest) -> dict[str, object]:
     """What this node could run."""
     return {
         "application": request.application,
-        "strangers": json.dumps(request.strangers),
-        "queues": None if request.queues is None else json.dumps(request.queues),
+        "functions": _listed(request.functions),
+        "queues": _listed(request.queues),
     }
+
+
+def _listed(names: tuple[str, ...] | None) -> str | None:
+    return None if names is None else json.dumps(names)
 
 
 def _answer(
     connection: sqlite3.Connection, request: ClaimRequest, now: Micros, runs: tuple[ClaimedRun, ...], *, more: bool
 ) -> Claimed:
-    when, strangers = _when(request, now), json.dumps(request.strangers)
-    (next_at,) = execute(connection, "next_at", application=request.application, now=when).fetchone()
+    when, functions = _when(request, now), _listed(request.functions)
+    (next_at,) = execute(connection, "next_at", now=when, **_served(request)).fetchone()
     (missed,) = execute(
-        connection, "expired", application=request.application, strangers=strangers, now=when
+        connection, "expired", application=request.application, functions=functions, now=when
     ).fetchone()
     return Claimed(runs, instant(now), instant_or_none(next_at), more=more, missed=bool(missed))
 

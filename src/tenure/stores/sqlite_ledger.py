@@ -238,14 +238,14 @@ class SqliteLedger(Ledger):
             self._wake(request.application)
         return claimed
 
-    def missed(self, application: str, limit: int, strangers: tuple[str, ...] = ()) -> list[MissedJob]:
+    def missed(self, application: str, limit: int, functions: tuple[str, ...] | None = None) -> list[MissedJob]:
         with self._desk.read():
             now = self._now()
             jobs = execute(
                 self._connection,
                 "missed_jobs",
                 application=application,
-                strangers=json.dumps(strangers),
+                functions=None if functions is None else json.dumps(functions),
                 limit=limit,
                 now=now,
             ).fetchall()

@@ -34,6 +34,20 @@ CREATE TABLE {schema}.node_facts (
 
 CREATE INDEX node_facts_functions ON {schema}.node_facts (functions);
 
+-- A lane is a function and a queue: what a node may run is a set of lanes. A job has its lane while it is active, an open run has that of
+-- its job; what nobody may begin, because its job is paused, has none. Lanes are never removed. Two that are added at the same moment
+-- may both stay, so that neither waits for the other: a node asks for both.
+CREATE TABLE {schema}.lane (
+    id          int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    application int NOT NULL REFERENCES {schema}.application,
+    function    text NOT NULL,
+    queue       text NOT NULL,
+    entered     xid8 NOT NULL DEFAULT pg_current_xact_id()
+);
+
+CREATE INDEX lane_function ON {schema}.lane (application, function, queue);
+CREATE INDEX lane_entered ON {schema}.lane (application, entered);
+
 CREATE TABLE {schema}.job (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     application  int NOT NULL REFERENCES {schema}.application,
@@ -46,6 +60,7 @@ CREATE TABLE {schema}.job (
     kwargs       text NOT NULL,
     rules        json NOT NULL,      -- what differs from the defaults; below, in full, what is asked for here
     queue        text NOT NULL,
+    lane         int,                -- that of its function and queue while it is active
     overlap      text NOT NULL CHECK (overlap IN ('skip', 'wait', 'replace', 'allow')),
     max_running  int CHECK (max_running > 0),
     on_time      double precision NOT NULL,
@@ -61,7 +76,9 @@ CREATE TABLE {schema}.job (
     kept_since   timestamptz NOT NULL DEFAULT to_timestamp(0),
     UNIQUE (application, name),
     CHECK (state <> 'removed' OR next_due IS NULL)
-) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
+) WITH (
+    fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000
+);
 
 CREATE INDEX job_next ON {schema}.job (application, next_due) WHERE state = 'active' AND next_due IS NOT NULL;
 CREATE INDEX job_function ON {schema}.job (application, function) WHERE state <> 'removed';
@@ -91,7 +108,9 @@ CREATE TABLE {schema}.run (
     started_at    timestamptz,
     finished_at   timestamptz,
     generation    bigint NOT NULL,
+    entered       xid8 NOT NULL DEFAULT pg_current_xact_id(),   -- who made it PENDING, see `claim_runs`
     application   int NOT NULL,
+    lane          int,
     state         {schema}.run_state NOT NULL,
     kind          {schema}.run_kind NOT NULL,
     attempt       int NOT NULL DEFAULT 0,
@@ -109,11 +128,15 @@ CREATE TABLE {schema}.run (
     kwargs        text,
     UNIQUE (job, key) WITH (fillfactor = 50),
     CHECK ((token IS NOT NULL) = (state = 'running'))
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_analyze_scale_factor = 0.05);
+) WITH (   -- by a number of dead rows and not by a share of the table: a long history would let more and more of them lie about
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_analyze_scale_factor = 0.05
+);
 
-CREATE INDEX run_due ON {schema}.run (application, due_at, id) WHERE state = 'pending';
-CREATE INDEX run_expires ON {schema}.run (application, expires_at) WHERE state = 'pending' AND expires_at IS NOT NULL;
+CREATE INDEX run_due ON {schema}.run (lane, due_at, id) WHERE state = 'pending' AND lane IS NOT NULL;
+CREATE INDEX run_expires ON {schema}.run (lane, expires_at) WHERE state = 'pending' AND lane IS NOT NULL AND expires_at IS NOT NULL;
+CREATE INDEX run_entered ON {schema}.run (application, entered) WHERE state = 'pending' AND lane IS NOT NULL;
 CREATE INDEX run_waiting ON {schema}.run (application, job, due_at, id) WHERE state = 'waiting';
+CREATE INDEX run_waits ON {schema}.run (lane, job) WHERE state = 'waiting' AND lane IS NOT NULL;
 CREATE INDEX run_running ON {schema}.run (application, node) WHERE state = 'running';
 -- An open run that has an attempt behind it takes a place under `max_running`; none that waits has.
 CREATE INDEX run_open ON {schema}.run (job, attempt) WHERE state <= 'running';

@@ -5,11 +5,34 @@ LANGUAGE sql AS $$
     SELECT pg_notify('{channel}', '!' || a.name) FROM {schema}.application a WHERE a.id = app
 $$;
 
+-- The lanes of an application, of these functions or of all.
+CREATE FUNCTION {schema}.lanes_of(app int, functions text[]) RETURNS SETOF {schema}.lane
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+    IF functions IS NULL THEN
+        RETURN QUERY SELECT l.* FROM {schema}.lane l WHERE l.application = app;
+    ELSE
+        RETURN QUERY SELECT l.* FROM unnest(functions) AS f (name) JOIN {schema}.lane l ON l.application = app AND l.function = f.name;
+    END IF;
+END $$;
+
+-- The lane of a job; a new one, if it is the first of its kind.
+CREATE FUNCTION {schema}.lane_of(app int, of_function text, of_queue text) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    found int := (SELECT min(l.id) FROM {schema}.lane l WHERE l.application = app AND l.function = of_function AND l.queue = of_queue);
+BEGIN
+    IF found IS NULL THEN
+        INSERT INTO {schema}.lane (application, function, queue) VALUES (app, of_function, of_queue) RETURNING id INTO found;
+    END IF;
+    RETURN found;
+END $$;
+
 -- Due times of one job, as in `runs` of a change. A key that is there already is left as it is.
 CREATE FUNCTION {schema}.insert_runs(of_job {schema}.job, new jsonb) RETURNS void
 LANGUAGE sql AS $$
-    INSERT INTO {schema}.run (job, application, generation, kind, key, scheduled_for, due_at, expires_at, state, reason, count, until)
-    SELECT of_job.id, of_job.application, of_job.generation, 'due', n ->> 'key',
+    INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, expires_at, state, reason, count, until)
+    SELECT of_job.id, of_job.application, of_job.lane, of_job.generation, 'due', n ->> 'key',
            to_timestamp((n ->> 'scheduled_for')::float8), to_timestamp((n ->> 'due_at')::float8), to_timestamp((n ->> 'expires_at')::float8),
            (n ->> 'state')::{schema}.run_state, n ->> 'reason', (n ->> 'count')::int, to_timestamp((n ->> 'until')::float8)
       FROM jsonb_array_elements(new) n
@@ -99,10 +122,11 @@ BEGIN
     IF what_ IN ('added', 'resumed') OR (what_ = 'updated' AND j.trigger IS DISTINCT FROM was.trigger) THEN
         j.since := now_;
     END IF;
+    j.lane := CASE j.state WHEN 'active' THEN {schema}.lane_of(app, j.function, j.queue) END;
     UPDATE {schema}.job x
-       SET (state, generation, next_due, function, trigger, kwargs, rules, queue, overlap, max_running, on_time, on_lost, max_lost,
+       SET (state, generation, next_due, function, trigger, kwargs, rules, queue, lane, overlap, max_running, on_time, on_lost, max_lost,
             in_code, release, tzdata, paused_until, paused_by, paused_why, since)
-         = ROW (j.state, j.generation, j.next_due, j.function, j.trigger, j.kwargs, j.rules, j.queue, j.overlap, j.max_running, j.on_time,
+         = ROW (j.state, j.generation, j.next_due, j.function, j.trigger, j.kwargs, j.rules, j.queue, j.lane, j.overlap, j.max_running, j.on_time,
                 j.on_lost, j.max_lost, j.in_code, j.release, j.tzdata, j.paused_until, j.paused_by, j.paused_why, j.since)
      WHERE x.id = j.id;
 
@@ -121,7 +145,8 @@ BEGIN
            reason = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0) THEN what_ ELSE r.reason END,
            finished_at = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0) THEN now_ END,
            generation = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0) THEN r.generation
-                             ELSE j.generation END
+                             ELSE j.generation END,
+           lane = j.lane, entered = pg_current_xact_id()
      WHERE r.job = j.id AND r.state IN ('pending', 'waiting');
     INSERT INTO {schema}.job_change (job, generation, at, what, trigger, by, why, until)
     VALUES (j.id, j.generation, now_, what_, j.trigger, change ->> 'by', change ->> 'why', to_timestamp((change ->> 'until')::float8));
@@ -189,8 +214,8 @@ BEGIN
         IF FOUND THEN
             now_ := clock_timestamp();
             FOR pass IN 1..2 LOOP   -- again, if retention removed the row that was there
-                INSERT INTO {schema}.run (job, application, generation, kind, key, scheduled_for, due_at, state, by, kwargs)
-                SELECT j.id, j.application, j.generation, CASE WHEN (a ->> 'backfill')::boolean THEN 'backfill' ELSE 'asked' END::{schema}.run_kind,
+                INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, state, by, kwargs)
+                SELECT j.id, j.application, j.lane, j.generation, CASE WHEN (a ->> 'backfill')::boolean THEN 'backfill' ELSE 'asked' END::{schema}.run_kind,
                        a ->> 'key', coalesce(to_timestamp((a ->> 'scheduled_for')::float8), now_), now_, 'pending', a ->> 'by', a ->> 'kwargs'
                  -- Looked for first: a conflict with a row that somebody has changed would wait for their commit.
                  WHERE NOT EXISTS (SELECT FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key')
@@ -201,7 +226,8 @@ BEGIN
                 RETURNING * INTO r;
                 EXIT WHEN FOUND OR NOT (a ->> 'backfill')::boolean;
                 UPDATE {schema}.run x   -- it begins from nothing
-                   SET state = 'pending', kind = 'backfill', generation = j.generation, due_at = now_, expires_at = NULL, reason = '',
+                   SET state = 'pending', lane = j.lane, entered = pg_current_xact_id(),
+                       kind = 'backfill', generation = j.generation, due_at = now_, expires_at = NULL, reason = '',
                        attempt = 0, failures = 0, losses = 0, node = NULL, label = '', by = a ->> 'by', kwargs = a ->> 'kwargs',
                        claimed_at = NULL, started_at = NULL, finished_at = NULL
                  WHERE x.job = j.id AND x.key = a ->> 'key' AND x.state IN ('skipped', 'cancelled', 'lost') AND x.count = 1

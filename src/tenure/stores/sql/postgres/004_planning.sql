@@ -53,11 +53,13 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
     apps     int[] := array_fill(NULL::int, ARRAY[cardinality(jobs)]);   -- of the jobs that are ours to plan
+    lanes    int[] := apps;
     place_   bigint;
     app      int;
+    lane_    int;
     inserted bigint;
 BEGIN
-    FOR place_, app IN
+    FOR place_, app, lane_ IN
         WITH free AS MATERIALIZED (   -- the comparison is repeated on what was locked
             SELECT j.id, j.application, p.place, p.next
               FROM unnest(jobs, generations, dues, thens) WITH ORDINALITY AS p (id, generation, due, next, place)
@@ -66,12 +68,13 @@ BEGIN
                                     AND CASE WHEN x.generation = p.generation THEN x.state = 'active' AND x.next_due = to_timestamp(p.due) END
                                     FOR NO KEY UPDATE SKIP LOCKED) j
         )
-        UPDATE {schema}.job j SET next_due = to_timestamp(f.next) FROM free f WHERE j.id = f.id RETURNING f.place, j.application
+        UPDATE {schema}.job j SET next_due = to_timestamp(f.next) FROM free f WHERE j.id = f.id RETURNING f.place, j.application, j.lane
     LOOP
         apps[place_] := app;
+        lanes[place_] := lane_;
     END LOOP;
-    INSERT INTO {schema}.run (job, application, generation, kind, key, scheduled_for, due_at, expires_at, state, reason, count, until)
-    SELECT jobs[n.place], apps[n.place], generations[n.place], 'due', n.key, to_timestamp(n.scheduled), to_timestamp(n.ready),
+    INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, expires_at, state, reason, count, until)
+    SELECT jobs[n.place], apps[n.place], lanes[n.place], generations[n.place], 'due', n.key, to_timestamp(n.scheduled), to_timestamp(n.ready),
            to_timestamp(n.expire), coalesce(n.state, 'pending')::{schema}.run_state, coalesce(n.reason, ''), coalesce(n.count, 1),
            to_timestamp(n.until)
       FROM unnest(places, keys, scheduled, ready, expire, states, reasons, counts, untils)
@@ -83,7 +86,7 @@ BEGIN
     RETURN inserted;
 END $$;
 
-CREATE FUNCTION {schema}.missed_jobs(of_application text, at_most int, strangers text[])
+CREATE FUNCTION {schema}.missed_jobs(of_application text, at_most int, functions text[])
 RETURNS TABLE (id bigint, name text, generation bigint, rules text, runs bigint[], scheduled float8[], in_time boolean)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -94,8 +97,9 @@ DECLARE
     found bigint[];
 BEGIN
     SELECT array_agg(DISTINCT o.job) INTO found   -- sorted, so that the index of what expires is the one to ask
-      FROM (SELECT r.job FROM {schema}.run r WHERE r.application = app AND r.state = 'pending' AND r.expires_at <= now_
-             ORDER BY r.expires_at LIMIT 10000) o;
+      FROM {schema}.lanes_of(app, functions) l
+     CROSS JOIN LATERAL (SELECT r.job FROM {schema}.run r WHERE r.lane = l.id AND r.state = 'pending' AND r.expires_at <= now_
+                          ORDER BY r.expires_at LIMIT 10000) o;
     RETURN QUERY
     SELECT j.id, j.name, j.generation, j.rules::text, m.ids, m.instants,
            -- A later due time is there, open or ended: not one that never began.
@@ -105,7 +109,7 @@ BEGIN
            OR EXISTS (SELECT FROM {schema}.run l
                        WHERE l.job = j.id AND l.state > 'running' AND l.kind = 'due' AND l.scheduled_for > m.last AND l.due_at <= now_
                          AND l.state NOT IN ('skipped', 'cancelled'))
-      FROM (SELECT * FROM {schema}.job x WHERE x.id = ANY (found) AND x.state = 'active' AND x.function <> ALL (strangers)
+      FROM (SELECT * FROM {schema}.job x WHERE x.id = ANY (found) AND x.state = 'active'
              ORDER BY x.name COLLATE "C" LIMIT at_most) j
      CROSS JOIN LATERAL (SELECT array_agg(o.id) AS ids, array_agg(date_part('epoch', o.scheduled_for)) AS instants, max(o.scheduled_for) AS last
                            FROM (SELECT r.id, r.scheduled_for FROM {schema}.run r
@@ -129,7 +133,8 @@ BEGIN
          WHERE r.job = of_job AND r.state = 'pending' AND r.expires_at <= now_) < cardinality(make_up || skip) THEN
         RETURN false;
     END IF;
-    UPDATE {schema}.run r SET kind = 'backfill', due_at = now_, expires_at = NULL FROM unnest(make_up) AS c (id) WHERE r.id = c.id;
+    UPDATE {schema}.run r SET kind = 'backfill', due_at = now_, expires_at = NULL, entered = pg_current_xact_id()
+      FROM unnest(make_up) AS c (id) WHERE r.id = c.id;
     UPDATE {schema}.run r SET state = 'skipped', reason = why, finished_at = now_ FROM unnest(skip) AS c (id) WHERE r.id = c.id;
     RETURN true;
 END $$;

@@ -8,34 +8,49 @@ LANGUAGE sql STABLE AS $$
     SELECT count(*) FROM {schema}.run r WHERE r.job = of_job AND r.attempt > 0 AND r.state <= 'running'
 $$;
 
--- WAITING runs of jobs that have places become PENDING, oldest first. What waited is never missed.
-CREATE FUNCTION {schema}.end_waits(app int, strangers text[], served text[]) RETURNS void
+-- Jobs in these lanes of which runs wait though there are places. Looked at without a lock.
+CREATE FUNCTION {schema}.jobs_with_places(lanes int[]) RETURNS bigint[]
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE waits AS (   -- from job to job, however many runs wait
+            SELECT l.lane, w.job FROM unnest(lanes) AS l (lane)
+             CROSS JOIN LATERAL (SELECT r.job FROM {schema}.run r WHERE r.lane = l.lane AND r.state = 'waiting' ORDER BY r.job LIMIT 1) w
+            UNION ALL
+            SELECT w.lane, (SELECT r.job FROM {schema}.run r WHERE r.lane = w.lane AND r.state = 'waiting' AND r.job > w.job
+                             ORDER BY r.job LIMIT 1)
+              FROM waits w WHERE w.job IS NOT NULL
+        )
+        SELECT array_agg(j.id) FROM waits w JOIN {schema}.job j ON j.id = w.job
+         WHERE j.state = 'active' AND (j.max_running IS NULL OR {schema}.began(j.id) < j.max_running));
+END $$;
+
+-- WAITING runs of these jobs become PENDING, oldest first, as many as there are places. What waited is never missed.
+-- Returns the least `due_at` among them.
+CREATE FUNCTION {schema}.end_waits(app int, jobs bigint[]) RETURNS timestamptz
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
-    found_jobs bigint[];
-    locked     bigint[];
+    locked bigint[];
+    first  timestamptz;
 BEGIN
-    WITH RECURSIVE waits AS (   -- from job to job, however many runs wait
-        (SELECT r.job FROM {schema}.run r WHERE r.application = app AND r.state = 'waiting' ORDER BY r.job LIMIT 1)
-        UNION ALL
-        SELECT (SELECT r.job FROM {schema}.run r WHERE r.application = app AND r.state = 'waiting' AND r.job > w.job ORDER BY r.job LIMIT 1)
-          FROM waits w WHERE w.job IS NOT NULL
-    )
-    SELECT array_agg(w.job) INTO found_jobs FROM waits w;
     SELECT array_agg(l.id) INTO locked
-      FROM (SELECT j.id FROM {schema}.job j
-             WHERE j.id = ANY (found_jobs) AND j.state = 'active' AND (served IS NULL OR j.queue = ANY (served)) AND j.function <> ALL (strangers)
-               AND (j.max_running IS NULL OR {schema}.began(j.id) < j.max_running)   -- worth a lock; counted again under it
-               FOR NO KEY UPDATE SKIP LOCKED) l;
-    IF locked IS NULL THEN RETURN; END IF;
-    UPDATE {schema}.run r SET state = 'pending', expires_at = NULL
-      FROM unnest(locked) AS l (id) JOIN {schema}.job j ON j.id = l.id
-           CROSS JOIN LATERAL (SELECT w.id FROM {schema}.run w WHERE w.application = app AND w.job = l.id AND w.state = 'waiting'
-                                ORDER BY w.due_at, w.id
-                                LIMIT CASE WHEN j.max_running IS NOT NULL THEN greatest(j.max_running - {schema}.began(l.id), 0) END) o
-     WHERE r.id = o.id;
+      FROM (SELECT j.id FROM {schema}.job j WHERE j.id = ANY (jobs) AND j.state = 'active' FOR NO KEY UPDATE SKIP LOCKED) l;
+    IF locked IS NULL THEN RETURN NULL; END IF;
+    WITH ended AS (   -- counted again, under the locks
+        UPDATE {schema}.run r SET state = 'pending', expires_at = NULL, entered = pg_current_xact_id()
+          FROM unnest(locked) AS l (id) JOIN {schema}.job j ON j.id = l.id
+               CROSS JOIN LATERAL (SELECT w.id FROM {schema}.run w WHERE w.application = app AND w.job = l.id AND w.state = 'waiting'
+                                    ORDER BY w.due_at, w.id
+                                    LIMIT CASE WHEN j.max_running IS NOT NULL THEN greatest(j.max_running - {schema}.began(l.id), 0) END) o
+         WHERE r.id = o.id
+        RETURNING r.due_at
+    )
+    SELECT min(e.due_at) INTO first FROM ended e;
+    RETURN first;
 END $$;
 
 -- Candidates that found no place wait or are skipped, as their jobs have it. Their jobs are locked. Under `replace` the RUNNING ones are
@@ -85,8 +100,72 @@ BEGIN
     RETURN QUERY SELECT j.* FROM {schema}.job j WHERE j.id = ANY (ids);
 END $$;
 
+-- The oldest candidates of several lanes, `at_most` of them, locked as they are found: that gives nodes that claim at the same time different
+-- ones. Each lane is asked for a fair share; one whose last candidate is older than the newest that is needed is asked again, from there.
+CREATE FUNCTION {schema}.find_due(lanes int[], since timestamptz, when_ timestamptz, at_most int, OUT ids bigint[], OUT jobs bigint[])
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
+DECLARE
+    open_     int[] := lanes;
+    after_due timestamptz[] := array_fill(since, ARRAY[cardinality(lanes)]);
+    after_id  bigint[] := array_fill(0::bigint, ARRAY[cardinality(lanes)]);
+    share     int;
+    got_lanes int[];
+    got_ids   bigint[];
+    got_jobs  bigint[];
+    got_dues  timestamptz[];
+    all_dues  timestamptz[] := '{}';
+    last_due  timestamptz;   -- of the newest candidate that is needed
+    last_id   bigint;
+BEGIN
+    ids := '{}';
+    jobs := '{}';
+    LOOP
+        share := greatest((at_most + cardinality(open_) - 1) / cardinality(open_), 1);
+        SELECT array_agg(f.lane), array_agg(f.id), array_agg(f.job), array_agg(f.due_at) INTO got_lanes, got_ids, got_jobs, got_dues
+          FROM (SELECT l.lane, r.id, r.job, r.due_at
+                  FROM unnest(open_, after_due, after_id) AS l (lane, due, id)
+                 CROSS JOIN LATERAL (SELECT x.id, x.job, x.due_at FROM {schema}.run x
+                                      WHERE x.lane = l.lane AND x.state = 'pending' AND (x.due_at, x.id) > (l.due, l.id) AND x.due_at <= when_
+                                        AND (x.expires_at IS NULL OR x.expires_at > when_)
+                                      ORDER BY x.due_at, x.id LIMIT share
+                                        FOR NO KEY UPDATE SKIP LOCKED) r) f;
+        EXIT WHEN got_ids IS NULL;
+        ids := ids || got_ids;
+        jobs := jobs || got_jobs;
+        all_dues := all_dues || got_dues;
+        SELECT n.due, n.id INTO last_due, last_id FROM unnest(all_dues, ids) AS n (due, id) ORDER BY n.due, n.id OFFSET at_most - 1 LIMIT 1;
+        SELECT array_agg(l.lane), array_agg(l.due), array_agg(l.id) INTO open_, after_due, after_id
+          FROM (SELECT g.lane, (array_agg(g.due ORDER BY g.due DESC, g.id DESC))[1] AS due,
+                       (array_agg(g.id ORDER BY g.due DESC, g.id DESC))[1] AS id
+                  FROM unnest(got_lanes, got_dues, got_ids) AS g (lane, due, id) GROUP BY g.lane HAVING count(*) = share) l
+         WHERE last_due IS NULL OR (l.due, l.id) < (last_due, last_id);
+        EXIT WHEN open_ IS NULL;
+    END LOOP;
+    SELECT array_agg(n.id ORDER BY n.due, n.id), array_agg(n.job ORDER BY n.due, n.id) INTO ids, jobs
+      FROM (SELECT * FROM unnest(all_dues, ids, jobs) AS a (due, id, job) ORDER BY a.due, a.id LIMIT at_most) n;
+END $$;
+
+-- Where a claim begins to look. A dead row stays in its index until no snapshot can see it (pg_dump may keep one for hours), and a claim
+-- that looked from the beginning would pass by every run since. So a session remembers what it saw, and hands it in again:
+--
+--   known, others   what its node may run, and the lanes of its functions in queues that it does not serve (whose missed runs it settles)
+--   seen            the snapshot of the last look
+--   due_from        no run in `known` that is PENDING in `seen` is due before,
+--   expires_from    and none in `known` or `others` expires before
+--
+-- Whatever makes a run PENDING, or moves one to another lane or to another time (planned, asked for, backfilled, retried, given back,
+-- lost, no longer waiting, settled, changed, resumed), writes the number of its transaction into `entered`. What was not yet visible in
+-- `seen` therefore has the number of a transaction that was in progress then, or began later; the look takes what these have brought
+-- into account first. So it does not matter when they commit, in which order, and whether their NOTIFY reaches this session. A claim
+-- that is rolled back brings nothing: to a look, which locks nothing, its runs were PENDING all along.
+--
+-- `server` says which server counts transactions so; another one, or one that has gone back, is looked at from the beginning.
 CREATE FUNCTION {schema}.claim_runs(
-    claimer uuid, of_application text, new_token text, at_most int, strangers text[], served text[], as_of float8,
+    claimer uuid, of_application text, new_token text, at_most int, functions text[], served text[], as_of float8,
+    known int[], known_others int[], INOUT server float8, INOUT seen pg_snapshot, INOUT due_from float8, INOUT expires_from float8,
+    OUT lanes int[], OUT others int[],   -- NULL: as they are known
     OUT alive boolean, OUT at float8, OUT next_at float8, OUT more boolean, OUT missed boolean,
     OUT ids bigint[], OUT jobs bigint[], OUT generations bigint[], OUT keys text[], OUT kinds text[],
     OUT scheduled float8[], OUT ready float8[], OUT attempts int[], OUT failed int[], OUT arguments text[]
@@ -95,10 +174,22 @@ LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
+    enough      CONSTANT int := 1000;   -- newcomers; if there are more it is as quick to look from the beginning
     app         int;
     name_       text;
-    now_        timestamptz;
-    when_       timestamptz;   -- by which it is decided what is due and what is missed
+    now_        timestamptz := clock_timestamp();
+    when_       timestamptz := coalesce(to_timestamp(as_of), now_);   -- by which it is decided what is due and what is missed
+    saw         pg_snapshot := seen;
+    mine        int[] := known;
+    rest        int[] := known_others;
+    first       timestamptz;   -- where to look from …
+    first_end   timestamptz;   -- … for what has expired
+    later       timestamptz;
+    new_due     timestamptz;
+    new_end     timestamptz;
+    new_runs    bigint;
+    due_lanes   int[];
+    waits       bigint[];
     found_ids   bigint[];   -- candidates, oldest first
     found_jobs  bigint[];
     ranks       bigint[];   -- each one's place in the queue of its job, those between attempts aside
@@ -108,28 +199,90 @@ DECLARE
 BEGIN
     more := false;
     missed := false;
-    -- Beats pass beside this lock; a declaration of our own death does not.
-    SELECT n.label INTO name_ FROM {schema}.node n WHERE n.id = claimer AND n.state = 'alive' FOR KEY SHARE;
-    alive := FOUND;
-    now_ := clock_timestamp();
-    when_ := coalesce(to_timestamp(as_of), now_);   -- a variable, so that it can bound a scan
     at := date_part('epoch', now_);
+    alive := EXISTS (SELECT FROM {schema}.node n WHERE n.id = claimer AND n.state = 'alive');
     SELECT a.id INTO app FROM {schema}.application a WHERE a.name = of_application;
-    IF NOT alive OR app IS NULL THEN RETURN; END IF;
+    IF NOT alive OR app IS NULL THEN
+        seen := NULL;
+        RETURN;
+    END IF;
+
+    -- What is new since the last look.
+    seen := pg_current_snapshot();   -- before everything that is looked at below
+    IF saw IS NOT NULL AND (server IS DISTINCT FROM date_part('epoch', pg_postmaster_start_time())
+                            OR pg_snapshot_xmax(seen) < pg_snapshot_xmax(saw)
+                            OR EXISTS (SELECT FROM {schema}.lane l WHERE l.application = app AND l.entered >= pg_snapshot_xmin(saw)
+                                          AND NOT pg_visible_in_snapshot(l.entered, saw))) THEN
+        saw := NULL;
+    END IF;
+    IF saw IS NULL THEN
+        server := date_part('epoch', pg_postmaster_start_time());
+        SELECT coalesce(array_agg(l.id) FILTER (WHERE served IS NULL OR l.queue = ANY (served)), '{}'),
+               coalesce(array_agg(l.id) FILTER (WHERE NOT l.queue = ANY (served)), '{}')
+          INTO mine, rest FROM {schema}.lanes_of(app, functions) l;
+        lanes := mine;
+        others := rest;
+        first := '-infinity';
+        first_end := '-infinity';
+    ELSE
+        first := to_timestamp(due_from);
+        first_end := to_timestamp(expires_from);
+        SELECT count(*), min(n.due_at) FILTER (WHERE n.lane = ANY (mine)), min(n.expires_at) FILTER (WHERE n.lane = ANY (mine || rest))
+          INTO new_runs, new_due, new_end
+          FROM ((SELECT r.lane, r.due_at, r.expires_at FROM {schema}.run r
+                  WHERE r.application = app AND r.state = 'pending' AND r.lane IS NOT NULL AND r.entered >= pg_snapshot_xmax(saw)
+                  ORDER BY r.entered LIMIT enough)
+                UNION ALL   -- of those in progress then, the ones that have ended: the others have nothing to show yet
+                (SELECT r.lane, r.due_at, r.expires_at
+                   FROM pg_snapshot_xip(saw) AS x (id)
+                  CROSS JOIN LATERAL (SELECT o.lane, o.due_at, o.expires_at FROM {schema}.run o
+                                       WHERE o.application = app AND o.state = 'pending' AND o.lane IS NOT NULL AND o.entered = x.id
+                                       LIMIT enough) r
+                  WHERE pg_visible_in_snapshot(x.id, seen) LIMIT enough)) n;
+        IF new_runs >= enough THEN
+            first := '-infinity';
+            first_end := '-infinity';
+        END IF;
+        first := least(first, new_due);
+        first_end := least(first_end, new_end);
+    END IF;
 
     IF EXISTS (SELECT FROM {schema}.run r WHERE r.application = app AND r.state = 'waiting') THEN
-        PERFORM {schema}.end_waits(app, strangers, served);
+        waits := {schema}.jobs_with_places(mine);
+        IF waits IS NOT NULL THEN
+            SELECT n.label INTO name_ FROM {schema}.node n WHERE n.id = claimer AND n.state = 'alive' FOR KEY SHARE;   -- as below
+            alive := FOUND;
+            IF NOT alive THEN seen := NULL; RETURN; END IF;
+            first := least(first, {schema}.end_waits(app, waits));
+        END IF;
     END IF;
-    -- Locking the runs as they are found gives nodes that claim at the same time different ones.
-    SELECT array_agg(c.id), array_agg(c.job) INTO found_ids, found_jobs
-      FROM (SELECT r.id, r.job
-              FROM {schema}.run r
-             WHERE r.application = app AND r.state = 'pending' AND r.due_at <= when_ AND (r.expires_at IS NULL OR r.expires_at > when_)
-               -- Not a join: that could begin with the jobs.
-               AND (SELECT j.state = 'active' AND (served IS NULL OR j.queue = ANY (served)) AND j.function <> ALL (strangers)
-                      FROM {schema}.job j WHERE j.id = r.job)
-             ORDER BY r.due_at, r.id LIMIT at_most
-               FOR NO KEY UPDATE SKIP LOCKED) c;
+
+    -- A look that locks and writes nothing: the first run of each lane.
+    SELECT array_agg(l.lane ORDER BY f.due_at) FILTER (WHERE f.due_at <= when_), min(f.due_at), min(f.due_at) FILTER (WHERE f.due_at > when_)
+      INTO due_lanes, first, later
+      FROM unnest(mine) AS l (lane)
+     CROSS JOIN LATERAL (SELECT r.due_at FROM {schema}.run r
+                          WHERE r.lane = l.lane AND r.state = 'pending' AND r.due_at >= first ORDER BY r.due_at, r.id LIMIT 1) f;
+    first := coalesce(first, 'infinity');
+
+    IF due_lanes IS NOT NULL THEN
+        -- Only who is alive is given runs. Beats pass beside this lock; a declaration of our own death waits for it, or has been
+        -- committed when we have it and is seen: before the first run is locked, and until what is claimed is committed.
+        SELECT n.label INTO name_ FROM {schema}.node n WHERE n.id = claimer AND n.state = 'alive' FOR KEY SHARE;
+        alive := FOUND;
+        IF NOT alive THEN seen := NULL; RETURN; END IF;
+        -- Locking the runs as they are found gives nodes that claim at the same time different ones.
+        IF cardinality(due_lanes) = 1 THEN
+            SELECT array_agg(c.id), array_agg(c.job) INTO found_ids, found_jobs
+              FROM (SELECT r.id, r.job FROM {schema}.run r
+                     WHERE r.lane = due_lanes[1] AND r.state = 'pending' AND r.due_at >= first AND r.due_at <= when_
+                       AND (r.expires_at IS NULL OR r.expires_at > when_)
+                     ORDER BY r.due_at, r.id LIMIT at_most
+                       FOR NO KEY UPDATE SKIP LOCKED) c;
+        ELSIF at_most > 0 THEN
+            SELECT f.ids, f.jobs INTO found_ids, found_jobs FROM {schema}.find_due(due_lanes, first, when_, at_most) f;
+        END IF;
+    END IF;
     more := coalesce(cardinality(found_ids), 0) >= at_most;
     -- Not together with the arrays: PostgreSQL would sort all of it by job to count (16 and newer), and they would not be in order.
     different := (SELECT count(DISTINCT f.job) FROM unnest(found_jobs) AS f (job));
@@ -183,13 +336,22 @@ BEGIN
         END IF;
     END IF;
 
-    SELECT date_part('epoch', r.due_at) INTO next_at
-      FROM {schema}.run r WHERE r.application = app AND r.state = 'pending' AND r.due_at > when_ ORDER BY r.due_at, r.id LIMIT 1;
-    PERFORM 1 FROM {schema}.run r
-      WHERE r.application = app AND r.state = 'pending' AND r.expires_at <= when_
-        AND (SELECT j.state = 'active' AND j.function <> ALL (strangers) FROM {schema}.job j WHERE j.id = r.job)
-      ORDER BY r.expires_at LIMIT 1;   -- sorted, so that the index of what expires is the one to ask
-    missed := FOUND;
+    IF due_lanes IS NOT NULL THEN   -- of the other lanes it is known
+        SELECT least(later, min(f.due_at)) INTO later
+          FROM unnest(due_lanes) AS l (lane)
+         CROSS JOIN LATERAL (SELECT r.due_at FROM {schema}.run r WHERE r.lane = l.lane AND r.state = 'pending' AND r.due_at > when_
+                              ORDER BY r.due_at, r.id LIMIT 1) f;
+    END IF;
+    next_at := date_part('epoch', later);
+    -- Nothing expires before it is due: where nothing is due, nothing is missed.
+    SELECT min(f.expires_at) INTO new_end
+      FROM unnest(due_lanes || rest) AS l (lane)
+     CROSS JOIN LATERAL (SELECT r.expires_at FROM {schema}.run r
+                          WHERE r.lane = l.lane AND r.state = 'pending' AND r.expires_at >= first_end AND r.expires_at <= when_
+                          ORDER BY r.expires_at LIMIT 1) f;   -- sorted, so that the index of what expires is the one to ask
+    missed := new_end IS NOT NULL;
+    due_from := date_part('epoch', first);
+    expires_from := date_part('epoch', coalesce(new_end, greatest(first_end, when_)));
 END $$;
 
 -- Three NULLs say the usual thing: all accepted, all as was said, nobody waits.
@@ -216,7 +378,7 @@ BEGIN
         now_ := clock_timestamp();
         WITH ended AS (
             UPDATE {schema}.run r
-               SET state = x.becomes, token = NULL, asked_to_end = '',
+               SET state = x.becomes, token = NULL, asked_to_end = '', lane = x.lane, entered = pg_current_xact_id(),
                    attempt = greatest(r.attempt, 1) - CASE WHEN x.state = 'pending' AND x.again IS NULL THEN 1 ELSE 0 END,
                    failures = least(r.failures, 2147483646) + CASE WHEN x.state = 'failed' OR x.again IS NOT NULL THEN 1 ELSE 0 END,
                    reason = CASE WHEN x.becomes = 'cancelled'
@@ -232,7 +394,7 @@ BEGIN
                    claimed_at = CASE WHEN x.state = 'pending' AND x.again IS NULL AND r.attempt <= 1 THEN NULL ELSE r.claimed_at END,
                    started_at = to_timestamp(x.started),
                    finished_at = CASE WHEN x.becomes > 'running' THEN coalesce(to_timestamp(x.finished), now_) END
-              FROM (SELECT e.*, j.on_time, l.id AS run,
+              FROM (SELECT e.*, j.on_time, j.lane, l.id AS run,
                            CASE WHEN e.state <> 'pending' THEN e.state
                                 WHEN l.asked_to_end <> '' THEN 'cancelled'
                                 -- Never begun: as if the pause had found it unclaimed.
@@ -332,11 +494,11 @@ BEGIN
                FOR NO KEY UPDATE SKIP LOCKED
         ), ended AS (
             UPDATE {schema}.run r
-               SET state = x.becomes, token = NULL, asked_to_end = '', losses = least(r.losses, 2147483646) + 1,
+               SET state = x.becomes, token = NULL, asked_to_end = '', lane = x.lane, entered = pg_current_xact_id(), losses = least(r.losses, 2147483646) + 1,
                    reason = coalesce(nullif(r.asked_to_end, ''), 'its node died'),
                    expires_at = CASE WHEN x.becomes = 'pending' THEN NULL ELSE r.expires_at END,
                    finished_at = CASE WHEN x.becomes > 'running' THEN now_ END
-              FROM (SELECT t.id,
+              FROM (SELECT t.id, j.lane,
                            CASE WHEN o.asked_to_end <> '' THEN 'cancelled'
                                 WHEN j.state = 'removed' OR j.on_lost = 'fail' OR o.losses >= j.max_lost - 1 THEN 'lost'
                                 ELSE 'pending' END::{schema}.run_state AS becomes

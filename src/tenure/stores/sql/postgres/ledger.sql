@@ -68,16 +68,17 @@ SELECT {schema}.plan_runs(%(jobs)s, %(generations)s, %(dues)s, %(thens)s, %(plac
                           %(states)s, %(reasons)s, %(counts)s, %(untils)s)
 
 -- name: claim
-SELECT alive, at, next_at, more, missed, ids, jobs, generations, keys, kinds, scheduled, ready, attempts, failed, arguments
-  FROM {schema}.claim_runs(%(node)s::uuid, %(application)s::text, %(token)s::text, %(limit)s::int, %(strangers)s, %(queues)s,
-                           %(as_of)s)
+SELECT lanes, others, server, seen::text, due_from, expires_from,
+       alive, at, next_at, more, missed, ids, jobs, generations, keys, kinds, scheduled, ready, attempts, failed, arguments
+  FROM {schema}.claim_runs(%(node)s::uuid, %(application)s::text, %(token)s::text, %(limit)s::int, %(functions)s, %(queues)s, %(as_of)s,
+                           %(lanes)s::int[], %(others)s::int[], %(server)s, %(seen)s::text::pg_snapshot, %(due_from)s, %(expires_from)s)
 
 -- name: definitions
 SELECT j.id, j.generation, j.name, j.function, j.kwargs, j.rules::text, j.trigger FROM {schema}.jobs_by_id(%(ids)s) j
 
 -- name: missed
 SELECT id, name, generation, rules, runs, scheduled, in_time
-  FROM {schema}.missed_jobs(%(application)s, %(limit)s::int, %(strangers)s)
+  FROM {schema}.missed_jobs(%(application)s, %(limit)s::int, %(functions)s)
 
 -- name: settle
 SELECT {schema}.settle_runs(%(job)s, %(generation)s, %(make_up)s, %(skip)s, %(reason)s)

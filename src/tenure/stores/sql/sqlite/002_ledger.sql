@@ -18,6 +18,16 @@ CREATE TABLE tenure_node_facts (
     PRIMARY KEY (node, application)
 ) WITHOUT ROWID;
 
+-- A lane is a function and a queue: what a node may run is a set of lanes. A job has its lane while it is active, an open run has that of
+-- its job; what nobody may begin, because its job is paused, has none. Lanes are never removed.
+CREATE TABLE tenure_lane (
+    id           INTEGER PRIMARY KEY,
+    application  TEXT NOT NULL,
+    function     TEXT NOT NULL,
+    queue        TEXT NOT NULL,
+    UNIQUE (application, function, queue)
+);
+
 CREATE TABLE tenure_job (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     application   TEXT NOT NULL,
@@ -27,6 +37,7 @@ CREATE TABLE tenure_job (
     rules         TEXT NOT NULL,
     queue         TEXT NOT NULL,      -- of the rules, as is …
     max_running   INTEGER,            -- … this: so that a claim finds by them
+    lane          INTEGER,
     kwargs        TEXT NOT NULL,
     in_code       INTEGER NOT NULL,
     release       INTEGER NOT NULL,
@@ -65,6 +76,7 @@ CREATE TABLE tenure_run (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
     job            INTEGER NOT NULL,
     application    TEXT NOT NULL,
+    lane           INTEGER,
     key            TEXT NOT NULL,
     kind           TEXT NOT NULL,
     state          TEXT NOT NULL,
@@ -91,9 +103,10 @@ CREATE TABLE tenure_run (
     CHECK ((token IS NOT NULL) = (state = 'running'))
 );
 
-CREATE INDEX tenure_run_due ON tenure_run (application, due_at) WHERE state = 'pending';
-CREATE INDEX tenure_run_expires ON tenure_run (application, expires_at) WHERE state = 'pending' AND expires_at IS NOT NULL;
+CREATE INDEX tenure_run_due ON tenure_run (lane, due_at) WHERE state = 'pending' AND lane IS NOT NULL;
+CREATE INDEX tenure_run_expires ON tenure_run (lane, expires_at) WHERE state = 'pending' AND lane IS NOT NULL AND expires_at IS NOT NULL;
 CREATE INDEX tenure_run_waiting ON tenure_run (application, job, due_at) WHERE state = 'waiting';
+CREATE INDEX tenure_run_waits ON tenure_run (lane, job) WHERE state = 'waiting' AND lane IS NOT NULL;
 CREATE INDEX tenure_run_running ON tenure_run (application, node) WHERE state = 'running';
 -- What takes a place under `max_running`.
 CREATE INDEX tenure_run_began ON tenure_run (job) WHERE state = 'running' OR (state = 'pending' AND attempt > 0);

@@ -69,6 +69,17 @@ UPDATE tenure_job
        paused_until = :paused_until, paused_by = :paused_by, paused_why = :paused_why
  WHERE id = :id
 
+-- name: add_lane
+INSERT INTO tenure_lane (application, function, queue) SELECT application, function, queue FROM tenure_job WHERE id = :id
+ON CONFLICT (application, function, queue) DO NOTHING
+
+-- name: take_lane
+UPDATE tenure_job
+   SET lane = CASE state WHEN 'active' THEN (SELECT l.id FROM tenure_lane l
+                                              WHERE l.application = tenure_job.application AND l.function = tenure_job.function
+                                                AND l.queue = tenure_job.queue) END
+ WHERE id = :id
+
 -- name: raise_release
 UPDATE tenure_job SET release = max(release, :release), tzdata = max(tzdata, :tzdata) WHERE id = :id
 
@@ -106,7 +117,7 @@ SELECT id, application, name, function, trigger, rules, kwargs, in_code, release
  ORDER BY next_due, id LIMIT :limit
 
 -- name: restamp
-UPDATE tenure_run INDEXED BY tenure_run_open SET generation = :generation
+UPDATE tenure_run INDEXED BY tenure_run_open SET generation = :generation, lane = (SELECT j.lane FROM tenure_job j WHERE j.id = :id)
  WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
 
 -- name: skip_paused
@@ -118,8 +129,8 @@ UPDATE tenure_run INDEXED BY tenure_run_open SET state = 'cancelled', reason = '
  WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
 
 -- name: insert_run
-INSERT INTO tenure_run (job, application, key, kind, state, generation, scheduled_for, due_at, expires_at, reason, count, until)
-VALUES (?, ?, ?, 'due', ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job, key) DO NOTHING
+INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, expires_at, reason, count, until)
+VALUES (?1, ?2, (SELECT lane FROM tenure_job WHERE id = ?1), ?3, 'due', ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT (job, key) DO NOTHING
 
 -- name: unplanned
 SELECT id, name, generation, next_due, trigger, rules
@@ -147,38 +158,46 @@ UPDATE tenure_job SET next_due = ? WHERE id = ?
 -- name: alive
 SELECT label FROM tenure_node WHERE id = :node AND state = 'alive'
 
--- name: due
+-- name: due_lanes
 -- INDEXED BY here and below: an application that runs ANALYZE must not talk SQLite into another way.
-SELECT EXISTS (SELECT 1
-                 FROM tenure_run r INDEXED BY tenure_run_due
-                CROSS JOIN tenure_job j ON j.id = r.job
-                WHERE r.application = :application AND r.state = 'pending' AND r.due_at <= :now
-                  AND (r.expires_at IS NULL OR r.expires_at > :now)
-                  AND j.state = 'active' AND j.function NOT IN (SELECT value FROM json_each(:strangers))
-                  AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues))))
+SELECT l.id
+  FROM tenure_lane l
+ WHERE l.application = :application AND (:functions IS NULL OR l.function IN (SELECT value FROM json_each(:functions)))
+   AND (:queues IS NULL OR l.queue IN (SELECT value FROM json_each(:queues)))
+   AND EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_due
+                WHERE r.lane = l.id AND r.state = 'pending' AND r.due_at <= :now AND (r.expires_at IS NULL OR r.expires_at > :now))
+
+-- name: due_in_lane
+SELECT due_at, id FROM tenure_run INDEXED BY tenure_run_due
+ WHERE lane = :lane AND state = 'pending' AND due_at <= :now AND (expires_at IS NULL OR expires_at > :now)
+ ORDER BY due_at, id LIMIT :limit
 
 -- name: expired
 SELECT EXISTS (SELECT 1
-                 FROM tenure_run r INDEXED BY tenure_run_expires
-                CROSS JOIN tenure_job j ON j.id = r.job
-                WHERE r.application = :application AND r.state = 'pending' AND r.expires_at <= :now
-                  AND j.state = 'active' AND j.function NOT IN (SELECT value FROM json_each(:strangers)))
+                 FROM tenure_lane l
+                CROSS JOIN tenure_run r INDEXED BY tenure_run_expires ON r.lane = l.id
+                WHERE l.application = :application AND (:functions IS NULL OR l.function IN (SELECT value FROM json_each(:functions)))
+                  AND r.state = 'pending' AND r.expires_at <= :now)
 
 -- name: next_at
-SELECT min(due_at) FROM tenure_run INDEXED BY tenure_run_due
- WHERE application = :application AND state = 'pending' AND due_at > :now
+SELECT min((SELECT min(r.due_at) FROM tenure_run r INDEXED BY tenure_run_due WHERE r.lane = l.id AND r.state = 'pending' AND r.due_at > :now))
+  FROM tenure_lane l
+ WHERE l.application = :application AND (:functions IS NULL OR l.function IN (SELECT value FROM json_each(:functions)))
+   AND (:queues IS NULL OR l.queue IN (SELECT value FROM json_each(:queues)))
 
 -- name: released
 -- Jobs of which runs wait though there are places.
 SELECT w.job, j.rules, w.began
   FROM (SELECT d.job, (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
                         WHERE b.job = d.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0))) AS began
-          FROM (SELECT DISTINCT job FROM tenure_run INDEXED BY tenure_run_waiting
-                 WHERE application = :application AND state = 'waiting') d) w
+          FROM (SELECT DISTINCT r.job
+                  FROM tenure_lane l
+                 CROSS JOIN tenure_run r INDEXED BY tenure_run_waits ON r.lane = l.id
+                 WHERE l.application = :application AND (:functions IS NULL OR l.function IN (SELECT value FROM json_each(:functions)))
+                   AND (:queues IS NULL OR l.queue IN (SELECT value FROM json_each(:queues)))
+                   AND r.state = 'waiting') d) w
  CROSS JOIN tenure_job j ON j.id = w.job
- WHERE j.state = 'active' AND j.function NOT IN (SELECT value FROM json_each(:strangers))
-   AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
-   AND (j.max_running IS NULL OR w.began < j.max_running)
+ WHERE j.state = 'active' AND (j.max_running IS NULL OR w.began < j.max_running)
 
 -- name: waiting
 SELECT id, kind, scheduled_for, due_at FROM tenure_run INDEXED BY tenure_run_waiting
@@ -192,13 +211,11 @@ SELECT r.id, r.job, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.failu
        j.name, j.function, j.kwargs, j.rules, j.trigger, j.max_running,
        (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
          WHERE b.job = r.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0)))
-  FROM tenure_run r INDEXED BY tenure_run_due
+  FROM json_each(:ids) i
+ CROSS JOIN tenure_run r ON r.id = i.value
  CROSS JOIN tenure_job j ON j.id = r.job
- WHERE r.application = :application AND r.state = 'pending' AND r.due_at <= :now
-   AND (r.expires_at IS NULL OR r.expires_at > :now)
-   AND j.state = 'active' AND j.function NOT IN (SELECT value FROM json_each(:strangers))
-   AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
- ORDER BY r.due_at, r.id LIMIT :limit
+ WHERE j.state = 'active'
+ ORDER BY i.key
 
 -- name: begin
 UPDATE tenure_run
@@ -221,10 +238,11 @@ UPDATE tenure_run INDEXED BY tenure_run_began SET asked_to_end = :why
 
 -- name: missed_jobs
 SELECT DISTINCT j.id, j.name, j.generation, j.rules
-  FROM tenure_run r INDEXED BY tenure_run_expires
+  FROM tenure_lane l
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_expires ON r.lane = l.id
  CROSS JOIN tenure_job j ON j.id = r.job
- WHERE r.application = :application AND r.state = 'pending' AND r.expires_at <= :now
-   AND j.state = 'active' AND j.function NOT IN (SELECT value FROM json_each(:strangers))
+ WHERE l.application = :application AND (:functions IS NULL OR l.function IN (SELECT value FROM json_each(:functions)))
+   AND r.state = 'pending' AND r.expires_at <= :now AND j.state = 'active'
  LIMIT :limit
 
 -- name: missed_runs
@@ -254,7 +272,8 @@ SELECT r.id, r.job, r.application, r.state, r.token, r.attempt, r.failures, r.lo
 
 -- name: end
 UPDATE tenure_run
-   SET state = ?1, attempt = ?2, failures = ?3, losses = ?4, due_at = ?5, expires_at = ?6, reason = ?7, started_at = ?8, finished_at = ?9,
+   SET state = ?1, lane = CASE WHEN ?1 = 'pending' THEN (SELECT j.lane FROM tenure_job j WHERE j.id = tenure_run.job) ELSE lane END,
+       attempt = ?2, failures = ?3, losses = ?4, due_at = ?5, expires_at = ?6, reason = ?7, started_at = ?8, finished_at = ?9,
        token = NULL, asked_to_end = '',
        label = CASE WHEN ?2 = 0 THEN '' ELSE label END, claimed_at = CASE WHEN ?2 = 0 THEN NULL ELSE claimed_at END
  WHERE id = ?10
@@ -302,15 +321,16 @@ SELECT DISTINCT n.label, n.ttl
  ORDER BY n.label
 
 -- name: ask
-INSERT INTO tenure_run (job, application, key, kind, state, generation, scheduled_for, due_at, kwargs, by)
-SELECT id, application, :key, :kind, 'pending', generation, :scheduled_for, :now, :kwargs, :by
+INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, kwargs, by)
+SELECT id, application, lane, :key, :kind, 'pending', generation, :scheduled_for, :now, :kwargs, :by
   FROM tenure_job WHERE application = :application AND name = :name AND state <> 'removed'
    AND (NOT :remembered OR kept_since <= :scheduled_for)
 ON CONFLICT (job, key) DO NOTHING
 
 -- name: reopen
 UPDATE tenure_run
-   SET state = 'pending', kind = 'backfill', generation = (SELECT generation FROM tenure_job j WHERE j.id = tenure_run.job), due_at = :now, expires_at = NULL, attempt = 0, failures = 0,
+   SET state = 'pending', lane = (SELECT lane FROM tenure_job j WHERE j.id = tenure_run.job), kind = 'backfill',
+       generation = (SELECT generation FROM tenure_job j WHERE j.id = tenure_run.job), due_at = :now, expires_at = NULL, attempt = 0, failures = 0,
        losses = 0, node = NULL, label = '', claimed_at = NULL, started_at = NULL, finished_at = NULL, reason = '', by = :by, kwargs = :kwargs
  WHERE id = :id
 
