@@ -10,8 +10,8 @@ import sqlalchemy
 
 import callers
 from callers import ON_POSTGRES, ON_SQLITE, awaited, scene
-from tenure import Scheduler, transactions
-from tenure.errors import ConfigurationError, StoreError, WrongDatabase
+from tenure import AsyncScheduler, Scheduler, every, transactions
+from tenure.errors import ConfigurationError, JobExists, StoreError, UnknownJob, WrongDatabase
 from tenure.ledger import Change, JobSpec, NewRun, Rules, RunState
 from tenure.stores import store_for
 from tenure.stores.ledger import Asked, JobChange, RunQuery
@@ -259,3 +259,38 @@ def test_the_first_verb_of_a_process_works_inside_a_writing_transaction(sqlite_u
         asked = Scheduler(sqlite_url).run_now("mail", conn=connection)
     connection.close()
     assert first.find_run(asked.id).state == "pending"
+
+
+def test_verbs_see_what_their_transaction_did_before(client):
+    threaded = Scheduler(client.url, application=f"app {uuid.uuid4()}")
+    threaded.job(lambda: None, name="send")
+    verbs = AsyncScheduler(threaded) if client.is_async else threaded
+
+    async def body():
+        async with client.transaction():
+            conn = {"conn": client.connection}
+            await awaited(verbs.add("send", every("1h"), name="report", **conn))
+            with pytest.raises(JobExists):
+                await awaited(verbs.add("send", every("1h"), name="report", **conn))
+            asked = await awaited(verbs.run_now("report", **conn))
+            paused = await awaited(verbs.pause("report", why="first", **conn))
+            updated = await awaited(verbs.update("report", trigger=every("2h"), **conn))
+            assert (paused.generation, updated.generation, updated.state) == (2, 3, "paused")
+            resumed = await awaited(verbs.resume("report", **conn))
+            assert (resumed.state, resumed.trigger[:9]) == ("active", "Every 2 h")
+            assert threaded_jobs() == [], "nobody else sees it before the commit"
+        assert threaded_jobs() == ["report"]
+        async with client.transaction():
+            conn = {"conn": client.connection}
+            assert (await awaited(verbs.remove("report", **conn))).state == "removed"
+            with pytest.raises(UnknownJob, match="has no job 'report'"):
+                await awaited(verbs.run_now("report", **conn))
+        assert threaded.find_run(asked.id).state == "cancelled"
+
+    def threaded_jobs():
+        with threaded.ledger() as ledger:
+            return [row.spec.name for row in ledger.jobs(threaded.application)]
+
+    with threaded.ledger():
+        pass  # the tables are there, as Django must not wait for them inside its transaction
+    scene(client, body)

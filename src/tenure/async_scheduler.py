@@ -18,10 +18,11 @@ from typing import Any, Literal, Self, Unpack, overload
 from tenure.aio import NodeOptions
 from tenure.audit import JobAudit
 from tenure.bridge import LoopCaller, enter, on_thread, settled
+from tenure.client import TRIES
 from tenure.decorators import Decorators
 from tenure.durations import Duration
 from tenure.engine import Health
-from tenure.intents import Intent
+from tenure.intents import Intent, Seen
 from tenure.listeners import EventKind, Listener
 from tenure.policy import Policy
 from tenure.scheduler import Scheduler
@@ -291,19 +292,31 @@ class AsyncScheduler(Decorators):
             return await asyncio.to_thread(self._scheduler.change, intent)
         from tenure import transactions
 
-        change = await asyncio.to_thread(self._scheduler.look, intent)
-        outcome = transactions.change(conn, self._scheduler.store, change)
-        row = await outcome if inspect.isawaitable(outcome) else outcome
-        return await asyncio.to_thread(
-            self._scheduler.look, lambda ledger: self._scheduler.changed(ledger, change, row)
-        )
+        left = TRIES
+        while True:
+            seen = await self._seen(intent, conn)
+            change = await asyncio.to_thread(intent, seen)
+            row = await _awaited(transactions.change(conn, self._scheduler.store, change))
+            left -= 1
+            if row is not None or change.generation is None or not left:
+                break
+        return await asyncio.to_thread(self._scheduler.changed, seen, change, row)
 
     async def _ask(self, intent: Intent[Asked], conn: Any) -> RunView:
         if conn is None:
             return await asyncio.to_thread(self._scheduler.ask, intent)
         from tenure import transactions
 
-        asked = await asyncio.to_thread(self._scheduler.look, intent)
-        outcome = transactions.ask(conn, self._scheduler.store, asked)
-        row = await outcome if inspect.isawaitable(outcome) else outcome
-        return await asyncio.to_thread(self._scheduler.look, lambda ledger: self._scheduler.asked(ledger, asked, row))
+        seen = await self._seen(intent, conn)
+        asked = await asyncio.to_thread(intent, seen)
+        row = await _awaited(transactions.ask(conn, self._scheduler.store, asked))
+        return await asyncio.to_thread(self._scheduler.asked, seen, asked, row)
+
+    async def _seen(self, intent: Intent[Any], conn: Any) -> Seen:
+        await asyncio.to_thread(self._scheduler.prepare)
+        return self._scheduler.seen(intent, await _awaited(self._scheduler.sight(conn, intent)))
+
+
+async def _awaited(outcome: Any) -> Any:
+    """Of a connection of either colour."""
+    return await outcome if inspect.isawaitable(outcome) else outcome

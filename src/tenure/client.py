@@ -17,9 +17,9 @@ from tenure.audit import JobAudit
 from tenure.decorators import Decorators, Definitions
 from tenure.durations import Duration, positive
 from tenure.errors import Busy, ConfigurationError
-from tenure.intents import Intent, Intents
+from tenure.intents import Intent, Intents, Seen
 from tenure.keys import planner_of
-from tenure.ledger import Change, JobRow, JobState, RunRow
+from tenure.ledger import Change, Instant, JobRow, JobState, RunRow
 from tenure.lookup import Lookup
 from tenure.moments import moment
 from tenure.policy import Policy, named
@@ -302,7 +302,7 @@ class Client(Decorators):
         """Who holds a guard: this node, and this very call."""
         return f"{self.label} {secrets.token_hex(4)}"
 
-    def changed(self, ledger: Ledger, change: JobChange, row: JobRow | None) -> JobView:
+    def changed(self, ledger: verbs.Looks, change: JobChange, row: JobRow | None) -> JobView:
         """What a change came to."""
         if row is None:
             if change.what is Change.ADDED:
@@ -315,7 +315,7 @@ class Client(Decorators):
             verbs.warn_of_done(ledger, row, self._lookup.zone(row))
         return self._lookup.shown_job(row, ledger.now())
 
-    def asked(self, ledger: Ledger, asked: Asked, row: RunRow | None) -> RunView:
+    def asked(self, ledger: verbs.Looks, asked: Asked, row: RunRow | None) -> RunView:
         """What a request for a run came to."""
         if row is None:
             raise verbs.unknown(ledger, self.application, asked.name)
@@ -323,20 +323,33 @@ class Client(Decorators):
 
     def change(self, intent: Intent[JobChange], conn: Any = None) -> JobView:
         """Do what somebody wants of a job."""
+        if conn is not None:
+            return self._change_in(conn, intent)
         with self.ledger() as ledger:
             left = TRIES
             while True:
                 change = intent(ledger)
-                row = ledger.change(change) if conn is None else _written(conn, self.store, change)
+                row = ledger.change(change)
                 left -= 1
                 if row is not None or change.generation is None or not left:
                     break
             view = self.changed(ledger, change, row)
-            if conn is None:
-                self.poke()
-                if row is not None and change.what in {Change.PAUSED, Change.REMOVED}:
-                    view = replace(view, unanswered=self._until_answered(ledger, row))
+            self.poke()
+            if row is not None and change.what in {Change.PAUSED, Change.REMOVED}:
+                view = replace(view, unanswered=self._until_answered(ledger, row))
         return view
+
+    def _change_in(self, conn: Any, intent: Intent[JobChange]) -> JobView:
+        """In the caller's transaction. Nodes hear of it from the store, after the commit."""
+        left = TRIES
+        while True:
+            seen = self.seen(intent, _here(self.sight(conn, intent)))
+            change = intent(seen)
+            row = _written(conn, self.store, change)
+            left -= 1
+            if row is not None or change.generation is None or not left:
+                break
+        return self.changed(seen, change, row)
 
     def _until_answered(self, ledger: Ledger, row: JobRow) -> tuple[str, ...]:
         if self._answer is not None:
@@ -354,13 +367,26 @@ class Client(Decorators):
 
     def ask(self, intent: Intent[Asked], conn: Any = None) -> RunView:
         """Have a run that somebody wants."""
+        if conn is not None:
+            seen = self.seen(intent, _here(self.sight(conn, intent)))
+            asked = intent(seen)
+            return self.asked(seen, asked, _asked(conn, self.store, asked))
         with self.ledger() as ledger:
             asked = intent(ledger)
-            row = ledger.ask([asked])[0] if conn is None else _asked(conn, self.store, asked)
-            view = self.asked(ledger, asked, row)
-        if conn is None:
-            self.poke()
+            view = self.asked(ledger, asked, ledger.ask([asked])[0])
+        self.poke()
         return view
+
+    def sight(self, conn: Any, intent: Intent[Any]) -> Any:
+        """What the caller's transaction sees of the job that somebody wants something of; to be awaited where the connection is."""
+        from tenure import transactions
+
+        self.prepare()
+        return transactions.look(conn, self.store, intent.verb, self.application, named(intent.name, "job name"))
+
+    def seen(self, intent: Intent[Any], sight: tuple[JobRow | None, Instant]) -> Seen:
+        """The same, to be looked at in the place of a ledger."""
+        return Seen(intent.name, *sight, self.ledger)
 
     def look(self, question: Callable[[Ledger], T]) -> T:
         """Ask the ledger something."""
@@ -368,10 +394,14 @@ class Client(Decorators):
             return question(ledger)
 
     def _session(self) -> Session:
+        self.prepare()
+        return self.store.session(f"{self.label}:query", PATIENCE)
+
+    def prepare(self) -> None:
+        """See to it that the tables are there, once."""
         if not self._prepared:
             self.store.prepare()
             self._prepared = True
-        return self.store.session(f"{self.label}:query", PATIENCE)
 
 
 def _written(conn: Any, store: Store, change: JobChange) -> JobRow | None:

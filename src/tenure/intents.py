@@ -4,23 +4,67 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tenure import verbs
 from tenure.decorators import Definitions
 from tenure.durations import Duration
 from tenure.errors import ConfigurationError, UnknownJob
 from tenure.jobs import Function, arguments, bind
-from tenure.ledger import JobRow
+from tenure.ledger import Instant, JobRow, RunRow
 from tenure.policy import named, rules
-from tenure.stores.ledger import Asked, JobChange, Ledger
+from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
 from tenure.triggers import Trigger
-from tenure.verbs import KEPT, Kept, Said
+from tenure.verbs import KEPT, Kept, Looks, Said
 
 T = TypeVar("T")
-Intent = Callable[[Ledger], T]
-"""Works something out by looking at the ledger; changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent(Generic[T]):
+    """Works something out by looking at the ledger; changes nothing."""
+
+    verb: str
+    name: str
+    """The job that it is about."""
+    work: Callable[[Looks], T]
+
+    def __call__(self, ledger: Looks) -> T:
+        return self.work(ledger)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A job as the caller's own transaction sees it. What else is asked, for advice in errors, is looked up over a connection of ours."""
+
+    name: str
+    row: JobRow | None
+    at: Instant
+    elsewhere: Callable[[], AbstractContextManager[Ledger]]
+
+    def now(self) -> Instant:
+        return self.at
+
+    def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
+        if name == self.name:
+            return [] if self.row is None else [self.row]
+        with self.elsewhere() as ledger:
+            return ledger.jobs(application, name, removed=removed)
+
+    def functions(self, application: str) -> frozenset[str]:
+        with self.elsewhere() as ledger:
+            return ledger.functions(application)
+
+    def applications(self) -> list[str]:
+        with self.elsewhere() as ledger:
+            return ledger.applications()
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        with self.elsewhere() as ledger:
+            return ledger.runs(query)
 
 
 class Intents:
@@ -47,12 +91,12 @@ class Intents:
         if function is not None and (trigger is not None or kwargs):
             bind(function, kwargs or {})
 
-        def work(ledger: Ledger) -> JobChange:
+        def work(ledger: Looks) -> JobChange:
             called = function.name if function is not None else self._elsewhere(ledger, str(fn))
             spec = self._definitions.spec(name, called, placed, checked, text, in_code=False)
             return verbs.added(spec, ledger.now(), said)
 
-        return work
+        return Intent("add", name, work)
 
     def update(
         self,
@@ -67,38 +111,38 @@ class Intents:
         placed = trigger if isinstance(trigger, Kept) else self._definitions.placed(trigger)
         text = KEPT if isinstance(kwargs, Kept) else arguments(kwargs)
 
-        def work(ledger: Ledger) -> JobChange:
+        def work(ledger: Looks) -> JobChange:
             job = self._known(ledger, name)
             if not isinstance(kwargs, Kept):
                 self._bind(job, kwargs)
             return verbs.updated(job, ledger.now(), trigger=placed, kwargs=text, policy=policy, said=said)
 
-        return work
+        return Intent("update", name, work)
 
     def pause(self, name: str, until: Duration | datetime | None, said: Said) -> Intent[JobChange]:
         """Nothing of it begins."""
-        return lambda ledger: verbs.paused(self._known(ledger, name), ledger.now(), until, said)
+        return Intent("pause", name, lambda ledger: verbs.paused(self._known(ledger, name), ledger.now(), until, said))
 
     def resume(self, name: str, said: Said) -> Intent[JobChange]:
         """It goes on."""
-        return lambda ledger: verbs.resumed(self._known(ledger, name), ledger.now(), said)
+        return Intent("resume", name, lambda ledger: verbs.resumed(self._known(ledger, name), ledger.now(), said))
 
     def remove(self, name: str, said: Said) -> Intent[JobChange]:
         """It is taken away."""
-        return lambda ledger: verbs.removed(self._known(ledger, name), ledger.now(), said)
+        return Intent("remove", name, lambda ledger: verbs.removed(self._known(ledger, name), ledger.now(), said))
 
     def run_now(self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: Said) -> Intent[Asked]:
         """A run at once."""
         text = None if kwargs is None else arguments(kwargs)
 
-        def work(ledger: Ledger) -> Asked:
+        def work(ledger: Looks) -> Asked:
             job = self._known(ledger, name)
             self._bind(job, kwargs)
             return verbs.asked(job, key, text, said)
 
-        return work
+        return Intent("run_now", name, work)
 
-    def _known(self, ledger: Ledger, name: str) -> JobRow:
+    def _known(self, ledger: Looks, name: str) -> JobRow:
         return verbs.known(ledger, self._definitions.application, name)
 
     def _bind(self, job: JobRow, kwargs: Mapping[str, Any] | None) -> None:
@@ -120,7 +164,7 @@ class Intents:
             )
         return found
 
-    def _elsewhere(self, ledger: Ledger, name: str) -> str:
+    def _elsewhere(self, ledger: Looks, name: str) -> str:
         """A function that this process does not have, but that jobs of the application name."""
         functions = ledger.functions(self._definitions.application)
         if name in functions:

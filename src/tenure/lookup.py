@@ -122,11 +122,11 @@ class Lookup:
         """A job for people."""
         return JobView.of(row, self._tz, now)
 
-    def shown_run(self, ledger: Ledger, row: RunRow) -> RunView:
+    def shown_run(self, ledger: verbs.Looks, row: RunRow) -> RunView:
         """A run for people."""
         return self.shown_runs(ledger, [row])[0]
 
-    def shown_runs(self, ledger: Ledger, rows: list[RunRow]) -> list[RunView]:
+    def shown_runs(self, ledger: verbs.Looks, rows: list[RunRow]) -> list[RunView]:
         """Runs for people, each in the zone of its job."""
         if not rows:
             return []

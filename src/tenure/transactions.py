@@ -15,7 +15,7 @@ from tenure.clock import walltime
 from tenure.connections import AsyncConnection, SyncConnection, target_of
 from tenure.drivers import MISSING, NOT_ALLOWED, Line, Postgres, Sqlite3, Steps, is_a, sqlstate
 from tenure.errors import ConfigurationError, StoreError, WrongDatabase
-from tenure.ledger import Change, JobRow, RunRow
+from tenure.ledger import Change, Instant, JobRow, JobState, RunRow
 from tenure.stores import Store
 from tenure.stores.ledger import Asked, JobChange
 
@@ -34,6 +34,38 @@ VERBS = {
     Change.RESUMED: "resume",
     Change.REMOVED: "remove",
 }
+
+
+Sight = tuple[JobRow | None, Instant]
+"""A job, unless there is none or it was removed; and the ledger's clock."""
+
+
+@overload
+def look(
+    connection: AsyncConnection, store: Store, verb: str, application: str, name: str
+) -> Coroutine[Any, Any, Sight]: ...
+@overload
+def look(connection: SyncConnection, store: Store, verb: str, application: str, name: str) -> Sight: ...
+def look(connection: Any, store: Store, verb: str, application: str, name: str) -> Any:
+    """A job as the connection's transaction sees it."""
+
+    def on_postgres(schema: str) -> Steps[Sight]:
+        from tenure.stores import postgres_ledger, postgres_rows
+
+        statement = postgres_ledger.load(schema, "DESC")["seen"]
+        row = yield statement, {"application": application, "name": name}
+        if row is None:
+            raise StoreError(f"scheduler.{verb}(conn=…): the server did not answer a question about job {name!r}.")
+        now, *columns = row
+        return (None if columns[0] is None else postgres_rows.job_row(application, tuple(columns))), now
+
+    def on_sqlite(raw: sqlite3.Connection) -> Sight:
+        from tenure.stores import sqlite_changes
+
+        row = sqlite_changes.job(raw, application, name)
+        return (None if row is None or row.state is JobState.REMOVED else row), walltime().timestamp()
+
+    return _over(connection, store, f"scheduler.{verb}(conn=…)", on_postgres, on_sqlite)
 
 
 @overload

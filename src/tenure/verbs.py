@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, tzinfo
-from typing import Final
+from typing import Final, Protocol
 
 from tenure.clock import boottime, sleep
 from tenure.durations import Duration, readable, seconds
@@ -76,7 +76,17 @@ class Said:
 NOBODY = Said()
 
 
-def known(ledger: Ledger, application: str, name: str) -> JobRow:
+class Looks(Protocol):
+    """What has to be known of the ledger to work out a change: a `Ledger`, or what was seen through the caller's own connection."""
+
+    def now(self) -> Instant: ...
+    def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]: ...
+    def functions(self, application: str) -> frozenset[str]: ...
+    def applications(self) -> list[str]: ...
+    def runs(self, query: RunQuery) -> list[RunRow]: ...
+
+
+def known(ledger: Looks, application: str, name: str) -> JobRow:
     """The job of this name, or an error with the names that are near."""
     rows = ledger.jobs(application, named(name, "job name"))
     if not rows:
@@ -84,7 +94,7 @@ def known(ledger: Ledger, application: str, name: str) -> JobRow:
     return rows[0]
 
 
-def unknown(ledger: Ledger, application: str, name: str) -> UnknownJob:
+def unknown(ledger: Looks, application: str, name: str) -> UnknownJob:
     """The error for a job that is not there."""
     names = [row.spec.name for row in ledger.jobs(application)]
     near = difflib.get_close_matches(name, names, 3)
@@ -122,7 +132,7 @@ def added(spec: JobSpec, now: Instant, said: Said = NOBODY) -> JobChange:
     )
 
 
-def warn_of_done(ledger: Ledger, job: JobRow, zone: tzinfo) -> None:
+def warn_of_done(ledger: Looks, job: JobRow, zone: tzinfo) -> None:
     """Say of a job that was just added why nothing of it will run."""
     trigger = None if job.spec.trigger is None else from_json(job.spec.trigger)
     outcome = "it has no due time left, so nothing of it runs"

@@ -16,11 +16,12 @@ from tenure.ext.apscheduler.events import NOW
 from tenure.ext.apscheduler.functions import Functions
 from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json
 from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
+from tenure.intents import Intent
 from tenure.ledger import JobRow, JobSpec, JobState
 from tenure.moments import instant, moment
 from tenure.policy import rules
 from tenure.scheduler import Scheduler
-from tenure.stores.ledger import JobChange, Ledger
+from tenure.stores.ledger import JobChange
 from tenure.triggers import from_json
 
 logger = logging.getLogger("tenure")
@@ -70,7 +71,7 @@ class Desk:
         """Write what was changed in a job."""
         policy = self._policy(job)
 
-        def intent(ledger: Ledger) -> JobChange:
+        def work(ledger: verbs.Looks) -> JobChange:
             row, now = verbs.known(ledger, self.scheduler.application, job.id), ledger.now()
             spec = self._spec(job, moment(now))
             words: dict[str, Any] = {}
@@ -81,7 +82,7 @@ class Desk:
                 change = replace(change, spec=replace(change.spec, function=spec.function, kwargs=spec.kwargs))
             return change
 
-        self.scheduler.change(intent)
+        self.scheduler.change(Intent("update", job.id, work))
 
     def remove(self, job_id: str) -> None:
         """Take a job away."""

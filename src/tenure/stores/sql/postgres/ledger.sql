@@ -23,6 +23,13 @@ SELECT {job} FROM {schema}.job j
  WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.name = %(name)s
    AND (%(removed)s OR j.state <> 'removed')
 
+-- name: seen
+-- One row in any case: the time, and nulls where there is no such job.
+SELECT date_part('epoch', clock_timestamp()), {job}
+  FROM (SELECT 1) one
+  LEFT JOIN {schema}.job j ON j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s)
+                          AND j.name = %(name)s AND j.state <> 'removed'
+
 -- name: jobs
 SELECT {job} FROM {schema}.job j
  WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND (%(removed)s OR j.state <> 'removed')
