@@ -93,8 +93,6 @@ class Bare:
                 "started": doubles([now] * size),
                 "finished": doubles([now] * size),
                 "reasons": None,
-                "log_runs": None,
-                "log_lines": None,
             }
             self._ends.execute(SQL["finish"], values, binary=True)
 

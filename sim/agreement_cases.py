@@ -314,7 +314,7 @@ class Drawing:
     def keep_log(self, who: int) -> Op | None:
         run = self._some_run()
         self._tokens += 1
-        return None if run is None else Op("keep_log", (self._name(run), f"line {self._tokens} of {who}"))
+        return None if run is None else Op("keep_log", (self._name(run), self._tokens * 2 + who))
 
     def prune(self, who: int) -> Op:
         del who

@@ -140,7 +140,7 @@ class Model:
                 (names[run.job], run.key): tuple(plainly(getattr(run, column), self.base) for column in RUN)
                 for run in tables.runs.values()
             },
-            "log": sorted((names[run.job], run.key, line) for run in tables.runs.values() for line in run.log),
+            "log": sorted((names[run.job], run.key, line) for run in tables.runs.values() for line in run.log.values()),
             "guard": {key: plainly(guard, self.base) for (_, key), guard in tables.guards.items()},
         }
 
@@ -262,7 +262,7 @@ def dump(rows: Rows) -> State:
         **{("election", name): _values(row) for name, row in rows.elections.items()},
         **{("job", i): row for i, row in tables.jobs.items()},
         **{("run", i): _values(run)[:-1] for i, run in tables.runs.items()},
-        **{("log", i, line): i for i, run in tables.runs.items() for line in run.log},
+        **{("log", i, place): line for i, run in tables.runs.items() for place, line in run.log.items()},
         **{("change", record.job, record.generation): record for record in tables.changes},
         **{("guard", *key): guard for key, guard in tables.guards.items()},
     }
@@ -274,7 +274,11 @@ def load(rows: Rows, state: State) -> None:
     rows.epoch, rows.recorded = state["epoch",]
     _fill(rows.nodes, {key[1]: row for key, row in state.items() if key[0] == "node"}, NodeRow)
     _fill(rows.elections, {key[1]: row for key, row in state.items() if key[0] == "election"}, ElectionState)
-    logs = {key[1]: [k[2] for k in state if k[:2] == ("log", key[1])] for key in state if key[0] == "run"}
+    logs = {
+        key[1]: {k[2]: line for k, line in state.items() if k[:2] == ("log", key[1])}
+        for key in state
+        if key[0] == "run"
+    }
     runs = {key[1]: (*row, logs[key[1]]) for key, row in state.items() if key[0] == "run"}
     _fill(tables.runs, runs, memory_tables.MemoryRun)
     for place in (tables.jobs, tables.names, tables.keys, tables.open, tables.guards):

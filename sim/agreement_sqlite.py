@@ -203,8 +203,7 @@ class RealSqlite(Real):
             election=[(*row, bool(held), bool(asked), False) for *row, held, asked in elections],
             run=runs,
             log=self.select(
-                "SELECT j.name, r.key, v.value FROM tenure_log l JOIN tenure_run r ON r.id = l.run JOIN tenure_job j ON j.id = r.job,"
-                " json_each(l.lines) v"
+                "SELECT j.name, r.key, l.line FROM tenure_log l JOIN tenure_run r ON r.id = l.run JOIN tenure_job j ON j.id = r.job"
             ),
             guard=self.select("SELECT key, at / 1e6, by FROM tenure_guard"),
         )

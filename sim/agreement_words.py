@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from tenure.keys import due_key
-from tenure.ledger import Change, ClaimRequest, Ending, JobId, JobSpec, NewRun, Planned, Rules, RunId, RunState
+from tenure.ledger import Change, ClaimRequest, Ending, JobId, JobSpec, LogLine, NewRun, Planned, Rules, RunId, RunState
 from tenure.model import Acquire, Advert, Beat, Epoch, NodeCard, NodeId, Vacancy
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
 from tenure.stores.protocol import Session
@@ -182,7 +182,9 @@ OPS: dict[str, Callable[..., Any]] = {
     "put_back": lambda hand, *held: hand.ledger.put_back([(_run(hand, run), token) for run, token in held]),
     "ask": _asked,
     "cancel": lambda hand, run: hand.ledger.cancel(_run(hand, run), "somebody", ""),
-    "keep_log": lambda hand, run, line: hand.ledger.keep_log(_run(hand, run), [line]),
+    "keep_log": lambda hand, run, place: hand.ledger.keep_log(
+        [LogLine(_run(hand, run), hand.base, place, f"line {place}")]
+    ),
     "prune": lambda hand, before, keep: hand.ledger.prune(APPLICATION, before=_at(hand, before), keep=keep, limit=50),
     "guard": lambda hand, key, within: hand.ledger.guard("guarded", key, None if within is None else STEP * within, "somebody"),
     "unguard": lambda hand, key, by: hand.ledger.unguard("guarded", key, by),

@@ -248,8 +248,9 @@ def claim_past_pause(st: Any, request: Any) -> Any:
     return answer
 
 
-def finish_any(st: Any, endings: Any) -> Any:
+def finish_any(st: Any, endings: Any, busy: Any = ()) -> Any:
     """Whatever attempt the run has now is the one that ended."""
+    del busy
     here = st.server.rows
     endings = [
         replace(e, token=here.tables.runs[e.id].token or e.token) if e.id in here.tables.runs else e for e in endings
@@ -413,9 +414,9 @@ def deaf_roll(st: Any, node: str, application: str) -> Any:
 statements_roll_call = statements.roll_call
 
 
-def forgetful_tell(self: Any) -> None:
+def forgetful_tell(self: Any, session: Any) -> None:
     try:
-        _tell(self)
+        _tell(self, session)
     except Exception:
         self._sent = []
         raise

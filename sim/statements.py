@@ -6,13 +6,25 @@ Mutants replace single functions of this module, so each rule of the protocol st
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sim.server import Statement, Work
 from tenure.keys import due_key
-from tenure.ledger import Change, Claimed, ClaimRequest, Ending, Held, JobState, Planned, RollCall, RunId, RunState
+from tenure.ledger import (
+    Change,
+    Claimed,
+    ClaimRequest,
+    Ended,
+    Ending,
+    Held,
+    JobState,
+    Planned,
+    RollCall,
+    RunId,
+    RunState,
+)
 from tenure.model import Acquire, Acquired, Advert, Beat, NodeId, Outcome, Pulse, Vacancy
 from tenure.stores import admission
 from tenure.stores.ledger import Asked, JobChange
@@ -431,23 +443,30 @@ LOCKING: dict[str, Any] = {
 
 
 def finish(st: Statement, endings: Sequence[Ending]) -> Work:
-    rows = st.server.rows
-    again = {ending.id for ending in endings if ending.state is RunState.PENDING}
-    for job in sorted({rows.tables.runs[run].job for run in again if run in rows.tables.runs}):
-        yield ("job", job), "S"
-    for ending in sorted(endings, key=lambda ending: ending.id):
-        if holds(rows, ending.id, ending.token):
-            yield ("run", ending.id), "U"
+    locked = {ending.id for ending in endings if lock_to_end(st, ending)}
     yield st.gap()
-    return finish_now(st, endings)
+    busy = {e.id for e in endings if e.id not in locked and holds(st.server.rows, e.id, e.token)}
+    return finish_now(st, endings, busy)
 
 
-def finish_now(st: Statement, endings: Sequence[Ending]) -> Any:
-    answers = st.server.rows.ledger.finish(endings)
-    for ending, answer in zip(endings, answers, strict=True):
-        if answer.accepted:
-            st.server.checker.ended(ending.id, ending.token, answer.state)
-    return answers
+def lock_to_end(st: Statement, ending: Ending) -> bool:
+    """Lock the job of what becomes PENDING, and the run, or pass by."""
+    rows = st.server.rows
+    run = rows.tables.runs.get(ending.id)
+    if run is None or (ending.state is RunState.PENDING and not st.skip(("job", run.job), "S")):
+        return False
+    return holds(rows, ending.id, ending.token) and st.skip(("run", ending.id), "U")
+
+
+def finish_now(st: Statement, endings: Sequence[Ending], busy: Collection[RunId] = ()) -> Any:
+    rows = st.server.rows
+    answers = {ended.id: ended for ended in rows.ledger.finish([e for e in endings if e.id not in busy])}
+    for ending in endings:
+        if ending.id in busy:
+            answers[ending.id] = Ended(ending.id, False, rows.tables.runs[ending.id].state, busy=True)
+        elif answers[ending.id].accepted:
+            st.server.checker.ended(ending.id, ending.token, answers[ending.id].state)
+    return [answers[ending.id] for ending in endings]
 
 
 def roll_call(st: Statement, node: NodeId, application: str) -> Work:
@@ -471,9 +490,7 @@ def roll_call(st: Statement, node: NodeId, application: str) -> Work:
 
 def put_back(st: Statement, held: Sequence[tuple[RunId, str]]) -> Work:
     rows = st.server.rows
-    mine = [(run, token) for run, token in held if holds(rows, run, token) and st.skip(("run", run), "U")]
-    for run, _ in mine:
-        yield ("job", rows.tables.runs[run].job), "S"
+    mine = [one for one in held if lock_to_end(st, Ending(*one, RunState.PENDING))]
     yield st.gap()
     for run, token in mine:
         if holds(rows, run, token):

@@ -81,7 +81,7 @@ def test_a_body_sees_its_run_in_a_thread_and_in_a_coroutine():
         "plain": (True, "plain", 1, "asked", "Asia/Seoul", "red"),
         "async_": (True, "async_", 1, "asked", "Asia/Seoul", None),
     }
-    assert one.log(one.runs(job="plain")[0].id) == ["one line"]
+    assert one.log(one.runs(job="plain")[0].id) == ["one line"], "what was logged is there when stop() returns"
 
 
 def test_the_zone_of_a_run_is_that_of_its_trigger():
@@ -424,7 +424,7 @@ def test_a_body_in_a_process(tmp_path):
     one.job(process=True, timeout=0.5)(sleeps)
     with one:
         run = ended(one, one.run_now("pid_of"))
-        said = one.log(run.id)
+        said = eventually(lambda: one.log(run.id))
         assert said[0] == f"pid_of {run.key} True"
         assert int(said[1]) not in {os.getpid(), 0}
         assert ended(one, one.run_now("fails"), "failed").reason.endswith("ValueError: in the child")

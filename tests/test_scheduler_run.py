@@ -81,7 +81,7 @@ def test_jobs_run_and_are_told_of(scheduler) -> None:
         done = scheduler.find_run(asked.id)
         assert (done.state, done.node, done.by) == ("succeeded", scheduler.label, "test")
         assert done.duration is not None
-        assert scheduler.log(asked.id) == ["hello you"]
+        eventually(lambda: scheduler.log(asked.id) == ["hello you"], what="the log, which comes after the ending")
         scheduler.run_now("fail")
         _, retried, failed = heard.wait(3)
         assert (type(retried), type(failed)) == (RunRetried, RunFailed)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tenure.attempt import Attempt, Phase
+from tenure.batches import BatchSize
 from tenure.bridge import without_loop
 from tenure.clock import boottime, walltime
 from tenure.errors import StoreError
@@ -107,6 +108,7 @@ class Conductor:
         self._judges_from = 0.0
         self._pruned, self._prune_batch, self._prunes_by = JobId(0), PRUNE_BATCH[0], 0.0
         self._found_old = False
+        self._claim_size = BatchSize(CLAIM_BATCH)
         self._poked = self._freed = self._resting = False
         self._token = ""
         self.pressed = False
@@ -292,10 +294,16 @@ class Conductor:
             return 0
         token, self._token = self._token or str(uuid.uuid4()), ""
         as_of = self._clock.now(sent_at) if self._clock.doubts else None
-        answer = ledger.claim(
-            ClaimRequest(node, self._application, token, min(room, CLAIM_BATCH), self._here(), self._queues, as_of)
-        )
+        limit = min(room, self._claim_size.now)
+        try:
+            answer = ledger.claim(
+                ClaimRequest(node, self._application, token, limit, self._here(), self._queues, as_of)
+            )
+        except (StoreError, OSError):  # perhaps the answer is too large for the link
+            self._claim_size.failed(limit)
+            raise
         received_at = boottime()
+        self._claim_size.worked(received_at - sent_at)
         self.pressed = answer.more and bool(answer.runs)
         jumped = self._observe(answer.now, sent_at)
         if self._node.id != node or received_at >= self._node.lease_until:

@@ -4,6 +4,7 @@ TenureError
 ├── ConfigurationError        what was written is wrong, and what to write instead (also a ValueError)
 ├── StoreError
 │   ├── StoreUnavailable      no answer from the database: refused, timed out, read-only, restarting
+│   ├── DataRefused           the database does not take what was in the statement
 │   ├── SchemaOutdated        tenure's tables are missing or older than this library
 │   ├── SchemaTooNew          tenure's tables were migrated by a library that this one is too old for
 │   └── WrongDatabase         a connection to another database than the one that granted the term
@@ -36,6 +37,10 @@ class StoreError(TenureError):
 
 class StoreUnavailable(StoreError):
     """The database did not answer, or cannot write now. Running loops retry by themselves."""
+
+
+class DataRefused(StoreError):
+    """The database answered, and does not take what was in the statement. Sending it again as it is would change nothing."""
 
 
 class SchemaOutdated(StoreError):

@@ -329,7 +329,6 @@ class Ending:
     finished_at: Instant | None = None
     """By the ledger's clock as the node knows it. A retry is due `again_in` seconds after it, so that a clock that jumped while
     the attempt ran does not put it off."""
-    log: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +341,20 @@ class Ended:
     """Where the run is now."""
     wakes: bool = False
     """A run of the same job waits, and may begin now."""
+    busy: bool = False
+    """Not decided: another transaction has the run or its job locked. Send the ending again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line that an attempt logged."""
+
+    run: RunId
+    began: Instant
+    """When its attempt began: tells the attempts of a run apart, and puts them in order."""
+    place: int
+    """Which line of the attempt it is."""
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

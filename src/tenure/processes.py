@@ -39,7 +39,8 @@ from typing import Any
 from tenure.attempt import Attempt
 from tenure.jobs import Function
 from tenure.ledger import ClaimedRun, Instant
-from tenure.run import CURRENT, MAX_LINE, Run
+from tenure.run import CURRENT, Run
+from tenure.run_logs import cut
 from tenure.triggers import zone
 
 logger = logging.getLogger("tenure")
@@ -418,7 +419,7 @@ class _ToldRun(Run):
     parent: Parent
 
     def log(self, text: object) -> None:
-        line = str(text)[:MAX_LINE]
+        line = cut(text)
         if not self.parent.say(self.number, "log", line):
             logger.warning("%r is over, so that this line is not kept with it: %s", self, line)
 

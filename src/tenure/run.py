@@ -24,10 +24,7 @@ from tenure.effects import RunClaim
 from tenure.errors import ConfigurationError, RunCancelled, RunLost
 from tenure.ledger import ClaimedRun, Instant
 from tenure.moments import moment
-
-MAX_LOG = 1000
-"""Lines of one attempt that are kept."""
-MAX_LINE = 2000
+from tenure.run_logs import AttemptLog, cut
 
 _MUTEX = threading.Lock()
 
@@ -40,7 +37,7 @@ class Run:
         "_bell",
         "_claimed",
         "_completed",
-        "_lines",
+        "_log",
         "_lost_because",
         "_schema",
         "_token",
@@ -54,7 +51,7 @@ class Run:
         self._told = ""
         self._lost_because = ""
         self._bell: threading.Event | None = None
-        self._lines: list[str] = []
+        self._log: AttemptLog | None = None
         self._completed = False
         self._began_at: Instant | None = None
 
@@ -132,11 +129,9 @@ class Run:
         return False
 
     def log(self, text: object) -> None:
-        """Keep a line with the run; `tenure runs` shows it."""
-        if len(self._lines) < MAX_LOG:
-            self._lines.append(str(text)[:MAX_LINE])
-        elif len(self._lines) == MAX_LOG:
-            self._lines.append(f"(more than {MAX_LOG} lines: the rest was dropped)")
+        """Keep a line with the run; `tenure log` shows it. Of more than 1,000 lines or 256 KB the first and the last ones are kept."""
+        line = cut(text)
+        self._kept().add(line)
 
     @overload
     def once(self, conn: AsyncConnection, key: str) -> Coroutine[Any, Any, bool]: ...
@@ -175,6 +170,13 @@ class Run:
 
     # For the runtime
 
+    def _kept(self) -> AttemptLog:
+        if self._log is None:
+            with _MUTEX:
+                if self._log is None:
+                    self._log = AttemptLog()
+        return self._log
+
     @property
     def until(self) -> float:
         """When its node's lease ends unless it is prolonged, on `boottime`: from then on the attempt may not count."""
@@ -196,8 +198,8 @@ class Run:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What was logged."""
-        return tuple(self._lines)
+        """What was logged, as far as it is kept."""
+        return () if self._log is None else self._log.lines
 
     def begin(self, at: Instant) -> None:
         """The body is called now, by the ledger's clock."""

@@ -362,14 +362,7 @@ class Runner:
             again_in = retry_in(claimed.rules, claimed.failures + 1, self._chance())
             state = RunState.FAILED if again_in is None else RunState.PENDING
         return Ending(
-            attempt.id,
-            attempt.token,
-            state,
-            error,
-            again_in,
-            self._ledger_time(began),
-            self._ledger_time(ended),
-            run.lines,
+            attempt.id, attempt.token, state, error, again_in, self._ledger_time(began), self._ledger_time(ended)
         )
 
     def _end(self, attempt: Attempt, ending: Ending) -> None:

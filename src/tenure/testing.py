@@ -30,7 +30,7 @@ from tenure.durations import Duration, seconds
 from tenure.engine import Engine
 from tenure.errors import ConfigurationError
 from tenure.keys import due_key
-from tenure.ledger import ClaimedRun, Ending, Instant, JobId, JobState, Rules, RunId, RunKind
+from tenure.ledger import ClaimedRun, Ending, Instant, JobId, JobState, LogLine, Rules, RunId, RunKind
 from tenure.lookup import Lookup
 from tenure.model import NodeCard, NodeId
 from tenure.moments import instant, moment
@@ -297,7 +297,10 @@ class _Node(Engine):
         return Attempt(claimed, token, node, function=function, run=seen, at=boottime())
 
     def _ended(self, attempt: Attempt, ending: Ending) -> None:
-        [answer] = self._session.ledger.finish([ending])
+        ledger = self._session.ledger
+        [answer] = ledger.finish([ending])
+        lines, began = attempt.run.lines, ending.started_at or 0.0
+        ledger.keep_log([LogLine(ending.id, began, place, line) for place, line in enumerate(lines)])
         self._runner.acknowledged(attempt)
         self._told(attempt, ending, answer)
         self._conductor.poke()

@@ -18,6 +18,7 @@ from tenure.ledger import (
     Instant,
     JobRow,
     JobSpec,
+    LogLine,
     NewRun,
     Planned,
     RollCall,
@@ -79,6 +80,9 @@ class Worker:
     def finish(self, run: RunId, state: RunState = RunState.SUCCEEDED, **more: Any) -> Ended:
         (ended,) = self.ledger.finish([self.ending(run, state, **more)])
         return ended
+
+    def keep_log(self, run: RunId, *lines: str, began: Instant = 0.0) -> None:
+        self.ledger.keep_log([LogLine(run, began, place, line) for place, line in enumerate(lines)])
 
     def roll_call(self) -> RollCall:
         return self.ledger.roll_call(self.id, self.application)

@@ -36,20 +36,18 @@ def test_the_node_says_when_it_began_and_ended(scene, worker):
 def test_an_end_is_accepted_once(scene, worker, state, then):
     scene.add("job", 60)
     run = worker.take()
-    worker.finish(run.id, state, log=("first",))
-    again = worker.finish(run.id, then, error="late", log=("second",))
-    assert (again.accepted, again.state) == (False, state)
+    worker.finish(run.id, state)
+    again = worker.finish(run.id, then, error="late")
+    assert (again.accepted, again.busy, again.state) == (False, False, state)
     assert scene.run(run.id).reason == ""
-    assert scene.ledger.log(run.id) == ["first"]
 
 
 def test_an_end_needs_the_token(scene, worker):
     scene.add("job", 60)
     run = worker.take()
-    (ended,) = scene.ledger.finish([Ending(run.id, str(uuid.uuid4()), RunState.FAILED, error="not mine", log=("x",))])
-    assert (ended.accepted, ended.state) == (False, RunState.RUNNING)
+    (ended,) = scene.ledger.finish([Ending(run.id, str(uuid.uuid4()), RunState.FAILED, error="not mine")])
+    assert (ended.accepted, ended.busy, ended.state) == (False, False, RunState.RUNNING)
     assert scene.told() == ["running"]
-    assert scene.ledger.log(run.id) == []
     assert worker.finish(run.id).accepted
 
 
@@ -77,14 +75,13 @@ def test_a_run_that_is_gone_is_not_accepted(scene, worker):
 def test_a_failure_is_tried_again(scene, worker):
     scene.add("job", 60)
     run = worker.take()
-    ended = worker.finish(run.id, RunState.PENDING, again_in=30, error="boom", log=("tried",))
+    ended = worker.finish(run.id, RunState.PENDING, again_in=30, error="boom")
     assert (ended.accepted, ended.state) == (True, RunState.PENDING)
     row = scene.run(run.id)
     assert (row.state, row.attempt, row.failures, row.losses) == (RunState.PENDING, 1, 1, 0)
     assert row.scheduled_for == scene.start - 60
     assert scene.ledger.now() + 20 < row.due_at <= scene.ledger.now() + 30
     assert worker.claim().runs == (), "not yet"
-    assert scene.ledger.log(run.id) == ["tried"]
 
 
 def test_a_retry_is_due_from_the_end_of_the_attempt_on(scene, worker):
@@ -218,10 +215,28 @@ def test_an_empty_batch_is_nothing(ledger):
 def test_log_lines_are_kept_in_order_over_the_attempts(scene, worker):
     scene.add("job", 60)
     run = worker.take()
-    worker.finish(run.id, RunState.PENDING, again_in=0, log=("one", "two\nlines"))
+    worker.finish(run.id, RunState.PENDING, again_in=0)
     worker.take()
-    worker.finish(run.id, log=("three", "ünïcödé"))
+    worker.finish(run.id)
+    worker.keep_log(run.id, "three", "ünïcödé", began=scene.start + 0.000_002)
+    worker.keep_log(run.id, "one", "two\nlines", began=scene.start + 0.000_001)
     assert scene.ledger.log(run.id) == ["one", "two\nlines", "three", "ünïcödé"]
+
+
+def test_a_line_that_is_sent_again_is_kept_once(scene, worker):
+    scene.add("job", 60)
+    run = worker.take()
+    worker.keep_log(run.id, "one", "two", began=scene.start)
+    worker.keep_log(run.id, "one", "two", "three", began=scene.start)
+    assert scene.ledger.log(run.id) == ["one", "two", "three"]
+
+
+def test_what_no_table_takes_is_spelt_out_in_a_log(scene, worker):
+    scene.add("job", 60)
+    run = worker.take()
+    worker.keep_log(run.id, "a\0b", "half \ud800", "한글 \N{GRINNING FACE}")
+    kept = ["a\\x00b", "half \\ud800", "한글 \N{GRINNING FACE}"]
+    assert scene.ledger.log(run.id) in (kept, ["a\0b", "half \ud800", kept[2]])
 
 
 def test_the_one_who_ends_hears_that_a_run_waits(scene, worker):

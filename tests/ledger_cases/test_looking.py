@@ -205,7 +205,8 @@ def test_open_runs_are_never_removed(scene, worker, state):
 def test_logs_go_with_their_runs(scene, worker):
     scene.add("job", 300)
     run = worker.take()
-    worker.finish(run.id, log=("a line",))
+    worker.finish(run.id)
+    worker.keep_log(run.id, "a line")
     assert _prune(scene) == 1
     assert scene.ledger.log(run.id) == []
 
@@ -225,13 +226,15 @@ def test_other_applications_are_not_pruned(scene):
     assert len(scene.runs()) == 1
 
 
-def test_lines_are_kept_with_a_run_that_its_own_transaction_completed(scene, worker):
+def test_lines_are_kept_with_runs_that_are_there(scene, worker):
     scene.add("job", 10)
     run = worker.take()
-    worker.finish(run.id, log=("one",))
-    scene.ledger.keep_log(run.id, ("two", "three"))
-    scene.ledger.keep_log(run.id + 1000, ("nobody's",))
-    assert scene.ledger.log(run.id) == ["one", "two", "three"]
+    worker.finish(run.id)
+    worker.keep_log(run.id, "one", "two")
+    worker.keep_log(run.id + 1000, "nobody's")
+    assert scene.ledger.log(run.id) == ["one", "two"]
+    assert scene.ledger.log(run.id + 1000) == []
+    scene.ledger.keep_log([])
 
 
 def test_jobs_are_pruned_in_pages(scene):

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 
 from tenure.clock import boottime
-from tenure.ledger import Change, ClaimRequest, Ending, JobSpec, NewRun, Planned, Rules, RunState
+from tenure.ledger import Change, ClaimRequest, Ending, JobSpec, LogLine, NewRun, Planned, Rules, RunState
 from tenure.model import Acquire, Beat, NodeCard, Outcome, Verdict
 from tenure.stores import Session, store_for
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
@@ -94,10 +94,10 @@ def runs(url: str, session: Session, application: str) -> None:
     with psycopg.connect(url) as connection:
         assert connection.execute("SELECT tenure.once(%s, %s, 'key')", [first, token]).fetchone() == (True,)
         connection.execute("SELECT tenure.complete(%s, %s, NULL)", [first, token])
-    ledger.keep_log(first, ["said"])
+    ledger.keep_log([LogLine(first, 0.0, 0, "said")])
     assert ledger.log(first) == ["said"]
     ledger.note_begun([(second, other, ledger.now())])
-    ledger.finish([Ending(second, other, RunState.PENDING, "failed", again_in=3600.0, log=("a",))])
+    ledger.finish([Ending(second, other, RunState.PENDING, "failed", again_in=3600.0)])
     ledger.put_back(rest)
     assert ledger.cancel(second, "me", "why")
     (asked,) = ledger.ask([Asked(application, "code", str(uuid.uuid4()), None)])

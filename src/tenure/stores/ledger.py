@@ -32,6 +32,7 @@ from tenure.ledger import (
     JobRow,
     JobSpec,
     JobStats,
+    LogLine,
     MissedJob,
     NewRun,
     NodeFacts,
@@ -255,13 +256,13 @@ class Ledger(ABC):
         and `expires_at` kept, but `expires_at` no sooner than on-time from now), unless its job is PAUSED and it is a due time that never began (no
         `started_at`, no attempt before): SKIPPED('paused'). A job that was removed has no further attempt: FAILED instead of PENDING with `again_in`,
         CANCELLED('removed') without. A run that was asked to end has none either: CANCELLED with what it was asked. Not accepted: `state` says
-        where the run is. The row of a run that somebody has locked is waited for (it is in an open transaction of its own body).
-        `log` lines are kept with the run (also when the ending is not accepted they are dropped silently).
+        where the run is. Waits for no row: a run that another transaction has locked (such as the open one of its own body), or that would become
+        PENDING while its job is locked, is `busy` and stays as it is. That is no refusal: the ending is to be sent again.
         """
 
     @abstractmethod
-    def keep_log(self, run: RunId, lines: Sequence[str]) -> None:
-        """Keep lines with a run that its own transaction completed; nothing if there is no such run."""
+    def keep_log(self, lines: Sequence[LogLine]) -> None:
+        """Keep lines with their runs, each once however often it is sent; not those of runs that are not there."""
 
     @abstractmethod
     def roll_call(self, node: NodeId, application: str) -> RollCall:
@@ -286,7 +287,8 @@ class Ledger(ABC):
 
     @abstractmethod
     def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
-        """Runs that the ledger gave to this node and that it does not have: back as by `finish` with PENDING, uncounted, by token."""
+        """Runs that the ledger gave to this node and that it does not have: back as by `finish` with PENDING, uncounted, by token. How many; busy ones
+        (see there) stay as they are."""
 
     @abstractmethod
     def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
@@ -307,7 +309,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def log(self, run: RunId) -> list[str]:
-        """What the attempts of a run logged, in order."""
+        """What the attempts of a run logged, in the order of the attempts and of their lines."""
 
     @abstractmethod
     def stats(self, application: str, name: str, last: int = 1000) -> JobStats:

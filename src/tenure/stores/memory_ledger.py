@@ -23,6 +23,7 @@ from tenure.ledger import (
     JobSpec,
     JobState,
     JobStats,
+    LogLine,
     LostRun,
     MissedJob,
     MissedRun,
@@ -395,7 +396,6 @@ class MemoryLedger(Ledger):
             return Ended(ending.id, accepted=False, state=run.state)
         row = self._tables.jobs[run.job]
         after = admission.after_ending(run.behind(), ending, row.spec.rules, job=row.state, now=now)
-        run.log.extend(ending.log)
         run.started_at = ending.started_at
         self._tables.over(run, after, now)
         if after.state.final:
@@ -405,10 +405,11 @@ class MemoryLedger(Ledger):
             self._wake(row.spec.application)
         return Ended(run.id, accepted=True, state=run.state, wakes=wakes)
 
-    def keep_log(self, run: RunId, lines: Sequence[str]) -> None:
+    def keep_log(self, lines: Sequence[LogLine]) -> None:
         with self._world.mutex:
-            if (found := self._tables.runs.get(run)) is not None:
-                found.log.extend(lines)
+            for line in lines:
+                if (run := self._tables.runs.get(line.run)) is not None:
+                    run.log.setdefault((line.began, line.place), line.text)
 
     def _wakes(self, row: JobRow) -> bool:
         free = admission.places(row.spec.rules, self._tables.began(row.id))
@@ -495,7 +496,7 @@ class MemoryLedger(Ledger):
             expires_at=None,
             by=asked.by,
             kwargs=asked.kwargs,
-            log=[] if run is None else run.log,
+            log={} if run is None else run.log,
         )
         return self._tables.add(new).row(asked.name)
 
@@ -531,7 +532,7 @@ class MemoryLedger(Ledger):
     def log(self, run: RunId) -> list[str]:
         with self._world.mutex:
             found = self._tables.runs.get(run)
-            return list(found.log) if found else []
+            return [line for _, line in sorted(found.log.items())] if found else []
 
     def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
         with self._world.mutex:

@@ -54,7 +54,7 @@ class MemoryRun:
     claimed_at: Instant | None = None
     started_at: Instant | None = None
     finished_at: Instant | None = None
-    log: list[str] = field(default_factory=list)
+    log: dict[tuple[Instant, int], str] = field(default_factory=dict)
 
     @property
     def began(self) -> bool:

@@ -22,7 +22,7 @@ from typing import Any, cast
 import psycopg
 from psycopg import errors as pg
 
-from tenure.errors import ConfigurationError, SchemaOutdated, SchemaTooNew, StoreError, StoreUnavailable
+from tenure.errors import ConfigurationError, DataRefused, SchemaOutdated, SchemaTooNew, StoreError, StoreUnavailable
 from tenure.evidence import runtime_directory
 from tenure.model import (
     Acquire,
@@ -463,6 +463,8 @@ class PostgresSession(Session):
             raise StoreError(
                 f"{self._store.shown}: {explained(error)}. Ask `tenure doctor` what this role needs."
             ) from error
+        except psycopg.DataError as error:
+            raise DataRefused(f"{self._store.shown}: {explained(error)}") from error
         except psycopg.Error as error:
             raise self._store.unavailable(error) from error
 

@@ -22,6 +22,7 @@ from tenure.ledger import (
     JobId,
     JobRow,
     JobStats,
+    LogLine,
     LostRun,
     MissedJob,
     MissedRun,
@@ -319,7 +320,6 @@ class PostgresLedger(Ledger):
             ended = iter(self.finish([ending for ending in endings if first[ending.id] is ending]))
             others = iter(self.finish([ending for ending in endings if first[ending.id] is not ending]))
             return [next(ended if first[ending.id] is ending else others) for ending in endings]
-        logs = [(ending.id, line) for ending in endings for line in ending.log]
         (answer,) = self._run(
             "finish",
             ids=longs([ending.id for ending in endings]),
@@ -329,13 +329,11 @@ class PostgresLedger(Ledger):
             again=doubles([ending.again_in for ending in endings]),
             started=doubles([ending.started_at for ending in endings]),
             finished=doubles([ending.finished_at for ending in endings]),
-            log_runs=longs([run for run, _ in logs]) if logs else None,
-            log_lines=texts([line for _, line in logs]) if logs else None,
         )
         if answer[0] is None:
             return [Ended(ending.id, True, ending.state) for ending in endings]
         return [
-            Ended(ending.id, accepted, RunState(state), wakes or False)
+            Ended(ending.id, accepted or False, RunState(state), wakes or False, busy=accepted is None)
             for ending, accepted, state, wakes in zip(endings, *answer, strict=True)
         ]
 
@@ -388,8 +386,15 @@ class PostgresLedger(Ledger):
         name = "runs_of_application" if query.job is None else "runs_of_job"
         return [run_row(row) for row in self._execute(chosen[name], values)]
 
-    def keep_log(self, run: RunId, lines: Sequence[str]) -> None:
-        self._run("keep_log", run=run, lines=texts(lines))
+    def keep_log(self, lines: Sequence[LogLine]) -> None:
+        if lines:
+            self._run(
+                "keep_log",
+                runs=longs([line.run for line in lines]),
+                began=doubles([line.began for line in lines]),
+                places=longs([line.place for line in lines]),
+                lines=texts([line.text for line in lines]),
+            )
 
     def log(self, run: RunId) -> list[str]:
         return [line for (line,) in self._run("log", run=run)]

@@ -20,7 +20,7 @@ from typing import Any
 from tenure import evidence
 from tenure.chance import between
 from tenure.clock import boottime, sleep, walltime
-from tenure.errors import ConfigurationError, SchemaOutdated, StoreError, StoreUnavailable
+from tenure.errors import ConfigurationError, DataRefused, SchemaOutdated, StoreError, StoreUnavailable
 from tenure.model import (
     Acquire,
     Acquired,
@@ -503,6 +503,8 @@ def _explained(store: SqliteStore, error: sqlite3.Error) -> StoreError:
         return SchemaOutdated(f"{store.shown}: tenure's tables are missing ({error}). Run `tenure migrate`.")
     if sqlite_file.is_busy(error):
         return StoreUnavailable(f"{store.shown}: another transaction is writing ({error}).")
+    if isinstance(error, sqlite3.DataError):
+        return DataRefused(f"{store.shown}: {error}")
     if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
         return ConfigurationErrorInStore(f"{store.shown}: this file is not a SQLite database. Write another path.")
     return StoreUnavailable(f"{store.shown}: {error}")

@@ -279,7 +279,6 @@ def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micro
     over: dict[RunId, After] = {}
     accepted: list[bool] = []
     written: list[tuple[object, ...]] = []
-    logs: list[tuple[RunId, str]] = []
     for ending in endings:
         row = rows.get(ending.id)
         accepted.append(row is not None and row.token == ending.token and row.id not in over)
@@ -292,10 +291,7 @@ def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micro
         written.append(
             _after(row.id, after, micros_or_none(ending.started_at), finished_at if after.state.final else None)
         )
-        if ending.log:
-            logs.append((row.id, json.dumps([storable(line) for line in ending.log])))
     execute_many(connection, "end", written)
-    execute_many(connection, "keep_log", logs)
     waking = _waking(connection, [rows[one] for one in over])
     answers = [
         _ended(ending.id, rows.get(ending.id), over.get(ending.id), accepted=taken, waking=waking)

@@ -27,6 +27,7 @@ from tenure.ledger import (
     JobRow,
     JobState,
     JobStats,
+    LogLine,
     MissedJob,
     MissedRun,
     NodeFacts,
@@ -336,16 +337,19 @@ class SqliteLedger(Ledger):
         rows = reaching + found if query.oldest_first else found + reaching
         return [run_row(row) for row in rows[: query.limit]]
 
-    def keep_log(self, run: RunId, lines: Sequence[str]) -> None:
+    def keep_log(self, lines: Sequence[LogLine]) -> None:
+        if not lines:
+            return
         with self._desk.write():
-            execute(
-                self._connection, "keep_log_of_completed", run=run, lines=json.dumps([storable(line) for line in lines])
+            execute_many(
+                self._connection,
+                "keep_log",
+                ((line.run, micros(line.began), line.place, storable(line.text)) for line in lines),
             )
 
     def log(self, run: RunId) -> list[str]:
         with self._desk.read():
-            found = execute(self._connection, "log", id=run).fetchall()
-        return [line for (lines,) in found for line in json.loads(lines)]
+            return [line for (line,) in execute(self._connection, "log", id=run)]
 
     def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
         with self._desk.read():

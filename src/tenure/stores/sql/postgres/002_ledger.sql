@@ -145,9 +145,10 @@ CREATE INDEX run_history ON {schema}.run (application, scheduled_for) WHERE stat
 
 CREATE TABLE {schema}.run_log (
     run    bigint NOT NULL,
-    number bigint GENERATED ALWAYS AS IDENTITY,
+    began  timestamptz NOT NULL,   -- its attempt
+    place  bigint NOT NULL,
     line   text NOT NULL,
-    PRIMARY KEY (run, number)
+    PRIMARY KEY (run, began, place)
 );
 
 CREATE TABLE {schema}.guard (

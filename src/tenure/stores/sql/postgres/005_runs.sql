@@ -354,10 +354,10 @@ BEGIN
     expires_from := date_part('epoch', coalesce(new_end, greatest(first_end, when_)));
 END $$;
 
--- Three NULLs say the usual thing: all accepted, all as was said, nobody waits.
+-- Nothing waits here: a run that another transaction has locked, or that would become PENDING while its job is locked, is left as it is, and the
+-- answer for it is NULL in `accepted`: busy, to be sent again. Three NULLs say the usual thing: all accepted, all as was said, nobody waits.
 CREATE FUNCTION {schema}.finish_runs(
     ids bigint[], tokens text[], states text[], reasons text[], again float8[], started float8[], finished float8[],
-    log_runs bigint[], log_lines text[],
     OUT accepted boolean[], OUT became text[], OUT wakes boolean[]
 )
 LANGUAGE plpgsql
@@ -366,17 +366,23 @@ SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
     now_    timestamptz := clock_timestamp();
     returns boolean := 'pending' = ANY (states);
+    jobs    bigint[];   -- of what becomes PENDING, locked
     done    bigint[];
     all_    boolean;
     apps    int[];
 BEGIN
     IF returns THEN   -- a removal must not miss what becomes PENDING
-        PERFORM 1 FROM {schema}.job j
-          WHERE j.id = ANY (ARRAY(SELECT r.job FROM unnest(ids, states) AS x (id, state) JOIN {schema}.run r ON r.id = x.id
-                                   WHERE x.state = 'pending'))
-          ORDER BY j.id FOR KEY SHARE;
-        now_ := clock_timestamp();
-        WITH ended AS (
+        SELECT array_agg(l.id) INTO jobs
+          FROM (SELECT j.id FROM {schema}.job j
+                 WHERE j.id = ANY (ARRAY(SELECT r.job FROM unnest(ids, states) AS x (id, state) JOIN {schema}.run r ON r.id = x.id
+                                          WHERE x.state = 'pending'))
+                   FOR KEY SHARE SKIP LOCKED) l;
+        WITH mine AS MATERIALIZED (
+            SELECT r.id AS run, r.job, r.kind, r.attempt, r.asked_to_end, x.*
+              FROM unnest(ids, tokens, states, reasons, again, started, finished) AS x (id, token, state, reason, again, started, finished)
+              JOIN {schema}.run r ON r.id = x.id AND r.token = x.token AND (x.state <> 'pending' OR r.job = ANY (jobs))
+               FOR NO KEY UPDATE OF r SKIP LOCKED
+        ), ended AS (
             UPDATE {schema}.run r
                SET state = x.becomes, token = NULL, asked_to_end = '', lane = x.lane, entered = pg_current_xact_id(),
                    attempt = greatest(r.attempt, 1) - CASE WHEN x.state = 'pending' AND x.again IS NULL THEN 1 ELSE 0 END,
@@ -394,70 +400,65 @@ BEGIN
                    claimed_at = CASE WHEN x.state = 'pending' AND x.again IS NULL AND r.attempt <= 1 THEN NULL ELSE r.claimed_at END,
                    started_at = to_timestamp(x.started),
                    finished_at = CASE WHEN x.becomes > 'running' THEN coalesce(to_timestamp(x.finished), now_) END
-              FROM (SELECT e.*, j.on_time, j.lane, l.id AS run,
-                           CASE WHEN e.state <> 'pending' THEN e.state
-                                WHEN l.asked_to_end <> '' THEN 'cancelled'
+              FROM (SELECT m.*, j.on_time, j.lane,
+                           CASE WHEN m.state <> 'pending' THEN m.state
+                                WHEN m.asked_to_end <> '' THEN 'cancelled'
                                 -- Never begun: as if the pause had found it unclaimed.
-                                WHEN j.state = 'paused' AND e.again IS NULL AND e.started IS NULL AND l.kind = 'due' AND l.attempt <= 1 THEN 'skipped'
+                                WHEN j.state = 'paused' AND m.again IS NULL AND m.started IS NULL AND m.kind = 'due' AND m.attempt <= 1 THEN 'skipped'
                                 WHEN j.state <> 'removed' THEN 'pending'
-                                WHEN e.again IS NULL THEN 'cancelled'
+                                WHEN m.again IS NULL THEN 'cancelled'
                                 ELSE 'failed' END::{schema}.run_state AS becomes
-                      FROM unnest(ids, tokens, states, reasons, again, started, finished)
-                           AS e (id, token, state, reason, again, started, finished)
-                      JOIN LATERAL (SELECT o.* FROM {schema}.run o WHERE o.id = e.id AND o.token = e.token FOR NO KEY UPDATE) l ON true
-                      JOIN {schema}.job j ON j.id = l.job OFFSET 0) x
+                      FROM mine m JOIN {schema}.job j ON j.id = m.job OFFSET 0) x
              WHERE r.id = x.run
             RETURNING r.id, r.application
         )
         SELECT array_agg(e.id), array_agg(DISTINCT e.application) INTO done, apps FROM ended e;
     ELSE
-        WITH ended AS (
-            UPDATE {schema}.run r   -- found by id and token: a test of `state` would call for the wrong index
+        WITH mine AS MATERIALIZED (   -- found by id and token: a test of `state` would call for the wrong index
+            SELECT r.id AS run, x.state, x.reason, x.started, x.finished
+              FROM unnest(ids, tokens, states, reasons, started, finished) AS x (id, token, state, reason, started, finished)
+              JOIN {schema}.run r ON r.id = x.id AND r.token = x.token
+               FOR NO KEY UPDATE OF r SKIP LOCKED
+        ), ended AS (
+            UPDATE {schema}.run r
                SET state = x.state::{schema}.run_state, token = NULL, asked_to_end = '',
                    failures = least(r.failures, 2147483646) + CASE WHEN x.state = 'failed' THEN 1 ELSE 0 END,
                    reason = CASE WHEN x.state = 'cancelled' THEN coalesce(nullif(x.reason, ''), r.asked_to_end) ELSE coalesce(x.reason, '') END,
                    started_at = to_timestamp(x.started), finished_at = coalesce(to_timestamp(x.finished), now_)
-              FROM unnest(ids, tokens, states, reasons, started, finished) AS x (id, token, state, reason, started, finished)
-             WHERE r.id = x.id AND r.token = x.token
+              FROM mine x
+             WHERE r.id = x.run
             RETURNING r.id, r.application
         )
         SELECT array_agg(e.id), array_agg(DISTINCT e.application) INTO done, apps FROM ended e;
     END IF;
     all_ := coalesce(cardinality(done), 0) = cardinality(ids);
-    IF log_runs IS NOT NULL THEN
-        INSERT INTO {schema}.run_log (run, line)
-        SELECT l.run, l.line FROM unnest(log_runs, log_lines) WITH ORDINALITY AS l (run, line, place) WHERE l.run = ANY (done) ORDER BY l.place;
-    END IF;
     IF all_ AND NOT returns AND NOT EXISTS (SELECT FROM {schema}.run w WHERE w.application = ANY (apps) AND w.state = 'waiting') THEN
         RETURN;
     END IF;
 
-    SELECT array_agg(all_ OR x.id = ANY (coalesce(done, '{}')) ORDER BY x.place), array_agg(coalesce(r.state::text, 'lost') ORDER BY x.place),
-           array_agg((all_ OR x.id = ANY (coalesce(done, '{}'))) AND j.state = 'active'
+    done := coalesce(done, '{}');
+    SELECT array_agg(CASE WHEN all_ OR x.id = ANY (done) THEN true
+                          WHEN r.token = x.token THEN NULL   -- it is still this attempt's: busy
+                          ELSE false END ORDER BY x.place),
+           array_agg(coalesce(r.state::text, 'lost') ORDER BY x.place),
+           array_agg((all_ OR x.id = ANY (done)) AND j.state = 'active'
                      AND EXISTS (SELECT FROM {schema}.run w WHERE w.application = r.application AND w.job = r.job AND w.state = 'waiting')
                      AND (j.max_running IS NULL OR {schema}.began(j.id) < j.max_running) ORDER BY x.place)
       INTO accepted, became, wakes
-      FROM unnest(ids) WITH ORDINALITY AS x (id, place) LEFT JOIN {schema}.run r ON r.id = x.id LEFT JOIN {schema}.job j ON j.id = r.job;
+      FROM unnest(ids, tokens) WITH ORDINALITY AS x (id, token, place) LEFT JOIN {schema}.run r ON r.id = x.id LEFT JOIN {schema}.job j ON j.id = r.job;
     PERFORM {schema}.wake(n.application)
        FROM (SELECT DISTINCT r.application FROM unnest(ids, became, wakes, accepted) AS x (id, became, wakes, accepted)
                JOIN {schema}.run r ON r.id = x.id WHERE x.accepted AND (x.wakes OR x.became = 'pending')) n;
 END $$;
 
--- Runs that this node was given and does not have. One that is locked is in its body's hands, after all.
+-- Runs that this node was given and does not have; how many went back. One that is busy is named by the next roll call again.
 CREATE FUNCTION {schema}.put_back_runs(ids bigint[], tokens text[]) RETURNS bigint
-LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
-DECLARE
-    ours   bigint[];
-    shown  text[];
+LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT array_agg(l.id), array_agg(l.token) INTO ours, shown
-      FROM (SELECT r.id, r.token FROM unnest(ids, tokens) AS x (id, token) JOIN {schema}.run r ON r.id = x.id AND r.token = x.token
-               FOR NO KEY UPDATE OF r SKIP LOCKED) l;
-    IF ours IS NULL THEN RETURN 0; END IF;
-    PERFORM {schema}.finish_runs(ours, shown, array_fill('pending'::text, ARRAY[cardinality(ours)]), NULL, NULL, NULL, NULL, NULL, NULL);
-    RETURN cardinality(ours);
+    RETURN (SELECT count(*)
+              FROM {schema}.finish_runs(ids, tokens, array_fill('pending'::text, ARRAY[cardinality(ids)]), NULL, NULL, NULL, NULL) f,
+                   unnest(f.accepted) AS a (accepted)
+             WHERE a.accepted);
 END $$;
 
 CREATE FUNCTION {schema}.roll_call(caller uuid, of_application text,

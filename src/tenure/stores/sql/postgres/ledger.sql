@@ -92,7 +92,7 @@ SELECT {schema}.settle_runs(%(job)s, %(generation)s, %(make_up)s, %(skip)s, %(re
 
 -- name: finish
 SELECT accepted, became, wakes
-  FROM {schema}.finish_runs(%(ids)s, %(tokens)s, %(states)s, %(reasons)s, %(again)s, %(started)s, %(finished)s, %(log_runs)s, %(log_lines)s)
+  FROM {schema}.finish_runs(%(ids)s, %(tokens)s, %(states)s, %(reasons)s, %(again)s, %(started)s, %(finished)s)
 
 -- name: roll_call
 SELECT at, held_ids, held_tokens, held_asked, held_must_answer, lost_ids FROM {schema}.roll_call(%(node)s::uuid, %(application)s::text)
@@ -158,11 +158,15 @@ SELECT {run}
  ORDER BY r.scheduled_for DESC, r.id DESC LIMIT %(last)s
 
 -- name: keep_log
-INSERT INTO {schema}.run_log (run, line)
-SELECT r.id, l.line FROM {schema}.run r, unnest(%(lines)s) WITH ORDINALITY AS l (line, place) WHERE r.id = %(run)s ORDER BY l.place
+-- A line that is sent again, because the answer to the first time was lost, is there already.
+INSERT INTO {schema}.run_log (run, began, place, line)
+SELECT l.run, to_timestamp(l.began), l.place, l.line
+  FROM unnest(%(runs)s::bigint[], %(began)s::float8[], %(places)s::bigint[], %(lines)s::text[]) AS l (run, began, place, line)
+ WHERE EXISTS (SELECT FROM {schema}.run r WHERE r.id = l.run)
+ON CONFLICT DO NOTHING
 
 -- name: log
-SELECT l.line FROM {schema}.run_log l WHERE l.run = %(run)s ORDER BY l.number
+SELECT l.line FROM {schema}.run_log l WHERE l.run = %(run)s ORDER BY l.began, l.place
 
 -- name: prune
 SELECT removed, up_to, more FROM {schema}.prune_runs(%(application)s, %(before)s, %(keep)s::int, %(limit)s::int, %(beyond)s, %(jobs)s::int)

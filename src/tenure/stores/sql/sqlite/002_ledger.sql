@@ -118,12 +118,12 @@ CREATE INDEX tenure_run_several ON tenure_run (application, until) WHERE until I
 
 -- One row for what one attempt logged: a JSON array of lines.
 CREATE TABLE tenure_log (
-    id     INTEGER PRIMARY KEY,
     run    INTEGER NOT NULL,
-    lines  TEXT NOT NULL
+    began  INTEGER NOT NULL,   -- its attempt
+    place  INTEGER NOT NULL,
+    line   TEXT NOT NULL,
+    PRIMARY KEY (run, began, place)
 );
-
-CREATE INDEX tenure_log_run ON tenure_log (run);
 
 CREATE TABLE tenure_guard (
     name  TEXT NOT NULL,

@@ -291,10 +291,7 @@ SELECT j.id
                              WHERE b.job = j.id AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0))))
 
 -- name: keep_log
-INSERT INTO tenure_log (run, lines) VALUES (?, ?)
-
--- name: keep_log_of_completed
-INSERT INTO tenure_log (run, lines) SELECT r.id, :lines FROM tenure_run r WHERE r.id = :run
+INSERT OR IGNORE INTO tenure_log (run, began, place, line) SELECT r.id, ?2, ?3, ?4 FROM tenure_run r WHERE r.id = ?1
 
 -- name: orphans
 SELECT r.id
@@ -404,7 +401,7 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
 
 -- name: log
-SELECT lines FROM tenure_log WHERE run = :id ORDER BY id
+SELECT line FROM tenure_log WHERE run = :id ORDER BY began, place
 
 -- name: last_runs
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
