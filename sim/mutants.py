@@ -168,7 +168,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "an attempt carries the identity under which it was claimed, and `Runner._begin` compares it with the present one under the mutex in which the body "
         "begins, so that no body of an old identity begins; the conductor's next turn drops the attempt, and whoever declared the node dead has given its run to others")),
     Mutant("neither the answer of a claim nor the call of a body compares the identity", "2.7", broken.body_of_the_old, quiet, "answer to the old identity"),
-    Mutant("completion in a transaction that compares nothing", "1.5", lambda: [(S, "complete", broken.complete_any)], held_up("complete")),
+    Mutant("completion in a transaction that compares nothing", "1.5", lambda: [(S, "complete", broken.complete_any)], sessions),
     Mutant("runs whose claim was not answered stay where they are", "1.6", lambda: [(copies.conductor, "_has", lambda *_: True)], held_up("claim")),
     Mutant("a clock that jumped is believed, and what was put off is looked for once", "1.16", lambda: [*broken.believed(), *broken.healed_once()], schedule="clock ahead"),
     Mutant("what is long overdue is planned by anybody, and what was put off is looked for once", "1.16", lambda: [*broken.planned_by_anybody(), *broken.healed_once()], schedule="clock put back"),
