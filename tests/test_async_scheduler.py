@@ -93,6 +93,8 @@ def test_the_verbs_and_questions_are_the_same(url) -> None:
         assert (await scheduler.remove("x")).state == "removed"
         with pytest.raises(UnknownJob):
             await scheduler.find_job("x")
+        assert await scheduler.jobs(removed=True) == await scheduler.jobs(), "no code defines it"
+        assert (await scheduler.restore("x", by="ops")).state == "active"
 
     asyncio.run(scene())
 
@@ -191,6 +193,11 @@ def test_on_sqlite_too(sqlite_url) -> None:
         scheduler.add("body", every("1h"), name="x", conn=connection)
         connection.execute("COMMIT")
         assert [job.name for job in scheduler.jobs()] == ["x"]
+        scheduler.remove("x")
+        connection.execute("BEGIN IMMEDIATE")
+        scheduler.restore("x", conn=connection)
+        connection.execute("COMMIT")
+        assert [job.state for job in scheduler.jobs()] == ["active"]
 
 
 def test_a_connection_for_coroutines_belongs_to_the_other_colour(database) -> None:
@@ -215,6 +222,10 @@ def test_a_connection_for_coroutines_belongs_to_the_other_colour(database) -> No
         with psycopg.connect(database) as plain:
             await scheduler.remove("x", conn=plain)
             plain.commit()
-        assert await scheduler.jobs() == []
+            assert await scheduler.jobs() == []
+            await scheduler.restore("x", conn=plain)
+            assert await scheduler.jobs() == [], "not committed yet"
+            plain.commit()
+        assert [job.name for job in await scheduler.jobs()] == ["x"]
 
     asyncio.run(scene())

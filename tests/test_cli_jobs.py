@@ -152,6 +152,30 @@ def test_pausing_resuming_removing(tenure, asked, jobs):
     assert "was removed" in asked("why", "daily")["why"]
 
 
+def test_what_was_removed_and_is_still_defined_is_shown_and_can_be_restored(tenure, asked, jobs, url, caplog):
+    tenure("remove", "daily", "--by", "ada")
+    shop(url).start()
+    assert re.search(r"'daily' is defined here, but was removed by ada at .*`tenure restore daily`", caplog.text)
+    [daily] = [job for job in asked("jobs") if job["name"] == "daily"]
+    assert (daily["state"], daily["removed_by"]) == ("removed", "ada")
+    assert re.search(rf"removed by ada at {SECOND}", tenure("jobs")[1])
+    assert asked("status")["removed_but_in_code"] == ["daily"]
+    assert "`tenure restore daily` brings it back" in tenure("status")[1]
+    assert (
+        "until it is restored (`tenure restore daily`) or its definition in the code changes"
+        in tenure("why", "daily")[1]
+    )
+    code, _, err = tenure("run-now", "daily")
+    assert code != 0
+    assert re.search("has no job 'daily': it was removed by ada at .*tenure restore daily", err)
+    code, out, _ = tenure("restore", "daily", "--by", "ada", "--why", "a mistake")
+    assert (code, bool(re.fullmatch(rf"'daily' is active again; next {SECOND}\n", out))) == (0, True)
+    assert asked("status")["removed_but_in_code"] == []
+    code, _, err = tenure("restore", "daily")
+    assert (code != 0, "is active, not removed" in err) == (True, True)
+    assert tenure("restore", "dayly")[0] != 0
+
+
 def test_cancelling_a_run(tenure, asked, jobs):
     run = asked("run-now", "greet")["id"]
     code, out, _ = tenure("cancel", str(run), "--why", "a mistake")

@@ -384,6 +384,32 @@ def test_adding_a_job_that_is_done_says_that_its_due_time_has_run(scheduler, clo
     assert len(scheduler.runs("once")) == 2
 
 
+def test_a_removed_job_can_be_restored_as_it_was(scheduler, clock) -> None:
+    scheduler.every("1h", retries=3)(report)
+    sync(scheduler)
+    before = scheduler.find_job("report")
+    scheduler.remove("report", by="ops")
+    with pytest.raises(UnknownJob, match=r"removed by ops at 2026-11-14 12:00:00\+00:00.*restore\('report'\)"):
+        scheduler.run_now("report")
+    assert scheduler.jobs() == []
+    assert scheduler.jobs(removed=True) == [], "no code has defined it since"
+    clock.forward(minutes=90)
+    sync(scheduler)
+    assert [(job.name, job.state, job.removed_by) for job in scheduler.jobs(removed=True)] == [
+        ("report", "removed", "ops")
+    ]
+    after = scheduler.restore("report", by="ops")
+    assert (after.state, after.rules, after.trigger) == (before.state, before.rules, before.trigger)
+    assert (after.removed_by, after.removed_at, after.generation) == ("", None, before.generation + 2)
+    assert scheduler.runs("report") == [], "what fell into the removal is not made up for"
+    with scheduler.ledger() as ledger:
+        assert [(change.what, change.why) for change in ledger.changes("default")][-1] == ("added", "restored")
+    with pytest.raises(JobExists, match="not removed"):
+        scheduler.restore("report")
+    with pytest.raises(UnknownJob, match="Did you mean"):
+        scheduler.restore("reportt")
+
+
 def test_a_backfill_without_end_is_refused(scheduler) -> None:
     scheduler.every("1s")(report)
     scheduler.job(beat)

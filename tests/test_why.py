@@ -198,7 +198,10 @@ def test_now_it_is_paused(book):
 
 def test_now_it_is_gone(book):
     book.change(Change.REMOVED, THREE + 60)
-    assert asked(book) == "'report' was removed by ops at 2026-03-05 15:01:00+00:00. It never runs again."
+    assert (
+        asked(book)
+        == "'report' was removed by ops at 2026-03-05 15:01:00+00:00. It does not run until it is restored (`tenure restore report`) or its definition in the code changes."
+    )
 
 
 def test_now_nobody_has_its_function(book):

@@ -155,6 +155,10 @@ class AsyncScheduler(Decorators):
         """Begin nothing of this job, until `resume`, or for that long."""
         return await self._change(self._scheduler.intents.pause(name, until, Said(by, why)), conn)
 
+    async def restore(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
+        """Take a removal back."""
+        return await self._change(self._scheduler.intents.restore(name, Said(by, why)), conn)
+
     async def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
         """Go on from now."""
         return await self._change(self._scheduler.intents.resume(name, Said(by, why)), conn)
@@ -237,9 +241,9 @@ class AsyncScheduler(Decorators):
 
     # Looking
 
-    async def jobs(self) -> list[JobView]:
-        """All jobs, by name."""
-        return await asyncio.to_thread(self._scheduler.jobs)
+    async def jobs(self, *, removed: bool = False) -> list[JobView]:
+        """All jobs, by name. `removed`: also those that somebody removed and code still defines."""
+        return await asyncio.to_thread(self._scheduler.jobs, removed=removed)
 
     async def find_job(self, name: str) -> JobView:
         """One job."""

@@ -111,6 +111,10 @@ class Client(Decorators):
         """Take a job away: what has not begun is cancelled, what runs goes on to its end. When this returns nothing more begins, as `pause` says."""
         return self.change(self._intents.remove(name, Said(by, why)), conn)
 
+    def restore(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
+        """Take a removal back: the job is due again from now on, as it was when it was removed."""
+        return self.change(self._intents.restore(name, Said(by, why)), conn)
+
     def pause(
         self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None
     ) -> JobView:
@@ -222,9 +226,9 @@ class Client(Decorators):
 
     # Looking
 
-    def jobs(self) -> list[JobView]:
-        """All jobs, by name."""
-        return self.look(self._lookup.jobs)
+    def jobs(self, *, removed: bool = False) -> list[JobView]:
+        """All jobs, by name. `removed`: also those that somebody removed and code still defines."""
+        return self.look(lambda ledger: self._lookup.jobs(ledger, removed=removed))
 
     def find_job(self, name: str) -> JobView:
         """One job."""
@@ -305,7 +309,7 @@ class Client(Decorators):
     def changed(self, ledger: verbs.Looks, change: JobChange, row: JobRow | None) -> JobView:
         """What a change came to."""
         if row is None:
-            if change.what is Change.ADDED:
+            if change.what is Change.ADDED and change.generation is None:
                 raise verbs.exists(self.application, change.name)
             verbs.known(ledger, self.application, change.name)
             raise Busy(

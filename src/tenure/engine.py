@@ -32,7 +32,7 @@ from tenure.keys import planner_of
 from tenure.ledger import ClaimedRun, Ended, Ending, JobRow, LostRun, MissedJob, NodeFacts, RunState
 from tenure.listeners import Listeners
 from tenure.model import Cadence, NodeId
-from tenure.moments import moment
+from tenure.moments import moment, shown
 from tenure.node import Node, retire
 from tenure.plan import Verdict
 from tenure.quiet import Quiet
@@ -372,7 +372,9 @@ class Engine:
         try:
             jobs: list[JobRow] = []
             for first in range(0, len(changes), SYNC_BATCH):
-                jobs += session.ledger.sync(options.application, options.release, changes[first : first + SYNC_BATCH])
+                batch = changes[first : first + SYNC_BATCH]
+                jobs += session.ledger.sync(options.application, options.release, batch)
+                _warn_of_removed(session.ledger.removed(options.application, [change.name for change in batch]))
             return jobs
         finally:
             session.close()
@@ -480,6 +482,21 @@ class Engine:
                 if run.id in skipped:
                     when = moment(run.scheduled_for, self._tz)
                     self._listeners.tell(RunSkipped(job.name, run.id, "", when, error=verdict.reason))
+
+
+def _warn_of_removed(jobs: Sequence[JobRow]) -> None:
+    """Jobs that this process defines and that somebody removed."""
+    for job in jobs:
+        name, by = job.spec.name, f" by {job.removed_by}" if job.removed_by else ""
+        when = "" if job.removed_at is None else f" at {shown(job.removed_at)}"
+        logger.warning(
+            "job %r is defined here, but was removed%s%s: it does not run. `tenure restore %s`, or a change of its definition, brings it back",
+            name,
+            by,
+            when,
+            name,
+            extra={"action": "removed_but_defined"},
+        )
 
 
 _KINDS: dict[RunState, type[RunEvent]] = {

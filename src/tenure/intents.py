@@ -14,7 +14,7 @@ from tenure.decorators import Definitions
 from tenure.durations import Duration
 from tenure.errors import ConfigurationError, UnknownJob
 from tenure.jobs import Function, arguments, bind
-from tenure.ledger import Instant, JobRow, RunRow
+from tenure.ledger import Instant, JobRow, JobState, RunRow
 from tenure.policy import named, rules
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
 from tenure.triggers import Trigger
@@ -38,7 +38,7 @@ class Intent(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A job as the caller's own transaction sees it. What else is asked, for advice in errors, is looked up over a connection of ours."""
+    """A job, also a removed one, as the caller's own transaction sees it. What else is asked, for advice in errors, is looked up over a connection of ours."""
 
     name: str
     row: JobRow | None
@@ -50,7 +50,7 @@ class Seen:
 
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
         if name == self.name:
-            return [] if self.row is None else [self.row]
+            return [] if self.row is None or (self.row.state is JobState.REMOVED and not removed) else [self.row]
         with self.elsewhere() as ledger:
             return ledger.jobs(application, name, removed=removed)
 
@@ -130,6 +130,17 @@ class Intents:
     def remove(self, name: str, said: Said) -> Intent[JobChange]:
         """It is taken away."""
         return Intent("remove", name, lambda ledger: verbs.removed(self._known(ledger, name), ledger.now(), said))
+
+    def restore(self, name: str, said: Said) -> Intent[JobChange]:
+        """It is there again."""
+
+        def work(ledger: Looks) -> JobChange:
+            rows = ledger.jobs(self._definitions.application, named(name, "job name"), removed=True)
+            if not rows:
+                raise verbs.unknown(ledger, self._definitions.application, name)
+            return verbs.restored(rows[0], ledger.now(), said)
+
+        return Intent("restore", name, work)
 
     def run_now(self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: Said) -> Intent[Asked]:
         """A run at once."""

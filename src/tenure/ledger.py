@@ -142,6 +142,11 @@ class JobRow:
     """From when on its trigger counts: added, changed or resumed then."""
     kept_since: Instant = 0.0
     """Final runs before this instant may have been removed by retention."""
+    defined_at: Instant = 0.0
+    """When it was last written, or, once it is REMOVED or DONE, when code that defines it was last seen."""
+    removed_at: Instant | None = None
+    """For REMOVED: when, and by whom."""
+    removed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,14 @@ class Lookup:
     def __init__(self, application: str, tz: str) -> None:
         self._application, self._tz = application, tz
 
-    def jobs(self, ledger: Ledger) -> list[JobView]:
-        """All jobs, by name."""
-        now = ledger.now()
-        return [self.shown_job(row, now) for row in ledger.jobs(self._application)]
+    def jobs(self, ledger: Ledger, *, removed: bool = False) -> list[JobView]:
+        """All jobs, by name; with `removed` also those that were removed and that code still defines."""
+        now, rows = ledger.now(), ledger.jobs(self._application)
+        if removed and (gone := ledger.removed(self._application)):
+            live = {name for node in ledger.nodes(self._application) for name in node.functions}
+            rows += [row for row in gone if row.spec.function in live or row.defined_at > (row.removed_at or 0.0)]
+            rows.sort(key=lambda row: row.spec.name)
+        return [self.shown_job(row, now) for row in rows]
 
     def those(self, ledger: Ledger, names: Iterable[str]) -> list[JobView]:
         """Those of these jobs that are there."""

@@ -15,7 +15,7 @@ from tenure.clock import walltime
 from tenure.connections import AsyncConnection, SyncConnection, target_of
 from tenure.drivers import MISSING, NOT_ALLOWED, Line, Postgres, Sqlite3, Steps, is_a, sqlstate
 from tenure.errors import ConfigurationError, StoreError, WrongDatabase
-from tenure.ledger import Change, Instant, JobRow, JobState, RunRow
+from tenure.ledger import Change, Instant, JobRow, RunRow
 from tenure.stores import Store
 from tenure.stores.ledger import Asked, JobChange
 
@@ -47,7 +47,7 @@ def look(
 @overload
 def look(connection: SyncConnection, store: Store, verb: str, application: str, name: str) -> Sight: ...
 def look(connection: Any, store: Store, verb: str, application: str, name: str) -> Any:
-    """A job as the connection's transaction sees it."""
+    """A job, also a removed one, as the connection's transaction sees it."""
 
     def on_postgres(schema: str) -> Steps[Sight]:
         from tenure.stores import postgres_ledger, postgres_rows
@@ -62,8 +62,7 @@ def look(connection: Any, store: Store, verb: str, application: str, name: str) 
     def on_sqlite(raw: sqlite3.Connection) -> Sight:
         from tenure.stores import sqlite_changes
 
-        row = sqlite_changes.job(raw, application, name)
-        return (None if row is None or row.state is JobState.REMOVED else row), walltime().timestamp()
+        return sqlite_changes.job(raw, application, name), walltime().timestamp()
 
     return _over(connection, store, f"scheduler.{verb}(conn=…)", on_postgres, on_sqlite)
 

@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Protocol
 
 from tenure.clock import boottime, sleep
@@ -96,6 +96,11 @@ def known(ledger: Looks, application: str, name: str) -> JobRow:
 
 def unknown(ledger: Looks, application: str, name: str) -> UnknownJob:
     """The error for a job that is not there."""
+    if tombstones := ledger.jobs(application, name, removed=True):
+        what = tombstone(tombstones[0])
+        return UnknownJob(
+            f"application {application!r} has no job {name!r}: {what}. scheduler.restore({name!r}) or `tenure restore {name}` brings it back."
+        )
     names = [row.spec.name for row in ledger.jobs(application)]
     near = difflib.get_close_matches(name, names, 3)
     if near:
@@ -107,6 +112,21 @@ def unknown(ledger: Looks, application: str, name: str) -> UnknownJob:
     else:
         advice = "It has none: jobs that are defined in code are there once a node has started."
     return UnknownJob(f"application {application!r} has no job {name!r}. {advice}")
+
+
+def tombstone(job: JobRow, zone: tzinfo = UTC) -> str:
+    """Who removed a job, and when."""
+    by = f" by {job.removed_by}" if job.removed_by else ""
+    return f"it was removed{by}" + (f" at {shown(job.removed_at, zone)}" if job.removed_at is not None else "")
+
+
+def restored(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
+    """A job that was removed is there again, as it was, due from now on."""
+    if job.state is not JobState.REMOVED:
+        raise JobExists(
+            f"restore: job {job.spec.name!r} of application {job.spec.application!r} is {job.state}, not removed. There is nothing to restore."
+        )
+    return replace(added(job.spec, now, Said(said.by, said.why or "restored")), generation=job.generation)
 
 
 def exists(application: str, name: str) -> JobExists:

@@ -39,6 +39,8 @@ class JobView:
     paused_until: datetime | None = None
     paused_by: str = ""
     paused_why: str = ""
+    removed_at: datetime | None = None
+    removed_by: str = ""
     unanswered: tuple[str, ...] = ()
     """Of what `pause` and `remove` return: nodes that did not answer within their ttl, so that runs they had claimed may still begin there."""
 
@@ -66,6 +68,8 @@ class JobView:
             paused_until=_moment(row.paused_until, where),
             paused_by=row.paused_by,
             paused_why=row.paused_why,
+            removed_at=_moment(row.removed_at, where),
+            removed_by=row.removed_by,
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -85,11 +85,37 @@ def test_what_was_removed_by_hand_stays_removed(scene):
     assert scene.job().state is JobState.REMOVED
 
 
-def test_a_higher_release_brings_it_back(scene):
+def test_a_higher_release_alone_does_not_bring_it_back(scene):
     _sync(scene, 2, scene.spec(release=2))
     scene.remove()
-    (row,) = _sync(scene, 3, scene.spec(release=3))
-    assert (row.state, row.generation) == (JobState.ACTIVE, 3)
+    assert _sync(scene, 3, scene.spec(release=3)) == []
+    assert (scene.job().state, scene.job().spec.release) == (JobState.REMOVED, 3)
+    assert _sync(scene, 2, scene.spec(release=2, function="g")) == [], "a lower release does not count any more"
+
+
+def test_a_removal_says_who_and_when(scene, about_now):
+    _sync(scene, 2, scene.spec(release=2))
+    removed = scene.change(Change.REMOVED, by="ops")
+    assert (removed.removed_by, about_now(removed.removed_at)) == ("ops", True)
+    assert scene.ledger.removed(scene.application) == [removed]
+    _sync(scene, 2, scene.spec(release=2, function="g"))
+    assert (scene.job().removed_by, scene.job().removed_at) == ("", None)
+
+
+def test_code_that_still_defines_what_was_removed_is_seen(scene):
+    _sync(scene, 2, scene.spec("poll", release=2), scene.spec("other", release=2))
+    scene.add("by hand", in_code=False)
+    for name in ("poll", "other", "by hand"):
+        scene.remove(name)
+    _sync(scene, 2, scene.spec("poll", release=2))
+    assert scene.job("poll").defined_at > scene.job("poll").removed_at
+    _sync(scene, 1, scene.spec("other", release=1))
+    assert scene.job("other").defined_at > scene.job("other").removed_at, "also by an older release"
+    assert [row.spec.name for row in scene.ledger.removed(scene.application)] == ["other", "poll"]
+    assert [row.spec.name for row in scene.ledger.removed(scene.application, ["poll", "by hand", "x"])] == ["poll"]
+    before = scene.job("poll").defined_at
+    _sync(scene, 2, scene.spec("poll", release=2))
+    assert scene.job("poll").defined_at == before, "not at every start of many nodes"
 
 
 def test_another_spec_brings_it_back(scene):

@@ -190,12 +190,24 @@ def _doing(verb: Verb) -> None:
             "remove",
             jobs.remove,
             "take a job away",
-            "Take a job away: what has not begun is cancelled, what runs goes on to its end. Its history stays.",
+            "Take a job away: what has not begun is cancelled, what runs goes on to its end. Its history stays,\n"
+            "and `tenure restore` brings it back. A job that code defines stays removed until then, or until its definition changes.",
             "tenure remove report:7",
             json=True,
         )
     )
     _job(remove)
+    restore = _by(
+        verb(
+            "restore",
+            jobs.restore,
+            "take a removal back",
+            "Take a removal back: the job is due again from now on, as it was when it was removed.",
+            "tenure restore report:7",
+            json=True,
+        )
+    )
+    _job(restore)
     cancel = _by(
         verb(
             "cancel",
@@ -207,7 +219,7 @@ def _doing(verb: Verb) -> None:
         )
     )
     cancel.add_argument("run_id", metavar="RUN", type=int, help="the number of the run, as in `tenure runs`")
-    for word in (pause, resume, remove, cancel):
+    for word in (pause, resume, remove, restore, cancel):
         word.add_argument("--why", default="", help="the reason, for people")
     backfill = _by(
         verb(

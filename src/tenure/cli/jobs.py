@@ -35,12 +35,14 @@ SHOWN = 40
 def status(arguments: argparse.Namespace) -> int:
     """How an application is. 1 if no node plans for it."""
     with _application(arguments) as scheduler:
-        jobs, due = scheduler.jobs(), scheduler.next(NEXT)
+        every_job, due = scheduler.jobs(removed=True), scheduler.next(NEXT)
         open_runs = scheduler.runs(state=["pending", "waiting", "running"], until=NOW, limit=10_000)
         bad = scheduler.runs(state=["failed", "lost"], since=RECENT, limit=10_000)
         with looking(arguments) as session:
             planner = session.leader(planner_of(scheduler.application))
     counts = {state: sum(run.state == state for run in open_runs) for state in ("running", "waiting", "pending")}
+    jobs = [job for job in every_job if job.state != "removed"]
+    removed = [job for job in every_job if job.state == "removed"]
     paused = [job.name for job in jobs if job.state == "paused"]
     running: dict[str, int] = {}
     for run in open_runs:
@@ -54,6 +56,7 @@ def status(arguments: argparse.Namespace) -> int:
                 "planner": planner,
                 "jobs": len(jobs),
                 "paused": paused,
+                "removed_but_in_code": [job.name for job in removed],
                 "open": counts,
                 "running_by_node": running,
                 "failed_last_day": len(bad),
@@ -69,6 +72,10 @@ def status(arguments: argparse.Namespace) -> int:
         since = readable(max((walltime() - planner.since).total_seconds(), 0.0))
         print(f"planner  {planner.label}, for {since}{silent}")
     print(f"jobs     {len(jobs)}{f', paused: {_few(paused)}' if paused else ''}")
+    for job in removed[:NEXT]:
+        print(f"         {paint(_removed_but_in_code(job), YELLOW)}")
+    if len(removed) > NEXT:
+        print(f"         … and {len(removed) - NEXT} more that were removed and are defined in code: `tenure jobs`")
     by_node = _few([f"{label}: {count}" for label, count in sorted(running.items())])
     print(f"runs     {', '.join(f'{n} {state}' for state, n in counts.items())}{f' ({by_node})' if running else ''}")
     print(f"         {len(bad)} failed or lost since a day ago")
@@ -81,7 +88,9 @@ def jobs(arguments: argparse.Namespace) -> int:
     """All jobs, with figures of their recent runs."""
     with _application(arguments) as scheduler:
         lookup = Lookup(scheduler.application, "UTC")
-        found = scheduler.look(lambda ledger: [(job, lookup.stats(ledger, job.name)) for job in lookup.jobs(ledger)])
+        found = scheduler.look(
+            lambda ledger: [(job, lookup.stats(ledger, job.name)) for job in lookup.jobs(ledger, removed=True)]
+        )
     if arguments.json:
         as_json([{**job.as_dict(), "stats": stats.as_dict()} for job, stats in found])
     elif not found:
@@ -193,10 +202,20 @@ def remove(arguments: argparse.Namespace) -> int:
     with _application(arguments) as scheduler:
         job = scheduler.remove(arguments.job, why=arguments.why, by=_by(arguments))
     back = (
-        " It is defined in code: a new release, or a change of its definition, brings it back." if job.in_code else ""
+        f" It is defined in code: `tenure restore {job.name}`, or a change of its definition, brings it back."
+        if job.in_code
+        else ""
     )
     _tell(arguments, job.as_dict(), f"{job.name!r} is removed; what runs goes on to its end.{back}")
     return 1 if job.unanswered else 0
+
+
+def restore(arguments: argparse.Namespace) -> int:
+    """Take a removal back."""
+    with _application(arguments) as scheduler:
+        job = scheduler.restore(arguments.job, why=arguments.why, by=_by(arguments))
+    _tell(arguments, job.as_dict(), f"{job.name!r} is {job.state} again; {_outlook(job)}")
+    return 0
 
 
 def cancel(arguments: argparse.Namespace) -> int:
@@ -317,7 +336,14 @@ def _sentence(run: RunView) -> str:
     return f"run {run.id} of {run.job!r} for {_time(run.scheduled_for)}: {run.state}{took}{on}{tries}"
 
 
+def _removed_but_in_code(job: JobView) -> str:
+    return f"{job.name!r} is defined in code, but {_outlook(job)}: it does not run. `tenure restore {job.name}` brings it back"
+
+
 def _outlook(job: JobView) -> str:
+    if job.state == "removed":
+        by = f" by {job.removed_by}" if job.removed_by else ""
+        return f"removed{by} at {_time(job.removed_at)}"
     if job.paused_until is not None:
         return f"paused until {_time(job.paused_until)}"
     if job.state == "paused":

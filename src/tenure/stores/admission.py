@@ -193,8 +193,19 @@ def synced(row: JobRow | None, spec: JobSpec, release: int) -> Sync:
         return Sync.LEAVE
     equal = replace(spec, release=row.spec.release, tzdata=row.spec.tzdata) == row.spec
     if row.state is JobState.REMOVED:
-        return Sync.LEAVE if equal and row.spec.release == release else Sync.ADD
+        return Sync.RAISE if equal else Sync.ADD
     return Sync.RAISE if equal else Sync.UPDATE
+
+
+SEEN_EVERY = 60.0
+"""How often it is written that code still defines a job that is removed or done."""
+
+
+def must_be_seen(row: JobRow, now: Instant) -> bool:
+    """Whether it must be written that code defines a job, because its row would be forgotten otherwise."""
+    if not row.spec.in_code or row.state not in {JobState.REMOVED, JobState.DONE}:
+        return False
+    return row.defined_at < now - SEEN_EVERY or (row.removed_at is not None and row.defined_at <= row.removed_at)
 
 
 def not_forgotten(runs: Iterable[NewRun], kept_since: Instant, now: Instant) -> list[NewRun]:

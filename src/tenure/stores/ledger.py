@@ -159,13 +159,18 @@ class Ledger(ABC):
         """At start: bring the jobs defined in code to the ledger, as `change` does it, each in its turn.
 
         A job whose row has a higher release is left alone, and so is one whose spec is equal to the row's (release and tzdata aside,
-        which are raised). One that was removed by hand (REMOVED) and is defined in code is added again only if its release is higher
-        or its spec differs. Returns those of the given jobs that are not removed, by name; however many others there are is no matter.
+        which are raised). One that was removed by hand (REMOVED) and is defined in code is added again only if its spec differs; else
+        `defined_at` is now, also of one that is DONE (written at most once a minute). Returns
+        those of the given jobs that are not removed, by name; however many others there are is no matter.
         """
 
     @abstractmethod
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
         """The jobs of an application by name, or one."""
+
+    @abstractmethod
+    def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
+        """Those of these jobs (None: of all) that are REMOVED and were defined in code when that was done, by name."""
 
     @abstractmethod
     def applications(self) -> list[str]:

@@ -163,14 +163,24 @@ class MemoryLedger(Ledger):
     def _changed(self, row: JobRow | None, change: JobChange, now: Instant) -> JobRow:
         if row is None:
             row = JobRow(JobId(self._tables.number()), _spec(change), JobState.ACTIVE, 0, None)
-        awake = replace(row, generation=row.generation + 1, paused_until=None, paused_by="", paused_why="")
+        awake = replace(
+            row,
+            generation=row.generation + 1,
+            paused_until=None,
+            paused_by="",
+            paused_why="",
+            removed_at=None,
+            removed_by="",
+        )
         match change.what:
             case Change.ADDED:
-                return replace(awake, spec=_spec(change), state=JobState.ACTIVE, next_due=change.next_due, since=now)
+                new = replace(awake, spec=_spec(change), state=JobState.ACTIVE, next_due=change.next_due, since=now)
+                return replace(new, defined_at=now)
             case Change.UPDATED:
                 spec = _spec(change)
                 since = row.since if spec.trigger == row.spec.trigger else now
-                return replace(row, spec=spec, generation=awake.generation, next_due=change.next_due, since=since)
+                kept = replace(row, generation=awake.generation, next_due=change.next_due, since=since)
+                return replace(kept, spec=spec, defined_at=now)
             case Change.PAUSED:
                 return replace(
                     awake, state=JobState.PAUSED, paused_until=change.until, paused_by=change.by, paused_why=change.why
@@ -178,13 +188,15 @@ class MemoryLedger(Ledger):
             case Change.RESUMED:
                 return replace(awake, state=JobState.ACTIVE, next_due=change.next_due, since=now)
             case Change.REMOVED:
-                return replace(awake, state=JobState.REMOVED, next_due=None)
+                return replace(awake, state=JobState.REMOVED, next_due=None, removed_at=now, removed_by=change.by)
 
     def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[JobRow]:
         with self._world.mutex:
             for change in changes:
                 spec = replace(_spec(change), release=release)
                 row = self._tables.job(application, change.name)
+                if row is not None and admission.must_be_seen(self._shown(row), self.now()):
+                    row = self._tables.put(replace(row, defined_at=self.now()))
                 match admission.synced(row, spec, release):
                     case Sync.ADD:
                         self.change(replace(change, what=Change.ADDED, spec=spec, generation=None))
@@ -203,6 +215,13 @@ class MemoryLedger(Ledger):
                 for row in self._tables.of(application)
                 if name in {None, row.spec.name} and (removed or row.state is not JobState.REMOVED)
             ]
+
+    def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
+        return [
+            row
+            for row in self.jobs(application, removed=True)
+            if row.state is JobState.REMOVED and row.spec.in_code and (names is None or row.spec.name in names)
+        ]
 
     def applications(self) -> list[str]:
         with self._world.mutex:

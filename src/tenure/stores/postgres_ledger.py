@@ -140,6 +140,10 @@ class PostgresLedger(Ledger):
             rows = self._run("job", application=application, name=name, removed=removed)
         return [job_row(application, row) for row in rows]
 
+    def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
+        rows = self._run("removed", application=application, names=None if names is None else texts(names))
+        return [job_row(application, row) for row in rows]
+
     def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
         due, job = after
         rows = self._run("planned_beyond", application=application, due=due, id=job, limit=limit)

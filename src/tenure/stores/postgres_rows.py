@@ -15,7 +15,8 @@ JOB = (
     "j.id, j.name, j.function, j.trigger, j.rules::text, j.kwargs, j.in_code, j.release, j.tzdata, "
     "CASE WHEN j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL THEN {schema}.state_of_planned(j.id) ELSE j.state END, j.generation, "
     "date_part('epoch', j.next_due), date_part('epoch', j.paused_until), j.paused_by, j.paused_why, "
-    "date_part('epoch', j.since), date_part('epoch', j.kept_since)"
+    "date_part('epoch', j.since), date_part('epoch', j.kept_since), "
+    "date_part('epoch', j.defined_at), date_part('epoch', j.removed_at), j.removed_by"
 )
 RUN = (
     "r.id, r.job, j.name, r.key, r.kind::text, r.state::text, date_part('epoch', r.scheduled_for), "
@@ -91,7 +92,7 @@ def _written_run(run: NewRun) -> dict[str, Any]:
 def job_row(application: str, row: tuple[Any, ...]) -> JobRow:
     """A row of JOB."""
     job, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, *times = row
-    next_due, paused_until, paused_by, paused_why, since, kept_since = times
+    next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by = times
     return JobRow(
         JobId(job),
         JobSpec(application, name, function, trigger, rules_of(rules), kwargs, in_code, release, tzdata),
@@ -103,6 +104,9 @@ def job_row(application: str, row: tuple[Any, ...]) -> JobRow:
         paused_why,
         clamped(since),
         clamped(kept_since),
+        clamped(defined_at),
+        clamped_or_none(removed_at),
+        removed_by,
     )
 
 

@@ -102,6 +102,8 @@ def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange,
         paused_until=micros_or_none(pause[0]) if paused else None,
         paused_by=pause[1] if paused else "",
         paused_why=pause[2] if paused else "",
+        removed_at=now if change.what is Change.REMOVED else None,
+        removed_by=storable(change.by) if change.what is Change.REMOVED else "",
     )
     execute(connection, "add_lane", id=job_id)
     execute(connection, "take_lane", id=job_id)
@@ -113,25 +115,31 @@ def sync(
 ) -> bool:
     """Bring the jobs defined in code, as `Ledger.sync` says; `rows` are those that are there. False if nothing had to change."""
     changed = False
-    for one, what in to_sync(rows, release, changes):
+    for one, what in to_sync(rows, release, changes, now):
         spec = replace(_spec(one), release=release)
+        if what in {Sync.RAISE, Sync.LEAVE}:
+            execute(connection, "see_defined", id=rows[one.name].id, now=now)
         if what is Sync.RAISE:
             execute(connection, "raise_release", id=rows[one.name].id, release=release, tzdata=spec.tzdata)
-        else:
+        elif what is not Sync.LEAVE:
             said = Change.ADDED if what is Sync.ADD else Change.UPDATED
             change(connection, replace(one, what=said, spec=spec, generation=None), now)
             changed = True
     return changed
 
 
-def to_sync(rows: dict[str, JobRow], release: int, changes: Iterable[JobChange]) -> list[tuple[JobChange, Sync]]:
-    """Those of the changes that make a difference."""
+def to_sync(
+    rows: dict[str, JobRow], release: int, changes: Iterable[JobChange], now: Micros
+) -> list[tuple[JobChange, Sync]]:
+    """Those of the changes that make a difference; LEAVE: only that code still defines the job."""
     found: list[tuple[JobChange, Sync]] = []
     for one in changes:
         spec, row = replace(_spec(one), release=release), rows.get(one.name)
         what = admission.synced(row, spec, release)
         raised = row is not None and (release > row.spec.release or spec.tzdata > row.spec.tzdata)
-        if what is not Sync.LEAVE and (what is not Sync.RAISE or raised):
+        if what is Sync.RAISE and not raised:
+            what = Sync.LEAVE
+        if what is not Sync.LEAVE or (row is not None and admission.must_be_seen(row, instant(now))):
             found.append((one, what))
     return found
 

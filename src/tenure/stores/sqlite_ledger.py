@@ -127,7 +127,7 @@ class SqliteLedger(Ledger):
     def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[JobRow]:
         with self._desk.read():
             rows = self._given(application, changes)
-        if sqlite_changes.to_sync(rows, release, changes):
+        if sqlite_changes.to_sync(rows, release, changes, self._now()):
             with self._desk.write():
                 rows = self._given(application, changes)
                 changed = sqlite_changes.sync(self._connection, rows, release, changes, self._now())
@@ -146,6 +146,12 @@ class SqliteLedger(Ledger):
                 found = sqlite_changes.job(self._connection, application, name)
                 rows = [found] if found else []
         return [row for row in rows if removed or row.state is not JobState.REMOVED]
+
+    def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
+        wanted = None if names is None else json.dumps(list(names))
+        with self._desk.read():
+            found = execute(self._connection, "removed", application=application, names=wanted).fetchall()
+        return [job_row(row) for row in found]
 
     def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
         due, job = after

@@ -114,7 +114,8 @@ def definition(spec: JobSpec) -> dict[str, object]:
 
 def job_row(row: tuple[Any, ...]) -> JobRow:
     (job, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, *rest) = row
-    (state, generation, next_due, paused_until, paused_by, paused_why, since, kept_since) = rest
+    (state, generation, next_due, paused_until, paused_by, paused_why, since, kept_since, *rest) = rest
+    (defined_at, removed_at, removed_by) = rest
     return JobRow(
         id=JobId(job),
         spec=JobSpec(
@@ -128,6 +129,9 @@ def job_row(row: tuple[Any, ...]) -> JobRow:
         paused_why=paused_why,
         since=instant(since),
         kept_since=instant(kept_since),
+        defined_at=instant(defined_at),
+        removed_at=instant_or_none(removed_at),
+        removed_by=removed_by,
     )
 
 

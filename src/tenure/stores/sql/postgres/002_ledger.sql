@@ -74,6 +74,9 @@ CREATE TABLE {schema}.job (
     paused_why   text NOT NULL DEFAULT '',
     since        timestamptz NOT NULL,
     kept_since   timestamptz NOT NULL DEFAULT to_timestamp(0),
+    defined_at   timestamptz NOT NULL DEFAULT clock_timestamp(),   -- of what is removed or done: when code that defines it was last seen
+    removed_at   timestamptz,
+    removed_by   text NOT NULL DEFAULT '',
     UNIQUE (application, name),
     CHECK (state <> 'removed' OR next_due IS NULL)
 ) WITH (
@@ -82,6 +85,7 @@ CREATE TABLE {schema}.job (
 
 CREATE INDEX job_next ON {schema}.job (application, next_due) WHERE state = 'active' AND next_due IS NOT NULL;
 CREATE INDEX job_function ON {schema}.job (application, function) WHERE state <> 'removed';
+CREATE INDEX job_removed ON {schema}.job (application, name) WHERE state = 'removed';
 CREATE INDEX job_resumes ON {schema}.job (application, paused_until) WHERE state = 'paused' AND paused_until IS NOT NULL;
 
 CREATE TABLE {schema}.job_change (

@@ -110,7 +110,12 @@ BEGIN
         j.release := spec ->> 'release';
         j.tzdata := spec ->> 'tzdata';
     END IF;
+    IF what_ IN ('added', 'updated') THEN
+        j.defined_at := now_;
+    END IF;
     IF what_ <> 'updated' THEN
+        j.removed_at := CASE what_ WHEN 'removed' THEN now_ END;
+        j.removed_by := CASE what_ WHEN 'removed' THEN change ->> 'by' ELSE '' END;
         j.state := CASE what_ WHEN 'paused' THEN 'paused' WHEN 'removed' THEN 'removed' ELSE 'active' END;
         j.paused_until := CASE what_ WHEN 'paused' THEN to_timestamp((change ->> 'until')::float8) END;
         j.paused_by := CASE what_ WHEN 'paused' THEN change ->> 'by' ELSE '' END;
@@ -125,9 +130,10 @@ BEGIN
     j.lane := CASE j.state WHEN 'active' THEN {schema}.lane_of(app, j.function, j.queue) END;
     UPDATE {schema}.job x
        SET (state, generation, next_due, function, trigger, kwargs, rules, queue, lane, overlap, max_running, on_time, on_lost, max_lost,
-            in_code, release, tzdata, paused_until, paused_by, paused_why, since)
+            in_code, release, tzdata, paused_until, paused_by, paused_why, since, defined_at, removed_at, removed_by)
          = ROW (j.state, j.generation, j.next_due, j.function, j.trigger, j.kwargs, j.rules, j.queue, j.lane, j.overlap, j.max_running, j.on_time,
-                j.on_lost, j.max_lost, j.in_code, j.release, j.tzdata, j.paused_until, j.paused_by, j.paused_why, j.since)
+                j.on_lost, j.max_lost, j.in_code, j.release, j.tzdata, j.paused_until, j.paused_by, j.paused_why, j.since,
+                j.defined_at, j.removed_at, j.removed_by)
      WHERE x.id = j.id;
 
     DELETE FROM {schema}.run r   -- proposals, until they are due
@@ -180,12 +186,15 @@ BEGIN
         END IF;
         equal := (j.function, j.kwargs, j.in_code) = (spec ->> 'function', spec ->> 'kwargs', (spec ->> 'in_code')::boolean)
                  AND j.trigger IS NOT DISTINCT FROM spec ->> 'trigger' AND j.rules::jsonb = spec -> 'rules';
+        -- Code still defines what was removed, or is done: its row must stay. Not written more than once a minute.
+        IF j.in_code AND (j.state = 'removed' OR (j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL))
+           AND (j.defined_at <= j.removed_at OR j.defined_at < clock_timestamp() - interval '1 minute') THEN
+            UPDATE {schema}.job x SET defined_at = clock_timestamp() WHERE x.id = j.id;
+        END IF;
         IF j.release > of_release THEN
             CONTINUE;
-        ELSIF j.state = 'removed' THEN
-            IF NOT equal OR j.release < of_release THEN
-                PERFORM {schema}.change_job(change || '{"what": "added"}');
-            END IF;
+        ELSIF j.state = 'removed' AND NOT equal THEN
+            PERFORM {schema}.change_job(change || '{"what": "added"}');
         ELSIF NOT equal THEN
             PERFORM {schema}.change_job(change || '{"what": "updated"}');
         ELSIF j.release < of_release OR j.tzdata < spec ->> 'tzdata' THEN

@@ -28,11 +28,17 @@ SELECT {job} FROM {schema}.job j
 SELECT date_part('epoch', clock_timestamp()), {job}
   FROM (SELECT 1) one
   LEFT JOIN {schema}.job j ON j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s)
-                          AND j.name = %(name)s AND j.state <> 'removed'
+                          AND j.name = %(name)s
 
 -- name: jobs
 SELECT {job} FROM {schema}.job j
  WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND (%(removed)s OR j.state <> 'removed')
+ ORDER BY j.name COLLATE "C"
+
+-- name: removed
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.state = 'removed' AND j.in_code
+   AND (%(names)s::text[] IS NULL OR j.name = ANY (%(names)s::text[]))
  ORDER BY j.name COLLATE "C"
 
 -- name: planned_beyond

@@ -50,11 +50,15 @@ CREATE TABLE tenure_job (
     paused_why    TEXT NOT NULL DEFAULT '',
     since         INTEGER NOT NULL,
     kept_since    INTEGER NOT NULL DEFAULT 0,
+    defined_at    INTEGER NOT NULL DEFAULT 0,   -- of what is removed or done: when code that defines it was last seen
+    removed_at    INTEGER,
+    removed_by    TEXT NOT NULL DEFAULT '',
     UNIQUE (application, name)
 );
 
 CREATE INDEX tenure_job_unplanned ON tenure_job (application, next_due) WHERE state = 'active' AND next_due IS NOT NULL;
 CREATE INDEX tenure_job_function ON tenure_job (application, function) WHERE state <> 'removed';
+CREATE INDEX tenure_job_removed ON tenure_job (application, name) WHERE state = 'removed';
 CREATE INDEX tenure_job_resumes ON tenure_job (application, paused_until) WHERE state = 'paused' AND paused_until IS NOT NULL;
 
 CREATE TABLE tenure_change (

@@ -5,7 +5,7 @@ SELECT id, application, name, function, trigger, rules, kwargs, in_code, release
              AND NOT EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_open
                               WHERE r.job = tenure_job.id AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running'))
             THEN 'done' ELSE state END,
-       generation, next_due, paused_until, paused_by, paused_why, since, kept_since
+       generation, next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by
   FROM tenure_job WHERE application = :application AND name = :name
 
 -- name: jobs
@@ -14,7 +14,7 @@ SELECT id, application, name, function, trigger, rules, kwargs, in_code, release
              AND NOT EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_open
                               WHERE r.job = tenure_job.id AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running'))
             THEN 'done' ELSE state END,
-       generation, next_due, paused_until, paused_by, paused_why, since, kept_since
+       generation, next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by
   FROM tenure_job WHERE application = :application ORDER BY name
 
 -- name: applications
@@ -51,22 +51,32 @@ SELECT f.node, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, n.
   LEFT JOIN tenure_election e ON e.name = :planner AND e.state = 'held' AND e.holder = n.id
  WHERE n.state = 'alive' ORDER BY n.label, n.id
 
+-- name: removed
+SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
+       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by
+  FROM tenure_job INDEXED BY tenure_job_removed
+ WHERE application = :application AND state = 'removed' AND in_code
+   AND (:names IS NULL OR name IN (SELECT value FROM json_each(:names)))
+ ORDER BY name
+
 -- name: add_job
-INSERT INTO tenure_job (application, name, function, trigger, rules, queue, max_running, kwargs, in_code, release, tzdata, since)
-VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, :kwargs, :in_code, :release, :tzdata, :now)
+INSERT INTO tenure_job (application, name, function, trigger, rules, queue, max_running, kwargs, in_code, release, tzdata, since,
+                        defined_at)
+VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, :kwargs, :in_code, :release, :tzdata, :now, :now)
 
 -- name: define_job
 -- The same trigger goes on counting from where it did; also a job that is added again begins anew.
 UPDATE tenure_job
    SET function = :function, trigger = :trigger, rules = :rules, queue = :queue, max_running = :max_running, kwargs = :kwargs,
-       in_code = :in_code, release = :release, tzdata = :tzdata,
+       in_code = :in_code, release = :release, tzdata = :tzdata, defined_at = :now,
        since = CASE WHEN :added OR trigger IS NOT :trigger THEN :now ELSE since END
  WHERE id = :id
 
 -- name: move_job
 UPDATE tenure_job
    SET state = :state, generation = :generation, next_due = :next_due, since = coalesce(:since, since),
-       paused_until = :paused_until, paused_by = :paused_by, paused_why = :paused_why
+       paused_until = :paused_until, paused_by = :paused_by, paused_why = :paused_why,
+       removed_at = :removed_at, removed_by = :removed_by
  WHERE id = :id
 
 -- name: add_lane
@@ -82,6 +92,9 @@ UPDATE tenure_job
 
 -- name: raise_release
 UPDATE tenure_job SET release = max(release, :release), tzdata = max(tzdata, :tzdata) WHERE id = :id
+
+-- name: see_defined
+UPDATE tenure_job SET defined_at = max(defined_at, :now) WHERE id = :id
 
 -- name: note_change
 INSERT INTO tenure_change (job, generation, at, what, trigger, by, why, until)
@@ -111,7 +124,7 @@ UPDATE tenure_run INDEXED BY tenure_run_several SET until = :now
 
 -- name: planned_beyond
 SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
-       paused_until, paused_by, paused_why, since, kept_since
+       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by
   FROM tenure_job INDEXED BY tenure_job_unplanned
  WHERE application = :application AND state = 'active' AND next_due IS NOT NULL AND (next_due, id) > (:due, :id)
  ORDER BY next_due, id LIMIT :limit
