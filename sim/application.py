@@ -145,7 +145,11 @@ def insist(what: Callable[[], Any]) -> Any:
 def _body(setting: Setting, name: str) -> Callable[..., None]:
     def body(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001 - so it is given the run
         checker = setting.checker
-        mark = checker.begun(run)
+        try:
+            mark = checker.begun(run)
+        except Exception as error:  # or it would look like a body that failed
+            checker.broken("the simulator", f"a body cannot be watched: {error!r}")
+            raise
         try:
             draw = K.rng.random()
             if not run.wait(K.rng.uniform(0.0, LONG[name])) and draw < 0.5:

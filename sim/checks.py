@@ -47,7 +47,7 @@ class Body:
     @property
     def trusted(self) -> bool:
         """Its node is alive, as far as it knows itself, and its lease holds."""
-        return self.process.alive and bool(seen_by(self.process, self.run._trusted))
+        return self.process.alive and bool(seen_by(self.process, lambda: K.boottime() < self.run.until))
 
 
 def seen_by(process: Process, question: Any) -> Any:
