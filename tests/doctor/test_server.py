@@ -191,6 +191,14 @@ class TestServer:
         assert found.severity == "problem"
         assert "fsync and full_page_writes are off" in found.what
 
+    def test_a_database_that_is_not_utf8(self, postgres):
+        postgres.execute("CREATE DATABASE plain TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
+        found = finding(postgres.url("plain"), "encoding")
+        postgres.drop_database(postgres.url("plain"))
+        assert found.severity == "problem"
+        assert "encoded in SQL_ASCII" in found.what
+        assert "ENCODING 'UTF8'" in found.do
+
     @pytest.mark.parametrize(("oldest", "newest", "severity"), [(99, 99, "problem"), (14, 14, "note")])
     def test_server_versions_outside_of_what_was_tested(self, database, monkeypatch, oldest, newest, severity):
         monkeypatch.setattr(server, "OLDEST", oldest)

@@ -25,6 +25,7 @@ CODES: dict[str, str] = {
     "here, or none, and mode='advisory' cannot work.",
     "read-only": "Beats and grants are writes. A leader loses its trust, and nobody can be elected.",
     "server-version": "tenure is written for PostgreSQL 14 and newer.",
+    "encoding": "Names, errors and log lines may be in any script. A node refuses to start on a database that cannot store them.",
     "durability": "A fence holds as long as a granted term survives a crash. Without these settings a power failure may bring "
     "an older term back, or a broken table.",
     "synchronous-commit": "tenure turns it on for its own transactions. Those of the application, also fenced ones, may be reported "

@@ -2,6 +2,7 @@
 -- Asked outside of our read-only transactions, so that it sees what every other session of this role gets.
 SELECT current_setting('server_version_num')::int AS number,
        current_setting('server_version') AS version,
+       current_setting('server_encoding') AS encoding,
        pg_is_in_recovery() AS recovering,
        current_setting('transaction_read_only') = 'on' AS read_only,
        (SELECT s.source FROM pg_settings s WHERE s.name = 'default_transaction_read_only') AS read_only_from,

@@ -114,7 +114,7 @@ def _rows(url: str, table: str) -> list[tuple[str, bytes]]:
             import psycopg
 
             try:
-                with psycopg.connect(place.conninfo) as server:
+                with psycopg.connect(place.conninfo, client_encoding="UTF8") as server:
                     return [(id_, bytes(state)) for id_, state in server.execute(question).fetchall()]
             except psycopg.OperationalError as error:
                 raise StoreUnavailable(f"{place} does not answer: {error}") from error

@@ -21,6 +21,7 @@ from typing import Any, cast
 
 import psycopg
 from psycopg import errors as pg
+from psycopg.pq.misc import PGnotify
 
 from tenure.errors import ConfigurationError, DataRefused, SchemaOutdated, SchemaTooNew, StoreError, StoreUnavailable
 from tenure.evidence import runtime_directory
@@ -127,6 +128,7 @@ class PostgresStore(Store):
                 autocommit=True,
                 connect_timeout=CONNECT_TIMEOUT,
                 application_name=f"tenure:{purpose}"[:63],
+                client_encoding="UTF8",
                 keepalives_idle=5,
                 keepalives_interval=2,
                 keepalives_count=3,
@@ -178,6 +180,11 @@ class PostgresStore(Store):
             "default_transaction_isolation": "read committed",
             "plan_cache_mode": "force_generic_plan",
             "max_parallel_workers_per_gather": "0",
+            # How values are written is ours to choose, whatever the role or the database has set.
+            "DateStyle": "ISO, YMD",
+            "IntervalStyle": "postgres",
+            "TimeZone": "UTC",
+            "extra_float_digits": "1",
         }
 
     def migration(self) -> str:
@@ -193,6 +200,12 @@ class PostgresStore(Store):
         if connection.info.server_version < 140000:  # noqa: PLR2004 - PostgreSQL 14
             raise ConfigurationError(
                 f"{self.shown}: PostgreSQL {connection.info.server_version // 10000} is too old. tenure needs 14 or newer."
+            )
+        (encoding,) = cast("tuple[str]", connection.execute("SHOW server_encoding").fetchone())
+        if encoding != "UTF8":
+            raise ConfigurationError(
+                f"{self.shown}: this database is encoded in {encoding}, which cannot store every name, error and log line. tenure needs UTF8: "
+                "give it a database made with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
             )
 
 
@@ -291,9 +304,8 @@ class PostgresSession(Session):
         if self._pooled or self._listening:
             return  # a transaction pooler accepts LISTEN and delivers nothing
         try:
-            self._connection.add_notify_handler(
-                lambda notice: self._heard.append(notice.payload)
-            )  # heard during a statement
+            # Heard during a statement. Not `add_notify_handler`: anybody may notify, and the driver fails at what it cannot decode.
+            self._connection.pgconn.notify_handler = self._hear
             self._connection.execute(f"LISTEN {self._store.schema}")
         except psycopg.Error as error:
             raise self._store.unavailable(error) from error
@@ -308,11 +320,14 @@ class PostgresSession(Session):
         try:
             self._connection.pgconn.consume_input()
             while (notice := self._connection.pgconn.notifies()) is not None:
-                self._heard.append(notice.extra.decode())
+                self._hear(notice)
         except psycopg.Error as error:
             raise self._store.unavailable(error) from error
         heard, self._heard = self._heard, []
         return heard
+
+    def _hear(self, notice: PGnotify) -> None:
+        self._heard.append(notice.extra.decode(errors="replace"))
 
     @property
     def ledger(self) -> PostgresLedger:

@@ -22,7 +22,7 @@ CONNECT_TIMEOUT = 6
 ANSWER_TIMEOUT = 6.0
 """For one exchange: longer than any that a node would bear, so that a slow network is measured and not just hung up on."""
 
-_LIMITS = "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '500ms'; SET LOCAL idle_in_transaction_session_timeout = '8s'"
+_LIMITS = "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '500ms'; SET LOCAL idle_in_transaction_session_timeout = '8s'; SET LOCAL DateStyle = ISO"
 
 Row = Any
 
@@ -59,6 +59,7 @@ class Desk:
             autocommit=True,
             connect_timeout=CONNECT_TIMEOUT,
             application_name="tenure:doctor",
+            client_encoding="UTF8",
             prepare_threshold=None,
         )
         connection.timeout = ANSWER_TIMEOUT

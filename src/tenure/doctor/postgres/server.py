@@ -34,6 +34,15 @@ def settings(desk: Desk) -> None:
         )
     else:
         desk.report.add("server-version", "ok", f"PostgreSQL {server.version}")
+    if server.encoding == "UTF8":
+        desk.report.add("encoding", "ok", "the database is encoded in UTF8")
+    else:
+        desk.report.add(
+            "encoding",
+            "problem",
+            f"database {server.database} is encoded in {server.encoding}",
+            do="Make another one: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0;",
+        )
     _writing(desk)
     off = [name for name in ("fsync", "full_page_writes") if getattr(server, name) == "off"]
     if off:
