@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from ledgers import DAY, HOUR, NOON, Book, run
 from tenure.audit import OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, audit
-from tenure.history import last_due, stretches
+from tenure.history import stretches
 from tenure.ledger import Change, JobState, Rules, RunKind, RunState
 from tenure.moments import moment
+from tenure.plan import last_due
 from tenure.triggers import at, cron, every
 
 HOURLY = cron("0 * * * *")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tenure import plan as planning
 from tenure.errors import ConfigurationError
 from tenure.ledger import MISSED_LIMIT, MISSED_WINDOW, ON_TIME, MissedJob, MissedRun, Rules, RunState, Unplanned
 from tenure.moments import instant, moment
@@ -117,6 +118,71 @@ def test_what_counts_from_now_on_has_no_past():
     assert at(moment(NOW)).following(NOW) is None
 
 
+# A long absence
+
+
+def walked(next_due, trigger, rules):
+    """As one who counts nothing and walks to the end."""
+    plain = type("Walked", (), {"following": staticmethod(trigger.following), "count": staticmethod(lambda *_: None)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "SLICE", 10**9)
+        return planned(next_due, plain, rules, steps=10**9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(
+        [
+            every(seconds=7),
+            every(seconds=0.25),
+            every(minutes=11, anchor=datetime(2026, 1, 1, 0, 0, 0, 250_000, tzinfo=UTC)),
+            cron("* * * * *", "Europe/Berlin"),
+            cron("*/5 8-17 * * MON-FRI", "America/New_York"),
+            cron("30 2 * * *", "Europe/Berlin"),
+            cron("0,30 */10 2,3 1,15 * *", "Asia/Seoul"),
+        ]
+    ),
+    st.floats(min_value=0.0, max_value=40 * HOUR),
+    st.sampled_from([Rules(), Rules(grace=3.0), Rules(grace=5 * HOUR), Rules(spread=300.0, jitter=200.0)]),
+)
+def test_what_is_counted_is_what_a_walk_finds(trigger, absent, rules):
+    start = trigger.following(NOW - absent)
+    assert planned(start, trigger, rules, steps=10**9) == walked(start, trigger, rules)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "days"),
+    [(every(seconds=1), 365), (every(seconds=0.01), 30), (cron("* * * * *", "Europe/Berlin"), 3650)],
+)
+def test_a_year_of_absence_is_counted_at_one_visit(trigger, days):
+    start = trigger.following(NOW - days * DAY)
+    result = planned(start, trigger)
+    skipped = result.runs[0]
+    assert skipped.count == trigger.count(start, skipped.until) + 1
+    assert trigger.following(skipped.until) == result.runs[1].scheduled_for
+    assert result.then_due > NOW
+    assert len([run for run in result.runs if run.expires_at and run.expires_at <= NOW]) == MISSED_LIMIT
+
+
+def test_a_trigger_that_cannot_be_counted_is_walked_in_slices():
+    trigger = cron("* * * * *") | every(seconds=45)
+    due, counted = trigger.following(NOW - 3 * DAY), 0
+    while due < NOW:
+        result = planned(due, trigger)
+        counted += sum(run.count for run in result.runs if run.scheduled_for < NOW - 1)
+        assert sum(run.count for run in result.runs) <= planning.SLICE + MISSED_LIMIT + 10
+        due = result.then_due
+    assert counted == len(due_times(trigger, trigger.following(NOW - 3 * DAY), NOW - 1))
+
+
+def test_no_row_stands_for_more_than_it_can_hold():
+    trigger = every(seconds=0.0001)
+    start = trigger.following(NOW - 30 * DAY)
+    result = planned(start, trigger)
+    assert result.runs[0].count <= 2**31 - 1
+    assert start < result.then_due < NOW
+
+
 # What was missed
 
 
@@ -157,9 +223,9 @@ def test_with_a_long_grace_nothing_is_missed():
 
 
 def test_a_walk_that_is_too_long_goes_on_where_it_stopped_and_loses_nothing():
-    secondly = every("1s")
+    secondly = every("1s") | every("2s")  # which cannot be counted
     start = NOW - 2 * HOUR
-    at_once = planned(start, secondly, horizon=0).runs
+    at_once = planned(start, every("1s"), horizon=0).runs
     next_due, runs, walks = start, [], 0
     while next_due <= NOW:
         result = planned(next_due, secondly, horizon=0, steps=1000)

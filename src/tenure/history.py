@@ -18,8 +18,6 @@ from tenure.moments import instant, moment
 from tenure.triggers import Trigger, from_json
 
 _TICK = timedelta(microseconds=1)
-_FARTHEST = 100 * 366 * 86400.0
-"""Seconds. No trigger that is due at all leaves a longer gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +63,6 @@ def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[Stretch]:
         trigger, unreadable = read(change.trigger)
         found.append(Stretch(change.at, end, state, trigger, began, after, unreadable))
     return found
-
-
-def last_due(trigger: Trigger, upto: Instant) -> Instant | None:
-    """The newest due time that is not after an instant."""
-    back = 60.0
-    while (low := trigger.following(upto - back)) is None or low > upto:
-        if back > _FARTHEST:
-            return None
-        back *= 4
-    high = upto
-    while (later := trigger.following(low)) is not None and later <= upto:
-        middle = (later + high) / 2
-        beyond = trigger.following(middle)
-        if beyond is not None and beyond <= upto:
-            low = beyond
-        else:
-            low, high = later, middle
-    return low
 
 
 def zone_of(trigger: Trigger | None, near: Instant) -> tzinfo:

@@ -4,7 +4,8 @@ The ledger knows one `next_due` per job. A planner walks from there along the tr
 nobody else did so before. Therefore
 
   nothing is lost     every due time between the old `next_due` and the new one is among the runs, one by one or in a row that stands for several
-  nothing is endless  of a long absence only the newest due times are kept apart, and one walk takes a bounded number of steps
+  nothing is endless  of a long absence only the newest due times are kept apart; the others are counted, where the trigger can say how many
+                      there are, and else walked through in slices, one a visit, so that no other job has to wait for long
 
         older than a day, or than the newest hundred         missed            in time      ahead
     ├──────────────────────────────────────────────────┼─────────────────┼───────────────┼────────┤
@@ -38,6 +39,14 @@ MISSED = "missed"
 """Why a due time was skipped that nobody began in time."""
 
 STEPS = 20_000
+SLICE = 2000
+"""How many missed due times are walked through at one visit, where they cannot be counted."""
+FEW = 300
+"""So many are walked through rather than counted."""
+MOST = 2_000_000_000
+"""What one row may stand for."""
+_FARTHEST = 100 * 366 * 86400.0
+"""Seconds. No trigger that is due at all leaves a longer gap."""
 _VARIES = 0.1
 _ENOUGH = 64
 _TICK = 0.000_001
@@ -63,10 +72,13 @@ def plan(
         return None
     walk = _Walk(application, job.name, job.rules, now)
     due = trigger.following(job.next_due - _TICK)
-    while due is not None and due <= horizon and walk.steps < steps:
+    if due is not None:
+        due = _leap(walk, trigger, due, job.rules, now)
+    leapt_over = walk.skipped
+    while due is not None and due <= horizon and walk.steps < steps and walk.skipped - leapt_over < SLICE:
         walk.take(due)
         due = trigger.following(due)
-    if walk.steps == steps and not walk.pending and walk.skipped:
+    if (walk.steps == steps or walk.skipped - leapt_over == SLICE) and not walk.pending and walk.skipped:
         # The newest of all missed due times are still to come: what was kept apart so far is walked again.
         return Planned(job.id, job.generation, job.next_due, walk.late[0] if walk.late else due, walk.older())
     return Planned(job.id, job.generation, job.next_due, due, walk.runs())
@@ -94,6 +106,50 @@ def late(trigger: Trigger, rules: Rules, *, application: str, name: str, now: In
     walk = _Walk(application, name, rules, now)
     walk.take(due)
     return tuple(walk.pending) or (replace(walk.runs()[0], expires_at=None, state=RunState.SKIPPED, reason=MISSED),)
+
+
+def _leap(walk: _Walk, trigger: Trigger, due: Instant, rules: Rules, now: Instant) -> Instant | None:
+    """Count the due times that are not kept apart, where the trigger can say how many there are. Returns the next one."""
+    late = now - rules.on_time - rules.spread - rules.jitter  # whatever is before this counts as missed
+    count = trigger.count(due, late)
+    if count is None or count <= FEW:
+        return due
+    # Where to go on: the newest hundred of the last day are kept, and it does not matter whether a few more are walked through.
+    low = high = max(due, min(now - MISSED_WINDOW, late))
+    if (trigger.count(low, late) or 0) > FEW:
+        high = late
+        while high - low > _TICK and not MISSED_LIMIT <= (trigger.count(low, late) or 0) <= FEW:
+            middle = (low + high) / 2
+            if (trigger.count(middle, late) or 0) >= MISSED_LIMIT:
+                low = middle
+            else:
+                high = middle
+    low = round(low, 6)
+    while (count := trigger.count(due, low) or 0) > MOST:
+        low = round(due + (low - due) / 2, 6)
+    last = last_due(trigger, low - _TICK) if count else None
+    if last is None or last < due:
+        return due
+    walk.leap(due, last, count)
+    return trigger.following(last)
+
+
+def last_due(trigger: Trigger, upto: Instant) -> Instant | None:
+    """The newest due time that is not after an instant."""
+    back = 60.0
+    while (low := trigger.following(upto - back)) is None or low > upto:
+        if back > _FARTHEST:
+            return None
+        back *= 4
+    high = upto
+    while (later := trigger.following(low)) is not None and later <= upto:
+        middle = (later + high) / 2
+        beyond = trigger.following(middle)
+        if beyond is not None and beyond <= upto:
+            low = beyond
+        else:
+            low, high = later, middle
+    return low
 
 
 def leapt(trigger: Trigger, next_due: Instant, *, horizon: Instant) -> bool:
@@ -148,6 +204,10 @@ class _Walk:
             self.late.append(due)
             if len(self.late) > MISSED_LIMIT:
                 self._skip(self.late.popleft())
+
+    def leap(self, first: Instant, last: Instant, count: int) -> None:
+        """So many due times that are not kept apart, from one to another."""
+        self._first, self._last, self.skipped = first, last, count
 
     def runs(self) -> tuple[NewRun, ...]:
         missed = [NewRun(due, start := self._start(due), round(start + self._on_time, 6)) for due in self.late]

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from tenure.clock import boottime
 from tenure.errors import TenureError
-from tenure.ledger import Change, Instant, JobId, JobRow, NodeFacts, Unplanned
+from tenure.ledger import Change, Instant, JobId, JobRow, NodeFacts, Planned, Unplanned
 from tenure.model import NodeId
 from tenure.plan import ahead, leapt, plan
 from tenure.stores.ledger import JobChange, Ledger
@@ -44,6 +44,8 @@ PLAN_EVERY = 1.0
 PLAN_BATCH = (10, 300)
 """How many jobs are planned at once, at least and at most: as many as take `PLAN_TIME`, because claims wait meanwhile …"""
 PLAN_TIME = 0.004
+PLAN_BURST = 0.05
+"""What is planned within this time is written, however few jobs that are, and claims have their turn: a long absence is worked off in slices."""
 HEAL_BATCH = 100
 HEAL_EVERY, HEAL_FOR = 30.0, 400.0
 """How often the planner looks again for what was put off, after it began or ceased to doubt, and for how long: then nobody goes by a wrong time any more."""
@@ -118,8 +120,12 @@ class Planning:
             tzdata=self._zones,
             overdue=now - OVERDUE,
         )
-        batch, soonest = [], math.inf
+        batch: list[Planned] = []
+        soonest, seen = math.inf, 0
         for job in jobs:
+            if batch and boottime() >= began_at + PLAN_BURST:
+                break
+            seen += 1
             if self._for_others(job, now, leads=leads):
                 continue
             if job.resumes and not job.trigger:
@@ -138,10 +144,10 @@ class Planning:
         written = ledger.plan(batch) if batch else 0
         if written:
             soonest = min((run.due_at for planned in batch for run in planned.runs), default=soonest)
-        more = len(jobs) == limit and written
+        more = (len(jobs) == limit or seen < len(jobs)) and written
         self.plans_from = boottime() if more else began_at + (PLAN_EVERY if leads else self._every)
         if more:
-            self._pace(limit, boottime() - began_at)
+            self._pace(seen, boottime() - began_at)
         return None if soonest == math.inf else soonest
 
     def _for_others(self, job: Unplanned, now: Instant, *, leads: bool) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from datetime import tzinfo
 
 from tenure.durations import readable
-from tenure.history import Stretch, last_due, stretches, zone_of
+from tenure.history import Stretch, stretches, zone_of
 from tenure.ledger import OPEN, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.moments import instant, moment, shown
+from tenure.plan import last_due
 from tenure.triggers import Trigger
 
 NEAR = 60.0

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import floor
+from math import ceil, floor
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tenure import moments
@@ -55,6 +55,10 @@ class Trigger(ABC):
         """`next_after`, both in seconds from 1970: for those who count and do not read."""
         due = self.next_after(moments.moment(instant))
         return None if due is None else moments.instant(due)
+
+    def count(self, start: float, end: float) -> int | None:  # noqa: ARG002 - those that can say it do
+        """How many due times there are from `start` on and before `end`, without walking through them; None where that takes a walk."""
+        return None
 
     @abstractmethod
     def explain(self) -> str:
@@ -181,6 +185,14 @@ class WallClock(Trigger):
     def find(self, wall: int) -> int:
         """The first wanted reading from this one on, both in seconds from 1970 on the wall clock; `FOREVER` when there is none."""
 
+    def wanted(self, first: int, end: int) -> int:
+        """How many readings it wants from this one on and before the other."""
+        count, found = 0, self.find(first)
+        while found < end:
+            count += 1
+            found = self.find(found + 1)
+        return count
+
     def next_after(self, t: datetime) -> datetime | None:
         due = self._due_from(seconds_of(t, "next_after") + 1)
         return None if due is None else reading(due, self.line.zone)
@@ -220,6 +232,22 @@ class WallClock(Trigger):
             shown = since[i]
         due = max(found - offsets[i], starts[i])
         return due if due < LAST else None
+
+    def count(self, start: float, end: float) -> int | None:
+        low, high = max(ceil(start), FIRST), min(ceil(end), LAST)
+        line = _reaching(self.line, high)
+        since = line.wall if self.follows else line.fresh
+        count = 0
+        for i in range(max(line.at(low), 0), len(line.starts)):
+            begin, offset = line.starts[i], line.offsets[i]
+            over = line.starts[i + 1] if i + 1 < len(line.starts) else LAST
+            if begin >= high:
+                break
+            if low <= begin:  # all readings that the change has passed over are due at one instant
+                count += self.wanted(since[i], begin + offset + 1) > 0
+            first = max(low, begin + 1) + offset
+            count += self.wanted(max(first, since[i]), min(high, over) + offset)
+        return count
 
     def changes(self, after: datetime) -> Iterator[ClockChange]:
         line = self.line

@@ -82,6 +82,33 @@ class Cron(WallClock):
             return (day + (bits & -bits).bit_length()) * DAY + self.first[2]
         return self._following(day) * DAY + self.first[2]
 
+    def wanted(self, first: int, end: int) -> int:
+        if first >= end:
+            return 0
+        (day, second), (last, until) = divmod(first, DAY), divmod(end, DAY)
+        days = sum(1 for number in range(day, last) if self._wants(number))
+        count = days * self._readings(DAY)
+        if self._wants(day):
+            count -= self._readings(second)
+        if until and self._wants(last):
+            count += self._readings(until)
+        return count
+
+    def _wants(self, day: int) -> bool:
+        return bool(self.week >> day % 7 & 1) if self.week else bool(self._matches(day))
+
+    def _readings(self, second: int) -> int:
+        """How many readings it wants of a day that it wants, before this second of the day."""
+        hour, rest = divmod(second, 3600)
+        minute, rest = divmod(rest, 60)
+        seconds, minutes = self.seconds.bit_count(), self.minutes.bit_count()
+        count = (self.hours & (1 << hour) - 1).bit_count() * minutes * seconds
+        if self.hours >> hour & 1:
+            count += (self.minutes & (1 << minute) - 1).bit_count() * seconds
+            if self.minutes >> minute & 1:
+                count += (self.seconds & (1 << rest) - 1).bit_count()
+        return count
+
     def explain(self) -> str:
         from cronsim.explain import Expression
 

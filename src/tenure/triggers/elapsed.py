@@ -76,6 +76,11 @@ class Every(Trigger):
             return None
         return due.astimezone(zone(self.tz or "UTC")) if due < _END else None
 
+    def count(self, start: float, end: float) -> int | None:
+        period, anchor = self.period // _MICROSECOND, (self.anchor - EPOCH) // _MICROSECOND
+        low, high = (max(round(one * 1e6), FIRST * 1_000_000) - anchor for one in (start, min(end, LAST)))
+        return max(-(-high // period) + (-low // period), 0)
+
     def explain(self) -> str:
         return f"Every {_words(self.period)} of elapsed time, counted from {self.anchor:%Y-%m-%d %H:%M:%S} UTC. Clock changes do not matter."
 
@@ -107,6 +112,10 @@ class At(Trigger):
     def next_after(self, t: datetime) -> datetime | None:
         ahead = elapsed(t, self.when, "next_after") < timedelta(0)
         return self.when.astimezone(zone(self.tz or "UTC")) if ahead else None
+
+    def count(self, start: float, end: float) -> int | None:
+        when = (self.when - EPOCH) / timedelta(seconds=1)
+        return int(start <= when < end)
 
     def explain(self) -> str:
         return f"Once, at {self.when.astimezone(zone(self.tz or 'UTC')):%Y-%m-%d %H:%M:%S %z}, {self.tz or 'UTC'}."
