@@ -26,6 +26,11 @@ def sleeps() -> None:
     time.sleep(60)
 
 
+def says_much(run: Run) -> None:
+    for number in range(3000):
+        run.log(f"line {number}")
+
+
 def says(line: str, run: Run) -> None:
     run.log(line)
 

@@ -6,10 +6,12 @@ proxy.black_hole(answers_only=True)   # requests arrive, answers are lost: the o
 proxy.hold()                          # as a partition that heals: what was sent meanwhile arrives late
 proxy.refuse()  proxy.cut()           # no new connections; reset of the existing ones
 proxy.delay(0.2)                      # each way
+proxy.narrow(50_000)                  # so many bytes a second, each way, on each connection
 proxy.heal()
 """
 
 import asyncio
+import math
 import socket
 import struct
 import threading
@@ -29,6 +31,7 @@ class Proxy:
         self._links: set[Link] = set()
         self._swallow_requests = self._swallow_answers = False
         self._delay = 0.0
+        self._rate = math.inf
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._listener: asyncio.Task[None] | None = None
@@ -61,6 +64,14 @@ class Proxy:
 
         async def slow_down() -> None:
             self._delay = seconds
+
+        self._call(slow_down())
+
+    def narrow(self, rate: float) -> None:
+        """So many bytes a second, each way, on each connection."""
+
+        async def slow_down() -> None:
+            self._rate = rate
 
         self._call(slow_down())
 
@@ -122,8 +133,8 @@ class Proxy:
     async def _pump(
         self, link: "Link", source: socket.socket, sink: socket.socket, swallowed: Callable[[], bool]
     ) -> None:
-        while data := await self._loop.sock_recv(source, 65536):
-            await asyncio.sleep(self._delay)
+        while data := await self._loop.sock_recv(source, 65536 if math.isinf(self._rate) else 4096):
+            await asyncio.sleep(self._delay + len(data) / self._rate)
             await self._flowing.wait()
             if swallowed():
                 link.lossy = True
@@ -140,7 +151,7 @@ class Proxy:
 
     async def _heal(self) -> None:
         self._swallow_requests = self._swallow_answers = False
-        self._delay = 0.0
+        self._delay, self._rate = 0.0, math.inf
         await self._reset(lambda link: link.lossy)
         self._flowing.set()
         if self._listener is None:
