@@ -17,6 +17,7 @@ from harness.processes import Worker
 from tenure.cli import main
 from tenure.errors import ConfigurationError
 from tenure.lead import Act, Timing, act
+from tenure.signals import SAME
 
 # Writes the time of every act into a file, for the command and for a child of it; deaf to SIGTERM if told so.
 ACTOR = """
@@ -143,6 +144,7 @@ def test_a_second_signal_does_not_wait_for_the_grace(sqlite_url, tmp_path):
         began = time.monotonic()
         os.kill(worker.pid, signal.SIGINT)
         scratch.eventually(lambda: any("to process group" in line for line in worker.errors), what="the command told")
+        time.sleep(SAME)  # sooner would be the same signal, sent to the group too
         os.kill(worker.pid, signal.SIGINT)
         assert worker.wait() == -signal.SIGINT
         assert time.monotonic() - began < 4

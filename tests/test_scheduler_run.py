@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
@@ -24,6 +25,7 @@ from tenure import (
     events,
     every,
 )
+from tenure.signals import SAME
 
 WITHIN = 10.0
 SCRIPT = Path(__file__).parent / "workers" / "scheduling.py"
@@ -256,6 +258,7 @@ def test_a_second_signal_does_not_wait(sqlite_url) -> None:
         worker.wait_line("works")
         worker.process.send_signal(signal.SIGINT)
         worker.wait_line("stopping: what runs may end")
+        time.sleep(SAME)
         worker.process.send_signal(signal.SIGINT)
         worker.wait_line("stopping now")
         worker.wait_line("returned")

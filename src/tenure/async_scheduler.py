@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
+from tenure import foreground
 from tenure.aio import NodeOptions
 from tenure.audit import JobAudit
 from tenure.bridge import LoopCaller, enter, on_thread, settled
@@ -101,6 +103,29 @@ class AsyncScheduler(Decorators):
         del app
         async with self:
             yield
+
+    async def run(self, *, lines: bool | None = None) -> None:
+        """Start, and go on until SIGTERM, SIGINT or `stop()`; a second signal does not wait. As `Scheduler.run`, on this loop."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        def on_loop(what: Callable[[], object]) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(what)
+
+        def serve() -> None:
+            foreground.serve(self._scheduler, stage, say)
+            on_loop(ended.set)
+
+        with self._scheduler.staged(lines, nudge=lambda: on_loop(bool)) as (stage, say):
+            await self.start()
+            await asyncio.to_thread(self._scheduler.greet, say)
+            # A thread of its own: it waits for as long as this runs, and a loop has few for its coroutines.
+            threading.Thread(target=serve, name="tenure serves", daemon=True).start()
+            try:
+                await ended.wait()
+            except asyncio.CancelledError:
+                await self.stop()  # which wakes the stage, and so ends the thread
+                raise
 
     def on(self, *kinds: EventKind) -> Callable[[Listener], Listener]:
         """Call a function, on a thread of its own, or a coroutine function, on the loop that started this, for events of runs."""

@@ -19,6 +19,7 @@ from tenure.clock import boottime
 from tenure.durations import Duration, seconds
 from tenure.errors import ConfigurationError
 from tenure.events import Elected, ElectionEvent, Lost
+from tenure.forking import refuse_before_fork
 from tenure.model import MARGIN, MAX_NAME, Cadence, Leader, NodeId, TermRecord, Trust
 from tenure.node import Member, Node, shared
 from tenure.stores import Session, Store, store_for
@@ -319,6 +320,7 @@ class Election:
 
     def join(self) -> bool:
         """`start`, and whether this very call started it."""
+        refuse_before_fork(f"election {self.name!r}")
         with self._joining:
             with self._changed:
                 self._exit_when_drained = self._stopping = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import sys
@@ -14,11 +13,12 @@ from datetime import datetime
 from types import FrameType
 from typing import Protocol
 
+from tenure import signals
+from tenure.clock import boottime
 from tenure.durations import readable
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
 from tenure.views import JobView
 
-_STOPS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
 _WORDS: dict[type[RunEvent], str] = {
     RunSucceeded: "succeeded",
     RunFailed: "failed",
@@ -42,15 +42,17 @@ class Served(Protocol):
 class Stage:
     """Where the main thread waits: for a signal, or for the scheduler to be stopped by somebody else.
 
-    A handler may run between any two instructions of the main thread, so it only notes the signal and writes to a socket.
+    A handler may run between any two instructions of the main thread, so it only notes the signal and writes to a socket. The kernel may
+    give a signal to any thread, and the main thread would sleep on: so Python writes to the same socket, on whichever thread it comes.
+    `nudge` is called then, where the main thread waits for something else, an event loop for example.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, nudge: Callable[[], object] | None = None) -> None:
         self._reader, self._writer = socket.socketpair()
-        self._reader.setblocking(False)
         self._writer.setblocking(False)
-        self.signals = 0
-        """How many asked this process to end."""
+        self._nudge = nudge
+        self.requests = signals.Requests()
+        """How often this process was asked to end."""
 
     def wake(self) -> None:
         """From any thread."""
@@ -59,9 +61,9 @@ class Stage:
 
     def wait(self) -> None:
         """Return when something happened."""
-        select.select([self._reader], [], [])
-        with suppress(BlockingIOError):
-            self._reader.recv(4096)
+        self._reader.recv(4096)
+        if self._nudge is not None:
+            self._nudge()
 
     def close(self) -> None:
         self._reader.close()
@@ -73,27 +75,27 @@ class Stage:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        numbers = [getattr(signal, name) for name in _STOPS if hasattr(signal, name)]
-        ignored = {number for number in numbers if signal.getsignal(number) is signal.SIG_IGN}  # as nohup wants it
-        old = {number: signal.signal(number, self._caught) for number in numbers if number not in ignored}
-        try:
-            yield
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
+        with signals.handled(self._caught):
+            before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+            try:
+                yield
+            finally:
+                signal.set_wakeup_fd(before)
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        self.signals += 1
+        self.requests.add()
         self.wake()
 
 
 def serve(scheduler: Served, stage: Stage, say: Callable[[str], None]) -> None:
     """Wait until the scheduler is stopped. The first signal drains it, the second ends it now."""
-    while scheduler.started and not stage.signals:
+    asked = stage.requests
+    while scheduler.started and not asked.count:
         stage.wait()
     if not scheduler.started:
         return
+    since = boottime()
     say("stopping: what runs may end; another signal stops it now")
     done = threading.Event()
 
@@ -105,12 +107,12 @@ def serve(scheduler: Served, stage: Stage, say: Callable[[str], None]) -> None:
             stage.wake()
 
     threading.Thread(target=stop, name="tenure stops", daemon=True).start()
-    while not done.is_set() and stage.signals == 1:
+    while not done.is_set() and asked.count == 1:
         stage.wait()
     if not done.is_set():
-        say("stopping now: what still runs is given up")
+        say(f"stopping now, after {readable(boottime() - since)}: what still runs is given up")
         scheduler.stop_now()
-    while not done.is_set() and stage.signals == 2:  # noqa: PLR2004 - a third one does not even wait for the goodbye
+    while not done.is_set() and asked.count == 2:  # noqa: PLR2004 - a third one does not even wait for the goodbye
         stage.wait()
 
 

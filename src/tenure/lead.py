@@ -12,7 +12,6 @@ when the pipe to this process closes, or when the deadline that it was last told
 from __future__ import annotations
 
 import os
-import select
 import shlex
 import shutil
 import signal
@@ -24,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import NoReturn, Self
 
 from tenure.clock import boottime
@@ -32,6 +31,7 @@ from tenure.durations import Duration, positive, readable
 from tenure.election import Election
 from tenure.errors import ConfigurationError, TenureError
 from tenure.model import MAX_TTL, Cadence
+from tenure.signals import Wakeups, readable_within
 from tenure.term import Term
 
 TICK = 0.25
@@ -450,7 +450,7 @@ class Guard:
                 with suppress(OSError):
                     os.killpg(group, signal.SIGKILL)
                 left = TICK  # until we are told that it is gone
-            if not select.select([reader], [], [], max(left, 0.0) if group else None)[0]:
+            if not readable_within(reader, max(left, 0.0) if group else None):
                 continue
             message = os.read(reader, self._MESSAGE.size)
             if len(message) < self._MESSAGE.size:
@@ -466,50 +466,3 @@ def _name_process(name: bytes) -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(15, name)
-
-
-class Wakeups:
-    """Signals and news of the election, for a main thread that waits for both."""
-
-    STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-    def __init__(self) -> None:
-        self.caught: int | None = None
-        """The first signal that asked this process to end."""
-        self.impatient = False
-        """A second one came."""
-
-    def __enter__(self) -> Self:
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
-        self._old_fd = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        self._old = {number: signal.signal(number, self._stop) for number in self.STOPS}
-        self._old[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._old_fd)
-        self._writer, writer = -1, self._writer
-        os.close(writer)
-        os.close(self._reader)
-
-    def wake(self) -> None:
-        """From any thread."""
-        with suppress(OSError):
-            os.write(self._writer, b".")
-
-    def wait(self, seconds: float) -> None:
-        """Return after this time, or sooner."""
-        if select.select([self._reader], [], [], seconds)[0]:
-            with suppress(BlockingIOError):
-                os.read(self._reader, 4096)
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        self.impatient = self.caught is not None
-        self.caught = self.caught or number

@@ -41,6 +41,7 @@ from tenure.jobs import Function
 from tenure.ledger import ClaimedRun, Instant
 from tenure.run import CURRENT, Run
 from tenure.run_logs import cut
+from tenure.signals import receive_exit_codes
 from tenure.triggers import zone
 
 logger = logging.getLogger("tenure")
@@ -458,8 +459,7 @@ def _leave_signals_to_parent() -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _nothing)
-    if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else no exit code reaches the body
+    receive_exit_codes()
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

@@ -18,8 +18,8 @@ import multiprocessing
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -32,6 +32,7 @@ from tenure.durations import Duration, positive, seconds
 from tenure.engine import Engine, EngineOptions, Health
 from tenure.errors import ConfigurationError
 from tenure.events import RunEvent
+from tenure.forking import refuse_before_fork
 from tenure.listeners import EventKind, Listener, Listeners
 from tenure.model import Cadence
 from tenure.moments import moment
@@ -136,6 +137,7 @@ class Scheduler(Client):
             return False
         if _only_imported():
             return False
+        refuse_before_fork("the scheduler")
         with self._mutex:
             if self._engine is not None and self.started:
                 if loop is not None:
@@ -202,28 +204,39 @@ class Scheduler(Client):
 
     def run(self, *, lines: bool | None = None) -> None:
         """Start, and block until SIGTERM, SIGINT or `stop()`; a second signal does not wait. On a terminal it says what it does."""
+        with self.staged(lines) as (stage, say):
+            self.start()
+            self.greet(say)
+            foreground.serve(self, stage, say)
+
+    @contextmanager
+    def staged(
+        self, lines: bool | None, nudge: Callable[[], object] | None = None
+    ) -> Iterator[tuple[foreground.Stage, Callable[[str], None]]]:
+        """In the foreground: signals wake the stage, and what happens is said if there is a terminal, or `lines` says so."""
         talks = foreground.terminal() if lines is None else lines
-        say = foreground.say if talks else _nothing
 
         def tell(event: RunEvent) -> None:
             foreground.say(foreground.line(event, walltime()))
 
-        stage = foreground.Stage()
+        stage = foreground.Stage(nudge)
         self._stages.append(stage)
         if talks:
             self._listeners.on(RunEvent)(tell)
         try:
             with stage.catching():
-                self.start()
-                if self.started:
-                    for text in self._headline() if talks else ():
-                        say(text)
-                foreground.serve(self, stage, say)
+                yield stage, foreground.say if talks else _nothing
         finally:
             self._ran = True
             self._stages.remove(stage)
             self._listeners.off(tell)
             stage.close()
+
+    def greet(self, say: Callable[[str], None]) -> None:
+        """Say which store, which node, which jobs."""
+        if self.started and say is not _nothing:
+            for text in self._headline():
+                say(text)
 
     @property
     def ran(self) -> bool:

@@ -2,7 +2,9 @@
 
 import json
 import re
+import signal
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -22,9 +24,11 @@ from harness.components import need
 from harness.processes import Worker
 from harness.scratch import eventually
 from tenure import ConfigurationError
+from tenure.campaign import Campaign
 from tenure.ext.celery import task_id
-from tenure.ext.celery.beat import CAPACITY
+from tenure.ext.celery.beat import AWAKE, CAPACITY
 from tenure.ext.celery.schedules import trigger_of
+from tenure.signals import SAME
 from tenure.triggers import cron
 
 MINUTE = timedelta(minutes=1)
@@ -39,6 +43,57 @@ def test_killing_the_sender_costs_no_due_time_and_repeats_carry_the_same_id(tmp_
     assert verdict.strangers == []
     assert verdict.too_many <= 2 * CAPACITY
     assert verdict.seconds >= 6
+
+
+def test_a_signal_that_comes_while_a_beat_leaves_is_the_same_one(app, ticking, monkeypatch) -> None:
+    """Celery's handler closes its scheduler on top of whatever the main thread is at: here, on top of the same."""
+    beat = tenure.ext.celery.Scheduler(app)
+    ticking(beat)
+    stop, signals = Campaign.stop, []
+
+    def stop_while_asked_again(self: Campaign, patience: float) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+        stop(self, patience)
+
+    def handler(*_: object) -> None:
+        signals.append(beat._node.started)
+        beat.close()
+        assert not beat._node.started
+
+    monkeypatch.setattr(Campaign, "stop", stop_while_asked_again)
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        beat.close()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(signals) == 1
+    assert not beat._node.started
+
+
+def test_a_second_signal_ends_a_beat_that_is_still_sending(app, ticking, monkeypatch) -> None:
+    app.conf.beat_schedule = {"hourly": {"task": "t", "schedule": 3600}}
+    sending, sent = threading.Event(), threading.Event()
+
+    def send(*_: object, **__: object) -> None:
+        sending.set()
+        sent.wait(30)
+
+    monkeypatch.setattr(tenure.ext.celery.Scheduler, "apply_async", send)
+    beat = tenure.ext.celery.Scheduler(app)
+    ticking(beat)
+    beat._node.run_now("hourly")
+    assert sending.wait(10)
+    before = signal.signal(signal.SIGALRM, lambda *_: beat.close())
+    signal.setitimer(signal.ITIMER_REAL, SAME + 0.1)
+    try:
+        began = time.monotonic()
+        beat.close()
+        assert time.monotonic() - began < 9, "it did not wait for its drain of 10 s"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        sent.set()
+    assert beat._node.stop("10s"), "what was being sent has been sent, and the node has left"
 
 
 @pytest.fixture
@@ -61,7 +116,7 @@ def ticking() -> Iterator[Callable[[tenure.ext.celery.Scheduler], None]]:
 
     def start(beat: tenure.ext.celery.Scheduler) -> None:
         started.append(beat)
-        assert beat.tick() == beat.max_interval
+        assert beat._look() == beat.max_interval
 
     yield start
     for beat in started:
@@ -137,11 +192,11 @@ def test_what_is_changed_while_it_runs_is_taken_in(app, ticking) -> None:
     beat = tenure.ext.celery.Scheduler(app)
     ticking(beat)
     node = beat._node
-    beat.tick()
+    beat._look()
     assert beat._node is node
     del beat.schedule["gone"]
     beat.add(name="new", task="nothing", schedule=timedelta(hours=2))
-    beat.tick()
+    beat._look()
     assert [job.name for job in beat._node.jobs()] == ["kept", "new"]
     assert not node.started
 
@@ -149,7 +204,7 @@ def test_what_is_changed_while_it_runs_is_taken_in(app, ticking) -> None:
 def test_a_database_that_is_away_is_tried_again(app, ticking) -> None:
     app.conf.tenure_url = "postgresql://nobody@127.0.0.1:1/nowhere"
     beat = tenure.ext.celery.Scheduler(app)
-    assert 0 < beat.tick() < beat.max_interval
+    assert 0 < beat.tick() <= AWAKE
     app.conf.tenure_url = f"memory://{uuid.uuid4()}"
     ticking(beat)
     assert beat._node.started

@@ -22,12 +22,14 @@ from collections.abc import Sequence
 
 from tenure.cli import parser as parsing
 from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
+from tenure.signals import receive_exit_codes
 
 USAGE, UNAVAILABLE, UNUSABLE, BUG, INTERRUPTED = 2, 3, 4, 70, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code."""
+    receive_exit_codes()
     given = list(sys.argv[1:] if argv is None else argv)
     parser = parsing.build()
     _offer_argcomplete(parser)

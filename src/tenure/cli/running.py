@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
-import signal
 import subprocess
 import sys
 import traceback
@@ -18,15 +17,18 @@ from tenure.cli.verbs import shared
 from tenure.durations import positive
 from tenure.errors import ConfigurationError
 from tenure.scheduler import Scheduler
+from tenure.signals import handled
 
 BY_SIGNAL = 128
+LAST_WORDS = 1.0
+"""How long coroutines may take to end after the scheduler has been stopped."""
 
 
 def start(arguments: argparse.Namespace) -> int:
     """Run a scheduler in the foreground."""
     scheduler = find(arguments.place)
     if isinstance(scheduler, AsyncScheduler):
-        asyncio.run(_serve(scheduler))
+        _run_on_loop(scheduler, lines=True if arguments.lines else None)
     elif scheduler.ran:  # and was told to end: not once more
         say(
             f"{arguments.place} ran while its module was imported. Put scheduler.run() below if __name__ == '__main__'."
@@ -61,18 +63,21 @@ def find(place: str) -> Scheduler | AsyncScheduler:
     return found
 
 
-async def _serve(scheduler: AsyncScheduler) -> None:
-    """Until the first signal; a second one does not wait."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+def _run_on_loop(scheduler: AsyncScheduler, lines: bool | None) -> None:
+    """As `asyncio.run`, but a coroutine that does not let itself be cancelled does not hold up the end, as no thread does."""
+    runner = asyncio.Runner()
+    try:
+        runner.run(scheduler.run(lines=lines))
+    finally:
+        if runner.run(_cancel_the_rest()):
+            runner.close()
 
-    def end(number: int) -> None:
-        loop.remove_signal_handler(number)
-        ended.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, number)
-    async with scheduler:
-        await ended.wait()
+async def _cancel_the_rest() -> bool:
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    return not rest or not (await asyncio.wait(rest, timeout=LAST_WORDS))[1]
 
 
 def once(arguments: argparse.Namespace) -> int:
@@ -122,12 +127,8 @@ def _run(command: list[str]) -> None:
         del frame
         process.send_signal(number)
 
-    old = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    try:
+    with handled(pass_on):
         code = process.wait()
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
     if code:
         raise _Failed(code if code > 0 else BY_SIGNAL - code)
 

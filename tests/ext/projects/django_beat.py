@@ -57,7 +57,7 @@ def main() -> None:
     row = PeriodicTask.objects.get(name="off")
     row.enabled = True
     row.save()
-    beat.tick()
+    beat._look()
     after = []
     while after.count("off") < 2:
         after.append(sent())

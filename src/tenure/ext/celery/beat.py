@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from queue import SimpleQueue
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import celery.beat
 from celery.utils.log import get_logger
 
+from tenure.clock import boottime, sleep
 from tenure.errors import StoreUnavailable, UnknownJob
 from tenure.ext.celery.schedules import trigger_of
 from tenure.keys import due_key
 from tenure.moments import instant
 from tenure.run import Run
 from tenure.scheduler import Scheduler as Node
+from tenure.signals import Requests
 from tenure.triggers import Trigger
 
 logger = get_logger("celery.beat")
@@ -30,6 +34,10 @@ RETRIES = 20
 BACKOFF = ("1s", "30s")
 MAX_LOST = 10
 DRAIN = "10s"
+AWAKE = 1.0
+"""How long the main thread of a beat sleeps at most."""
+LOOK_EVERY = 0.02
+"""How often a beat that leaves looks whether it has left."""
 
 _NAMESPACE = uuid5(NAMESPACE_URL, "tenure.ext.celery")
 
@@ -49,10 +57,21 @@ class Shared:
     schedule: Any
     max_interval: float
     _node: Node | None = None
+    _goodbye: Goodbye | None = None
     _entries: Mapping[str, Any] = {}
+    _looks_from = 0.0
 
     def tick(self, *_args: object, **_kwargs: object) -> float:
-        """Take part, and take in what was changed; tenure itself does the rest. Returns when to look again."""
+        """Take part, and take in what was changed; tenure itself does the rest. Returns when to call it again.
+
+        That is soon: the kernel may give a signal to any thread, and Python calls its handler when the main thread wakes.
+        """
+        if boottime() >= self._looks_from:
+            self._looks_from = boottime() + self._look()
+        return min(max(self._looks_from - boottime(), 0.0), AWAKE)
+
+    def _look(self) -> float:
+        """Take in what was changed. Returns after how long to look again."""
         entries = dict(self.schedule)
         if self._node is not None and entries == self._entries:
             return self.max_interval
@@ -64,9 +83,12 @@ class Shared:
         return self.max_interval
 
     def close(self) -> None:
-        """Send no more, end what is being sent, and leave."""
-        if self._node is not None:
-            self._node.stop()
+        """Send no more, end what is being sent, and leave.
+
+        Celery calls this in its signal handler, on top of whatever the main thread is at, be it this very method.
+        """
+        if self._goodbye is not None:
+            self._goodbye.say()
         super().close()  # type: ignore[misc]
 
     @property
@@ -103,10 +125,13 @@ class Shared:
         node, old = self.node(entries), self._node
         gone = set(self._entries) - set(entries)
         if old is not None:
-            self._node = None
+            goodbye = self._goodbye
+            self._node = self._goodbye = None
             old.stop()
+            if goodbye is not None:
+                goodbye.forget()
         node.start()
-        self._node, self._entries = node, entries
+        self._node, self._entries, self._goodbye = node, entries, Goodbye(node)
         for name in gone:
             with suppress(UnknownJob):  # another beat was faster
                 node.remove(name, by="celery beat", why="its entry is gone")
@@ -125,6 +150,38 @@ class Shared:
             self.sent(entry, run)
 
         return send
+
+
+class Goodbye:
+    """Stops a node for a caller that may have interrupted anything: on a thread that is there already, and without a lock on the caller's side."""
+
+    def __init__(self, node: Node) -> None:
+        self._node, self._requests, self._gone = node, Requests(), False
+        self._wanted: SimpleQueue[bool] = SimpleQueue()  # its `put` may interrupt another
+        threading.Thread(target=self._serve, name="tenure goodbye", daemon=True).start()
+
+    def say(self) -> None:
+        """Return when the node has left. A second signal does not wait for what is being sent, a third one for nothing."""
+        if not self._gone and self._requests.add():
+            self._wanted.put(True)
+        while not self._gone and self._requests.count < 3:  # noqa: PLR2004
+            sleep(LOOK_EVERY)
+
+    def forget(self) -> None:
+        """The node was stopped otherwise."""
+        self._wanted.put(False)
+
+    def _serve(self) -> None:
+        if self._wanted.get():
+            threading.Thread(target=self._stop, name="tenure stops", daemon=True).start()
+            self._wanted.get()
+            self._node.stop_now()
+
+    def _stop(self) -> None:
+        try:
+            self._node.stop()
+        finally:
+            self._gone = True
 
 
 class Scheduler(Shared, celery.beat.Scheduler):  # type: ignore[misc]
