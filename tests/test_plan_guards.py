@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from harness.postgres import Postgres
-from tenure.ledger import Change, ClaimRequest, Ending, JobSpec, NewRun, Planned, Rules, RunId, RunState
+from tenure.ledger import OPEN, Change, ClaimRequest, Ending, JobSpec, NewRun, Planned, Rules, RunId, RunState
 from tenure.model import NodeCard
 from tenure.stores import Session, store_for
-from tenure.stores.ledger import Asked, JobChange, Ledger
+from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
 from tenure.triggers import every
 
 HOURLY = every("1h").to_json()
@@ -168,3 +168,99 @@ def test_a_scan_is_noticed(explained, postgres):
         lambda: postgres.execute("SELECT 1 FROM tenure.job j WHERE j.paused_why = 'x'", dbname=explained.database)
     )
     assert whole_scans(plans)
+
+
+# What people ask, on a table that has grown: many jobs, many runs of each, and few that failed
+
+JOBS, RUNS_EACH = 1000, 150
+GROWN = f"""
+INSERT INTO tenure.job (application, name, function, trigger, kwargs, rules, queue, overlap, max_running, on_time, on_lost, max_lost,
+                        in_code, release, tzdata, since, next_due)
+SELECT j.application, 'job ' || n, j.function, j.trigger, j.kwargs, j.rules, j.queue, j.overlap, j.max_running, j.on_time, j.on_lost,
+       j.max_lost, j.in_code, j.release, j.tzdata, j.since, now() + interval '1 hour'
+  FROM tenure.job j, generate_series(1, {JOBS}) n WHERE j.name = 'job';
+INSERT INTO tenure.job_change (job, generation, at, what, trigger, by, why)
+SELECT j.id, 1, now() - interval '30 days', 'added', j.trigger, '', '' FROM tenure.job j WHERE j.name <> 'job';
+INSERT INTO tenure.run (job, application, generation, kind, key, scheduled_for, due_at, state, attempt, started_at, finished_at)
+SELECT j.id, j.application, 1, 'due', n::text, now() - n * interval '1 hour', now() - n * interval '1 hour',
+       (CASE WHEN j.id % 100 = 7 AND n % 50 = 3 THEN 'failed' ELSE 'succeeded' END)::tenure.run_state, 1, now(), now()
+  FROM generate_series(1, {RUNS_EACH}) n, tenure.job j WHERE j.name <> 'job';
+INSERT INTO tenure.run (job, application, generation, kind, key, scheduled_for, due_at, state)
+SELECT j.id, j.application, 1, 'due', 'soon', now() + interval '5 seconds', now(), 'pending' FROM tenure.job j WHERE j.name LIKE 'job 1%';
+"""
+
+
+@pytest.fixture(scope="module", params=["never analysed", "analysed"])
+def grown(request, postgres: Postgres) -> Iterator[Explained]:
+    url = postgres.create_database()
+    name = url.rsplit("/", 1)[1]
+    for setting, value in {**EXPLAIN, "auto_explain.log_analyze": "on", "auto_explain.log_timing": "off"}.items():
+        postgres.execute(f"ALTER DATABASE {name} SET {setting} = '{value}'")
+    store_for(url).prepare()
+    for table in ("run", "job"):
+        postgres.execute(f"ALTER TABLE tenure.{table} SET (autovacuum_enabled = off)", dbname=name)
+    first = Explained(postgres, url)
+    first.ledger.change(JobChange("app", "job", Change.ADDED, SPEC, next_due=first.ledger.now()))
+    first.session.close()
+    postgres.execute(GROWN, dbname=name)
+    if request.param == "analysed":
+        postgres.execute("ANALYZE", dbname=name)
+    explained = Explained(postgres, url)
+    yield explained
+    explained.session.close()
+    postgres.drop_database(url)
+
+
+def rows_read(plans: str) -> int:
+    """The most rows of runs, or of changes of jobs, that one node of a plan has read in all its loops."""
+    most, loops = 0, 1
+    for line in plans.splitlines():
+        if found := re.search(r"Scan .*?on (\w+).*\(actual rows=(\d+) loops=(\d+)\)", line):
+            loops = int(found[3]) if found[1] in {"run", "job_change"} else 0
+            most = max(most, int(found[2]) * loops)
+        elif found := re.search(r"Rows Removed by Filter: (\d+)", line):
+            most = max(most, int(found[1]) * loops)
+    return most
+
+
+@pytest.mark.parametrize(
+    ("question", "at_most"),
+    [
+        ("the newest", 700),
+        ("failed", 60),
+        ("running", 0),
+        ("open", 200),
+        ("of a day", 700),
+        ("failed of a day", 20),
+        ("of a job", 200),
+        ("changes of a job", 1),
+        ("how many", 200),
+        ("figures", 11_000),
+        ("for an audit", 300),
+    ],
+)
+def test_what_people_ask_reads_little_more_than_the_answer(grown, question, at_most):
+    ledger, limit = grown.ledger, 100
+    now = ledger.now()
+    failed, day = (RunState.FAILED, RunState.LOST), now - 86400
+    few = [row.id for row in ledger.jobs("app")[:10]]
+    questions: dict[str, Callable[[], object]] = {
+        "the newest": lambda: ledger.runs(RunQuery("app", limit=limit)),
+        "failed": lambda: ledger.runs(RunQuery("app", states=failed, limit=limit)),
+        "running": lambda: ledger.runs(RunQuery("app", states=(RunState.RUNNING,), limit=limit)),
+        "open": lambda: ledger.runs(RunQuery("app", states=tuple(OPEN), before=now, limit=limit)),
+        "of a day": lambda: ledger.runs(RunQuery("app", since=day, limit=limit)),
+        "failed of a day": lambda: ledger.runs(RunQuery("app", states=failed, since=day, limit=limit)),
+        "of a job": lambda: ledger.runs(RunQuery("app", "job 7", since=day, limit=limit)),
+        "changes of a job": lambda: ledger.changes("app", "job 7"),
+        "how many": lambda: ledger.tally("app", day, 10_000),
+        "figures": lambda: ledger.figures("app", 10),
+        "for an audit": lambda: ledger.past(few, day, now),
+    }
+    assert rows_read(grown.plans(questions[question])) <= at_most
+
+
+def test_too_much_reading_is_noticed(grown, postgres):
+    ask = "SELECT 1 FROM tenure.run r WHERE r.state > 'running' AND r.application = 1 AND r.label = 'x'"
+    plans = grown.plans(lambda: postgres.execute(ask, dbname=grown.database))
+    assert rows_read(plans) >= JOBS * RUNS_EACH / 10

@@ -22,13 +22,31 @@ INDEXES = {
     "orphans": {"tenure_run_running"},
     "held": {"tenure_run_running"},
     "wakes": {"tenure_run_waiting", "tenure_run_began"},
-    "runs": {"tenure_run_of_application"},
+    "runs_in_state": {"tenure_run_of_application"},
+    "final_states": {"tenure_run_of_application"},
+    "tally_final": {"tenure_run_of_application"},
+    "tally_open": {"tenure_run_open", "tenure_run_waiting", "tenure_run_running"},
+    "runs_reaching": {"tenure_run_several"},
+    "figures": {"tenure_run_of_job"},
+    "past": {"tenure_run_of_job"},
+    "past_others": {"tenure_run_of_job"},
+    "past_reaching": {"tenure_run_several"},
     "runs_of_job": {"tenure_run_of_job"},
     "runs_open": {"tenure_run_open"},
 }
 """What each of the frequent questions must be answered by."""
 
-SORTED_BY_INDEX = {"due_in_lane", "unplanned", "waiting", "runs", "runs_of_job", "missed_runs", "oldest", "last_runs"}
+SORTED_BY_INDEX = {
+    "due_in_lane",
+    "unplanned",
+    "waiting",
+    "runs_in_state",
+    "runs_of_job",
+    "figures",
+    "missed_runs",
+    "oldest",
+    "last_runs",
+}
 """Lists that end at a limit, which is of no use if everything has to be sorted first."""
 
 FILL = """

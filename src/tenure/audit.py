@@ -19,7 +19,7 @@ from datetime import UTC, tzinfo
 
 from tenure.history import Stretch, stretches, zone_of
 from tenure.ledger import ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
-from tenure.moments import instant, shown
+from tenure.moments import shown
 from tenure.triggers import At
 
 MARGIN = 60.0
@@ -94,15 +94,17 @@ def audit(
     since: Instant,
     until: Instant,
     now: Instant,
+    plain: Mapping[RunState, Sequence[int]] | None = None,
 ) -> JobAudit:
     """Hold the due times of a job in [since, until) against its runs.
 
     `runs` are those scheduled in the span, and rows that stand for several and reach into it. Read the job before the runs: what is planned in between is
     then found, and not missed. What retention removes in between is not: if the audit is not clean, read again.
+    `plain` are due times, in microseconds, of further planned runs that ended so. If the audit is not clean, give all of them as `runs`: of a plain one it cannot say more.
     What nobody had planned when the job was changed is explained by the change only if the span reaches beyond it.
     """
     life = stretches(job, changes)
-    books = _Books(job, life, runs, since=since, until=until, now=now)
+    books = _Books(job, life, runs, plain or {}, since=since, until=until, now=now)
     for stretch in life:
         books.go_through(stretch)
     books.look_for_strangers()
@@ -113,7 +115,15 @@ class _Books:
     """One audit on its way."""
 
     def __init__(
-        self, job: JobRow, life: list[Stretch], runs: Iterable[RunRow], *, since: Instant, until: Instant, now: Instant
+        self,
+        job: JobRow,
+        life: list[Stretch],
+        runs: Iterable[RunRow],
+        plain: Mapping[RunState, Sequence[int]],
+        *,
+        since: Instant,
+        until: Instant,
+        now: Instant,
     ) -> None:
         self._job, self._life, self._since, self._until, self._now = job, life, since, until, now
         rules = job.spec.rules
@@ -130,15 +140,28 @@ class _Books:
         self._explained: set[int] = set()
         for run in sorted(runs, key=lambda run: run.scheduled_for):
             self._take(run)
+        self._plain: dict[int, str] = {}
+        for state, keys in plain.items():
+            self._plain |= dict.fromkeys(keys, state.value)
+        """Those that no due time was found for yet."""
+        for key in self._runs.keys() & self._plain.keys():
+            self._find(UNEXPECTED, key / 1e6, "two runs are of one due time")
 
     def go_through(self, stretch: Stretch) -> None:
         """The due times of one stretch, in order. Those without a run wait until it is known whether any later one has a run."""
         if stretch.unreadable and stretch.start < self._until and stretch.end >= self._since:
             self._find(UNREADABLE, max(stretch.start, self._since), f"its trigger {stretch.unreadable}")
         without: list[Instant] = []
-        for due in stretch.due_times(self._since, self._until):
-            at = instant(due)
+        plain, counts = self._plain, self._counts
+        for at in stretch.due_times(self._since, self._until):
             self._due += 1
+            if (end := plain.pop(_key(at), None)) is not None:
+                if without:
+                    self._without_run(stretch, without, last=False)
+                    without = []
+                counts[end] += 1
+                self._in_a_row = False
+                continue
             if (run := self._run_of(at)) is None:
                 without.append(at)
                 continue
@@ -153,6 +176,8 @@ class _Books:
 
     def look_for_strangers(self) -> None:
         """Planned runs that no trigger explains, and rows that do not stand for as many as they say."""
+        for key in self._plain:
+            self._find(UNEXPECTED, key / 1e6, "its run is of no due time")
         for key, run in self._runs.items():
             inside = self._since <= run.scheduled_for < self._until
             if not inside or run.kind is not RunKind.DUE or key in self._explained:

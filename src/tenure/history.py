@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, tzinfo
 from functools import lru_cache
 
 from tenure.errors import TenureError
 from tenure.ledger import Change, ChangeRecord, Instant, JobRow, JobState
-from tenure.moments import instant, moment
+from tenure.moments import moment
 from tenure.triggers import Trigger, from_json
 
-_TICK = timedelta(microseconds=1)
+_TICK = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class Stretch:
     unreadable: str = ""
     """Why its trigger is None although the job had one: nobody can say what was due."""
 
-    def due_times(self, since: Instant, until: Instant) -> Iterator[datetime]:
+    def due_times(self, since: Instant, until: Instant) -> Iterator[Instant]:
         """Those in this stretch, from `since` on and before `until`."""
         if self.trigger is None or self.state is JobState.REMOVED:
             return
-        start = moment(self.start) if self.start >= since else moment(since) - _TICK
-        due = self.trigger.next_after(start)
-        while due is not None and (at := instant(due)) <= self.end and at < until:
+        following = self.trigger.following
+        due = following(self.start if self.start >= since else since - _TICK)
+        while due is not None and due <= self.end and due < until:
             yield due
-            due = self.trigger.next_after(due)
+            due = following(due)
 
 
 def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[Stretch]:

@@ -10,6 +10,7 @@ An instant is a float: seconds since 1970 in UTC, rounded to microseconds. Zones
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple, NewType
@@ -450,3 +451,26 @@ class JobStats:
     lateness_p99: float | None
     last_state: RunState | None
     last_at: Instant | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many runs of an application are in a state; of running ones, on which node."""
+
+    state: RunState
+    label: str
+    runs: int
+
+
+PLAIN = (RunState.SUCCEEDED, RunState.FAILED, RunState.LOST)
+"""How a run of one due time ends that is simply over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The runs of one job in a span, as briefly as an audit needs them: there may be millions."""
+
+    plain: Mapping[RunState, Sequence[int]]
+    """Due times, in microseconds from 1970, of runs of kind DUE that stand for one due time, by how they ended: PLAIN."""
+    others: tuple[RunRow, ...]
+    """All other runs, and rows that stand for several and reach into the span."""

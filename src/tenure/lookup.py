@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, tzinfo
 from itertools import islice
 
@@ -12,7 +12,7 @@ from tenure.audit import JobAudit
 from tenure.audit import audit as audit_of
 from tenure.errors import ConfigurationError
 from tenure.history import read
-from tenure.ledger import Instant, JobRow, JobState, RunId, RunRow
+from tenure.ledger import ChangeRecord, Instant, JobId, JobRow, JobState, Past, RunId, RunRow
 from tenure.moments import moment
 from tenure.stores.ledger import Ledger, RunQuery
 from tenure.views import JobView, RunView, StatsView, zone_of
@@ -24,6 +24,11 @@ AUDITED = 1_000_000
 """Runs of one job that an audit looks at."""
 NEARBY = 1000
 """Runs of a job that an explanation looks at."""
+FIGURED = (10, 100_000)
+"""Of how many runs of each job the figures of all jobs are at least, and of how many together."""
+PAGE = 200
+"""How many jobs are audited with one question."""
+_NOTHING = Past({}, ())
 
 
 class Lookup:
@@ -34,12 +39,17 @@ class Lookup:
 
     def jobs(self, ledger: Ledger, *, removed: bool = False) -> list[JobView]:
         """All jobs, by name; with `removed` also those that were removed and that code still defines."""
-        now, rows = ledger.now(), ledger.jobs(self._application)
+        now = ledger.now()
+        return [self.shown_job(row, now) for row in self.rows(ledger, removed=removed)]
+
+    def rows(self, ledger: Ledger, *, removed: bool = False) -> list[JobRow]:
+        """The same, as the ledger has them."""
+        rows = ledger.jobs(self._application)
         if removed and (gone := ledger.removed(self._application)):
             live = {name for node in ledger.nodes(self._application) for name in node.functions}
             rows += [row for row in gone if row.spec.function in live or row.defined_at > (row.removed_at or 0.0)]
             rows.sort(key=lambda row: row.spec.name)
-        return [self.shown_job(row, now) for row in rows]
+        return rows
 
     def those(self, ledger: Ledger, names: Iterable[str]) -> list[JobView]:
         """Those of these jobs that are there."""
@@ -89,9 +99,22 @@ class Lookup:
         """The next due times of all jobs, in turn."""
         if type(n) is not int or not 0 <= n <= MAX_RUNS:
             raise ConfigurationError(f"next: n={n!r} must be a whole number from 0 to {MAX_RUNS:,}.")
-        now = ledger.now()
-        walks = [_walk(row, moment(now)) for row in ledger.jobs(self._application)]
-        return list(islice(heapq.merge(*walks), n))
+        return self.next_of(ledger.jobs(self._application), ledger.now(), n)
+
+    def next_of(self, rows: Iterable[JobRow], now: Instant, n: int) -> list[tuple[datetime, str]]:
+        """The next due times of these jobs, in turn."""
+        return list(islice(heapq.merge(*(_walk(row, moment(now)) for row in rows)), n))
+
+    def figures(self, ledger: Ledger) -> list[tuple[JobView, StatsView]]:
+        """All jobs by name, also those that code defines although they were removed, with figures of the last runs of each: fewer where there are many jobs."""
+        rows, now = self.rows(ledger, removed=True), ledger.now()
+        last = min(max(FIGURED[1] // max(len(rows), 1), FIGURED[0]), NEARBY)
+        figures = ledger.figures(self._application, last)
+        return [
+            (self.shown_job(row, now), StatsView.of(row.spec.name, found, self.zone(row)))
+            for row in rows
+            if (found := figures.get(row.spec.name)) is not None
+        ]
 
     def stats(self, ledger: Ledger, name: str) -> StatsView:
         """Figures of the last runs of a job."""
@@ -99,19 +122,37 @@ class Lookup:
         return StatsView.of(name, ledger.stats(self._application, name), self.zone(row))
 
     def audit(
-        self, ledger: Ledger, name: str | None, since: datetime | str, until: datetime | str | None
+        self,
+        ledger: Ledger,
+        name: str | None,
+        since: datetime | str,
+        until: datetime | str | None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> list[JobAudit]:
         """What became of every due time of a span, job by job."""
         now = ledger.now()
         start = verbs.point(since, now, "since")
         end = now if until is None else verbs.point(until, now, "until")
-        rows = ledger.jobs(self._application, removed=True) if name is None else [self._row(ledger, name)]
-        found = []
-        for row in rows:
-            audited = self._audited(ledger, row, start, end)
-            if not audited.clean:  # retention may have removed runs between the questions
-                audited = self._audited(ledger, self._row(ledger, row.spec.name), start, end)
-            found.append(audited)
+        if name is not None:
+            return [self._audited(ledger, self._row(ledger, name), start, end)]
+        rows = ledger.jobs(self._application, removed=True)
+        changes: dict[JobId, list[ChangeRecord]] = {}
+        for change in ledger.changes(self._application):
+            changes.setdefault(change.job, []).append(change)
+        found: list[JobAudit] = []
+        for first in range(0, len(rows), PAGE):
+            page = rows[first : first + PAGE]
+            past = ledger.past([row.id for row in page], start, end)
+            for row in page:
+                runs = past.get(row.id, _NOTHING)
+                audited = audit_of(
+                    row, changes.get(row.id, ()), runs.others, since=start, until=end, now=now, plain=runs.plain
+                )
+                if not audited.clean:  # what it read may have changed meanwhile, and it has not read all
+                    audited = self._audited(ledger, self._row(ledger, row.spec.name), start, end)
+                found.append(audited)
+            if progress is not None:
+                progress(len(found), len(rows))
         return found
 
     def why(self, ledger: Ledger, name: str, at: datetime | str | None) -> str:
@@ -128,23 +169,27 @@ class Lookup:
 
     def shown_run(self, ledger: verbs.Looks, row: RunRow) -> RunView:
         """A run for people."""
-        return self.shown_runs(ledger, [row])[0]
+        zones = {job.id: self.zone(job) for job in ledger.jobs(self._application, row.name, removed=True)}
+        return RunView.of(row, zones.get(row.job) or zone_of(None, self._tz))
 
-    def shown_runs(self, ledger: verbs.Looks, rows: list[RunRow]) -> list[RunView]:
+    def shown_runs(self, ledger: Ledger, rows: list[RunRow]) -> list[RunView]:
         """Runs for people, each in the zone of its job."""
         if not rows:
             return []
-        names = {row.name for row in rows}
-        only = names.pop() if len(names) == 1 else None
-        zones = {row.id: self.zone(row) for row in ledger.jobs(self._application, only, removed=True)}
-        utc = zone_of(None, self._tz)
-        return [RunView.of(row, zones.get(row.job, utc)) for row in rows]
+        triggers = ledger.triggers({row.job for row in rows})
+        return [RunView.of(row, zone_of(triggers.get(row.job), self._tz)) for row in rows]
 
     def _audited(self, ledger: Ledger, row: JobRow, start: Instant, end: Instant) -> JobAudit:
+        """Of one job, from all that there is to read of it; once more if it is not clean: retention may have removed runs between the questions."""
         name = row.spec.name
-        changes = ledger.changes(self._application, name)
         query = RunQuery(self._application, name, since=start, before=end, limit=AUDITED, oldest_first=True)
-        return audit_of(row, changes, ledger.runs(query), since=start, until=end, now=ledger.now())
+
+        def look(row: JobRow) -> JobAudit:
+            changes = ledger.changes(self._application, name)
+            return audit_of(row, changes, ledger.runs(query), since=start, until=end, now=ledger.now())
+
+        audited = look(row)
+        return audited if audited.clean else look(self._row(ledger, name))
 
     def _row(self, ledger: Ledger, name: str) -> JobRow:
         """A job, also one that was removed: its history is still there."""

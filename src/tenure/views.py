@@ -48,7 +48,7 @@ class JobView:
     def of(cls, row: JobRow, tz: str, now: Instant) -> Self:
         """What a row says to people. `tz` is for jobs without a zone of their own."""
         spec = row.spec
-        trigger, unreadable = read(spec.trigger)
+        trigger, _ = read(spec.trigger)
         where = zone_of(spec.trigger, tz)
         due = None if trigger is None or row.state != "active" else _next(trigger, row, now)
         return cls(
@@ -56,7 +56,7 @@ class JobView:
             application=spec.application,
             state=row.state.value,
             function=spec.function,
-            trigger=unreadable if trigger is None else trigger.explain(),
+            trigger=_explained(spec.trigger),
             tz=str(where),
             next_due=due,
             kwargs=_arguments(spec.kwargs),
@@ -185,6 +185,13 @@ def zone_of(trigger: str | None, default: str) -> tzinfo:
     while isinstance(found, Union | Excluding):
         found = found.parts[0] if isinstance(found, Union) else found.trigger
     return zone(getattr(found, "tz", None) or default)
+
+
+@lru_cache(maxsize=4096)
+def _explained(trigger: str | None) -> str:
+    """In plain words, or why it cannot be."""
+    found, unreadable = read(trigger)
+    return unreadable if found is None else found.explain()
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Runs, logs, figures and retention."""
 
+import itertools
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC
@@ -8,7 +9,7 @@ import psycopg
 import pytest
 
 from ledger_cases.scene import Scene
-from tenure.ledger import JobStats, RunState
+from tenure.ledger import OPEN, PLAIN, JobStats, RunKind, RunState
 from tenure.stores import store_for
 from tenure.stores.ledger import RunQuery
 from tenure.views import RunView
@@ -120,6 +121,103 @@ def test_figures_of_the_last_runs_alone(scene, worker):
         worker.finish(run.id, state, started_at=run.due_at, finished_at=run.due_at + number)
     stats = scene.ledger.stats(scene.application, "job", last=2)
     assert (stats.runs, stats.failed, stats.duration_p50) == (2, 0, pytest.approx(1.5))
+
+
+def test_figures_of_all_jobs_are_those_of_each(scene, worker):
+    for name in ("a", "b", "c", "gone"):
+        scene.add(name, 300, 200, 100, overlap="allow", max_running=None)
+    ends = itertools.cycle([RunState.SUCCEEDED, RunState.FAILED, RunState.SUCCEEDED])
+    for run in worker.claim(11).runs:
+        began = run.due_at + run.id % 7
+        worker.finish(run.id, next(ends), started_at=began, finished_at=began + run.id % 5)
+    scene.remove("gone")
+    for last in (1, 2, 1000):
+        figures = scene.ledger.figures(scene.application, last)
+        assert sorted(figures) == ["a", "b", "c", "gone"]
+        for name, found in figures.items():
+            each = scene.ledger.stats(scene.application, name, last)
+            assert (found.runs, found.failed, found.last_state) == (each.runs, each.failed, each.last_state)
+            for figure in ("duration_p50", "duration_p99", "lateness_p50", "lateness_p99", "last_at"):
+                assert getattr(found, figure) == pytest.approx(getattr(each, figure))
+    scene.add("new")
+    assert scene.ledger.figures(scene.application, 10)["new"] == scene.ledger.stats(scene.application, "new")
+
+
+def test_runs_are_counted_by_state_and_node(scene, worker):
+    scene.add("job", 400, 300, 200, -100, overlap="allow", max_running=None)
+    scene.add("other", 500, overlap="allow", max_running=None)
+    for run, state in zip(worker.claim(3).runs, (RunState.FAILED, RunState.FAILED, RunState.SUCCEEDED), strict=True):
+        worker.finish(run.id, state)
+    running = worker.claim(1).runs[0]
+    scene.add("late", 50)
+
+    def tally(since, limit=10):
+        found = scene.ledger.tally(scene.application, scene.start - since, limit)
+        return {(part.state.value, part.label): part.runs for part in found if part.runs}
+
+    label = scene.runs(states=[RunState.RUNNING])[0].node
+    assert scene.runs(states=[RunState.RUNNING])[0].id == running.id
+    assert tally(1000) == {("pending", ""): 1, ("running", label): 1, ("failed", ""): 2}
+    assert tally(450)["failed", ""] == 1
+    assert tally(1000, limit=1)["failed", ""] == 1
+
+
+def test_an_audit_is_given_every_run_of_a_span(scene, worker):
+    scene.add("job", *range(100, 1000, 100), overlap="allow", max_running=None)
+    scene.plan("job", scene.new(2000, state=RunState.SKIPPED, reason="missed", count=3, until=scene.start - 950))
+    ends = itertools.cycle([RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED])
+    for run in worker.claim(6).runs:
+        worker.finish(run.id, next(ends))
+    scene.ask("job", "by hand")
+    job = scene.job().id
+    since, before = scene.start - 800, scene.start + 60
+    past = scene.ledger.past([job], since, before)[job]
+    plain = {(round(at / 1e6 - scene.start), state) for state, times in past.plain.items() for at in times}
+    listed = scene.ledger.runs(RunQuery(scene.application, "job", since=since, before=before))
+    simply = {
+        (round(run.scheduled_for - scene.start), run.state)
+        for run in listed
+        if run.state in PLAIN and run.kind is RunKind.DUE and run.count == 1
+    }
+    assert plain == simply
+    assert len(plain) == 3
+    assert {run.id for run in past.others} == {run.id for run in listed if run.state not in PLAIN}
+    earlier = scene.ledger.past([job], scene.start - 960, scene.start - 950)[job]
+    assert [(run.count, run.reason) for run in earlier.others] == [(3, "missed")], "it reaches into the span"
+
+
+@pytest.mark.parametrize("oldest_first", [False, True])
+def test_runs_in_some_states_are_listed_in_order_whichever_index_finds_them(scene, worker, oldest_first):
+    scene.add("job", *range(100, 1100, 100), overlap="allow", max_running=None)
+    ends = itertools.cycle([RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SUCCEEDED])
+    for run in worker.claim(8).runs:
+        worker.finish(run.id, next(ends))
+    for states in (
+        [],
+        [RunState.FAILED],
+        [RunState.FAILED, RunState.SUCCEEDED],
+        [RunState.PENDING, RunState.CANCELLED],
+        list(OPEN),
+    ):
+        every = sorted(
+            (run for run in scene.runs() if not states or run.state in states),
+            key=lambda run: run.scheduled_for,
+            reverse=not oldest_first,
+        )
+        for since, limit in ((None, 100), (None, 2), (650, 100), (650, 1)):
+            start = None if since is None else scene.start - since
+            query = RunQuery(scene.application, None, tuple(states), start, limit=limit, oldest_first=oldest_first)
+            wanted = [run for run in every if start is None or run.scheduled_for >= start][:limit]
+            assert scene.ledger.runs(query) == wanted
+            assert scene.ledger.runs(replace(query, job="job")) == wanted
+
+
+def test_the_triggers_of_some_jobs(scene):
+    scene.add("a")
+    scene.add("b")
+    jobs = {scene.job(name).id: scene.job(name).spec.trigger for name in ("a", "b")}
+    assert scene.ledger.triggers(jobs) == jobs
+    assert scene.ledger.triggers([]) == {}
 
 
 def _final(scene, *ago, name="job"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -18,7 +18,7 @@ from tenure.clock import boottime, sleep, walltime
 from tenure.durations import positive, readable, seconds
 from tenure.errors import ConfigurationError
 from tenure.keys import planner_of
-from tenure.ledger import RunState
+from tenure.ledger import JobState, RunState
 from tenure.lookup import Lookup
 from tenure.moments import moment
 from tenure.scheduler import Scheduler
@@ -26,7 +26,11 @@ from tenure.triggers import Trigger, cron, every
 from tenure.views import JobView, RunView, StatsView
 
 NEXT = 5
-RECENT = "-1d"
+RECENT = 86400.0
+COUNTED = 10_000
+"""Runs that failed are counted up to so many."""
+PROGRESS = 2.0
+"""How often an audit says how far it is."""
 NOW = "-0s"
 """By the ledger's clock. What is planned for later is a proposal, and not shown."""
 SHOWN = 40
@@ -35,19 +39,21 @@ SHOWN = 40
 def status(arguments: argparse.Namespace) -> int:
     """How an application is. 1 if no node plans for it."""
     with _application(arguments) as scheduler:
-        every_job, due = scheduler.jobs(removed=True), scheduler.next(NEXT)
-        open_runs = scheduler.runs(state=["pending", "waiting", "running"], until=NOW, limit=10_000)
-        bad = scheduler.runs(state=["failed", "lost"], since=RECENT, limit=10_000)
+        lookup = Lookup(scheduler.application, "UTC")
+        with scheduler.ledger() as ledger:
+            rows, now = lookup.rows(ledger, removed=True), ledger.now()
+            tally = ledger.tally(scheduler.application, now - RECENT, COUNTED)
+        jobs = [row for row in rows if row.state is not JobState.REMOVED]
+        removed = [lookup.shown_job(row, now) for row in rows if row.state is JobState.REMOVED]
+        due = lookup.next_of(jobs, now, NEXT)
         with looking(arguments) as session:
             planner = session.leader(planner_of(scheduler.application))
-    counts = {state: sum(run.state == state for run in open_runs) for state in ("running", "waiting", "pending")}
-    jobs = [job for job in every_job if job.state != "removed"]
-    removed = [job for job in every_job if job.state == "removed"]
-    paused = [job.name for job in jobs if job.state == "paused"]
-    running: dict[str, int] = {}
-    for run in open_runs:
-        if run.state == "running":
-            running[run.node] = running.get(run.node, 0) + 1
+    counts = {
+        state: sum(part.runs for part in tally if part.state == state) for state in ("running", "waiting", "pending")
+    }
+    bad = sum(part.runs for part in tally if part.state.final)
+    paused = [job.spec.name for job in jobs if job.state is JobState.PAUSED]
+    running = {part.label: part.runs for part in tally if part.state is RunState.RUNNING}
     if arguments.json:
         as_json(
             {
@@ -59,7 +65,7 @@ def status(arguments: argparse.Namespace) -> int:
                 "removed_but_in_code": [job.name for job in removed],
                 "open": counts,
                 "running_by_node": running,
-                "failed_last_day": len(bad),
+                "failed_last_day": bad,
                 "next": [{"at": at, "job": name} for at, name in due],
             }
         )
@@ -78,7 +84,7 @@ def status(arguments: argparse.Namespace) -> int:
         print(f"         … and {len(removed) - NEXT} more that were removed and are defined in code: `tenure jobs`")
     by_node = _few([f"{label}: {count}" for label, count in sorted(running.items())])
     print(f"runs     {', '.join(f'{n} {state}' for state, n in counts.items())}{f' ({by_node})' if running else ''}")
-    print(f"         {len(bad)} failed or lost since a day ago")
+    print(f"         {bad} failed or lost since a day ago")
     for number, (at, name) in enumerate(due):
         print(f"{'next' if number == 0 else '':9}{_time(at)}  {name}")
     return 0 if planner and planner.healthy else 1
@@ -87,10 +93,7 @@ def status(arguments: argparse.Namespace) -> int:
 def jobs(arguments: argparse.Namespace) -> int:
     """All jobs, with figures of their recent runs."""
     with _application(arguments) as scheduler:
-        lookup = Lookup(scheduler.application, "UTC")
-        found = scheduler.look(
-            lambda ledger: [(job, lookup.stats(ledger, job.name)) for job in lookup.jobs(ledger, removed=True)]
-        )
+        found = scheduler.look(Lookup(scheduler.application, "UTC").figures)
     if arguments.json:
         as_json([{**job.as_dict(), "stats": stats.as_dict()} for job, stats in found])
     elif not found:
@@ -244,7 +247,10 @@ def backfill(arguments: argparse.Namespace) -> int:
 def audit(arguments: argparse.Namespace) -> int:
     """Hold every due time against the ledger. 1 if something is not accounted for."""
     with _application(arguments) as scheduler:
-        found = scheduler.audit(arguments.job, arguments.since, arguments.until)
+        lookup, tell = Lookup(scheduler.application, "UTC"), _progress()
+        found = scheduler.look(
+            lambda ledger: lookup.audit(ledger, arguments.job, arguments.since, arguments.until, tell)
+        )
     clean = all(audit.clean for audit in found)
     if arguments.json:
         as_json({"clean": clean, "jobs": [_audit(audit) for audit in found]})
@@ -365,6 +371,19 @@ def _audit(found: JobAudit) -> dict[str, Any]:
             for finding in found.findings
         ],
     }
+
+
+def _progress() -> Callable[[int, int], None]:
+    """Says how many jobs were audited, if it takes long."""
+    said_at = boottime()
+
+    def tell(done: int, of: int) -> None:
+        nonlocal said_at
+        if done < of and boottime() - said_at >= PROGRESS:
+            said_at = boottime()
+            say(f"{done:,} of {of:,} jobs audited")
+
+    return tell
 
 
 def _kwargs(text: str | None) -> dict[str, Any] | None:

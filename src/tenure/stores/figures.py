@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from tenure.ledger import UNBEGUN, JobStats, RunRow, RunState
+from tenure.ledger import UNBEGUN, Instant, JobStats, RunRow, RunState
 
 
-def stats_of(began: Sequence[RunRow]) -> JobStats:
+class Began(NamedTuple):
+    """What the figures need of a run."""
+
+    state: RunState
+    due_at: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
+
+
+def stats_of(began: Sequence[RunRow | Began]) -> JobStats:
     """Figures of runs that began, newest first. Late is what began after its `due_at`, which of a run that waits for another attempt is that of the next; a duration is that of the
     last attempt."""
     durations = [r.finished_at - r.started_at for r in began if r.started_at is not None and r.finished_at is not None]

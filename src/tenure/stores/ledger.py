@@ -17,7 +17,7 @@ What must hold, whoever calls what at the same time:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tenure.ledger import (
@@ -36,12 +36,14 @@ from tenure.ledger import (
     MissedJob,
     NewRun,
     NodeFacts,
+    Past,
     Planned,
     Pruned,
     RollCall,
     RunId,
     RunRow,
     RunState,
+    Tally,
     Unplanned,
 )
 from tenure.model import NodeId
@@ -179,6 +181,10 @@ class Ledger(ABC):
     @abstractmethod
     def changes(self, application: str, name: str | None = None) -> list[ChangeRecord]:
         """The history of changes, oldest first."""
+
+    @abstractmethod
+    def triggers(self, jobs: Collection[JobId]) -> dict[JobId, str | None]:
+        """The triggers of these jobs."""
 
     # Planning
 
@@ -319,6 +325,18 @@ class Ledger(ABC):
     @abstractmethod
     def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
         """Figures of the last runs of a job that began."""
+
+    @abstractmethod
+    def figures(self, application: str, last: int) -> dict[str, JobStats]:
+        """`stats` of all jobs by name, also of removed ones, of so many runs each."""
+
+    @abstractmethod
+    def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
+        """How many runs are open and due by now, by state and node, and how many that were scheduled from `since` on are FAILED or LOST; of these `limit` at most are counted."""
+
+    @abstractmethod
+    def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
+        """All runs of these jobs in a span, for an audit."""
 
     @abstractmethod
     def prune(

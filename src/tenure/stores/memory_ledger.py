@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from tenure.keys import planner_of
 from tenure.ledger import (
+    OPEN,
+    PLAIN,
     Change,
     ChangeRecord,
     Claimed,
@@ -28,6 +32,7 @@ from tenure.ledger import (
     MissedJob,
     MissedRun,
     NodeFacts,
+    Past,
     Planned,
     Pruned,
     RollCall,
@@ -35,6 +40,7 @@ from tenure.ledger import (
     RunKind,
     RunRow,
     RunState,
+    Tally,
     Unplanned,
 )
 from tenure.model import NodeId
@@ -559,6 +565,44 @@ class MemoryLedger(Ledger):
             began = [run for run in self._tables.keys[row.id].values() if run.attempt > 0] if row else []
             newest = sorted(began, key=lambda run: (run.scheduled_for, run.id), reverse=True)[:last]
             return stats_of([run.row(name) for run in newest])
+
+    def figures(self, application: str, last: int) -> dict[str, JobStats]:
+        with self._world.mutex:
+            return {row.spec.name: self.stats(application, row.spec.name, last) for row in self._tables.of(application)}
+
+    def triggers(self, jobs: Collection[JobId]) -> dict[JobId, str | None]:
+        with self._world.mutex:
+            return {job: self._tables.jobs[job].spec.trigger for job in jobs if job in self._tables.jobs}
+
+    def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
+        with self._world.mutex:
+            now = self.now()
+            of_all = [run for row in self._tables.of(application) for run in self._tables.keys[row.id].values()]
+            counts = Counter(
+                (run.state, run.label if run.state is RunState.RUNNING else "")
+                for run in of_all
+                if (run.state in OPEN and (run.state is not RunState.PENDING or run.scheduled_for < now))
+                or (run.state in {RunState.FAILED, RunState.LOST} and run.scheduled_for >= since)
+            )
+            return [
+                Tally(state, label, min(runs, limit) if state.final else runs)
+                for (state, label), runs in counts.items()
+            ]
+
+    def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
+        with self._world.mutex:
+            return {job: self._past(self._tables.jobs[job], since, before) for job in jobs}
+
+    def _past(self, row: JobRow, since: Instant, before: Instant) -> Past:
+        query = RunQuery(row.spec.application, row.spec.name, since=since, before=before, limit=sys.maxsize)
+        plain: dict[RunState, list[int]] = {}
+        others = []
+        for run in self.runs(query):
+            if run.state in PLAIN and run.kind is RunKind.DUE and run.count == 1 and run.until is None:
+                plain.setdefault(run.state, []).append(round(run.scheduled_for * 1e6))
+            else:
+                others.append(run)
+        return Past(plain, tuple(others))
 
     def prune(
         self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tenure.keys import due_key, planner_of, set_key
 from tenure.ledger import (
+    PLAIN,
     Change,
     ChangeRecord,
     Claimed,
@@ -27,6 +28,7 @@ from tenure.ledger import (
     MissedJob,
     MissedRun,
     NodeFacts,
+    Past,
     Planned,
     Pruned,
     RollCall,
@@ -35,6 +37,7 @@ from tenure.ledger import (
     RunKind,
     RunRow,
     RunState,
+    Tally,
     Unplanned,
 )
 from tenure.model import NodeId
@@ -44,7 +47,17 @@ from tenure.stores.figures import stats_of
 from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
 from tenure.stores.postgres_arrays import doubles, longs, texts
 from tenure.stores.postgres_look import Look
-from tenure.stores.postgres_rows import JOB, RUN, WANTED, job_row, rules_of, run_row, written_asked, written_change
+from tenure.stores.postgres_rows import (
+    JOB,
+    REACHING,
+    RUN,
+    SPAN,
+    job_row,
+    rules_of,
+    run_row,
+    written_asked,
+    written_change,
+)
 from tenure.stores.unreadable import Complaints, clamped, is_instant, job_problem, storable
 
 Execute = Callable[[str, Mapping[str, object]], list[tuple[Any, ...]]]
@@ -71,7 +84,15 @@ class Definition(NamedTuple):
 def load(schema: str, order: str) -> dict[str, str]:
     """The ledger's statements; lists of runs are in this order."""
     return statements.load(
-        "postgres", "ledger.sql", job=JOB, run=RUN, wanted=WANTED, order=order, schema=schema, channel=schema
+        "postgres",
+        "ledger.sql",
+        job=JOB,
+        run=RUN,
+        span=SPAN,
+        reaching=REACHING,
+        order=order,
+        schema=schema,
+        channel=schema,
     )
 
 
@@ -155,10 +176,15 @@ class PostgresLedger(Ledger):
     def changes(self, application: str, name: str | None = None) -> list[ChangeRecord]:
         return [
             ChangeRecord(job, generation, at, Change(what), trigger, by, why, until)
-            for job, generation, at, what, trigger, by, why, until in self._run(
-                "changes", application=application, name=name
+            for job, generation, at, what, trigger, by, why, until in (
+                self._run("changes", application=application)
+                if name is None
+                else self._run("changes_of_job", application=application, name=name)
             )
         ]
+
+    def triggers(self, jobs: Collection[JobId]) -> dict[JobId, str | None]:
+        return {JobId(job): trigger for job, trigger in self._run("triggers", jobs=longs(sorted(jobs)))}
 
     def unplanned(
         self,
@@ -376,10 +402,12 @@ class PostgresLedger(Ledger):
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         chosen = self._oldest_first if query.oldest_first else self._statements
+        states = query.states or tuple(RunState)
         values = {
             "application": query.application,
             "job": query.job,
-            "states": texts(query.states),
+            "states": texts(states),
+            "finals": texts([state for state in states if state.final]),
             "since": query.since,
             "before": query.before,
             "limit": query.limit,
@@ -406,6 +434,32 @@ class PostgresLedger(Ledger):
     def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
         return stats_of([run_row(row) for row in self._run("began", application=application, name=name, last=last)])
 
+    def figures(self, application: str, last: int) -> dict[str, JobStats]:
+        found = {}
+        for name, runs, failed, took, late, state, ended_at in self._run("figures", application=application, last=last):
+            (took50, took99), (late50, late99) = took or (None, None), late or (None, None)
+            found[name] = JobStats(runs, failed, took50, took99, late50, late99, _state(state), ended_at)
+        return found
+
+    def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
+        rows = self._run("tally", application=application, since=since, limit=limit)
+        return [Tally(RunState(state), label, runs) for state, label, runs in rows]
+
+    def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
+        rows = self._run("past", jobs=longs(jobs), since=since, before=before)
+        ids = [run for *_, others in rows for run in others or ()]
+        others: dict[JobId, list[RunRow]] = {}
+        for row in self._run("runs_by_id", ids=longs(ids)) if ids else ():
+            run = run_row(row)
+            others.setdefault(run.job, []).append(run)
+        return {
+            job: Past(
+                {state: _instants(text) for state, text in zip(PLAIN, texts_, strict=True) if text},
+                tuple(others.get(job, ())),
+            )
+            for job, *texts_, _ in rows
+        }
+
     def prune(
         self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500
     ) -> Pruned:
@@ -425,6 +479,14 @@ class PostgresLedger(Ledger):
 
     def _run(self, name: str, /, **values: object) -> list[tuple[Any, ...]]:
         return self._execute(self._statements[name], values)
+
+
+def _instants(text: str) -> list[int]:
+    return list(map(int, text.split(",")))
+
+
+def _state(text: str | None) -> RunState | None:
+    return None if text is None else RunState(text)
 
 
 _KINDS = {str(kind): kind for kind in RunKind}

@@ -24,12 +24,16 @@ RUN = (
     "date_part('epoch', r.started_at), date_part('epoch', r.finished_at), r.reason, r.count, "
     "date_part('epoch', r.until), r.by, r.kwargs, r.generation"
 )
-WANTED = (
-    "(cardinality(%(states)s::text[]) = 0 OR f.state = ANY (%(states)s::text[]::{schema}.run_state[])) "
-    "AND (%(since)s::float8 IS NULL OR coalesce(f.until, f.scheduled_for) >= to_timestamp(%(since)s::float8)) "
+SPAN = (
+    "f.scheduled_for >= coalesce(to_timestamp(%(since)s::float8), '-infinity') "
     "AND f.scheduled_for < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
 )
-"""Which runs of a query, as `f`."""
+"""Runs scheduled in a span, as `f`."""
+REACHING = (
+    "f.until >= to_timestamp(%(since)s::float8) AND f.scheduled_for < to_timestamp(%(since)s::float8) "
+    "AND f.scheduled_for < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
+)
+"""Those that stand for several due times, began before the span and reach into it; none if it has no beginning."""
 
 _DEFAULTS = {f.name: f.default for f in fields(Rules) if f.default is not MISSING}
 

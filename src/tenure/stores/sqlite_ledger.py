@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -31,16 +31,19 @@ from tenure.ledger import (
     MissedJob,
     MissedRun,
     NodeFacts,
+    Past,
     Planned,
     Pruned,
     RollCall,
     RunId,
     RunRow,
+    RunState,
+    Tally,
     Unplanned,
 )
 from tenure.model import NodeId
 from tenure.stores import sqlite_changes, sqlite_claims
-from tenure.stores.figures import stats_of
+from tenure.stores.figures import Began, stats_of
 from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
 from tenure.stores.sqlite_rows import (
     ALWAYS,
@@ -57,6 +60,7 @@ from tenure.stores.sqlite_rows import (
     node_facts,
     rules_of,
     run_row,
+    run_state,
     sql,
 )
 from tenure.stores.unreadable import Complaints, is_count, job_problem, storable
@@ -326,7 +330,7 @@ class SqliteLedger(Ledger):
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         statements = sql("ASC" if query.oldest_first else "DESC")
-        values = {
+        values: dict[str, object] = {
             "application": query.application,
             "job": query.job,
             "states": json.dumps(query.states) if query.states else None,
@@ -336,12 +340,18 @@ class SqliteLedger(Ledger):
             "limit": query.limit,
         }
         with self._desk.read():
-            found = self._connection.execute(statements[_listing(query)], values).fetchall()
-            reaching = []
-            if query.since is not None:
-                reaching = self._connection.execute(statements["runs_reaching"], values).fetchall()
-        rows = reaching + found if query.oldest_first else found + reaching
-        return [run_row(row) for row in rows[: query.limit]]
+            finals: Iterable[str] = (state for state in query.states if state.final)
+            if not query.states:
+                finals = [
+                    state for (state,) in execute(self._connection, "final_states", application=query.application)
+                ]
+            rows = [
+                row
+                for name, more in _listings(query, finals)
+                for row in self._connection.execute(statements[name], {**values, **more})
+            ]
+        found = sorted(map(run_row, rows), key=lambda run: (run.scheduled_for, run.id), reverse=not query.oldest_first)
+        return found[: query.limit]
 
     def keep_log(self, lines: Sequence[LogLine]) -> None:
         if not lines:
@@ -361,6 +371,53 @@ class SqliteLedger(Ledger):
         with self._desk.read():
             rows = execute(self._connection, "last_runs", application=application, name=name, last=last).fetchall()
         return stats_of([run_row(row) for row in rows])
+
+    def figures(self, application: str, last: int) -> dict[str, JobStats]:
+        statement = sql()["figures"]
+        with self._desk.read():
+            jobs = [job_row(row) for row in execute(self._connection, "jobs", application=application)]
+            return {row.spec.name: self._figures(statement, row.id, last) for row in jobs}
+
+    def _figures(self, statement: str, job: JobId, last: int) -> JobStats:
+        rows = self._connection.execute(statement, (job, last))
+        return stats_of(
+            [
+                Began(run_state(state), instant(due_at), instant_or_none(began), instant_or_none(ended))
+                for state, due_at, began, ended in rows
+            ]
+        )
+
+    def triggers(self, jobs: Collection[JobId]) -> dict[JobId, str | None]:
+        with self._desk.read():
+            rows = execute(self._connection, "triggers", jobs=json.dumps(sorted(jobs))).fetchall()
+        return {JobId(job): trigger for job, trigger in rows}
+
+    def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
+        with self._desk.read():
+            found = execute(self._connection, "tally_open", application=application, now=self._now()).fetchall()
+            for state in (RunState.FAILED, RunState.LOST):
+                ((count,),) = execute(
+                    self._connection,
+                    "tally_final",
+                    application=application,
+                    state=state,
+                    since=micros(since),
+                    limit=limit,
+                )
+                found.append((state, "", count))
+        return [Tally(RunState(state), label, runs) for state, label, runs in found]
+
+    def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
+        values = {"jobs": json.dumps(jobs), "since": micros(since), "before": micros(before)}
+        plain: dict[JobId, dict[RunState, list[int]]] = {job: {} for job in jobs}
+        others: dict[JobId, list[RunRow]] = {job: [] for job in jobs}
+        with self._desk.read():
+            for job, state, text in execute(self._connection, "past", **values):
+                plain[job][RunState(state)] = list(map(int, text.split(",")))
+            for name in ("past_others", "past_reaching"):
+                for run in map(run_row, execute(self._connection, name, **values)):
+                    others[run.job].append(run)
+        return {job: Past(plain[job], tuple(others[job])) for job in jobs}
 
     def prune(
         self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500
@@ -444,10 +501,17 @@ class SqliteLedger(Ledger):
             self._desk.ring("!" + application)
 
 
-def _listing(query: RunQuery) -> str:
-    """The statement that finds these runs with the least reading."""
+def _listings(query: RunQuery, finals: Iterable[str]) -> Iterator[tuple[str, dict[str, object]]]:
+    """The statements that find these runs with the least reading, each with what it wants beside."""
+    open_ones = [state for state in query.states or RunState if state in OPEN]
     if query.id is not None:
-        return "runs_by_id"
-    if query.states and OPEN.issuperset(query.states):
-        return "runs_open"
-    return "runs" if query.job is None else "runs_of_job"
+        yield "runs_by_id", {}
+    elif query.job is not None and not (query.states and OPEN.issuperset(query.states)):
+        yield "runs_of_job", {}
+    else:
+        if open_ones:
+            yield "runs_open", {"states": json.dumps(open_ones)}
+        for state in finals:
+            yield "runs_in_state", {"state": state}
+    if query.since is not None:
+        yield "runs_reaching", {}

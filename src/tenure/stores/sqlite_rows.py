@@ -168,6 +168,11 @@ def _change_of(text: str) -> Change:
     return Change(text) if text in _CHANGES else Change.UPDATED
 
 
+def run_state(word: object) -> RunState:
+    """The file takes any word for a state; one that is none counts as failed."""
+    return RunState(word) if isinstance(word, str) and word in _STATES else RunState.FAILED
+
+
 def run_row(row: tuple[Any, ...]) -> RunRow:
     (found, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest) = row
     (claimed_at, started_at, finished_at, reason, count, until, by, kwargs, generation) = rest
@@ -177,7 +182,7 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         name=name,
         key=key,
         kind=kind_of(kind),
-        state=RunState(state) if state in _STATES else RunState.FAILED,
+        state=run_state(state),
         scheduled_for=instant(scheduled_for),
         due_at=instant(due_at),
         attempt=count_of(attempt),

@@ -145,7 +145,9 @@ CREATE INDEX run_running ON {schema}.run (application, node) WHERE state = 'runn
 -- An open run that has an attempt behind it takes a place under `max_running`; none that waits has.
 CREATE INDEX run_open ON {schema}.run (job, attempt) WHERE state <= 'running';
 CREATE INDEX run_final ON {schema}.run (job, scheduled_for) WHERE state > 'running';
-CREATE INDEX run_history ON {schema}.run (application, scheduled_for) WHERE state > 'running';
+-- By state, so that the few that failed are found among the many that did not.
+CREATE INDEX run_history ON {schema}.run (application, state, scheduled_for) WHERE state > 'running';
+CREATE INDEX run_several ON {schema}.run (job, until) WHERE until IS NOT NULL;
 
 CREATE TABLE {schema}.run_log (
     run    bigint NOT NULL,

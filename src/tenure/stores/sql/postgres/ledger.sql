@@ -55,8 +55,17 @@ SELECT a.name FROM {schema}.application a
 -- name: changes
 SELECT c.job, c.generation, date_part('epoch', c.at), c.what, c.trigger, c.by, c.why, date_part('epoch', c.until)
   FROM {schema}.job_change c JOIN {schema}.job j ON j.id = c.job JOIN {schema}.application a ON a.id = j.application
- WHERE a.name = %(application)s AND (%(name)s::text IS NULL OR j.name = %(name)s)
+ WHERE a.name = %(application)s
  ORDER BY c.id
+
+-- name: changes_of_job
+SELECT c.job, c.generation, date_part('epoch', c.at), c.what, c.trigger, c.by, c.why, date_part('epoch', c.until)
+  FROM {schema}.job_change c
+ WHERE c.job = (SELECT j.id FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application WHERE a.name = %(application)s AND j.name = %(name)s)
+ ORDER BY c.id
+
+-- name: triggers
+SELECT j.id, j.trigger FROM {schema}.job j WHERE j.id = ANY (%(jobs)s::bigint[])
 
 -- name: write_facts
 SELECT {schema}.write_facts(%(node)s::uuid, %(application)s, %(hash)s, %(names)s, %(queues)s, %(capacity)s::int, %(release)s::bigint, %(library)s, %(tzdata)s)
@@ -123,30 +132,103 @@ SELECT {run} FROM {schema}.ask_runs(%(asked)s) WITH ORDINALITY r LEFT JOIN {sche
 SELECT {run} FROM {schema}.cancel_run(%(run)s, %(said)s) r JOIN {schema}.job j ON j.id = r.job
 
 -- name: runs_of_job
--- What is over and what is open have each their index.
+-- What is over and what is open have each their index; a branch whose states are not asked for is not gone through.
 SELECT {run}
   FROM (SELECT x.* FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
          WHERE a.name = %(application)s AND x.name = %(job)s) j
  CROSS JOIN LATERAL (
-       (SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.state > 'running' AND {wanted} ORDER BY f.scheduled_for {order}, f.id {order} LIMIT %(limit)s)
+       (SELECT f.* FROM {schema}.run f
+         WHERE cardinality(%(finals)s::text[]) > 0 AND f.job = j.id AND f.state > 'running' AND f.state = ANY (%(finals)s::text[]::{schema}.run_state[]) AND {span}
+         ORDER BY f.scheduled_for {order}, f.id {order} LIMIT %(limit)s)
        UNION ALL
-       (SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.state <= 'running' AND {wanted})) r
+       (SELECT f.* FROM {schema}.run f
+         WHERE f.job = j.id AND f.state <= 'running' AND f.state = ANY (%(states)s::text[]::{schema}.run_state[]) AND {span})
+       UNION ALL
+       (SELECT f.* FROM {schema}.run f
+         WHERE f.job = j.id AND f.state = ANY (%(states)s::text[]::{schema}.run_state[]) AND {reaching})) r
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT %(limit)s
 
 -- name: runs_of_application
+-- State by state: of each the first in order, by the index.
 SELECT {run}
   FROM (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) a
  CROSS JOIN LATERAL (
-       (SELECT f.* FROM {schema}.run f
-         WHERE f.application = a.id AND f.state > 'running' AND {wanted} ORDER BY f.scheduled_for {order}, f.id {order} LIMIT %(limit)s)
+       (SELECT f.* FROM unnest(%(finals)s::text[]::{schema}.run_state[]) s (state)
+         CROSS JOIN LATERAL (SELECT f.* FROM {schema}.run f
+                              WHERE f.application = a.id AND f.state = s.state AND f.state > 'running' AND {span}
+                              ORDER BY f.scheduled_for {order}, f.id {order} LIMIT %(limit)s) f)
        UNION ALL
-       (SELECT f.* FROM {schema}.run f WHERE f.application = a.id AND f.state = 'pending' AND {wanted})
+       (SELECT f.* FROM {schema}.job x
+         CROSS JOIN LATERAL (SELECT f.* FROM {schema}.run f WHERE f.job = x.id AND f.state <= 'running' AND f.state = 'pending' AND {span}) f
+         WHERE 'pending' = ANY (%(states)s::text[]) AND x.application = a.id)
        UNION ALL
-       (SELECT f.* FROM {schema}.run f WHERE f.application = a.id AND f.state = 'waiting' AND {wanted})
+       (SELECT f.* FROM {schema}.run f WHERE 'waiting' = ANY (%(states)s::text[]) AND f.application = a.id AND f.state = 'waiting' AND {span})
        UNION ALL
-       (SELECT f.* FROM {schema}.run f WHERE f.application = a.id AND f.state = 'running' AND {wanted})) r
+       (SELECT f.* FROM {schema}.run f WHERE 'running' = ANY (%(states)s::text[]) AND f.application = a.id AND f.state = 'running' AND {span})
+       UNION ALL
+       (SELECT f.* FROM {schema}.job x
+         CROSS JOIN LATERAL (SELECT f.* FROM {schema}.run f
+                              WHERE f.job = x.id AND f.state = ANY (%(states)s::text[]::{schema}.run_state[]) AND {reaching}) f
+         WHERE %(since)s::float8 IS NOT NULL AND x.application = a.id)) r
   JOIN {schema}.job j ON j.id = r.job
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT %(limit)s
+
+-- name: past
+-- Of each job the due times that ended as most do, in microseconds, by their end; and the numbers of the other runs.
+SELECT x.id, p.succeeded, p.failed, p.lost,
+       p.others || ARRAY(SELECT f.id FROM {schema}.run f WHERE f.job = x.id AND f.state <= 'running' AND {span})
+                || ARRAY(SELECT f.id FROM {schema}.run f WHERE f.job = x.id AND {reaching})
+  FROM unnest(%(jobs)s::bigint[]) x (id)
+ CROSS JOIN LATERAL (
+       SELECT string_agg(f.at, ',') FILTER (WHERE f.plain AND f.state = 'succeeded') AS succeeded,
+              string_agg(f.at, ',') FILTER (WHERE f.plain AND f.state = 'failed') AS failed,
+              string_agg(f.at, ',') FILTER (WHERE f.plain AND f.state = 'lost') AS lost,
+              array_agg(f.id) FILTER (WHERE NOT f.plain) AS others
+         FROM (SELECT f.id, f.state, (date_part('epoch', f.scheduled_for) * 1000000)::bigint::text AS at,
+                      f.kind = 'due' AND f.count = 1 AND f.until IS NULL AND f.state <= 'lost' AS plain
+                 FROM {schema}.run f WHERE f.job = x.id AND f.state > 'running' AND {span}) f) p
+
+-- name: runs_by_id
+SELECT {run} FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job WHERE r.id = ANY (%(ids)s::bigint[]) ORDER BY r.scheduled_for, r.id
+
+-- name: figures
+-- Of each job's last runs that began, as `stats_of` has them. The subquery's order is that of the aggregates.
+SELECT j.name, s.runs, s.failed, s.took, s.late, s.states[1]::text, date_part('epoch', s.ends[1])
+  FROM {schema}.application a JOIN {schema}.job j ON j.application = a.id
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS runs,
+              count(*) FILTER (WHERE r.state IN ('failed', 'lost')) AS failed,
+              percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY date_part('epoch', r.finished_at) - date_part('epoch', r.started_at)) AS took,
+              percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY CASE WHEN r.state NOT IN ('pending', 'waiting')
+                                                                           THEN date_part('epoch', r.started_at) - date_part('epoch', r.due_at) END) AS late,
+              array_agg(r.state) FILTER (WHERE r.state > 'running') AS states,
+              array_agg(r.finished_at) FILTER (WHERE r.state > 'running') AS ends
+         FROM (SELECT f.id, f.state, f.scheduled_for, f.due_at, f.started_at, f.finished_at
+                 FROM ((SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.state > 'running' AND f.attempt > 0
+                         ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(last)s)
+                       UNION ALL
+                       (SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.state <= 'running' AND f.attempt > 0)) f
+                ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(last)s) r) s
+ WHERE a.name = %(application)s
+
+-- name: tally
+-- Open runs that are due, by state and node, and those that failed or were lost since; of these at most so many are counted.
+SELECT t.state, t.label, t.runs
+  FROM (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) a
+ CROSS JOIN LATERAL (
+       (SELECT 'pending' AS state, '' AS label, count(f.id) AS runs FROM {schema}.job x
+         CROSS JOIN LATERAL (SELECT f.id FROM {schema}.run f
+                              WHERE f.job = x.id AND f.state <= 'running' AND f.state = 'pending' AND f.scheduled_for < clock_timestamp()) f
+         WHERE x.application = a.id)
+       UNION ALL
+       (SELECT 'waiting', '', count(*) FROM {schema}.run f WHERE f.application = a.id AND f.state = 'waiting')
+       UNION ALL
+       (SELECT 'running', f.label, count(*) FROM {schema}.run f WHERE f.application = a.id AND f.state = 'running' GROUP BY f.label)
+       UNION ALL
+       (SELECT s.state::text, '', (SELECT count(*) FROM (SELECT FROM {schema}.run f
+                                                    WHERE f.application = a.id AND f.state = s.state AND f.state > 'running'
+                                                      AND f.scheduled_for >= to_timestamp(%(since)s::float8) LIMIT %(limit)s) x)
+          FROM unnest(ARRAY['failed', 'lost']::{schema}.run_state[]) s (state))) t
 
 -- name: run
 SELECT {run}

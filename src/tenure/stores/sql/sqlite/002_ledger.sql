@@ -117,8 +117,10 @@ CREATE INDEX tenure_run_began ON tenure_run (job) WHERE state = 'running' OR (st
 -- Spelt with OR: SQLite does not see that one state is among several of an IN.
 CREATE INDEX tenure_run_open ON tenure_run (job, scheduled_for) WHERE state = 'pending' OR state = 'waiting' OR state = 'running';
 CREATE INDEX tenure_run_of_job ON tenure_run (job, scheduled_for);
-CREATE INDEX tenure_run_of_application ON tenure_run (application, scheduled_for);
-CREATE INDEX tenure_run_several ON tenure_run (application, until) WHERE until IS NOT NULL;
+-- By state, so that the few that failed are found among the many that did not.
+CREATE INDEX tenure_run_of_application ON tenure_run (application, state, scheduled_for)
+ WHERE state <> 'pending' AND state <> 'waiting' AND state <> 'running';
+CREATE INDEX tenure_run_several ON tenure_run (job, until) WHERE until IS NOT NULL;
 
 -- One row for what one attempt logged: a JSON array of lines.
 CREATE TABLE tenure_log (

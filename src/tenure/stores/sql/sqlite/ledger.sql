@@ -119,8 +119,7 @@ DELETE FROM tenure_run INDEXED BY tenure_run_of_job
  WHERE job = :id AND scheduled_for > :now AND kind = 'due' AND state = 'skipped'
 
 -- name: end_skipped
-UPDATE tenure_run INDEXED BY tenure_run_several SET until = :now
- WHERE application = (SELECT application FROM tenure_job WHERE id = :id) AND until > :now AND job = :id AND state = 'skipped'
+UPDATE tenure_run INDEXED BY tenure_run_several SET until = :now WHERE job = :id AND until > :now AND state = 'skipped'
 
 -- name: planned_beyond
 SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
@@ -365,13 +364,27 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
   FROM tenure_job j JOIN tenure_run r ON r.job = j.id
  WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND r.key = :key
 
--- name: runs
+-- name: final_states
+-- From state to state: the file takes any word for one.
+WITH RECURSIVE states (state) AS (
+    SELECT min(state) FROM tenure_run INDEXED BY tenure_run_of_application
+     WHERE application = :application AND state <> 'pending' AND state <> 'waiting' AND state <> 'running'
+    UNION ALL
+    SELECT (SELECT min(r.state) FROM tenure_run r INDEXED BY tenure_run_of_application
+             WHERE r.application = :application AND r.state <> 'pending' AND r.state <> 'waiting' AND r.state <> 'running'
+               AND r.state > states.state)
+      FROM states WHERE states.state IS NOT NULL
+)
+SELECT state FROM states WHERE state IS NOT NULL
+
+-- name: runs_in_state
+-- Of one final state; they are put together in order by the caller.
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
        r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
   FROM tenure_run r INDEXED BY tenure_run_of_application
  CROSS JOIN tenure_job j ON j.id = r.job
- WHERE r.application = :application AND r.scheduled_for >= :since AND r.scheduled_for < :before
-   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
+ WHERE r.application = :application AND r.state = :state AND r.state <> 'pending' AND r.state <> 'waiting' AND r.state <> 'running'
+   AND r.scheduled_for >= :since AND r.scheduled_for < :before
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
 
 -- name: runs_of_job
@@ -387,9 +400,9 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
 -- Rows that stand for several due times, began before and reach into the span.
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
        r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
-  FROM tenure_run r INDEXED BY tenure_run_several
- CROSS JOIN tenure_job j ON j.id = r.job
- WHERE r.application = :application AND r.until >= :since AND r.scheduled_for < :since AND r.scheduled_for < :before
+  FROM tenure_job j
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_several ON r.job = j.id
+ WHERE j.application = :application AND r.until >= :since AND r.scheduled_for < :since AND r.scheduled_for < :before
    AND (:id IS NULL OR r.id = :id) AND (:job IS NULL OR j.name = :job)
    AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
@@ -423,6 +436,58 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
  CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = j.id
  WHERE j.application = :application AND j.name = :name AND r.attempt > 0
  ORDER BY r.scheduled_for DESC, r.id DESC LIMIT :last
+
+-- name: figures
+SELECT r.state, r.due_at, r.started_at, r.finished_at
+  FROM tenure_run r INDEXED BY tenure_run_of_job
+ WHERE r.job = ? AND r.attempt > 0 ORDER BY r.scheduled_for DESC, r.id DESC LIMIT ?
+
+-- name: triggers
+SELECT j.id, j.trigger FROM json_each(:jobs) x CROSS JOIN tenure_job j ON j.id = x.value
+
+-- name: tally_open
+SELECT 'pending', '', count(*)
+  FROM tenure_job j
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_open ON r.job = j.id
+ WHERE j.application = :application AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running') AND r.state = 'pending'
+   AND r.scheduled_for < :now
+UNION ALL
+SELECT 'waiting', '', count(*) FROM tenure_run INDEXED BY tenure_run_waiting WHERE application = :application AND state = 'waiting'
+UNION ALL
+SELECT 'running', label, count(*) FROM tenure_run INDEXED BY tenure_run_running WHERE application = :application AND state = 'running' GROUP BY label
+
+-- name: tally_final
+SELECT count(*)
+  FROM (SELECT 1 FROM tenure_run INDEXED BY tenure_run_of_application
+         WHERE application = :application AND state = :state AND state <> 'pending' AND state <> 'waiting' AND state <> 'running'
+           AND scheduled_for >= :since LIMIT :limit)
+
+-- name: past
+-- The due times that ended as most do, in microseconds, by job and end.
+SELECT r.job, r.state, group_concat(r.scheduled_for)
+  FROM json_each(:jobs) x
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = x.value
+ WHERE r.scheduled_for >= :since AND r.scheduled_for < :before
+   AND typeof(r.scheduled_for) = 'integer'
+   AND r.kind = 'due' AND r.count = 1 AND r.until IS NULL AND r.state IN ('succeeded', 'failed', 'lost')
+ GROUP BY r.job, r.state
+
+-- name: past_others
+SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+  FROM json_each(:jobs) x
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = x.value
+ CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.scheduled_for >= :since AND r.scheduled_for < :before
+   AND NOT (typeof(r.scheduled_for) = 'integer' AND r.kind = 'due' AND r.count = 1 AND r.until IS NULL AND r.state IN ('succeeded', 'failed', 'lost'))
+
+-- name: past_reaching
+SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+  FROM json_each(:jobs) x
+ CROSS JOIN tenure_job j ON j.id = x.value
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_several ON r.job = j.id
+ WHERE r.until >= :since AND r.until IS NOT NULL AND r.scheduled_for < :since AND r.scheduled_for < :before
 
 -- name: page
 SELECT id FROM tenure_job WHERE id > :beyond AND application = :application ORDER BY id LIMIT :jobs
