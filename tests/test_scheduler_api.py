@@ -279,7 +279,14 @@ def test_run_now_has_its_own_key_and_the_same_key_is_the_same_run(scheduler) -> 
     sync(scheduler)
     first = scheduler.run_now("letter", kwargs={"customer": 7}, key="order-17", by="ops")
     assert (first.kind, first.state, first.by, first.kwargs) == ("asked", "pending", "ops", {"customer": 7})
-    assert scheduler.run_now("letter", kwargs={"customer": 8}, key="order-17") == first
+    assert scheduler.run_now("letter", kwargs={"customer": 7}, key="order-17") == first
+    with pytest.raises(
+        ConfigurationError,
+        match=r'order-17.*kwargs=\{"customer":7\} \(run \d+, pending\), and now with kwargs=\{"customer":8\}',
+    ):
+        scheduler.run_now("letter", kwargs={"customer": 8}, key="order-17")
+    with pytest.raises(ConfigurationError, match="form of the keys that tenure makes"):
+        scheduler.run_now("letter", kwargs={"customer": 7}, key="asked-0123456789abcdef")
     assert scheduler.run_now("letter", kwargs={"customer": 7}).key != first.key
     assert scheduler.find_run(first.id) == first
     with pytest.raises(ConfigurationError, match="due time"):
@@ -408,6 +415,32 @@ def test_a_removed_job_can_be_restored_as_it_was(scheduler, clock) -> None:
         scheduler.restore("report")
     with pytest.raises(UnknownJob, match="Did you mean"):
         scheduler.restore("reportt")
+
+
+def test_a_key_answers_after_its_run_was_removed(scheduler) -> None:
+    scheduler.job(letter)
+    scheduler.job(beat)
+    sync(scheduler)
+    first = scheduler.run_now("letter", kwargs={"customer": 7, "copies": 2}, key="order-17")
+    plain = scheduler.run_now("beat", key="once")
+    for run in (first, plain):
+        scheduler.cancel(run.id)
+    with scheduler.ledger() as ledger:
+        assert ledger.prune(scheduler.application, before=ledger.now() + 60, keep=0, limit=10).removed == 2
+    again = scheduler.run_now("letter", kwargs={"copies": 2, "customer": 7}, key="order-17")
+    assert (again.id, again.state, again.scheduled_for, again.forgotten) == (
+        first.id,
+        "cancelled",
+        first.scheduled_for,
+        True,
+    )
+    assert again.finished_at is not None
+    assert scheduler.run_now("beat", key="once", kwargs={}).id == plain.id
+    assert scheduler.runs() == []
+    with pytest.raises(
+        ConfigurationError, match=r'digest alone \(sha256 \w{12}….*and now with kwargs=\{"customer":8\}'
+    ):
+        scheduler.run_now("letter", kwargs={"customer": 8}, key="order-17")
 
 
 def test_a_backfill_without_end_is_refused(scheduler) -> None:

@@ -48,6 +48,7 @@ class SchedulerOptions(NodeOptions, total=False):
     drain: Duration
     keep_for: Duration
     keep: int
+    keep_keys: Duration
 
 
 class AsyncScheduler(Decorators):

@@ -138,7 +138,11 @@ class Client(Decorators):
         by: str = "",
         conn: Any = None,
     ) -> RunView:
-        """Run a job as soon as there is room, with these arguments instead of its own. The same `key` twice is the same run."""
+        """Run a job as soon as there is room, with these arguments instead of its own.
+
+        The same `key` twice is the same run: what is returned says how that one is, or how it ended, also after retention has removed it
+        (for `keep_keys`; `forgotten` is then True). Other arguments under the same key are refused.
+        """
         return self.ask(self._intents.run_now(name, kwargs, key, Said(by)), conn)
 
     @overload
@@ -323,6 +327,7 @@ class Client(Decorators):
         """What a request for a run came to."""
         if row is None:
             raise verbs.unknown(ledger, self.application, asked.name)
+        verbs.refuse_other_arguments(asked, row)
         return self._lookup.shown_run(ledger, row)
 
     def change(self, intent: Intent[JobChange], conn: Any = None) -> JobView:

@@ -88,7 +88,7 @@ class Conductor:
         application: str,
         every: float,
         queues: tuple[str, ...] | None,
-        keep: tuple[float, int],
+        keep: tuple[float, int, float],
         plans: Callable[[], bool],
         facts: Callable[[NodeId], NodeFacts],
         attempt: Callable[[ClaimedRun, str, NodeId], Attempt],
@@ -375,10 +375,16 @@ class Conductor:
         if self._claims_from < began_at + PRUNE_TIME and began_at < self._prunes_by:
             self._prunes_from = max(self._claims_from, began_at)
             return
-        (age, count), batch = self._keep, self._prune_batch
-        before = self._clock.now(began_at) - age
+        (age, count, keys_age), batch = self._keep, self._prune_batch
+        wall = self._clock.now(began_at)
         pruned = ledger.prune(
-            self._application, before=before, keep=count, limit=batch, beyond=self._pruned, jobs=PRUNE_JOBS
+            self._application,
+            before=wall - age,
+            keep=count,
+            limit=batch,
+            beyond=self._pruned,
+            jobs=PRUNE_JOBS,
+            keys_before=wall - keys_age,
         )
         now = boottime()
         took = now - began_at

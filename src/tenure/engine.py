@@ -69,6 +69,7 @@ class EngineOptions:
     label: str | None = None
     keep_for: float = 7 * 86400.0
     keep: int = 100
+    keep_keys: float = 90 * 86400.0
     host_evidence: bool = True
     session_evidence: bool = True
     schema: str = "tenure"
@@ -193,7 +194,7 @@ class Engine:
             application=options.application,
             every=options.cadence.heartbeat_every,
             queues=options.queues,
-            keep=(options.keep_for, options.keep),
+            keep=(options.keep_for, options.keep, options.keep_keys),
             plans=lambda: election.is_leader,
             facts=self._facts,
             attempt=lambda claimed, token, as_: self._attempt_on(node, claimed, token, as_),

@@ -191,7 +191,7 @@ def arguments(kwargs: Mapping[str, object]) -> str:
         raise ConfigurationError(f"kwargs: {kwargs!r} is a {type(kwargs).__name__}. Write kwargs={{'customer_id': 7}}.")
     for problem in _problems(kwargs, "kwargs", 0):
         raise ConfigurationError(problem)
-    text = json.dumps({name: kwargs[name] for name in sorted(kwargs)}, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(dict(kwargs), separators=(",", ":"), ensure_ascii=False, sort_keys=True)
     if (size := len(text.encode())) > MAX_ARGUMENTS:
         raise ConfigurationError(
             f"kwargs: {size:,} bytes as JSON, at most {MAX_ARGUMENTS:,} are allowed. Keep the data in a table and give its key."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -16,6 +18,24 @@ def due_key(instant: float) -> str:
 def set_key(names: Iterable[str]) -> str:
     """The key of a set of functions: equal sets have equal keys."""
     return sha256(json.dumps(sorted(names)).encode()).hexdigest()
+
+
+_GENERATED = re.compile(r"asked-[0-9a-f]{16}")
+
+
+def generated_key(drawn: str) -> str:
+    """For a run that somebody asks for without giving a key, of 16 hexadecimal digits."""
+    return f"asked-{drawn}"
+
+
+def is_generated(key: str) -> bool:
+    """Nobody can ask for such a key again, so that it need not be kept."""
+    return _GENERATED.fullmatch(key) is not None
+
+
+def digest_of(kwargs: str | None) -> str:
+    """What is kept of the arguments of a run; '' for those of its job."""
+    return "" if kwargs is None else hashlib.sha256(kwargs.encode()).hexdigest()
 
 
 def planner_of(application: str) -> str:

@@ -426,6 +426,9 @@ class RunRow:
     """Who asked for it."""
     kwargs: str | None = None
     generation: int = 0
+    digest: str | None = None
+    """Of a run that retention has removed and whose key is kept: a digest of its arguments, '' for the job's own. Only the outcome and
+    the times are kept besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,6 +436,7 @@ class Pruned:
     """What retention did in some of the jobs of an application."""
 
     removed: int
+    """Runs, and keys that were kept of runs."""
     up_to: JobId | None
     """The last job that was looked at; None: there is none beyond."""
     more: bool = False

@@ -253,7 +253,7 @@ class _Node(Engine):
             application=options.application,
             every=_FOREVER,
             queues=None,
-            keep=(_FOREVER, 0),
+            keep=(_FOREVER, 0, _FOREVER),
             plans=lambda: True,
             facts=self._facts,
             attempt=self._attempt,

@@ -19,7 +19,7 @@ from tenure.clock import boottime, sleep
 from tenure.durations import Duration, readable, seconds
 from tenure.errors import ConfigurationError, JobExists, RunError, UnknownJob
 from tenure.history import read
-from tenure.keys import due_key
+from tenure.keys import digest_of, due_key, generated_key, is_generated
 from tenure.ledger import Change, Instant, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunRow, RunState, Unplanned
 from tenure.moments import instant, moment, shown
 from tenure.plan import ahead, late, plan
@@ -253,8 +253,12 @@ def removed(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
 
 def asked(job: JobRow, key: str | None, kwargs: str | None, said: Said = NOBODY) -> Asked:
     """A run as soon as there is room, whatever the trigger says. The same key twice is the same run."""
+    if kwargs == "{}" == job.spec.kwargs:
+        kwargs = None  # the same as giving none
     if key is None:
-        key = f"asked-{secrets.token_hex(8)}"
+        key = generated_key(secrets.token_hex(8))
+    elif is_generated(key):
+        raise ConfigurationError(f"key: {key!r} has the form of the keys that tenure makes itself. Write another.")
     elif _DUE_KEY.fullmatch(named(key, "key")):
         raise ConfigurationError(
             f"key: {key!r} is the key of a due time. Write another, or backfill('{job.spec.name}', …) for that due time."
@@ -269,6 +273,27 @@ class Backfillable:
     due: list[Instant]
     forgotten: int = 0
     """How many are from before `kept_since` and have no run: they may have run. Left out of `due`, unless they were wanted."""
+
+
+def refuse_other_arguments(asked: Asked, run: RunRow) -> None:
+    """The same key is the same run, and so with the same arguments."""
+    same = asked.kwargs == run.kwargs if run.digest is None else digest_of(asked.kwargs) == run.digest
+    if asked.backfill or same:
+        return
+    if run.digest is None:
+        then = _given(run.kwargs)
+    elif run.digest:
+        then = f"arguments of which retention has kept a digest alone (sha256 {run.digest[:12]}…)"
+    else:
+        then = _given(None)
+    raise ConfigurationError(
+        f"run_now: key {asked.key!r} of job {asked.name!r} was asked for with {then} (run {run.id}, {run.state}), and now with "
+        f"{_given(asked.kwargs)}. The same key is the same run: write another key, or the same arguments."
+    )
+
+
+def _given(kwargs: str | None) -> str:
+    return "the arguments of the job" if kwargs is None else f"kwargs={kwargs:.300}"
 
 
 def backfillable(

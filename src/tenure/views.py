@@ -110,6 +110,8 @@ class RunView:
     by: str
     kwargs: dict[str, Any] | None
     """Given with `run_now` instead of the job's own."""
+    forgotten: bool = False
+    """Retention has removed this run; its key is kept, with its state and its times."""
 
     @classmethod
     def of(cls, row: RunRow, where: tzinfo) -> Self:
@@ -137,6 +139,7 @@ class RunView:
             until=_moment(row.until, where),
             by=row.by,
             kwargs=None if row.kwargs is None else _arguments(row.kwargs),
+            forgotten=row.digest is not None,
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tenure.ledger import Ending, Instant, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunKind, RunState
+from tenure.keys import digest_of
+from tenure.ledger import Ending, Instant, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunKind, RunRow, RunState
 
 OVERLAP = "overlap"
 SUPERSEDED = "superseded"
@@ -206,6 +207,27 @@ def must_be_seen(row: JobRow, now: Instant) -> bool:
     if not row.spec.in_code or row.state not in {JobState.REMOVED, JobState.DONE}:
         return False
     return row.defined_at < now - SEEN_EVERY or (row.removed_at is not None and row.defined_at <= row.removed_at)
+
+
+def kept_of(run: RunRow) -> RunRow:
+    """What is kept of a run that was asked for, when retention removes it: its key, how and when it ended, and a digest of its arguments."""
+    return RunRow(
+        id=run.id,
+        job=run.job,
+        name=run.name,
+        key=run.key,
+        kind=RunKind.ASKED,
+        state=run.state,
+        scheduled_for=run.scheduled_for,
+        due_at=run.scheduled_for,
+        attempt=0,
+        failures=0,
+        losses=0,
+        node="",
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        digest=digest_of(run.kwargs),
+    )
 
 
 def not_forgotten(runs: Iterable[NewRun], kept_since: Instant, now: Instant) -> list[NewRun]:

@@ -75,7 +75,7 @@ class JobChange:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`run_now` and backfill: a run that somebody wants."""
+    """`run_now` and backfill: a run that somebody wants. A key is asked for once, also after retention has removed its run, for `keep_keys`."""
 
     application: str
     name: str
@@ -303,7 +303,8 @@ class Ledger(ABC):
 
     @abstractmethod
     def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
-        """Insert runs that somebody wants: PENDING, due now, never to expire. Where the key is there already: an ASKED one is returned as it is; a
+        """Insert runs that somebody wants: PENDING, due now, never to expire. Where the key is there already: an ASKED one is returned as it is,
+        also if retention has removed the run and kept its key (then `digest` is not None), whatever its arguments were; a
         BACKFILL of a due time is re-opened if it is SKIPPED, CANCELLED or LOST and stands for one due time, else it is left and None is
         returned. Where the key is not there, a BACKFILL of a due time before the job's `kept_since` is refused with None unless it is
         asked for `even_forgotten`: it may have run. None also where there is no such job."""
@@ -340,10 +341,19 @@ class Ledger(ABC):
 
     @abstractmethod
     def prune(
-        self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500
+        self,
+        application: str,
+        *,
+        before: Instant,
+        keep: int,
+        limit: int,
+        beyond: JobId = FIRST,
+        jobs: int = 500,
+        keys_before: Instant = 0.0,
     ) -> Pruned:
         """In so many jobs with numbers beyond this one remove at most `limit` final runs scheduled before this instant, never the newest `keep` of a job, never any at or after the job's oldest
-        open run; `kept_since` of the job moves to just after what was removed. What others have locked is left; `more` says whether to ask for the same jobs again."""
+        open run; `kept_since` of the job moves to just after what was removed. Of runs that were
+        asked for under a key of somebody's own the key is kept, with the outcome, until they are scheduled before `keys_before`. What others have locked is left; `more` says whether to ask for the same jobs again."""
 
     # Guards
 

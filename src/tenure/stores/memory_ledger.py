@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from tenure.keys import planner_of
+from tenure.keys import is_generated, planner_of
 from tenure.ledger import (
     OPEN,
     PLAIN,
@@ -505,6 +505,8 @@ class MemoryLedger(Ledger):
         run = self._tables.keys[row.id].get(asked.key)
         if run is not None and not asked.backfill:
             return run.row(asked.name)
+        if not asked.backfill and (kept := self._tables.kept_keys.get((row.id, asked.key))) is not None:
+            return kept
         if run is not None and not admission.reopens(run.state, run.count):
             return None
         if run is None and _forgotten(row, asked):
@@ -605,7 +607,15 @@ class MemoryLedger(Ledger):
         return Past(plain, tuple(others))
 
     def prune(
-        self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500
+        self,
+        application: str,
+        *,
+        before: Instant,
+        keep: int,
+        limit: int,
+        beyond: JobId = FIRST,
+        jobs: int = 500,
+        keys_before: Instant = 0.0,
     ) -> Pruned:
         with self._world.mutex:
             tables = self._tables
@@ -618,8 +628,18 @@ class MemoryLedger(Ledger):
             for run in old:
                 tables.delete(run)
                 row = tables.jobs[run.job]
+                if run.kind is RunKind.ASKED and not is_generated(run.key) and run.scheduled_for >= keys_before:
+                    tables.kept_keys[row.id, run.key] = admission.kept_of(run.row(row.spec.name))
                 tables.put(replace(row, kept_since=max(row.kept_since, round(run.last + MICROSECOND, 6))))
-            return Pruned(len(old), page[-1].id if len(page) == jobs else None, more)
+            expired = [
+                kept
+                for kept, run in tables.kept_keys.items()
+                if tables.jobs[run.job].spec.application == application and run.scheduled_for < keys_before
+            ]
+            for kept in expired[:limit]:
+                del tables.kept_keys[kept]
+            removed, more = len(old) + len(expired[:limit]), more or len(expired) >= limit
+            return Pruned(removed, page[-1].id if len(page) == jobs else None, more)
 
     def _old(self, row: JobRow, before: Instant, keep: int) -> Iterable[MemoryRun]:
         runs = sorted(self._tables.keys[row.id].values(), key=lambda run: (run.scheduled_for, run.id))

@@ -147,6 +147,8 @@ class Tables:
     """The runs that are not final, so that nothing has to look through all."""
     changes: list[ChangeRecord] = field(default_factory=list)
     facts: dict[tuple[NodeId, str], NodeFacts] = field(default_factory=dict)
+    kept_keys: dict[tuple[JobId, str], RunRow] = field(default_factory=dict)
+    """Of runs that were asked for and that retention has removed."""
     guards: dict[tuple[str, str], tuple[Instant, str]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 

@@ -461,10 +461,25 @@ class PostgresLedger(Ledger):
         }
 
     def prune(
-        self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500
+        self,
+        application: str,
+        *,
+        before: Instant,
+        keep: int,
+        limit: int,
+        beyond: JobId = FIRST,
+        jobs: int = 500,
+        keys_before: Instant = 0.0,
     ) -> Pruned:
         ((removed, up_to, more),) = self._run(
-            "prune", application=application, before=before, keep=keep, limit=limit, beyond=beyond, jobs=jobs
+            "prune",
+            application=application,
+            before=before,
+            keep=keep,
+            limit=limit,
+            beyond=beyond,
+            jobs=jobs,
+            keys_before=keys_before,
         )
         return Pruned(removed, up_to, more)
 

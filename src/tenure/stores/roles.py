@@ -28,6 +28,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "job": ("SELECT", "INSERT", "UPDATE"),  # a removed job leaves a tombstone
     "job_change": ("SELECT", "INSERT"),
     "run": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "kept_key": ("SELECT", "INSERT", "UPDATE", "DELETE"),  # UPDATE for FOR UPDATE
     "run_log": ("SELECT", "INSERT", "DELETE"),
     "guard": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "effect": (),  # only through `once`

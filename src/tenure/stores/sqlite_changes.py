@@ -189,6 +189,8 @@ def ask(connection: sqlite3.Connection, asked: Asked, now: Micros) -> RunRow | N
         remembered=asked.backfill and not asked.even_forgotten,
     ).rowcount
     found = execute(connection, "run_by_key", **there).fetchone()
+    if found is None and not asked.backfill:
+        found = execute(connection, "kept_key", **there).fetchone()
     if found is None or inserted or not asked.backfill:
         return run_row(found) if found else None
     row = run_row(found)

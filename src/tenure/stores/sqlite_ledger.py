@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenure.clock import walltime
-from tenure.keys import planner_of, set_key
+from tenure.keys import digest_of, is_generated, planner_of, set_key
 from tenure.ledger import (
     OPEN,
     ChangeRecord,
@@ -420,8 +420,17 @@ class SqliteLedger(Ledger):
         return {job: Past(plain[job], tuple(others[job])) for job in jobs}
 
     def prune(
-        self, application: str, *, before: Instant, keep: int, limit: int, beyond: JobId = FIRST, jobs: int = 500
+        self,
+        application: str,
+        *,
+        before: Instant,
+        keep: int,
+        limit: int,
+        beyond: JobId = FIRST,
+        jobs: int = 500,
+        keys_before: Instant = 0.0,
     ) -> Pruned:
+        bounds = {"application": application, "keys_before": micros(keys_before), "limit": limit}
         with self._desk.read():
             page = [
                 job
@@ -431,14 +440,26 @@ class SqliteLedger(Ledger):
             ]
             up_to = JobId(page[-1]) if len(page) == jobs else None
             among = page[0] if page else beyond + 1, page[-1] if page else beyond
-            if not self._old(application, among, micros(before), keep, limit):
+            (keys,) = execute(self._connection, "old_keys", **bounds).fetchone()
+            if not keys and not self._old(application, among, micros(before), keep, limit):
                 return Pruned(0, up_to)
         with self._desk.write():
             old = self._old(application, among, micros(before), keep, limit)
+            self._keep_keys([one for _, one, _ in old], micros(keys_before))
             execute_many(self._connection, "forget_log", ((one,) for _, one, _ in old))
             execute_many(self._connection, "forget_run", ((one,) for _, one, _ in old))
             execute_many(self._connection, "keep_since", ((last + 1, job) for job, _, last in old))
-        return Pruned(len(old), up_to, len(old) >= limit)
+            keys = max(0, execute(self._connection, "forget_keys", **bounds).rowcount)
+        return Pruned(len(old) + keys, up_to, more=max(len(old), keys) >= limit)
+
+    def _keep_keys(self, runs: Sequence[RunId], since: Micros) -> None:
+        """Of runs that are about to be removed, those that somebody may ask for again by a key of their own."""
+        rows = execute(self._connection, "asked_runs", ids=json.dumps(runs), keys_before=since).fetchall()
+        execute_many(
+            self._connection,
+            "keep_key",
+            ((*kept, digest_of(kwargs)) for *kept, kwargs in rows if not is_generated(kept[1])),
+        )
 
     def _old(
         self, application: str, among: tuple[int, int], before: Micros, keep: int, limit: int

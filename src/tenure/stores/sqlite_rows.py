@@ -175,7 +175,7 @@ def run_state(word: object) -> RunState:
 
 def run_row(row: tuple[Any, ...]) -> RunRow:
     (found, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest) = row
-    (claimed_at, started_at, finished_at, reason, count, until, by, kwargs, generation) = rest
+    (claimed_at, started_at, finished_at, reason, count, until, by, kwargs, generation, *kept) = rest
     return RunRow(
         id=RunId(found),
         job=JobId(job),
@@ -198,6 +198,7 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         by=by,
         kwargs=kwargs,
         generation=generation,
+        digest=kept[0] if kept else None,
     )
 
 

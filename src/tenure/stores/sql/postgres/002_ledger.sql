@@ -149,6 +149,22 @@ CREATE INDEX run_final ON {schema}.run (job, scheduled_for) WHERE state > 'runni
 CREATE INDEX run_history ON {schema}.run (application, state, scheduled_for) WHERE state > 'running';
 CREATE INDEX run_several ON {schema}.run (job, until) WHERE until IS NOT NULL;
 
+-- Keys that somebody gave to runs which retention has removed.
+CREATE TABLE {schema}.kept_key (
+    job           bigint NOT NULL REFERENCES {schema}.job,
+    application   int NOT NULL,
+    run           bigint NOT NULL,
+    scheduled_for timestamptz NOT NULL,
+    started_at    timestamptz,
+    finished_at   timestamptz,
+    state         {schema}.run_state NOT NULL,
+    key           text COLLATE "C" NOT NULL,
+    digest        text NOT NULL,   -- of the arguments
+    PRIMARY KEY (job, key)
+);
+
+CREATE INDEX kept_key_old ON {schema}.kept_key (application, scheduled_for);
+
 CREATE TABLE {schema}.run_log (
     run    bigint NOT NULL,
     began  timestamptz NOT NULL,   -- its attempt

@@ -208,16 +208,19 @@ BEGIN
 END $$;
 
 -- One row for each that was asked, in order; a row of nulls where nothing was done.
-CREATE FUNCTION {schema}.ask_runs(asked jsonb) RETURNS SETOF {schema}.run
+-- `digest` is null, but for a run that retention has removed and of which the key is kept.
+CREATE FUNCTION {schema}.ask_runs(asked jsonb) RETURNS TABLE (run {schema}.run, digest text)
 LANGUAGE plpgsql ROWS 1 SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     a    jsonb;
     j    {schema}.job%ROWTYPE;
     r    {schema}.run%ROWTYPE;
+    k    {schema}.kept_key%ROWTYPE;
     now_ timestamptz;
 BEGIN
     FOR a IN SELECT jsonb_array_elements(asked) LOOP
         r := NULL;
+        digest := NULL;
         SELECT x.* INTO j FROM {schema}.job x JOIN {schema}.application p ON p.id = x.application
          WHERE p.name = a ->> 'application' AND x.name = a ->> 'name' AND x.state <> 'removed' FOR KEY SHARE OF x;
         IF FOUND THEN
@@ -229,11 +232,26 @@ BEGIN
                  -- Looked for first: a conflict with a row that somebody has changed would wait for their commit.
                  WHERE NOT EXISTS (SELECT FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key')
                  -- Asked in the same statement: whoever sees that retention removed the row sees the mark that moved with it.
+                   AND NOT EXISTS (SELECT FROM {schema}.kept_key x WHERE x.job = j.id AND x.key = a ->> 'key')
                    AND (NOT (a ->> 'backfill')::boolean OR (a ->> 'even_forgotten')::boolean
                         OR to_timestamp((a ->> 'scheduled_for')::float8) >= (SELECT x.kept_since FROM {schema}.job x WHERE x.id = j.id))
                 ON CONFLICT (job, key) DO NOTHING
                 RETURNING * INTO r;
-                EXIT WHEN FOUND OR NOT (a ->> 'backfill')::boolean;
+                EXIT WHEN FOUND;
+                IF NOT (a ->> 'backfill')::boolean THEN
+                    SELECT x.* INTO r FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key';
+                    EXIT WHEN FOUND;
+                    SELECT x.* INTO k FROM {schema}.kept_key x WHERE x.job = j.id AND x.key = a ->> 'key';
+                    IF FOUND THEN
+                        r.id := k.run; r.job := k.job; r.application := k.application; r.key := k.key; r.kind := 'asked'; r.state := k.state;
+                        r.scheduled_for := k.scheduled_for; r.due_at := k.scheduled_for; r.generation := 0;
+                        r.started_at := k.started_at; r.finished_at := k.finished_at;
+                        r.attempt := 0; r.failures := 0; r.losses := 0; r.count := 1; r.label := ''; r.reason := ''; r.by := '';
+                        digest := k.digest;
+                        EXIT;
+                    END IF;
+                    CONTINUE;
+                END IF;
                 UPDATE {schema}.run x   -- it begins from nothing
                    SET state = 'pending', lane = j.lane, entered = pg_current_xact_id(),
                        kind = 'backfill', generation = j.generation, due_at = now_, expires_at = NULL, reason = '',
@@ -243,14 +261,12 @@ BEGIN
                 RETURNING * INTO r;
                 EXIT WHEN FOUND;
             END LOOP;
-            IF r.id IS NULL AND NOT (a ->> 'backfill')::boolean THEN
-                SELECT * INTO r FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key';
-            END IF;
             IF r.id IS NOT NULL THEN
                 PERFORM {schema}.wake(j.application);
             END IF;
         END IF;
-        RETURN NEXT r;
+        run := r;
+        RETURN NEXT;
     END LOOP;
 END $$;
 

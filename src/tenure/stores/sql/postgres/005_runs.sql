@@ -546,7 +546,7 @@ BEGIN
      ORDER BY 1, 2;
 END $$;
 
-CREATE FUNCTION {schema}.prune_runs(of_application text, old float8, keep int, at_most int, beyond bigint, in_jobs int,
+CREATE FUNCTION {schema}.prune_runs(of_application text, old float8, keep int, at_most int, beyond bigint, in_jobs int, keys_old float8,
     OUT removed bigint, OUT up_to bigint, OUT more boolean)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -556,8 +556,15 @@ DECLARE
     doomed  bigint[];
     jobs    bigint[];
     page    bigint[];
+    keys    bigint;
 BEGIN
-    removed := 0;
+    DELETE FROM {schema}.kept_key k
+     USING (SELECT o.job, o.key FROM {schema}.application a
+              JOIN {schema}.kept_key o ON o.application = a.id AND o.scheduled_for < to_timestamp(keys_old)
+             WHERE a.name = of_application ORDER BY o.scheduled_for LIMIT at_most FOR UPDATE OF o SKIP LOCKED) d
+     WHERE k.job = d.job AND k.key = d.key;
+    GET DIAGNOSTICS keys = ROW_COUNT;
+    removed := keys;
     SELECT array_agg(p.id ORDER BY p.id) INTO page
       FROM (SELECT j.id FROM {schema}.application a JOIN {schema}.job j ON j.application = a.id
              WHERE a.name = of_application AND j.id > beyond ORDER BY j.id LIMIT in_jobs) p;
@@ -574,7 +581,7 @@ BEGIN
                                                              ORDER BY k.scheduled_for DESC, k.id DESC LIMIT keep))
                                    ORDER BY f.scheduled_for LIMIT at_most) r
              LIMIT at_most) d;
-    more := coalesce(cardinality(doomed), 0) >= at_most;   -- of those that are removed below, others may have some locked
+    more := greatest(coalesce(cardinality(doomed), 0), keys) >= at_most;   -- of those that are removed below, others may have some locked
     SELECT array_agg(l.id) INTO jobs
       FROM (SELECT j.id FROM {schema}.job j WHERE j.id = ANY (jobs) FOR NO KEY UPDATE SKIP LOCKED) l;
     IF jobs IS NULL THEN RETURN; END IF;
@@ -582,12 +589,19 @@ BEGIN
         SELECT r.id FROM unnest(doomed) AS d (id) JOIN {schema}.run r ON r.id = d.id
          WHERE r.job = ANY (jobs) AND r.state > 'running' FOR UPDATE OF r SKIP LOCKED
     ), gone AS (
-        DELETE FROM {schema}.run r USING taken t WHERE r.id = t.id RETURNING r.id, r.job, coalesce(r.until, r.scheduled_for) AS last
+        DELETE FROM {schema}.run r USING taken t WHERE r.id = t.id RETURNING r.*, coalesce(r.until, r.scheduled_for) AS last
+    ), kept AS (   -- of what was asked for under a key of somebody's own
+        INSERT INTO {schema}.kept_key (job, application, run, scheduled_for, started_at, finished_at, state, key, digest)
+        SELECT g.job, g.application, g.id, g.scheduled_for, g.started_at, g.finished_at, g.state, g.key,
+               CASE WHEN g.kwargs IS NULL THEN '' ELSE encode(sha256(convert_to(g.kwargs, 'UTF8')), 'hex') END
+          FROM gone g
+         WHERE g.kind = 'asked' AND g.key !~ '^asked-[0-9a-f]{16}$' AND g.scheduled_for >= to_timestamp(keys_old)
+        ON CONFLICT (job, key) DO NOTHING
     ), lines AS (
         DELETE FROM {schema}.run_log l USING gone g WHERE l.run = g.id
     ), moved AS (
         UPDATE {schema}.job j SET kept_since = greatest(j.kept_since, g.last + interval '1 microsecond')
           FROM (SELECT x.job, max(x.last) AS last FROM gone x GROUP BY x.job) g WHERE j.id = g.job
     )
-    SELECT count(*) INTO removed FROM gone;
+    SELECT keys + count(*) INTO removed FROM gone;
 END $$;

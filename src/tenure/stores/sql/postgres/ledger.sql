@@ -126,7 +126,10 @@ SELECT r.id, j.name, r.key, date_part('epoch', r.scheduled_for), r.attempt, r.no
 SELECT {schema}.put_back_runs(%(ids)s, %(tokens)s)
 
 -- name: ask
-SELECT {run} FROM {schema}.ask_runs(%(asked)s) WITH ORDINALITY r LEFT JOIN {schema}.job j ON j.id = r.job ORDER BY r.ordinality
+SELECT {run}, r.digest
+  FROM (SELECT (a.run).*, a.digest, a.place FROM {schema}.ask_runs(%(asked)s) WITH ORDINALITY AS a (run, digest, place)) r
+  LEFT JOIN {schema}.job j ON j.id = r.job
+ ORDER BY r.place
 
 -- name: cancel
 SELECT {run} FROM {schema}.cancel_run(%(run)s, %(said)s) r JOIN {schema}.job j ON j.id = r.job
@@ -257,7 +260,8 @@ ON CONFLICT DO NOTHING
 SELECT l.line FROM {schema}.run_log l WHERE l.run = %(run)s ORDER BY l.began, l.place
 
 -- name: prune
-SELECT removed, up_to, more FROM {schema}.prune_runs(%(application)s, %(before)s, %(keep)s::int, %(limit)s::int, %(beyond)s, %(jobs)s::int)
+SELECT removed, up_to, more
+  FROM {schema}.prune_runs(%(application)s, %(before)s, %(keep)s::int, %(limit)s::int, %(beyond)s, %(jobs)s::int, %(keys_before)s)
 
 -- name: guard
 -- Whoever comes at the same time waits for the first one's commit, and then sees it.

@@ -122,6 +122,22 @@ CREATE INDEX tenure_run_of_application ON tenure_run (application, state, schedu
  WHERE state <> 'pending' AND state <> 'waiting' AND state <> 'running';
 CREATE INDEX tenure_run_several ON tenure_run (job, until) WHERE until IS NOT NULL;
 
+-- Keys that somebody gave to runs which retention has removed.
+CREATE TABLE tenure_kept_key (
+    job            INTEGER NOT NULL,
+    key            TEXT NOT NULL,
+    application    TEXT NOT NULL,
+    run            INTEGER NOT NULL,
+    state          TEXT NOT NULL,
+    scheduled_for  INTEGER NOT NULL,
+    started_at     INTEGER,
+    finished_at    INTEGER,
+    digest         TEXT NOT NULL,     -- of the arguments
+    PRIMARY KEY (job, key)
+) WITHOUT ROWID;
+
+CREATE INDEX tenure_kept_key_old ON tenure_kept_key (application, scheduled_for);
+
 -- One row for what one attempt logged: a JSON array of lines.
 CREATE TABLE tenure_log (
     run    INTEGER NOT NULL,

@@ -334,7 +334,32 @@ INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, sc
 SELECT id, application, lane, :key, :kind, 'pending', generation, :scheduled_for, :now, :kwargs, :by
   FROM tenure_job WHERE application = :application AND name = :name AND state <> 'removed'
    AND (NOT :remembered OR kept_since <= :scheduled_for)
+   AND NOT EXISTS (SELECT 1 FROM tenure_kept_key k WHERE k.job = tenure_job.id AND k.key = :key)
 ON CONFLICT (job, key) DO NOTHING
+
+-- name: kept_key
+-- As a run, with nulls and zeros for what is not kept of it.
+SELECT k.run, k.job, j.name, k.key, 'asked', k.state, k.scheduled_for, k.scheduled_for, 0, 0, 0, '', NULL, k.started_at, k.finished_at,
+       '', 1, NULL, '', NULL, 0, k.digest
+  FROM tenure_job j JOIN tenure_kept_key k ON k.job = j.id
+ WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND k.key = :key
+
+-- name: asked_runs
+SELECT r.job, r.key, r.application, r.id, r.state, r.scheduled_for, r.started_at, r.finished_at, r.kwargs
+  FROM json_each(:ids) i CROSS JOIN tenure_run r ON r.id = i.value
+ WHERE r.kind = 'asked' AND r.scheduled_for >= :keys_before
+
+-- name: keep_key
+INSERT INTO tenure_kept_key (job, key, application, run, state, scheduled_for, started_at, finished_at, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job, key) DO NOTHING
+
+-- name: old_keys
+SELECT count(*) FROM (SELECT 1 FROM tenure_kept_key WHERE application = :application AND scheduled_for < :keys_before LIMIT :limit)
+
+-- name: forget_keys
+DELETE FROM tenure_kept_key
+ WHERE (job, key) IN (SELECT job, key FROM tenure_kept_key
+                       WHERE application = :application AND scheduled_for < :keys_before ORDER BY scheduled_for LIMIT :limit)
 
 -- name: reopen
 UPDATE tenure_run
