@@ -224,16 +224,18 @@ def people(setting: Setting, what: str, name: str) -> None:
         if what == "resign":
             session.ask("ask", _ask_to_resign)
         elif rows:
-            _do(ledger, rows[0], now, what)
+            _do(setting, ledger, rows[0], now, what)
         session.close()
     except StoreError:
         pass
 
 
-def _do(ledger: Any, job: Any, now: float, what: str) -> None:
+def _do(setting: Setting, ledger: Any, job: Any, now: float, what: str) -> None:
     verbs = copies.verbs
     if what == "pause":
-        ledger.change(verbs.paused(job, now, K.rng.choice((2.0, 6.0))))
+        paused = ledger.change(verbs.paused(job, now, K.rng.choice((2.0, 6.0))))
+        if paused is not None and not verbs.until_answered(ledger, paused):
+            setting.checker.paused(paused)
     elif what == "resume":
         ledger.change(verbs.resumed(job, now))
     elif what == "update":

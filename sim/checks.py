@@ -5,6 +5,7 @@ G2  no two processes believe at the same moment that they lead the same unfenced
 G3  one run for (job, key); of its attempts never two that can complete; never two bodies of it on nodes that are trusted;
     never more than `max_running` of a job at once
 G4  at the end every due time is final or explained (the audit is clean), and nothing is left with a node that is not alive
+    nothing that was claimed before a pause begins after the pause has returned without naming a node
 G5  what was committed together with the completion of a run took effect once
 G6  at the end everybody is trusted, every election has a leader, and nothing that is due waits
 """
@@ -80,6 +81,8 @@ class Checker:
         self._exempt: set[Work] = set()
         self._doubles: set[Work] = set()
         self._ended: set[tuple[str, int]] = set()
+        self._paused: dict[int, int] = {}
+        """The generations with which pauses have returned."""
 
     def broken(self, promise: str, text: str) -> None:
         """A promise was broken."""
@@ -214,8 +217,14 @@ class Checker:
         if self.effects[work] > 1 and work not in self._exempt:
             self.broken("G5", f"run {work[1]} took effect {self.effects[work]} times")
 
+    def paused(self, job: JobRow) -> None:
+        """A pause has returned, and no node was named: nothing begins that was claimed before it. Unless the job was changed meanwhile."""
+        if self.server.rows.tables.jobs[job.id].generation == job.generation:
+            self._paused[job.id] = job.generation
+
     def promoted(self, old: Any, new: Any) -> None:
         """A replica took over: what was lost with it is exempt, because nobody can know of it."""
+        self._paused.clear()
         self.standing = {name: election.term for name, election in new.elections.items()}
         tables, replica = old.tables, new.tables
         for run in tables.runs.values():
@@ -239,6 +248,8 @@ class Checker:
         bodies = self._bodies.setdefault(body.work, [])
         if not body.trusted:
             self.broken("G3", f"run {run.key} of {run.job} begins on {process}, which has no lease")
+        if body.trusted and run._claimed.generation < self._paused.get(run._claimed.job, 0):
+            self.broken("pause", f"run {run.key} of {run.job} begins on {process} after its job was paused")
         if body.work not in self._exempt and body.trusted:
             for other in bodies:
                 if other.trusted:

@@ -146,6 +146,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("claim without a check of the node", "2.3", broken.claim_of_the_dead, held_up("claim")),
     Mutant("count without the job's lock", "1.2", lambda: [(S, "claim", broken.claim_by_snapshot)], jobs("pair", "tick", "wait", then=held_up("claim"))),
     Mutant("pause that claims pass by", "1.15, 2.10", lambda: [(S, "claim", broken.claim_past_pause)], jobs("tick", "free", "once", then=lambda plan: edits(held_up("claim")(plan))), "pause beside a claim"),
+    Mutant("pause that does not wait for the nodes", "G4", lambda: [(copies.verbs, "until_answered", lambda *_: ())], jobs("tick", "free", "once", then=lambda plan: edits(held_up("claim")(plan))), "pause beside a claim"),
     Mutant("claim before its time", "1.30", lambda: [(copies.memory_tables.MemoryRun, "ready", lambda run, now: run.state.value == "pending" and not run.expired(now))]),
     Mutant("planned runs bypass what is missed", "1.14", lambda: [(copies.memory_tables.MemoryRun, "ready", lambda run, now: run.state.value == "pending" and run.due_at <= now)], jobs("pair", "once")),
     Mutant("completion without its token", "1.4", lambda: [(S, "finish_now", broken.finish_any)], held_up("finish")),
