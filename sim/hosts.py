@@ -113,7 +113,7 @@ class Kernel:
 PIDFDS: dict[Process, list[File]] = {}
 
 
-def open_pidfd(card: HostCard) -> int | None:
+def watch_process(card: HostCard) -> int | None:
     lock = LockFile.all.get(card.nonce)
     if lock is None or not lock.process.alive or not Kernel.pidfds:
         return None

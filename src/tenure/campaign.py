@@ -113,7 +113,8 @@ class Campaign(Vital):
         self._declarations: dict[NodeId, watch.Declaration] = {}
         self._cards: dict[NodeId, NodeCard] = {}
         self._unknown: set[NodeId] = set()
-        self._pidfds: dict[int, NodeId] = {}
+        self._pidfds: dict[int, set[NodeId]] = {}
+        """Processes on this host, and the nodes that live in them."""
         self._probing: dict[NodeId, _Probing] = {}
         self._failover = Failover(forget=self._watch_anew, resume=lambda: self._try_all(boottime()))
         self._sweep_at = boottime() + between(60, SWEEP_EVERY)
@@ -159,7 +160,7 @@ class Campaign(Vital):
         """In a forked child, where this thread does not run."""
         if self._session is not None:
             self._session.abandon()
-        for fd in [*self._pidfds, self._wake_in, self._wake_out]:
+        for fd in (self._wake_in, self._wake_out):
             os.close(fd)
 
     def _post(self, message: Callable[[], None]) -> None:
@@ -184,8 +185,9 @@ class Campaign(Vital):
         self._drop_session()
         with self._wake_mutex:
             self._ended = True
-            for fd in [*self._pidfds, self._wake_in, self._wake_out]:
+            for fd in (self._wake_in, self._wake_out):
                 os.close(fd)
+        self._watch_no_process()
 
     def _turn(self) -> None:
         if boottime() < self._not_before or not self._standing.node:
@@ -225,9 +227,10 @@ class Campaign(Vital):
             if fd == self._wake_in:
                 os.read(self._wake_in, 4096)
             elif fd in self._pidfds:
-                node = self._pidfds.pop(fd)
-                os.close(fd)
-                self._probe_ended(node)
+                nodes = self._pidfds.pop(fd)
+                evidence.forget_process(fd)
+                for node in nodes:
+                    self._probe_ended(node)
 
     def _take_inbox(self) -> None:
         while self._inbox:
@@ -276,7 +279,7 @@ class Campaign(Vital):
             self._part_from(node)
         self._unknown |= alive - self._cards.keys()
         if self._directory is not None:
-            watched = set(self._pidfds.values()) | self._probing.keys()
+            watched = set().union(*self._pidfds.values(), self._probing)
             self._probing.update({node: _Probing(at, at, ended=False) for node in self._cards.keys() - watched})
         silent = watch.silent(self._watches, alive, self._standing.node, self._cadence.heartbeat_every, boottime())
         self._declarations = silent | self._declarations
@@ -298,17 +301,8 @@ class Campaign(Vital):
 
     def _forget(self) -> None:
         """A new identity starts with an empty memory of the others."""
-        for fd in self._pidfds:
-            os.close(fd)
-        for memory in (
-            self._pidfds,
-            self._cards,
-            self._probing,
-            self._watches,
-            self._suspicions,
-            self._declarations,
-            self._rows,
-        ):
+        self._watch_no_process()
+        for memory in (self._cards, self._probing, self._watches, self._suspicions, self._declarations, self._rows):
             memory.clear()
         self._try_all(boottime())
 
@@ -356,19 +350,28 @@ class Campaign(Vital):
     def _watch_process(self, card: NodeCard) -> None:
         if card.host is None or card.host.boot_id != evidence.boot_id():
             return
-        pidfd = evidence.open_pidfd(card.host)
+        pidfd = evidence.watch_process(card.host)
         if pidfd is None:
             self._probe_ended(card.id)
-        else:
-            self._pidfds[pidfd] = card.id
+            return
+        if pidfd in self._pidfds:
+            evidence.forget_process(pidfd)  # this node needs it once
+        self._pidfds.setdefault(pidfd, set()).add(card.id)
 
     def _part_from(self, node: NodeId) -> None:
         self._cards.pop(node, None)
         self._probing.pop(node, None)
         self._declarations.pop(node, None)
-        for fd in [fd for fd, watched in self._pidfds.items() if watched == node]:
-            del self._pidfds[fd]
-            os.close(fd)
+        for fd, nodes in list(self._pidfds.items()):
+            nodes.discard(node)
+            if not nodes:
+                del self._pidfds[fd]
+                evidence.forget_process(fd)
+
+    def _watch_no_process(self) -> None:
+        for fd in self._pidfds:
+            evidence.forget_process(fd)
+        self._pidfds.clear()
 
     def _probe(self) -> None:
         now = boottime()

@@ -18,6 +18,7 @@ import re
 import secrets
 import stat
 import tempfile
+import threading
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -180,10 +181,60 @@ def sweep(directory: Path, older_than: float) -> None:
             os.close(fd)
 
 
-def open_pidfd(card: HostCard) -> int | None:
-    """Something that becomes readable when the process ends; None where there is no such thing, or it is not that process."""
+def watch_process(card: HostCard) -> int | None:
+    """A descriptor that becomes readable when the process ends; None where there is no such thing, or it is not that process.
+
+    All nodes of this process share it: a hundred candidates in four processes watch four processes. `forget_process` lets it go.
+    """
     if not hasattr(os, "pidfd_open") or card.boot_id != boot_id() or card.pid_namespace != pid_namespace():
         return None
+    with _WATCHED_MUTEX:
+        watched = _WATCHED.get((card.pid, card.started))
+        if watched is None:
+            fd = _pidfd(card)
+            if fd is None:
+                return None
+            watched = _WATCHED[card.pid, card.started] = _Watched(fd)
+        watched.users += 1
+        return watched.fd
+
+
+def forget_process(fd: int) -> None:
+    """One node watches this process no more; the last one closes the descriptor."""
+    with _WATCHED_MUTEX:
+        for process, watched in _WATCHED.items():
+            if watched.fd == fd:
+                watched.users -= 1
+                if not watched.users:
+                    del _WATCHED[process]
+                    os.close(fd)
+                return
+
+
+class _Watched:
+    """A process that nodes of this one watch."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd, self.users = fd, 0
+
+
+_WATCHED: dict[tuple[int, int], _Watched] = {}
+_WATCHED_MUTEX = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    global _WATCHED_MUTEX  # noqa: PLW0603 - another thread of the parent may have held it
+    _WATCHED_MUTEX = threading.Lock()
+    for watched in _WATCHED.values():
+        os.close(watched.fd)
+    _WATCHED.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _pidfd(card: HostCard) -> int | None:
     try:
         fd = os.pidfd_open(card.pid)
     except OSError:
