@@ -148,7 +148,10 @@ def storable(text: str) -> str:
 
 def printable(text: object) -> str:
     """The text on one line, with what would move a cursor or forge a line spelt out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+    plain = str(text)
+    if plain.isprintable():
+        return plain
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)
 
 
 class Complaints:
