@@ -81,7 +81,7 @@ class Stage:
             application="app",
             every=1.0,
             queues=None,
-            keep=(keep_for, 0),
+            keep=(keep_for, 0, keep_for),
             plans=lambda: self.plans,
             facts=lambda node: NodeFacts(
                 node, "app", frozenset(self.definitions.registry.names), None, 0, 0, "1", "2026a"

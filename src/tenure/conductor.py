@@ -107,7 +107,7 @@ class Conductor:
         self._settles_from = math.inf
         self._judges_from = 0.0
         self._pruned, self._prune_batch, self._prunes_by = JobId(0), PRUNE_BATCH[0], 0.0
-        self._found_old = False
+        self._found_old = self._prunes_on = False
         self._claim_size = BatchSize(CLAIM_BATCH)
         self._poked = self._freed = self._resting = False
         self._token = ""
@@ -149,7 +149,9 @@ class Conductor:
         moments = [self._rolls_from]
         if not self._resting:
             moments += [self._learns_from, self._claims_from, self._settles_from, self._planning.plans_from]
-            moments += [self._planning.heals_from, self._prunes_from]
+            moments.append(self._planning.heals_from)
+            if self._prunes_on:
+                moments.append(self._prunes_from)
         return min(moments)
 
     def turn(self, session: Session) -> None:
@@ -370,7 +372,7 @@ class Conductor:
         """Remove old runs, slice by slice while any are left, and rest as long as the last slice took. Claims come first."""
         began_at = boottime()
         if not self._plans() or self._clock.doubts or began_at < self._clock.believed_since + PRUNE_EVERY:
-            self._prunes_from = began_at + PRUNE_EVERY
+            self._prunes_from, self._prunes_on = began_at + PRUNE_EVERY, False
             return
         if self._claims_from < began_at + PRUNE_TIME and began_at < self._prunes_by:
             self._prunes_from = max(self._claims_from, began_at)
@@ -393,12 +395,13 @@ class Conductor:
         if pruned.more:
             fits = int(batch * PRUNE_TIME / max(took, 0.000_1))
             self._prune_batch = min(max(fits, PRUNE_BATCH[0]), PRUNE_BATCH[1])
+        self._prunes_on = True
         if pruned.more and pruned.removed:
             return  # of the same jobs; if others have all of them locked, later
         self._pruned = pruned.up_to or JobId(0)
         if not self._pruned:
             self._prunes_from = now + (PRUNE_SOON if self._found_old else PRUNE_EVERY)
-            self._found_old = False
+            self._found_old = self._prunes_on = False
 
 
 _STALE = 0.1
