@@ -12,8 +12,9 @@ from tenure import plan as planning
 from tenure.errors import ConfigurationError
 from tenure.ledger import MISSED_LIMIT, MISSED_WINDOW, ON_TIME, MissedJob, MissedRun, Rules, RunState, Unplanned
 from tenure.moments import instant, moment
-from tenure.plan import ahead, plan, retry_in, settle
+from tenure.plan import ahead, plan, reading_of, resumed_at, retry_in, settle
 from tenure.triggers import at, cron, every
+from tenure.triggers.zones import timeline
 
 NOW = datetime(2026, 3, 5, 12, 0, 30, tzinfo=UTC).timestamp()
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -118,12 +119,75 @@ def test_what_counts_from_now_on_has_no_past():
     assert at(moment(NOW)).following(NOW) is None
 
 
+# Other zone rules
+
+
+def as_if(trigger, zone):
+    """The trigger by rules that another release has: those of another zone."""
+    other = cron(trigger.expr, trigger.tz)
+    object.__setattr__(other, "line", timeline(zone))
+    return other
+
+
+BERLIN = cron("0 9 * * *", "Europe/Berlin")
+EARLIER = as_if(BERLIN, "Europe/Helsinki")  # 09:00 comes an hour sooner
+MORNING = datetime(2026, 3, 5, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at_hour", "next_hour", "what"),
+    [
+        (BERLIN, EARLIER, 6.5, 7, "it comes an hour sooner"),
+        (BERLIN, EARLIER, 7.5, 7, "it would have come already and has not: it is late, and not lost"),
+        (BERLIN, EARLIER, 8.5, 24 + 7, "it has run at 8:00 by the old rules"),
+        (EARLIER, BERLIN, 6.5, 8, "it comes an hour later"),
+        (EARLIER, BERLIN, 7.5, 24 + 8, "it has run at 7:00 by the old rules, and does not run again at 8:00"),
+        (EARLIER, BERLIN, 8.5, 24 + 8, "it has run"),
+    ],
+)
+def test_a_local_time_runs_once_whatever_zone_rules_say_when_it_is(old, new, at_hour, next_hour, what):
+    now = MORNING + at_hour * HOUR
+    next_due = old.following(now)
+    reading = reading_of(old, next_due)
+    assert resumed_at(new, next_due, reading, now) == MORNING + next_hour * HOUR, what
+
+
+def test_what_follows_the_wall_clock_goes_on_by_instants():
+    quarterly, sooner = (
+        cron("*/15 * * * *", "Europe/Berlin"),
+        as_if(cron("*/15 * * * *", "Europe/Berlin"), "Europe/Helsinki"),
+    )
+    next_due = quarterly.following(NOW)
+    reading = reading_of(quarterly, next_due)
+    assert reading.endswith("@")
+    assert resumed_at(sooner, next_due, reading, NOW) == next_due
+    assert resumed_at(sooner, next_due - HOUR, reading, NOW) == next_due - HOUR, (
+        "what was not planned yet is not left out"
+    )
+
+
+def test_a_reading_that_no_clock_shows_stands_for_the_end_of_the_gap():
+    trigger = cron("30 2 * * *", "Europe/Berlin")
+    change = datetime(2026, 3, 29, 1, tzinfo=UTC).timestamp()
+    due = trigger.following(change - HOUR)
+    assert due == change, "02:30 does not exist: it runs at 03:00"
+    assert resumed_at(trigger, due, reading_of(trigger, due), due - HOUR) == due
+    assert resumed_at(as_if(trigger, "Africa/Lagos"), due, reading_of(trigger, due), due - HOUR) == change + HOUR / 2
+
+
+def test_zone_rules_do_not_matter_to_most_triggers():
+    for trigger in (every("1s"), at(moment(NOW)), cron("0 9 * * *", "UTC"), MINUTELY):
+        assert reading_of(trigger, NOW) is None
+    assert reading_of(BERLIN | every("1h"), BERLIN.following(NOW)) is not None
+
+
 # A long absence
 
 
 def walked(next_due, trigger, rules):
     """As one who counts nothing and walks to the end."""
-    plain = type("Walked", (), {"following": staticmethod(trigger.following), "count": staticmethod(lambda *_: None)})
+    said = {"following": trigger.following, "reading": trigger.reading, "count": lambda *_: None}
+    plain = type("Walked", (), {"zoned": trigger.zoned, **{name: staticmethod(does) for name, does in said.items()}})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "SLICE", 10**9)
         return planned(next_due, plain, rules, steps=10**9)

@@ -6,8 +6,11 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from doctor.examining import finding
 from harness.scratch import eventually
 from tenure import Run, Scheduler
+from tenure.keys import due_key
+from tenure.triggers import tzdata_version
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
@@ -61,6 +64,52 @@ def test_a_job_whose_function_the_planner_lacks_is_planned_after_a_long_absence(
             eventually(lambda: len(set(ran["g"])) >= 4, what="g goes on")
         with web.ledger() as ledger:
             assert [facts.label for facts in ledger.nodes("shop")] == ["web"], "who stopped brings nothing any more"
+
+
+def test_a_job_of_newer_zone_rules_goes_on_by_older_ones_and_that_is_said_until_newer_ones_are_back(url, caplog):
+    def made() -> tuple[Scheduler, list[str]]:
+        scheduler, keys = Scheduler(url, application="shop", drain=1, tz="Europe/Berlin"), []
+
+        @scheduler.cron("* * * * * *")
+        def tick(run: Run) -> None:
+            keys.append(run.key)
+
+        return scheduler, keys
+
+    first, keys = made()
+    with first:
+        eventually(lambda: len(keys) >= 2, what="it runs")
+    # A release with newer zone rules has planned it, and is gone.
+    execute(
+        url,
+        "UPDATE tenure.job SET tzdata = '2099z', next_reading = '2099z@'",
+        "UPDATE tenure_job SET tzdata = '2099z', next_reading = '2099z@'",
+    )
+    second, keys = made()
+    with second, second.ledger() as ledger:
+        eventually(lambda: second.health().notes, what="it is said", within=15)
+        (note,) = second.health().notes
+        assert "written with 2099z" in note
+        assert "'tick'" in note
+        assert second.health().ok
+        assert "upgrade the tzdata package" in second.why("tick")
+        assert finding(url, "zone-rules").severity == "warning"
+        assert [record for record in caplog.records if getattr(record, "action", "") == "older_zone_rules"]
+        planned = ledger.jobs("shop", "tick")[0].next_due
+        eventually(lambda: keys and due_key(planned) <= keys[-1], what="what was planned since has run", within=20)
+        assert len(set(keys)) == len(keys)
+        # A node with newer rules is back.
+        execute(
+            url,
+            f"UPDATE tenure.job SET tzdata = '{tzdata_version()}', next_reading = '2000a@'",
+            f"UPDATE tenure_job SET tzdata = '{tzdata_version()}', next_reading = '2000a@'",
+        )
+        eventually(lambda: not second.health().notes, what="nothing is left to say", within=15)
+        count = len(keys)
+        eventually(lambda: len(keys) > count, what="it goes on")
+        assert len(set(keys)) == len(keys)
+        assert [audited.clean for audited in second.audit("tick", since="-1m")] == [True]
+    assert finding(url, "zone-rules").severity == "ok"
 
 
 def test_nodes_write_down_what_they_have(url):

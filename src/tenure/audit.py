@@ -3,7 +3,8 @@
 Due times are computed anew, from the triggers that counted when; nothing is taken from what a planner believed. What is found is one of
 
   ended         it has a run that is final, or stands in a row that was skipped for several
-  no run, why   the job was paused, removed or changed before it was planned, or its runs were forgotten by retention
+  no run, why   the job was paused, removed or changed before it was planned, its runs were forgotten by retention, or it was planned
+                by other zone rules than those of here
   open          its run is not final, or it is still to be planned
   unaccounted   nothing explains it: a promise was broken
   unexpected    a planned run that no trigger explains, or a second one for the same due time
@@ -12,15 +13,16 @@ Due times are computed anew, from the triggers that counted when; nothing is tak
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
 from tenure.history import Stretch, stretches, zone_of
-from tenure.ledger import ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
+from tenure.ledger import ANEW, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.moments import shown
-from tenure.triggers import At
+from tenure.triggers import At, tzdata_version
 
 MARGIN = 60.0
 """For how much longer than on-time a due time without a run is taken for one on its way: what is read is not read in one instant."""
@@ -38,7 +40,7 @@ class Finding:
     """Due times in a row of which the same is to be said."""
 
     kind: str
-    """OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, or why there is no run: 'paused', 'removed', 'changed', 'forgotten'."""
+    """OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, or why there is no run: 'paused', 'removed', 'changed', 'forgotten', 'other zone rules'."""
     first: Instant
     last: Instant
     count: int
@@ -129,6 +131,7 @@ class _Books:
         rules = job.spec.rules
         self._settled_before = now - rules.on_time - rules.spread - rules.jitter - MARGIN
         self._zone = zone_of(life[-1].trigger, until)
+        self._rules_since = _rules_since(job, life)
         self._due = 0
         self._counts: Counter[str] = Counter()
         self._findings: list[Finding] = []
@@ -182,7 +185,11 @@ class _Books:
             inside = self._since <= run.scheduled_for < self._until
             if not inside or run.kind is not RunKind.DUE or key in self._explained:
                 continue
-            if self._may_be_due(run) or self._was_cancelled_ahead(run):
+            if (
+                self._may_be_due(run)
+                or self._was_cancelled_ahead(run)
+                or run.scheduled_for <= self._rules_since + UNDERWAY
+            ):
                 self._due += 1
                 self._counts[_end(run) if run.state.final else OPEN] += 1
             else:
@@ -277,6 +284,8 @@ class _Books:
             return kind, at, f"the job was {what}{by} at {shown(stretch.end, self._zone)}, before this was planned"
         if at >= self._settled_before:
             return OPEN, at, "it is due now"
+        if at <= self._rules_since:
+            return "other zone rules", at, "by the zone rules that it was planned with it was due at another time"
         return UNACCOUNTED, at, "the ledger has no run of it and no reason why"
 
     def _find(self, kind: str, at: Instant, text: str) -> None:
@@ -287,6 +296,14 @@ class _Books:
         else:
             self._findings.append(Finding(kind, at, at, 1, text))
         self._in_a_row = kind != UNEXPECTED
+
+
+def _rules_since(job: JobRow, life: Sequence[Stretch]) -> Instant:
+    """Since when the zone rules of here are those that the job is planned with: what was due before cannot be computed anew."""
+    if job.next_reading is not None and job.next_reading.partition("@")[0] != tzdata_version():
+        return math.inf
+    changes = [stretch.ended for stretch in life if stretch.ended is not None and stretch.ended.why.startswith(ANEW)]
+    return max((change.at for change in changes), default=-math.inf)
 
 
 def _key(at: Instant) -> int:

@@ -117,6 +117,11 @@ class Conductor:
 
     # From other threads
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What people should know of planning."""
+        return self._planning.notes
+
     def poke(self) -> None:
         """Something was asked for or changed: look at once."""
         self._poked = True

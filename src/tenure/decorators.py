@@ -104,7 +104,7 @@ class Definitions:
             kwargs=kwargs,
             in_code=in_code,
             release=self.release,
-            tzdata=triggers.tzdata_version(),
+            tzdata=triggers.tzdata_version() if trigger is not None and trigger.zoned else "",
         )
 
     def changes(self, now: Instant) -> list[JobChange]:

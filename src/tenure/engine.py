@@ -99,6 +99,8 @@ class Health:
     """Runs whose bodies have not returned since a stop. The node that was stopped goes on beating for them, and then leaves."""
     dead_threads: tuple[str, ...] = ()
     """Threads of tenure's that died. Not ok: restart the process."""
+    notes: tuple[str, ...] = ()
+    """What people should know and a load balancer need not: jobs that are planned by old zone rules, or that only a newer library can read."""
 
 
 class _Parts(NamedTuple):
@@ -332,7 +334,7 @@ class Engine:
                 problem="not started",
                 waits_for=self.waits_for,
             )
-        node, election, _, runner, completer, clock = self._parts
+        node, election, conductor, runner, completer, clock = self._parts
         left = node.lease_until - boottime()
         problem = "" if left > 0 else f"no answer from {self._store.shown} for too long"
         if not problem and (stands := runner.no_loop()) and (coroutines := self._registry.coroutines):
@@ -355,6 +357,7 @@ class Engine:
             clock_doubted=clock.doubts,
             problem=problem,
             dead_threads=fallen,
+            notes=conductor.notes,
         )
 
     def _node(self) -> Node:

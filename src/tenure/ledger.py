@@ -32,6 +32,8 @@ MISSED_WINDOW = 86400.0
 """How far back missed due times are made up for."""
 MISSED_LIMIT = 100
 """How many of them."""
+ANEW = "planned anew by the zone rules of tzdata"
+"""Why a job was changed that other zone rules had planned; the release follows. The audit knows by it which rules counted when."""
 
 
 class JobState(StrEnum):
@@ -123,7 +125,7 @@ class JobSpec:
     """Defined by a decorator and synced at start, or added at run time."""
     release: int = 0
     tzdata: str = ""
-    """The release of the zone rules by which `next_due` was computed."""
+    """The newest release of the zone rules that it was written with; '' where its trigger does not depend on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ class JobRow:
     removed_at: Instant | None = None
     """For REMOVED: when, and by whom."""
     removed_by: str = ""
+    next_reading: str | None = None
+    """What `next_due` stands for where its trigger depends on a zone: the release of the zone rules, '@', and the reading of the wall clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,8 @@ class Unplanned:
     rules: Rules
     resumes: bool = False
     """It is paused, and the pause is over."""
+    next_reading: str | None = None
+    """As in `JobRow`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +197,8 @@ class Planned:
     next_due: Instant
     then_due: Instant | None
     runs: tuple[NewRun, ...]
+    then_reading: str | None = None
+    """Of `then_due`, as in `JobRow`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from tenure.ledger import (
     Unplanned,
 )
 from tenure.moments import instant
-from tenure.triggers import At, Trigger
+from tenure.triggers import At, Trigger, tzdata_version
 
 MISSED = "missed"
 """Why a due time was skipped that nobody began in time."""
@@ -80,8 +80,9 @@ def plan(
         due = trigger.following(due)
     if (walk.steps == steps or walk.skipped - leapt_over == SLICE) and not walk.pending and walk.skipped:
         # The newest of all missed due times are still to come: what was kept apart so far is walked again.
-        return Planned(job.id, job.generation, job.next_due, walk.late[0] if walk.late else due, walk.older())
-    return Planned(job.id, job.generation, job.next_due, due, walk.runs())
+        then = walk.late[0] if walk.late else due
+        return Planned(job.id, job.generation, job.next_due, then, walk.older(), reading_of(trigger, then))
+    return Planned(job.id, job.generation, job.next_due, due, walk.runs(), reading_of(trigger, due))
 
 
 def ahead(
@@ -150,6 +151,26 @@ def last_due(trigger: Trigger, upto: Instant) -> Instant | None:
         else:
             low, high = later, middle
     return low
+
+
+def reading_of(trigger: Trigger | None, due: Instant | None) -> str | None:
+    """What a due time stands for, as the ledger keeps it; None where zone rules do not matter."""
+    if trigger is None or due is None or not trigger.zoned:
+        return None
+    reading = trigger.reading(due)
+    return f"{tzdata_version()}@{'' if reading is None else reading}"
+
+
+def resumed_at(trigger: Trigger, next_due: Instant, reading: str, now: Instant) -> Instant | None:
+    """From where on to plan a job whose `next_due` was computed by other zone rules: the first due time that is not in the ledger yet.
+
+    Where a due time stands for a reading of the wall clock, that is the instant of this reading by the rules of here: what has run
+    under earlier readings is not run again, and what was to come is not left out, even if it is past by the rules of here. Other triggers
+    go by instants.
+    """
+    text = reading.partition("@")[2]
+    at = trigger.reached(int(text)) if text.lstrip("-").isdigit() else None
+    return trigger.following((min(now, next_due) if at is None else at) - _TICK)
 
 
 def leapt(trigger: Trigger, next_due: Instant, *, horizon: Instant) -> bool:

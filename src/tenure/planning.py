@@ -5,8 +5,8 @@ node plans what is due within seconds and not planned, so that the death of a pl
 down follows who can plan what:
 
   functions   a job whose function no live node has is not planned: its due times are missed, and settled when such a node comes
-  zone rules  a job written with newer zone rules is left to a node that has them. Where no live node has, the newest one plans it; and any
-              node plans it once it is overdue
+  zone rules  a job written with newer zone rules is left to a node that has them. Where no live node has, the newest one plans it, and says so;
+              and any node plans it once it is overdue. A job that other rules than those of here have planned is planned anew first
   library     a row that only a newer library can read is never guessed at
 
 A node that does not plan for all leaves alone what is overdue by more than `JUMP`, because nodes may be of two minds about a clock that
@@ -18,14 +18,27 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tenure.clock import boottime
 from tenure.errors import TenureError
-from tenure.ledger import Change, Instant, JobId, JobRow, NodeFacts, Planned, Unplanned
+from tenure.ledger import (
+    ANEW,
+    Change,
+    Instant,
+    JobId,
+    JobRow,
+    JobState,
+    NewRun,
+    NodeFacts,
+    Planned,
+    RunState,
+    Unplanned,
+)
 from tenure.model import NodeId
-from tenure.plan import ahead, leapt, plan
-from tenure.stores.ledger import JobChange, Ledger
+from tenure.plan import ahead, leapt, plan, reading_of, resumed_at
+from tenure.stores.ledger import JobChange, Ledger, RunQuery
 from tenure.timekeeper import DOUBT, JUMP, Timekeeper
 from tenure.triggers import Trigger, from_json
 from tenure.version import order
@@ -49,6 +62,9 @@ PLAN_BURST = 0.05
 HEAL_BATCH = 100
 HEAL_EVERY, HEAL_FOR = 30.0, 400.0
 """How often the planner looks again for what was put off, after it began or ceased to doubt, and for how long: then nobody goes by a wrong time any more."""
+ANEW_BATCH = 100
+"""How many jobs are planned anew at once after a change of the zone rules."""
+NAMED = 5
 CALM = 0.1
 MARGIN = 60.0
 """A `next_due` is no further beyond the look-ahead than the next due time, give or take this much."""
@@ -78,6 +94,15 @@ class Planning:
         self._heals_until = 0.0
         self._healed: tuple[Instant, JobId] = (0.0, JobId(0))
         self._unreadable: set[tuple[int, int]] = set()
+        self._tzdata = ""
+        self._warned: set[str] = set()
+        self._older = ""
+        self._overdue: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What people should know."""
+        return (self._older, *self._overdue) if self._older else self._overdue
 
     # Who can plan what
 
@@ -94,6 +119,12 @@ class Planning:
         able = [facts.tzdata for facts in others if order(facts.library) >= order(mine.library)]
         self._zones = "" if mine.tzdata >= max(able, default="") else mine.tzdata
         self._stands_in = any(facts.plans and order(facts.library) < order(mine.library) for facts in others)
+        self._tzdata = mine.tzdata
+        if not self._zones and (
+            self._plans() or not any(facts.plans and facts.tzdata == mine.tzdata for facts in others)
+        ):
+            self._go_over(ledger)
+        self._older = _older(ledger.planned_by_older(self._application, NAMED + 1))
 
     def forget(self, ledger: Ledger) -> None:
         """This node takes no further part."""
@@ -120,6 +151,7 @@ class Planning:
             tzdata=self._zones,
             overdue=now - OVERDUE,
         )
+        self._overdue = ledger.unreadable
         batch: list[Planned] = []
         soonest, seen = math.inf, 0
         for job in jobs:
@@ -136,6 +168,9 @@ class Planning:
                 continue
             if job.resumes:
                 self._resume(ledger, job, trigger, now)
+                soonest = now
+            elif self._of_other_rules(job.next_reading):
+                self._plan_anew(ledger, job.name, now)
                 soonest = now
             elif (
                 planned := plan(job, trigger, application=self._application, now=now, horizon=now + LOOK_AHEAD)
@@ -190,6 +225,62 @@ class Planning:
                 runs=runs,
                 why="the pause is over",
                 generation=job.generation,
+                next_reading=reading_of(trigger, next_due),
+            )
+        )
+
+    # What other zone rules have planned
+
+    def _of_other_rules(self, reading: str | None) -> bool:
+        return reading is not None and reading.partition("@")[0] != self._tzdata
+
+    def _go_over(self, ledger: Ledger) -> None:
+        """Plan anew what other zone rules have planned."""
+        now = self._clock.now(boottime()) if self._clock.known and not self._clock.doubts else None
+        if now is None:
+            return
+        for job in ledger.planned_by_others(self._application, self._tzdata, ANEW_BATCH):
+            self._plan_anew(ledger, job.spec.name, now)
+
+    def _plan_anew(self, ledger: Ledger, name: str, now: Instant) -> None:
+        """From the first due time on that is not in the ledger. What is written ahead and stands for readings of the wall clock is waited for."""
+        job = next(iter(ledger.jobs(self._application, name)), None)
+        if job is None or job.state is not JobState.ACTIVE or job.next_due is None or job.next_reading is None:
+            return
+        trigger, spec = self._readable(job), job.spec
+        if trigger is None or not self._of_other_rules(job.next_reading):
+            return
+        before, _, reading = job.next_reading.partition("@")
+        ahead_of_now = RunQuery(self._application, name, states=(RunState.PENDING,), since=now, limit=1)
+        if reading and ledger.runs(ahead_of_now):
+            return
+        next_due = resumed_at(trigger, job.next_due, job.next_reading, now)
+        runs: tuple[NewRun, ...] = ()
+        if next_due is not None:
+            rest = Unplanned(job.id, name, job.generation, next_due, spec.trigger or "", spec.rules)
+            planned = plan(rest, trigger, application=self._application, now=now, horizon=now + LOOK_AHEAD)
+            if planned is not None:
+                next_due, runs = planned.then_due, planned.runs
+        if before > self._tzdata and before not in self._warned:
+            self._warned.add(before)
+            logger.warning(
+                "job %r and others were planned by the zone rules of tzdata %s, which no live node has; they are planned by those of %s. Upgrade the tzdata package.",
+                name,
+                before,
+                self._tzdata,
+                extra={"action": "older_zone_rules"},
+            )
+        ledger.change(
+            JobChange(
+                self._application,
+                name,
+                Change.UPDATED,
+                spec=replace(spec, tzdata=max(spec.tzdata, self._tzdata)),
+                next_due=next_due,
+                runs=runs,
+                why=f"{ANEW} {self._tzdata}",
+                generation=job.generation,
+                next_reading=reading_of(trigger, next_due),
             )
         )
 
@@ -243,8 +334,18 @@ class Planning:
                 runs=runs,
                 why=why,
                 generation=job.generation,
+                next_reading=reading_of(trigger, next_due),
             )
         )
+
+
+def _older(jobs: Sequence[JobRow]) -> str:
+    """What is to be said of jobs that are planned by older zone rules than they were written with."""
+    if not jobs:
+        return ""
+    names = ", ".join(repr(job.spec.name) for job in jobs[:NAMED]) + (" and others" if len(jobs) > NAMED else "")
+    by, written = (jobs[0].next_reading or "").partition("@")[0], max(job.spec.tzdata for job in jobs)
+    return f"planned by the zone rules of tzdata {by}, although written with {written}, which no live node has: {names}. Upgrade the tzdata package."
 
 
 @functools.lru_cache(maxsize=10_000)

@@ -22,7 +22,7 @@ from tenure.history import read
 from tenure.keys import digest_of, due_key, generated_key, is_generated
 from tenure.ledger import Change, Instant, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunRow, RunState, Unplanned
 from tenure.moments import instant, moment, shown
-from tenure.plan import ahead, late, plan
+from tenure.plan import ahead, late, plan, reading_of
 from tenure.policy import named, rules
 from tenure.stores.admission import reopens
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
@@ -149,6 +149,7 @@ def added(spec: JobSpec, now: Instant, said: Said = NOBODY) -> JobChange:
         runs=runs,
         by=said.by,
         why=said.why,
+        next_reading=reading_of(trigger, next_due),
     )
 
 
@@ -180,7 +181,7 @@ def updated(
     said: Said = NOBODY,
 ) -> JobChange:
     """The same job with another trigger, other arguments or policies. What is due already, or was missed, stays so."""
-    spec = replace(job.spec, tzdata=max(job.spec.tzdata, tzdata_version()))
+    spec = job.spec
     if policy:
         spec = replace(spec, rules=amended(job.spec.rules, policy, where=f"job {job.spec.name!r}"))
     if not isinstance(kwargs, Kept):
@@ -189,7 +190,9 @@ def updated(
         spec = replace(spec, trigger=None if trigger is None else trigger.to_json())
     past = _unplanned(job, now)
     starts = _ahead if spec.trigger == job.spec.trigger else _from_now_on
-    next_due, runs = (None, ()) if spec.trigger is None else starts(from_json(spec.trigger), spec, now)
+    planned = None if spec.trigger is None else from_json(spec.trigger)
+    spec = replace(spec, tzdata=max(job.spec.tzdata, tzdata_version()) if planned is not None and planned.zoned else "")
+    next_due, runs = (None, ()) if planned is None else starts(planned, spec, now)
     return JobChange(
         application=spec.application,
         name=spec.name,
@@ -200,6 +203,7 @@ def updated(
         by=said.by,
         why=said.why,
         generation=job.generation,
+        next_reading=reading_of(planned, next_due),
     )
 
 
@@ -218,13 +222,14 @@ def paused(job: JobRow, now: Instant, until: Duration | datetime | None, said: S
 
 def resumed(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
     """Go on from now; what fell into the pause is not made up for."""
-    trigger = job.spec.trigger
-    next_due, runs = (None, ()) if trigger is None else _ahead(from_json(trigger), job.spec, now)
+    trigger = None if job.spec.trigger is None else from_json(job.spec.trigger)
+    next_due, runs = (None, ()) if trigger is None else _ahead(trigger, job.spec, now)
     return JobChange(
         application=job.spec.application,
         name=job.spec.name,
         what=Change.RESUMED,
         next_due=next_due,
+        next_reading=reading_of(trigger, next_due),
         runs=runs,
         by=said.by,
         why=said.why,

@@ -73,7 +73,11 @@ class _Answer:
         elif self._live and here.trigger is not None:
             parts.append(f"{self._name} has not run yet.")
         parts.append(self._next(here))
-        return " ".join(parts[:2] if len(parts) > 2 else parts)  # noqa: PLR2004 - two sentences
+        told = " ".join(parts[:2] if len(parts) > 2 else parts)  # noqa: PLR2004 - two sentences
+        if job.next_reading is not None and job.next_reading < job.spec.tzdata:
+            by = job.next_reading.partition("@")[0]
+            told += f" It is planned by the zone rules of tzdata {by}, although it was written with {job.spec.tzdata}, which no live node has: upgrade the tzdata package."
+        return told
 
     def _paused_now(self, here: Stretch) -> str:
         job = self._job

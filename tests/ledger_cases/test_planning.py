@@ -154,3 +154,38 @@ def test_due_times_to_the_microsecond_are_different_keys(scene):
     assert scene.plan("job", scene.new(10.000001), scene.new(10), scene.new(9.999999)) == 3
     assert [run.key[-8:] for run in scene.runs()] == [due_key(scene.at(ago))[-8:] for ago in (10.000001, 10, 9.999999)]
     assert len({run.scheduled_for for run in scene.runs()}) == 3
+
+
+def test_jobs_are_found_that_other_zone_rules_have_planned(scene, ledger):
+    for name, tzdata, reading in [
+        ("a", "2026a", "2026a@5"),
+        ("b", "2026a", "2025b@5"),
+        ("c", "2026a", "2026b@"),
+        ("d", "", None),
+        ("e", "2026aa", "2026aa@-7"),
+    ]:
+        spec = scene.spec(name, tzdata=tzdata)
+        scene.change(Change.ADDED, name, spec=spec, next_due=scene.start, next_reading=reading)
+    scene.change(Change.ADDED, "paused", spec=scene.spec("paused", tzdata="2026a"), next_reading="2025b@5")
+    scene.pause("paused")
+    assert {job.spec.name for job in ledger.planned_by_others(scene.application, "2026a", 10)} == {"b", "c", "e"}
+    assert len(ledger.planned_by_others(scene.application, "2026a", 2)) == 2
+    assert [job.spec.name for job in ledger.planned_by_older(scene.application, 10)] == ["b"]
+    assert scene.job("paused").next_reading == "2025b@5"
+
+
+def test_a_reading_moves_with_the_due_time_that_it_belongs_to(scene, ledger):
+    spec = scene.spec(tzdata="2026a")
+    scene.change(Change.ADDED, spec=spec, next_due=scene.start, next_reading="2026a@1")
+    (job,) = _unplanned(scene)
+    assert job.next_reading == "2026a@1"
+    ledger.plan([Planned(job.id, job.generation, job.next_due, scene.start + 5, (), "2026a@2")])
+    assert scene.job().next_reading == "2026a@2"
+    scene.change(Change.UPDATED, spec=spec, next_due=scene.start + 6, next_reading="2026b@3")
+    assert scene.job().next_reading == "2026b@3"
+    scene.pause()
+    assert scene.job().next_reading == "2026b@3"
+    scene.change(Change.RESUMED, next_due=scene.start + 7, next_reading="2026b@4")
+    assert scene.job().next_reading == "2026b@4"
+    scene.remove()
+    assert scene.job().next_reading is None

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 
 from tenure.clock import boottime
-from tenure.ledger import Change, ClaimRequest, Ending, JobSpec, LogLine, NewRun, Planned, Rules, RunState
+from tenure.ledger import Change, ClaimRequest, Ending, JobSpec, LogLine, NewRun, NodeFacts, Planned, Rules, RunState
 from tenure.model import Acquire, Beat, NodeCard, Outcome, Verdict
 from tenure.stores import Session, store_for
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
@@ -88,6 +88,10 @@ def jobs(url: str, session: Session) -> None:
 
 def runs(url: str, session: Session, application: str) -> None:
     ledger, node = session.ledger, join(session)
+    for functions in ({"f"}, {"f", str(uuid.uuid4())}):
+        ledger.write_facts(NodeFacts(node, application, frozenset(functions), None, 1, 0, "0", "2026a"))
+    assert ledger.nodes(application)
+    ledger.remove_facts(node, application)
     taken = claim(ledger, node, application)
     assert len(taken) >= 2
     (first, token), (second, other), *rest = taken.items()

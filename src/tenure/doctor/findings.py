@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
@@ -18,6 +19,8 @@ CODES: dict[str, str] = {
     "lost, so that nothing is granted until every lease of before has run out and the epoch is raised.",
     "silent-nodes": "A silent node keeps what it holds until another node has watched it for its ttl, or has proof of its death. "
     "Where no other node runs, nobody watches.",
+    "zone-rules": "Jobs that were written with newer zone rules than any live node has go on by the newest that there are: where the two "
+    "differ they run at another time. They are planned anew when a node with newer rules comes.",
     # PostgreSQL
     "pooler": "Behind a pooler tenure does without LISTEN and session evidence: a crash on another host is noticed after a ttl "
     "instead of seconds, and a hand-over at the next look instead of at once. What is promised holds.",
@@ -57,6 +60,16 @@ CODES: dict[str, str] = {
     "integrity": "A broken file may forget terms or repeat them.",
 }
 """Every code, and why it matters."""
+
+
+def zone_rules(jobs: Sequence[tuple[str, str, str]]) -> tuple[str, Severity, str, str]:
+    """What is said of jobs (name, written with, planned by) that are planned by older zone rules than they were written with."""
+    if not jobs:
+        return "zone-rules", "ok", "no job is planned by older zone rules than it was written with", ""
+    names = ", ".join(repr(name) for name, _, _ in jobs[:5]) + (" and others" if len(jobs) > 5 else "")  # noqa: PLR2004 - one more was asked for
+    written, planned = max(job[1] for job in jobs), jobs[0][2]
+    what = f"planned by the zone rules of tzdata {planned}, although written with {written}, which no live node has: {names}"
+    return "zone-rules", "warning", what, f"Upgrade the tzdata package of the nodes to {written} or newer."
 
 
 @dataclass(frozen=True, slots=True)

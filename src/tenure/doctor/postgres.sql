@@ -101,6 +101,10 @@ SELECT n.nspname AS name
   FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
  WHERE p.proname = 'session_key' AND oidvectortypes(p.proargtypes) = 'uuid, bigint' AND n.nspname <> %(schema)s
 
+-- name: zone_rules
+SELECT j.name, j.tzdata AS written, split_part(j.next_reading, '@', 1) AS planned
+  FROM {schema}.job j WHERE j.state = 'active' AND j.next_reading < j.tzdata ORDER BY j.name LIMIT 6
+
 -- name: nodes
 SELECT n.id::text AS id, n.label, n.ttl, n.host ->> 'pid' AS process,
        extract(epoch FROM clock_timestamp() - n.renewed_at)::float8 AS silent,

@@ -13,7 +13,7 @@ from typing import Any, cast
 from tenure import evidence
 from tenure.clock import boottime, sleep, walltime
 from tenure.doctor import statements
-from tenure.doctor.findings import Holder, Report
+from tenure.doctor.findings import Holder, Report, zone_rules
 from tenure.durations import readable
 from tenure.errors import StoreError
 from tenure.evidence import Proof
@@ -104,6 +104,11 @@ class _Patient:
             nodes = self._nodes(connection) if usable else []
             held = self._ask(connection, "held") if usable else []
             epoch = self._ask(connection, "epoch") if usable else []
+            if usable:
+                code, severity, what, do = zone_rules(
+                    [(str(name), str(written), str(by)) for name, written, by in self._ask(connection, "zone_rules")]
+                )
+                self._report.add(code, severity, what, do=do)
         self._writer()
         self._evidence_directory(nodes)
         if usable:

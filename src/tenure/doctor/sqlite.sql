@@ -4,6 +4,10 @@ SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'tenure\_%' ES
 -- name: version
 SELECT version, oldest FROM tenure_schema_version
 
+-- name: zone_rules
+SELECT name, tzdata, substr(next_reading, 1, instr(next_reading, '@') - 1)
+  FROM tenure_job WHERE state = 'active' AND next_reading < tzdata ORDER BY name LIMIT 6
+
 -- name: nodes
 SELECT id, label, state, ttl, asked, host FROM tenure_node ORDER BY label
 

@@ -71,6 +71,8 @@ class JobChange:
     """For PAUSED."""
     generation: int | None = None
     """Change it only if it is still of this generation."""
+    next_reading: str | None = None
+    """Of `next_due`, as in `JobRow`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,9 @@ class RunQuery:
 
 class Ledger(ABC):
     """Jobs and runs over one connection."""
+
+    unreadable: tuple[str, ...] = ()
+    """What the last `unplanned` has left out because it cannot be read here, of what is overdue: each in a sentence."""
 
     @abstractmethod
     def now(self) -> Instant:
@@ -204,6 +209,14 @@ class Ledger(ABC):
         Jobs of functions in `strangers` are left out. Jobs whose row was written with newer zone rules than `tzdata` (compared as text; ''
         means: do not compare) are left to others, unless they are due, or their pause was over, before `overdue`. Locks nothing.
         """
+
+    @abstractmethod
+    def planned_by_others(self, application: str, tzdata: str, limit: int) -> list[JobRow]:
+        """ACTIVE jobs whose `next_reading` is of another release of the zone rules than this one."""
+
+    @abstractmethod
+    def planned_by_older(self, application: str, limit: int) -> list[JobRow]:
+        """ACTIVE jobs whose `next_reading` is of an older release of the zone rules than they were written with, by name."""
 
     @abstractmethod
     def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:

@@ -180,21 +180,43 @@ class MemoryLedger(Ledger):
         )
         match change.what:
             case Change.ADDED:
-                new = replace(awake, spec=_spec(change), state=JobState.ACTIVE, next_due=change.next_due, since=now)
+                new = replace(
+                    awake,
+                    spec=_spec(change),
+                    state=JobState.ACTIVE,
+                    next_due=change.next_due,
+                    next_reading=change.next_reading,
+                    since=now,
+                )
                 return replace(new, defined_at=now)
             case Change.UPDATED:
                 spec = _spec(change)
                 since = row.since if spec.trigger == row.spec.trigger else now
-                kept = replace(row, generation=awake.generation, next_due=change.next_due, since=since)
+                kept = replace(
+                    row,
+                    generation=awake.generation,
+                    next_due=change.next_due,
+                    next_reading=change.next_reading,
+                    since=since,
+                )
                 return replace(kept, spec=spec, defined_at=now)
             case Change.PAUSED:
                 return replace(
                     awake, state=JobState.PAUSED, paused_until=change.until, paused_by=change.by, paused_why=change.why
                 )
             case Change.RESUMED:
-                return replace(awake, state=JobState.ACTIVE, next_due=change.next_due, since=now)
+                return replace(
+                    awake, state=JobState.ACTIVE, next_due=change.next_due, next_reading=change.next_reading, since=now
+                )
             case Change.REMOVED:
-                return replace(awake, state=JobState.REMOVED, next_due=None, removed_at=now, removed_by=change.by)
+                return replace(
+                    awake,
+                    state=JobState.REMOVED,
+                    next_due=None,
+                    next_reading=None,
+                    removed_at=now,
+                    removed_by=change.by,
+                )
 
     def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[JobRow]:
         with self._world.mutex:
@@ -260,6 +282,7 @@ class MemoryLedger(Ledger):
                     row.spec.trigger or "",
                     row.spec.rules,
                     row.state is JobState.PAUSED,
+                    row.next_reading,
                 )
                 for row in self.jobs(application)
                 if row.spec.function not in strangers
@@ -271,6 +294,19 @@ class MemoryLedger(Ledger):
                 )
             ]
             return sorted(found, key=lambda job: (now if job.next_due is None else job.next_due, job.id))[:limit]
+
+    def planned_by_others(self, application: str, tzdata: str, limit: int) -> list[JobRow]:
+        with self._world.mutex:
+            found = [row for row in self._read(application) if (row.next_reading or "").partition("@")[0] != tzdata]
+            return found[:limit]
+
+    def planned_by_older(self, application: str, limit: int) -> list[JobRow]:
+        with self._world.mutex:
+            return [row for row in self._read(application) if (row.next_reading or "") < row.spec.tzdata][:limit]
+
+    def _read(self, application: str) -> list[JobRow]:
+        """Those whose next due time is one of a wall clock."""
+        return [row for row in self.jobs(application) if row.state is JobState.ACTIVE and row.next_reading is not None]
 
     def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
         with self._world.mutex:
@@ -289,7 +325,7 @@ class MemoryLedger(Ledger):
                 if row is None or row.state is not JobState.ACTIVE:
                     continue
                 if (row.next_due, row.generation) == (planned.next_due, planned.generation):
-                    self._tables.put(replace(row, next_due=planned.then_due))
+                    self._tables.put(replace(row, next_due=planned.then_due, next_reading=planned.then_reading))
                     inserted += self._tables.insert(row, planned.runs)
             return inserted
 

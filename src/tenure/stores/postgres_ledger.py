@@ -165,6 +165,15 @@ class PostgresLedger(Ledger):
         rows = self._run("removed", application=application, names=None if names is None else texts(names))
         return [job_row(application, row) for row in rows]
 
+    def planned_by_others(self, application: str, tzdata: str, limit: int) -> list[JobRow]:
+        rows = self._run("planned_by_others", application=application, tzdata=tzdata, limit=limit)
+        return [job_row(application, row) for row in rows]
+
+    def planned_by_older(self, application: str, limit: int) -> list[JobRow]:
+        return [
+            job_row(application, row) for row in self._run("planned_by_older", application=application, limit=limit)
+        ]
+
     def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
         due, job = after
         rows = self._run("planned_beyond", application=application, due=due, id=job, limit=limit)
@@ -205,17 +214,19 @@ class PostgresLedger(Ledger):
             tzdata=tzdata,
             overdue=overdue,
         )
-        found = []
-        for job, name, generation, next_due, trigger, text, resumes in rows:
+        found, left_out = [], []
+        for job, name, generation, next_due, trigger, text, resumes, reading in rows:
             rules = rules_of(text)
             problem = job_problem(rules, trigger)
             if next_due is not None and not is_instant(next_due):
                 problem = f"its next due time is {next_due!r} s from 1970"
             if problem:
                 self._complaints.tell(job, generation, name, problem)
+                if next_due is not None and next_due < overdue:
+                    left_out.append(f"job {name!r} is overdue and cannot be read here: {problem}")
             else:
-                found.append(Unplanned(JobId(job), name, generation, next_due, trigger or "", rules, resumes))
-        self._left_out = len(rows) - len(found)
+                found.append(Unplanned(JobId(job), name, generation, next_due, trigger or "", rules, resumes, reading))
+        self._left_out, self.unreadable = len(rows) - len(found), tuple(left_out)
         return found[:limit]
 
     def plan(self, batch: Sequence[Planned]) -> int:
@@ -231,6 +242,7 @@ class PostgresLedger(Ledger):
                 generations=longs([planned.generation for planned in batch]),
                 dues=doubles([planned.next_due for planned in batch]),
                 thens=doubles([planned.then_due for planned in batch]),
+                readings=texts([planned.then_reading for planned in batch]),
                 places=longs(places),
                 keys=texts([due_key(run.scheduled_for) for run in new]),
                 scheduled=doubles([run.scheduled_for for run in new]),

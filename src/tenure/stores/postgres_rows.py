@@ -16,7 +16,7 @@ JOB = (
     "CASE WHEN j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL THEN {schema}.state_of_planned(j.id) ELSE j.state END, j.generation, "
     "date_part('epoch', j.next_due), date_part('epoch', j.paused_until), j.paused_by, j.paused_why, "
     "date_part('epoch', j.since), date_part('epoch', j.kept_since), "
-    "date_part('epoch', j.defined_at), date_part('epoch', j.removed_at), j.removed_by"
+    "date_part('epoch', j.defined_at), date_part('epoch', j.removed_at), j.removed_by, j.next_reading"
 )
 RUN = (
     "r.id, r.job, j.name, r.key, r.kind::text, r.state::text, date_part('epoch', r.scheduled_for), "
@@ -57,6 +57,7 @@ def written_change(change: JobChange) -> dict[str, Any]:
         "what": change.what,
         "spec": _written_spec(change.spec) if change.spec else None,
         "next_due": change.next_due,
+        "next_reading": change.next_reading,
         "runs": [_written_run(run) for run in change.runs],
         "by": storable(change.by),
         "why": storable(change.why),
@@ -96,7 +97,9 @@ def _written_run(run: NewRun) -> dict[str, Any]:
 def job_row(application: str, row: tuple[Any, ...]) -> JobRow:
     """A row of JOB."""
     job, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, *times = row
-    next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by = times
+    next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, reading = (
+        times
+    )
     return JobRow(
         JobId(job),
         JobSpec(application, name, function, trigger, rules_of(rules), kwargs, in_code, release, tzdata),
@@ -111,6 +114,7 @@ def job_row(application: str, row: tuple[Any, ...]) -> JobRow:
         clamped(defined_at),
         clamped_or_none(removed_at),
         removed_by,
+        next_reading=reading,
     )
 
 

@@ -85,11 +85,11 @@ def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange,
             execute(connection, "define_job", id=job_id, added=added, now=now, **columns)
     state = {Change.PAUSED: JobState.PAUSED, Change.REMOVED: JobState.REMOVED}.get(change.what, JobState.ACTIVE)
     pause = change.until, storable(change.by), storable(change.why)
-    next_due = change.next_due
+    next_due, reading = change.next_due, change.next_reading
     if row is not None and change.what is Change.UPDATED and row.state is JobState.PAUSED:
         state, pause = row.state, (row.paused_until, row.paused_by, row.paused_why)
     if row is not None and change.what is Change.PAUSED:
-        next_due = row.next_due
+        next_due, reading = row.next_due, row.next_reading
     paused = state is JobState.PAUSED
     execute(
         connection,
@@ -98,6 +98,7 @@ def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange,
         state=state,
         generation=generation,
         next_due=None if state is JobState.REMOVED else micros_or_none(next_due),
+        next_reading=None if state is JobState.REMOVED else reading,
         since=now if change.what is Change.RESUMED else None,
         paused_until=micros_or_none(pause[0]) if paused else None,
         paused_by=pause[1] if paused else "",

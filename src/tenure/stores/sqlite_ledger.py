@@ -62,6 +62,7 @@ from tenure.stores.sqlite_rows import (
     run_row,
     run_state,
     sql,
+    text_or_none,
 )
 from tenure.stores.unreadable import Complaints, is_count, job_problem, storable
 
@@ -157,6 +158,18 @@ class SqliteLedger(Ledger):
             found = execute(self._connection, "removed", application=application, names=wanted).fetchall()
         return [job_row(row) for row in found]
 
+    def planned_by_others(self, application: str, tzdata: str, limit: int) -> list[JobRow]:
+        with self._desk.read():
+            found = execute(
+                self._connection, "planned_by_others", application=application, tzdata=tzdata, limit=limit
+            ).fetchall()
+        return [job_row(row) for row in found]
+
+    def planned_by_older(self, application: str, limit: int) -> list[JobRow]:
+        with self._desk.read():
+            found = execute(self._connection, "planned_by_older", application=application, limit=limit).fetchall()
+        return [job_row(row) for row in found]
+
     def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
         due, job = after
         with self._desk.read():
@@ -199,17 +212,28 @@ class SqliteLedger(Ledger):
             due = execute(self._connection, "unplanned", before=micros(before), **wanted).fetchall()
             resuming = execute(self._connection, "resuming", now=now, **wanted).fetchall()
         rows = [(row, False) for row in due] + [(row, True) for row in resuming]
-        found = [(row, resumes) for row, resumes in rows if self._readable(row)]
+        left_out: list[str] = []
+        found = [(row, resumes) for row, resumes in rows if self._readable(row, micros(overdue), left_out)]
+        self.unreadable = tuple(left_out)
         self._left_out = len(rows) - len(found)
         found.sort(key=lambda one: now if one[0][3] is None else one[0][3])
         return [
-            Unplanned(JobId(job), name, generation, instant_or_none(next_due), trigger or "", rules_of(rules), resumes)
-            for (job, name, generation, next_due, trigger, rules), resumes in found[:limit]
+            Unplanned(
+                JobId(job),
+                name,
+                generation,
+                instant_or_none(next_due),
+                trigger or "",
+                rules_of(rules),
+                resumes,
+                text_or_none(reading),
+            )
+            for (job, name, generation, next_due, trigger, rules, reading), resumes in found[:limit]
         ]
 
-    def _readable(self, row: tuple[Any, ...]) -> bool:
+    def _readable(self, row: tuple[Any, ...], overdue: Micros, left_out: list[str]) -> bool:
         """Whether a job can be planned; if not, that is said once."""
-        job, name, generation, next_due, trigger, rules = row
+        job, name, generation, next_due, trigger, rules, _ = row
         problem = job_problem(rules_of(rules), trigger)
         if next_due is not None and not is_micros(next_due):
             problem = f"its next due time is {next_due!r:.60}"
@@ -217,6 +241,8 @@ class SqliteLedger(Ledger):
             problem = f"its generation is {generation!r:.60}"
         if problem:
             self._complaints.tell(job, generation, name, problem)
+            if is_micros(next_due) and next_due < overdue:
+                left_out.append(f"job {name!r} is overdue and cannot be read here: {problem}")
         return not problem
 
     def plan(self, batch: Sequence[Planned]) -> int:
@@ -231,7 +257,10 @@ class SqliteLedger(Ledger):
             execute_many(
                 self._connection,
                 "move_on",
-                ((None if (then := planned[job].then_due) is None else micros(then), job) for job, _ in ours),
+                (
+                    (None if (then := planned[job].then_due) is None else micros(then), planned[job].then_reading, job)
+                    for job, _ in ours
+                ),
             )
             return sqlite_changes.insert(
                 self._connection,

@@ -115,7 +115,7 @@ def definition(spec: JobSpec) -> dict[str, object]:
 def job_row(row: tuple[Any, ...]) -> JobRow:
     (job, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, *rest) = row
     (state, generation, next_due, paused_until, paused_by, paused_why, since, kept_since, *rest) = rest
-    (defined_at, removed_at, removed_by) = rest
+    (defined_at, removed_at, removed_by, reading) = rest
     return JobRow(
         id=JobId(job),
         spec=JobSpec(
@@ -132,7 +132,12 @@ def job_row(row: tuple[Any, ...]) -> JobRow:
         defined_at=instant(defined_at),
         removed_at=instant_or_none(removed_at),
         removed_by=removed_by,
+        next_reading=text_or_none(reading),
     )
+
+
+def text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def node_facts(application: str, row: tuple[Any, ...]) -> NodeFacts:

@@ -16,6 +16,7 @@ from tenure.durations import readable
 from tenure.errors import ConfigurationError
 from tenure.triggers.zones import (
     CALENDAR_CHANGE,
+    DAY,
     EPOCH,
     FIRST,
     LAST,
@@ -55,6 +56,19 @@ class Trigger(ABC):
         """`next_after`, both in seconds from 1970: for those who count and do not read."""
         due = self.next_after(moments.moment(instant))
         return None if due is None else moments.instant(due)
+
+    @property
+    def zoned(self) -> bool:
+        """Whether its due times depend on the rules of a zone."""
+        return False
+
+    def reading(self, due: float) -> int | None:  # noqa: ARG002 - only wall clocks show one
+        """Which reading of the wall clock a due time stands for, in seconds from 1970; None where instants count and not readings."""
+        return None
+
+    def reached(self, reading: int) -> float | None:  # noqa: ARG002
+        """The first instant at which the wall clock has shown this reading, or has passed it."""
+        return None
 
     def count(self, start: float, end: float) -> int | None:  # noqa: ARG002 - those that can say it do
         """How many due times there are from `start` on and before `end`, without walking through them; None where that takes a walk."""
@@ -232,6 +246,29 @@ class WallClock(Trigger):
             shown = since[i]
         due = max(found - offsets[i], starts[i])
         return due if due < LAST else None
+
+    @property
+    def zoned(self) -> bool:
+        return self.tz not in {None, "UTC"}
+
+    def reading(self, due: float) -> int | None:
+        if self.follows:  # readings that come twice are due twice
+            return None
+        start = floor(due)
+        line = _reaching(self.line, start)
+        i = line.at(start)
+        shown = start + line.offsets[i]
+        return self.find(line.fresh[i] if line.starts[i] == start else max(shown, line.fresh[i]))
+
+    def reached(self, reading: int) -> float | None:
+        if self.follows:
+            return None
+        line = _reaching(self.line, reading + DAY)
+        ends = (*line.starts[1:], LAST)
+        for start, offset, end in zip(line.starts, line.offsets, ends, strict=True):
+            if end + offset > reading:
+                return float(max(reading - offset, start))
+        return None
 
     def count(self, start: float, end: float) -> int | None:
         low, high = max(ceil(start), FIRST), min(ceil(end), LAST)

@@ -41,6 +41,19 @@ class Union(Trigger):
         due = [found for part in self.parts if (found := part.next_after(t)) is not None]
         return min(due, key=lambda found: found - EPOCH) if due else None
 
+    @property
+    def zoned(self) -> bool:
+        return any(part.zoned for part in self.parts)
+
+    def reading(self, due: float) -> int | None:
+        readings = [part.reading(due) for part in self.parts if part.following(due - 1e-6) == due]
+        one_zone = len({getattr(part, "tz", None) for part in self.parts if part.zoned}) == 1
+        return min((found for found in readings if found is not None), default=None) if one_zone else None
+
+    def reached(self, reading: int) -> float | None:
+        found = [at for part in self.parts if (at := part.reached(reading)) is not None]
+        return min(found, default=None)
+
     def explain(self) -> str:
         return " Also: ".join(part.explain() for part in self.parts)
 
@@ -179,6 +192,16 @@ class Excluding(Trigger):
                 return None
             due = self.trigger.next_after(opens - _MOMENT)
         return None
+
+    @property
+    def zoned(self) -> bool:
+        return self.trigger.zoned or any(one.tz not in {None, "UTC"} for one in self.closed)
+
+    def reading(self, due: float) -> int | None:
+        return self.trigger.reading(due)
+
+    def reached(self, reading: int) -> float | None:
+        return self.trigger.reached(reading)
 
     def explain(self) -> str:
         return f"{self.trigger.explain()} Not during {' or '.join(one.explain() for one in self.closed)}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenure.doctor.findings import Holder
+from tenure.doctor.findings import Holder, zone_rules
 from tenure.doctor.postgres import locks
 from tenure.doctor.postgres.desk import Desk, Row
 from tenure.durations import readable
@@ -42,6 +42,7 @@ def contents(desk: Desk) -> None:
     else:
         desk.attempt("the epoch", lambda: _epoch(desk))
     desk.attempt("the nodes and their terms", lambda: _nodes(desk))
+    desk.attempt("zone rules", lambda: _zone_rules(desk))
     desk.attempt("advisory locks", lambda: locks.zombies(desk))
 
 
@@ -147,6 +148,11 @@ def _timeline(desk: Desk, timeline: int) -> None:
         do="On Amazon Aurora: nothing. Elsewhere let the owner of tenure's schema execute both functions, and run "
         "`tenure epoch raise` after promoting a replica until then.",
     )
+
+
+def _zone_rules(desk: Desk) -> None:
+    code, severity, what, do = zone_rules([(row.name, row.written, row.planned) for row in desk.ask("zone_rules")])
+    desk.report.add(code, severity, what, do=do)
 
 
 def _nodes(desk: Desk) -> None:

@@ -55,6 +55,7 @@ CREATE TABLE {schema}.job (
     state        text NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'paused', 'removed')),
     generation   bigint NOT NULL DEFAULT 1,
     next_due     timestamptz,
+    next_reading text COLLATE "C",   -- release of the zone rules @ reading of the wall clock, where its trigger depends on a zone
     function     text NOT NULL,
     trigger      text,
     kwargs       text NOT NULL,
@@ -84,6 +85,8 @@ CREATE TABLE {schema}.job (
 );
 
 CREATE INDEX job_next ON {schema}.job (application, next_due) WHERE state = 'active' AND next_due IS NOT NULL;
+CREATE INDEX job_reading ON {schema}.job (application, next_reading) WHERE state = 'active' AND next_reading IS NOT NULL;
+CREATE INDEX job_older_zones ON {schema}.job (application, name) WHERE state = 'active' AND next_reading < tzdata;
 CREATE INDEX job_function ON {schema}.job (application, function) WHERE state <> 'removed';
 CREATE INDEX job_removed ON {schema}.job (application, name) WHERE state = 'removed';
 CREATE INDEX job_resumes ON {schema}.job (application, paused_until) WHERE state = 'paused' AND paused_until IS NOT NULL;

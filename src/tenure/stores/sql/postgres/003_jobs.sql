@@ -123,15 +123,16 @@ BEGIN
     END IF;
     IF what_ <> 'paused' THEN
         j.next_due := CASE what_ WHEN 'removed' THEN NULL ELSE due END;
+        j.next_reading := CASE what_ WHEN 'removed' THEN NULL ELSE change ->> 'next_reading' END;
     END IF;
     IF what_ IN ('added', 'resumed') OR (what_ = 'updated' AND j.trigger IS DISTINCT FROM was.trigger) THEN
         j.since := now_;
     END IF;
     j.lane := CASE j.state WHEN 'active' THEN {schema}.lane_of(app, j.function, j.queue) END;
     UPDATE {schema}.job x
-       SET (state, generation, next_due, function, trigger, kwargs, rules, queue, lane, overlap, max_running, on_time, on_lost, max_lost,
+       SET (state, generation, next_due, next_reading, function, trigger, kwargs, rules, queue, lane, overlap, max_running, on_time, on_lost, max_lost,
             in_code, release, tzdata, paused_until, paused_by, paused_why, since, defined_at, removed_at, removed_by)
-         = ROW (j.state, j.generation, j.next_due, j.function, j.trigger, j.kwargs, j.rules, j.queue, j.lane, j.overlap, j.max_running, j.on_time,
+         = ROW (j.state, j.generation, j.next_due, j.next_reading, j.function, j.trigger, j.kwargs, j.rules, j.queue, j.lane, j.overlap, j.max_running, j.on_time,
                 j.on_lost, j.max_lost, j.in_code, j.release, j.tzdata, j.paused_until, j.paused_by, j.paused_why, j.since,
                 j.defined_at, j.removed_at, j.removed_by)
      WHERE x.id = j.id;

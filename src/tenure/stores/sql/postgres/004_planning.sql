@@ -20,7 +20,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.unplanned_jobs(of_application text, before float8, at_most int, strangers text[], zones text, overdue float8)
-RETURNS TABLE (id bigint, name text, generation bigint, next_due float8, trigger text, rules text, resumes boolean)
+RETURNS TABLE (id bigint, name text, generation bigint, next_due float8, trigger text, rules text, resumes boolean, next_reading text)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
@@ -29,7 +29,7 @@ DECLARE
     now_ timestamptz := clock_timestamp();
 BEGIN
     RETURN QUERY
-    SELECT u.id, u.name, u.generation, date_part('epoch', u.next_due), u.trigger, u.rules::text, u.state = 'paused'
+    SELECT u.id, u.name, u.generation, date_part('epoch', u.next_due), u.trigger, u.rules::text, u.state = 'paused', u.next_reading
       FROM ((SELECT j.* FROM {schema}.job j   -- two searches, each along its own index
               WHERE j.application = app AND j.state = 'active' AND j.next_due < to_timestamp(before)
                 AND j.function <> ALL (strangers) AND (zones = '' OR j.tzdata <= zones OR j.next_due < to_timestamp(overdue))
@@ -43,7 +43,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.plan_runs(
-    jobs bigint[], generations bigint[], dues float8[], thens float8[],
+    jobs bigint[], generations bigint[], dues float8[], thens float8[], readings text[],
     -- Their runs: which of the jobs, from 1 on, and what a new run says. The last four may be NULL: all PENDING, one due time each.
     places bigint[], keys text[], scheduled float8[], ready float8[], expire float8[],
     states text[], reasons text[], counts bigint[], untils float8[]
@@ -61,14 +61,14 @@ DECLARE
 BEGIN
     FOR place_, app, lane_ IN
         WITH free AS MATERIALIZED (   -- the comparison is repeated on what was locked
-            SELECT j.id, j.application, p.place, p.next
-              FROM unnest(jobs, generations, dues, thens) WITH ORDINALITY AS p (id, generation, due, next, place)
+            SELECT j.id, j.application, p.place, p.next, p.reading
+              FROM unnest(jobs, generations, dues, thens, readings) WITH ORDINALITY AS p (id, generation, due, next, reading, place)
              CROSS JOIN LATERAL (SELECT x.id, x.application FROM {schema}.job x
                                   WHERE x.id = p.id   -- and no index but that of the id can be of use
                                     AND CASE WHEN x.generation = p.generation THEN x.state = 'active' AND x.next_due = to_timestamp(p.due) END
                                     FOR NO KEY UPDATE SKIP LOCKED) j
         )
-        UPDATE {schema}.job j SET next_due = to_timestamp(f.next) FROM free f WHERE j.id = f.id RETURNING f.place, j.application, j.lane
+        UPDATE {schema}.job j SET next_due = to_timestamp(f.next), next_reading = f.reading FROM free f WHERE j.id = f.id RETURNING f.place, j.application, j.lane
     LOOP
         apps[place_] := app;
         lanes[place_] := lane_;

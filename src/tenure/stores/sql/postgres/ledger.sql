@@ -41,6 +41,22 @@ SELECT {job} FROM {schema}.job j
    AND (%(names)s::text[] IS NULL OR j.name = ANY (%(names)s::text[]))
  ORDER BY j.name COLLATE "C"
 
+-- name: planned_by_others
+-- '@' comes just before 'A': all readings of one release lie between the two.
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.state = 'active'
+   AND j.next_reading < %(tzdata)s || '@'
+UNION ALL
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.state = 'active'
+   AND j.next_reading >= %(tzdata)s || 'A'
+ LIMIT %(limit)s
+
+-- name: planned_by_older
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.state = 'active' AND j.next_reading < j.tzdata
+ ORDER BY j.name COLLATE "C" LIMIT %(limit)s
+
 -- name: planned_beyond
 SELECT {job} FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application
  WHERE a.name = %(application)s AND j.state = 'active' AND j.next_due >= to_timestamp(%(due)s::float8)
@@ -82,11 +98,11 @@ SELECT f.node::text, s.names, f.queues, f.capacity, f.release, f.library, f.tzda
  WHERE n.state = 'alive' ORDER BY n.label COLLATE "C", n.id
 
 -- name: unplanned
-SELECT id, name, generation, next_due, trigger, rules, resumes
+SELECT id, name, generation, next_due, trigger, rules, resumes, next_reading
   FROM {schema}.unplanned_jobs(%(application)s, %(before)s, %(limit)s::int, %(strangers)s, %(tzdata)s, %(overdue)s)
 
 -- name: plan
-SELECT {schema}.plan_runs(%(jobs)s, %(generations)s, %(dues)s, %(thens)s, %(places)s, %(keys)s, %(scheduled)s, %(ready)s, %(expire)s,
+SELECT {schema}.plan_runs(%(jobs)s, %(generations)s, %(dues)s, %(thens)s, %(readings)s, %(places)s, %(keys)s, %(scheduled)s, %(ready)s, %(expire)s,
                           %(states)s, %(reasons)s, %(counts)s, %(untils)s)
 
 -- name: claim

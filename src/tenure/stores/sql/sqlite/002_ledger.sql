@@ -45,6 +45,7 @@ CREATE TABLE tenure_job (
     state         TEXT NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'paused', 'removed')),
     generation    INTEGER NOT NULL DEFAULT 1,
     next_due      INTEGER,
+    next_reading  TEXT,               -- release of the zone rules @ reading of the wall clock, where its trigger depends on a zone
     paused_until  INTEGER,
     paused_by     TEXT NOT NULL DEFAULT '',
     paused_why    TEXT NOT NULL DEFAULT '',
@@ -57,6 +58,8 @@ CREATE TABLE tenure_job (
 );
 
 CREATE INDEX tenure_job_unplanned ON tenure_job (application, next_due) WHERE state = 'active' AND next_due IS NOT NULL;
+CREATE INDEX tenure_job_reading ON tenure_job (application, next_reading) WHERE state = 'active' AND next_reading IS NOT NULL;
+CREATE INDEX tenure_job_older_zones ON tenure_job (application, name) WHERE state = 'active' AND next_reading < tzdata;
 CREATE INDEX tenure_job_function ON tenure_job (application, function) WHERE state <> 'removed';
 CREATE INDEX tenure_job_removed ON tenure_job (application, name) WHERE state = 'removed';
 CREATE INDEX tenure_job_resumes ON tenure_job (application, paused_until) WHERE state = 'paused' AND paused_until IS NOT NULL;

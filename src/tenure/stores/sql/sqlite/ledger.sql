@@ -5,7 +5,7 @@ SELECT id, application, name, function, trigger, rules, kwargs, in_code, release
              AND NOT EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_open
                               WHERE r.job = tenure_job.id AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running'))
             THEN 'done' ELSE state END,
-       generation, next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by
+       generation, next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
   FROM tenure_job WHERE application = :application AND name = :name
 
 -- name: jobs
@@ -14,7 +14,7 @@ SELECT id, application, name, function, trigger, rules, kwargs, in_code, release
              AND NOT EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_open
                               WHERE r.job = tenure_job.id AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running'))
             THEN 'done' ELSE state END,
-       generation, next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by
+       generation, next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
   FROM tenure_job WHERE application = :application ORDER BY name
 
 -- name: applications
@@ -53,7 +53,7 @@ SELECT f.node, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, n.
 
 -- name: removed
 SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
-       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by
+       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
   FROM tenure_job INDEXED BY tenure_job_removed
  WHERE application = :application AND state = 'removed' AND in_code
    AND (:names IS NULL OR name IN (SELECT value FROM json_each(:names)))
@@ -74,7 +74,7 @@ UPDATE tenure_job
 
 -- name: move_job
 UPDATE tenure_job
-   SET state = :state, generation = :generation, next_due = :next_due, since = coalesce(:since, since),
+   SET state = :state, generation = :generation, next_due = :next_due, next_reading = :next_reading, since = coalesce(:since, since),
        paused_until = :paused_until, paused_by = :paused_by, paused_why = :paused_why,
        removed_at = :removed_at, removed_by = :removed_by
  WHERE id = :id
@@ -121,9 +121,28 @@ DELETE FROM tenure_run INDEXED BY tenure_run_of_job
 -- name: end_skipped
 UPDATE tenure_run INDEXED BY tenure_run_several SET until = :now WHERE job = :id AND until > :now AND state = 'skipped'
 
+-- name: planned_by_others
+-- '@' comes just before 'A': all readings of one release lie between the two.
+SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
+       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
+  FROM tenure_job INDEXED BY tenure_job_reading
+ WHERE application = :application AND state = 'active' AND next_reading IS NOT NULL AND next_reading < :tzdata || '@'
+UNION ALL
+SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
+       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
+  FROM tenure_job INDEXED BY tenure_job_reading
+ WHERE application = :application AND state = 'active' AND next_reading IS NOT NULL AND next_reading >= :tzdata || 'A'
+ LIMIT :limit
+
+-- name: planned_by_older
+SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
+       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
+  FROM tenure_job INDEXED BY tenure_job_older_zones
+ WHERE application = :application AND state = 'active' AND next_reading < tzdata ORDER BY name LIMIT :limit
+
 -- name: planned_beyond
 SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
-       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by
+       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
   FROM tenure_job INDEXED BY tenure_job_unplanned
  WHERE application = :application AND state = 'active' AND next_due IS NOT NULL AND (next_due, id) > (:due, :id)
  ORDER BY next_due, id LIMIT :limit
@@ -145,14 +164,14 @@ INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, sc
 VALUES (?1, ?2, (SELECT lane FROM tenure_job WHERE id = ?1), ?3, 'due', ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT (job, key) DO NOTHING
 
 -- name: unplanned
-SELECT id, name, generation, next_due, trigger, rules
+SELECT id, name, generation, next_due, trigger, rules, next_reading
   FROM tenure_job
  WHERE application = :application AND state = 'active' AND next_due < :before
    AND function NOT IN (SELECT value FROM json_each(:strangers)) AND (:tzdata = '' OR tzdata <= :tzdata OR next_due < :overdue)
  ORDER BY next_due LIMIT :limit
 
 -- name: resuming
-SELECT id, name, generation, next_due, trigger, rules
+SELECT id, name, generation, next_due, trigger, rules, next_reading
   FROM tenure_job
  WHERE application = :application AND state = 'paused' AND paused_until <= :now
    AND function NOT IN (SELECT value FROM json_each(:strangers)) AND (:tzdata = '' OR tzdata <= :tzdata OR paused_until < :overdue)
@@ -165,7 +184,7 @@ SELECT j.id, j.application
  WHERE j.generation = json_extract(p.value, '$[1]') AND j.next_due = json_extract(p.value, '$[2]') AND j.state = 'active'
 
 -- name: move_on
-UPDATE tenure_job SET next_due = ? WHERE id = ?
+UPDATE tenure_job SET next_due = ?, next_reading = ? WHERE id = ?
 
 -- name: alive
 SELECT label FROM tenure_node WHERE id = :node AND state = 'alive'
