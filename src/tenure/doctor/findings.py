@@ -43,6 +43,8 @@ CODES: dict[str, str] = {
     "two-phase commit is not supported with a fence.",
     "blockers": "While a transaction keeps a row of ours locked, its election cannot change hands and its node cannot be declared dead; "
     "a table lock stops the beats of everybody.",
+    "snapshots": "While an old snapshot is held, vacuum removes nothing that has died since. Claims do not become slower by it, but tables and "
+    "indexes grow, planning and looking at runs slow down, and the disk fills.",
     "zombie-sessions": "A session lock without a live node behind it is left over from a process that froze, or from a connection "
     "that the network forgot. It takes up a connection, and in mode='advisory' it keeps the others out.",
     "slots": "A node that finds no free connection cannot beat: it loses its trust although nothing else is wrong.",

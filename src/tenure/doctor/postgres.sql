@@ -72,6 +72,27 @@ SELECT c.relname AS relation, l.mode, l.granted, l.pid, a.usename AS role, a.app
                             AND o.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())))
  ORDER BY l.granted DESC, l.pid, c.relname, l.mode
 
+-- name: snapshots
+-- What keeps vacuum from this database's tables. The xmin of a slot is that of rows; `catalog_xmin` does not concern us.
+SELECT CASE WHEN a.backend_type = 'walsender' THEN 'standby' ELSE 'session' END AS kind, NULL::text AS name, NULL::boolean AS active,
+       a.pid, a.usename::text AS role, a.application_name AS application, a.state,
+       greatest(age(a.backend_xmin), 0)::bigint AS transactions, extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS age
+  FROM pg_stat_activity a
+ WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid() AND coalesce(a.application_name, '') <> 'tenure:doctor'
+   AND (a.datname = current_database() AND a.backend_type IS DISTINCT FROM 'autovacuum worker' OR a.backend_type = 'walsender')
+UNION ALL
+SELECT 'prepared', p.gid, NULL, NULL, p.owner::text, NULL, NULL, greatest(age(p.transaction), 0),
+       extract(epoch FROM clock_timestamp() - p.prepared)::float8
+  FROM pg_prepared_xacts p WHERE p.database = current_database()
+UNION ALL
+SELECT 'slot', s.slot_name::text, s.active, NULL, NULL, NULL, NULL, greatest(age(s.xmin), 0), NULL
+  FROM pg_replication_slots s WHERE s.xmin IS NOT NULL
+ ORDER BY 8 DESC
+
+-- name: dead
+SELECT s.relname AS name, s.n_dead_tup AS dead, s.n_live_tup AS live
+  FROM pg_stat_user_tables s WHERE s.schemaname = %(schema)s AND s.relname IN ('run', 'job') ORDER BY 1
+
 -- name: prepared
 SELECT p.gid, p.owner, p.prepared FROM pg_prepared_xacts p WHERE p.database = current_database() ORDER BY p.prepared
 

@@ -7,7 +7,7 @@ from typing import cast
 import psycopg
 
 from tenure.doctor.findings import Report
-from tenure.doctor.postgres import between, locks, server, tables
+from tenure.doctor.postgres import between, locks, server, snapshots, tables
 from tenure.doctor.postgres.desk import Desk
 from tenure.model import Cadence
 from tenure.stores import Store
@@ -50,6 +50,7 @@ def _examine(desk: Desk) -> None:
     desk.attempt("latency", lambda: between.latency(desk))
     server.slots(desk)
     desk.attempt("locks on tenure's tables", lambda: locks.tables(desk))
+    desk.attempt("old snapshots", lambda: snapshots.held(desk))
     desk.attempt("tenure's schema", lambda: tables.contents(desk))
     if not found.sees_all:
         report.add(

@@ -54,7 +54,7 @@ def _prepared(desk: Desk, ours: list[Row], waiter: Row | None) -> None:
         held.setdefault(row.gid, set()).add(f"{row.mode} on {desk.schema}.{row.relation}")
     for row in found:
         age = f"prepared by {row.owner} at {_at(row.prepared)}"
-        do = f"Ask its transaction manager for the outcome, then COMMIT PREPARED {_literal(row.gid)} or ROLLBACK PREPARED {_literal(row.gid)}."
+        do = f"Ask its transaction manager for the outcome, then COMMIT PREPARED {literal(row.gid)} or ROLLBACK PREPARED {literal(row.gid)}."
         if row.gid in held:
             blocked = f"; session {waiter.pid} waits for it" if waiter else ""
             desk.report.add(
@@ -203,5 +203,6 @@ def _at(moment: datetime | None) -> str:
     return "an unknown time" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """A text as SQL writes it."""
     return "'" + text.replace("'", "''") + "'"
