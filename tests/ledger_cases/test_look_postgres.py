@@ -23,7 +23,7 @@ WAITS = """
 SELECT 1 FROM pg_stat_activity
  WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%claim_runs%'
 """
-ASK = "SELECT id FROM tenure.ask_runs(%s)"
+ASK = "SELECT FROM tenure.ask_runs(%s)"
 
 
 @pytest.fixture
@@ -131,7 +131,14 @@ def test_nothing_is_overlooked_while_transactions_commit_in_any_order(scene, led
                 else:
                     worker.finish(run.id)
 
-    run_together(writers + len(workers), lambda one: write(one) if one < writers else work(one - writers))
+    def act(one: int) -> None:
+        try:
+            write(one) if one < writers else work(one - writers)
+        except BaseException:
+            over.set()
+            raise
+
+    run_together(writers + len(workers), act)
     turns = itertools.cycle(workers)
     while scene.runs(states=[RunState.PENDING]):
         worker = next(turns)
