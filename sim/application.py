@@ -26,6 +26,8 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 LONG = {"tick": 2.0, "pair": 3.0, "wait": 3.0, "swap": 14.0, "free": 2.0, "once": 1.0}
 """How long a body may take."""
+LEAKS = 0.97
+"""A body that draws more leaves the transaction open in which it completed its run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def _body(setting: Setting, name: str) -> Callable[..., None]:
             if draw < 0.15:
                 raise ValueError("it failed")
             if draw > 0.8:
-                _complete(setting, run)
+                _complete(setting, run, leaks=draw > LEAKS)
         finally:
             checker.over(mark)
 
@@ -180,8 +182,8 @@ def _write_fenced(setting: Setting, term: Any) -> None:
             session.close()
 
 
-def _complete(setting: Setting, run: Any) -> None:
-    """`run.complete(conn)` in a transaction of the body's own."""
+def _complete(setting: Setting, run: Any, *, leaks: bool) -> None:
+    """`run.complete(conn)` in a transaction of the body's own. One that leaks is neither committed nor closed, and every other of these goes on working."""
     session = setting.store.session("effects", setting.cadence.attempt_timeout)
     try:
         accepted, transaction = session.call("complete", statements.complete, run.id, run.claim.token)
@@ -189,11 +191,15 @@ def _complete(setting: Setting, run: Any) -> None:
             run.check()
             raise ValueError("refused")
         run.note_completed()
+        if leaks:
+            transaction.at_work = K.rng.random() < 0.5
+            return
         fakes.sleep(K.rng.choice((0.0, 0.0, 0.5)))
         work = (run._claimed.job, run.key)
         session.call("commit", _commit, transaction, lambda: _succeeded(setting, run.id, run.claim.token, work))
     finally:
-        session.close()
+        if not (leaks and run.completed):
+            session.close()
 
 
 def _succeeded(setting: Setting, run: Any, token: str, work: Any) -> None:

@@ -258,6 +258,24 @@ def finish_any(st: Any, endings: Any, busy: Any = ()) -> Any:
     return here.ledger.finish(endings)
 
 
+def finish_waits(st: Any, endings: Any) -> Any:
+    """Waits for the runs that another transaction has locked."""
+    for ending in sorted(endings, key=lambda ending: ending.id):
+        if statements.holds(st.server.rows, ending.id, ending.token):
+            yield ("run", ending.id), "U"
+    yield st.gap()
+    return statements.finish_now(st, endings)
+
+
+def finish_refuses(st: Any, endings: Any) -> Any:
+    """What is locked is refused."""
+    answers = yield from statements_finish(st, endings)
+    return [replace(answer, busy=False) for answer in answers]
+
+
+statements_finish = statements.finish
+
+
 def finish_final() -> list[Any]:
     """A token outlives its run, and the state is not compared."""
     tables = copies.memory_tables.Tables

@@ -269,6 +269,14 @@ class Checker:
         if (run.state, run.token) == (RunState.RUNNING, attempt.token):
             self.broken("G6", f"{K.process} forgot run {run.key}, which it has")
 
+    def acknowledged(self, attempt: Any) -> None:
+        """A process takes an ending for told: then the ledger must have it, or another's."""
+        run = self.server.rows.tables.runs.get(attempt.id)
+        if run is None or (run.job, run.key) in self._exempt:
+            return
+        if (run.state, run.token) == (RunState.RUNNING, attempt.token):
+            self.broken("G6", f"{K.process} takes its ending of run {run.key} for told, and the ledger has none")
+
     def inherited(self, child: Process, nodes: Iterable[Any], terms: Iterable[Any], runs: Iterable[Any]) -> None:
         """A forked child has nothing of what its parent has."""
         for term in terms:
@@ -328,6 +336,8 @@ class Checker:
                 full = run.attempt == 0 and places(job.spec.rules, rows.tables.began(job.id)) == 0
                 if run.state is RunState.RUNNING and not rows.alive(run.node):
                     self.broken("G4", f"run {run.key} of {job.spec.name} is left with a node that is not alive")
+                elif self.server.locks.get(("run", run.id)):
+                    pass  # in an open transaction of its own body
                 elif (
                     run.state is RunState.RUNNING
                     and (run.id, run.token) not in in_hand
@@ -361,6 +371,7 @@ _WATCHED = (
     (copies.election.Election, "withdrawn"),
     (copies.runner.Runner, "_begin"),
     (copies.runner.Runner, "lose"),
+    (copies.runner.Runner, "acknowledged"),
 )
 
 
@@ -392,7 +403,11 @@ def watch(checker: Checker) -> Callable[[], None]:
             checker.lose(attempt, why)
         originals["lose"](self, attempts, why)
 
-    for (where, name), watched in zip(_WATCHED, (step, withdrawn, begin, lose), strict=True):
+    def acknowledged(self: Any, attempt: Any) -> None:
+        checker.acknowledged(attempt)
+        originals["acknowledged"](self, attempt)
+
+    for (where, name), watched in zip(_WATCHED, (step, withdrawn, begin, lose, acknowledged), strict=True):
         setattr(where, name, watched)
 
     def unwatch() -> None:

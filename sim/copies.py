@@ -105,6 +105,7 @@ def reset() -> None:
 admission = load("tenure.stores.admission")
 memory_ledger = load("tenure.stores.memory_ledger")
 memory_tables = load("tenure.stores.memory_tables")
+batches = load("tenure.batches")
 lease = load("tenure.lease")
 watch = load("tenure.watch")
 plan = load("tenure.plan")

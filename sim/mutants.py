@@ -103,6 +103,13 @@ def held_up(*ops: str) -> Callable[[Plan], Plan]:
     return where
 
 
+def narrow(plan: Plan) -> Plan:
+    """One ending, and one run, at a time is all that arrives; and there are outages, after which many are to be told."""
+    more = tuple(Fault(5.0 + 3.0 * turn, "server crash", 0, 2.0) for turn in range(6))
+    faults = tuple(sorted((*plan.faults, *more), key=lambda fault: fault.at))
+    return replace(plan, weather=replace(plan.weather, narrow=1), faults=faults)
+
+
 def jobs(*names: str, then: Callable[[Plan], Plan] = lambda plan: plan) -> Callable[[Plan], Plan]:
     """Only jobs in which it can matter."""
 
@@ -159,6 +166,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("loss not counted", "G4", lambda: [(copies.memory_ledger.admission, "after_loss", broken.uncounted_loss)]),
     Mutant("runs of the dead left to whoever declared", "1.3, 2.3", lambda: [(S, "roll_call", broken.deaf_roll)]),
     Mutant("ending dropped when its answer is lost", "1.6", lambda: [(copies.completer.Completer, "_tell", broken.forgetful_tell)], held_up("finish")),
+    Mutant("ending that waits for a locked run", "G6", lambda: [(S, "finish", broken.finish_waits)]),
+    Mutant("busy run taken for one that is not ours", "G6", lambda: [(S, "finish", broken.finish_refuses)]),
+    Mutant("batch sent again as it is", "1.6", lambda: [(copies.batches.BatchSize, "failed", lambda *_: None)], narrow),
     Mutant("plan without comparing", "1.18, 2.10", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan)], jobs("tick", "free", "once", then=lambda plan: edits(held_up("plan", "unplanned")(plan))), "edit beside a plan"),
     Mutant("planned runs that survive an edit", "1.15", lambda: [(copies.memory_tables.Tables, "delete", lambda _tables, _run: None)], edits),
     Mutant("neither comparison nor unique key", "1.29", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan), (copies.memory_tables.Tables, "insert", broken.insert_all)], held_up("plan", "unplanned")),

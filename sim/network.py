@@ -46,6 +46,8 @@ class Weather:
     """A kind of statement that is hit more often …"""
     worse: float = 1.0
     """… so many times."""
+    narrow: int = 0
+    """No more endings than this arrive in one statement, no more runs in one answer, also in the calm; 0: any number."""
 
 
 class Network:
@@ -95,6 +97,13 @@ class Network:
         if until > K.now:  # sent again and again until it gets through; or never
             there = NEVER if K.rng.random() < 0.5 else max(there, until - K.now + 0.05)
         return there, back
+
+    def passes(self, things: int) -> bool:
+        """Whether so many endings, or runs, arrive in time."""
+        if not self.weather.narrow or things <= self.weather.narrow:
+            return True
+        self.accidents["too large"] += 1
+        return False
 
     def back(self, process: Process, delay: float) -> float:
         """An answer on its way while its receiver is cut off."""

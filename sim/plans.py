@@ -90,6 +90,7 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
         held_up=rng.choice((0.0, 0.01, 0.05)),
         worst=rng.choice(ops),
         worse=rng.choice((1.0, 10.0, 25.0)),
+        narrow=random.Random(f"link {seed}").choice((0,) * 9 + (1,)),
     )
     steps = rng.random() < 0.1
     kinds = {kind: weight for kind, weight in KINDS.items() if not steps or kind not in UNTOLD}

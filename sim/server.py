@@ -25,12 +25,12 @@ _CONFLICTS = {"S": "X", "U": "UX", "X": "SUX"}
 class Statement:
     """One statement on its way through the server; or, with `keep`, a transaction that stays open after it."""
 
-    __slots__ = ("_told", "_waits", "_work", "keep", "locks", "op", "over", "placed", "server", "session")
+    __slots__ = ("_told", "_waits", "_work", "at_work", "keep", "locks", "op", "over", "placed", "server", "session")
 
     def __init__(self, session: Connection, op: str, told: Callable[[Any, Exception | None], None]) -> None:
         self.session, self.server, self.op, self._told = session, session.server, op, told
         self.locks: list[Key] = []
-        self.over = self.keep = False
+        self.over = self.keep = self.at_work = False
         self._waits: Key2 | None = None
         self._work: Work | None = None
         self.placed: Any = None
@@ -170,8 +170,8 @@ class Server:
         return not any((node, advert.nonce) in session.advisory for session in self.sessions)
 
     def idle(self, statement: Statement) -> None:
-        """A transaction that stays open longer than the ttl is ended: idle_in_transaction_session_timeout."""
-        K.after(self.idle_limit, statement.finish)
+        """A transaction that stays open longer than the ttl is ended, unless it is at work: idle_in_transaction_session_timeout."""
+        K.after(self.idle_limit, lambda: None if statement.at_work else statement.finish())
 
     # Faults
 

@@ -12,7 +12,7 @@ from sim.kernel import K, Process
 from sim.network import NEVER, Network
 from sim.server import Connection, Server, Statement, Work
 from tenure.errors import StoreUnavailable
-from tenure.ledger import ClaimRequest, Ending, Planned, RunId
+from tenure.ledger import Claimed, ClaimRequest, Ending, Planned, RunId
 from tenure.model import Acquire, Acquired, Advert, Beat, BeatAnswer, Epoch, NodeCard, NodeId, Pulse
 from tenure.stores.ledger import JobChange, Ledger
 from tenure.stores.protocol import Checked, Session, Store
@@ -73,6 +73,8 @@ class SimSession(Session):
         self._own("speaks")
         placed = network.place(process, op)
         there, back = network.ways(process, op, placed)
+        if op == "finish" and not network.passes(len(args[0])):
+            there = NEVER
         ticket = me.ticket
         statement = Statement(
             self.connection, op, lambda answer, error: self._answered(me, ticket, answer, error, back)
@@ -98,6 +100,8 @@ class SimSession(Session):
         statement.begin(work(statement, *args))
 
     def _answered(self, task: Any, ticket: int, answer: Any, error: Exception | None, delay: float) -> None:
+        if isinstance(answer, Claimed) and not self._store.network.passes(len(answer.runs)):
+            delay = NEVER
         if delay < NEVER:
             K.after(self._store.network.back(self._process, delay), K.resume, task, ticket, (answer, error))
 
