@@ -6,6 +6,7 @@ from tenure.election import Election
 from tenure.errors import (
     Busy,
     ConfigurationError,
+    DataRefused,
     JobError,
     JobExists,
     LeadershipError,
@@ -37,6 +38,7 @@ __all__ = [
     "AsyncTerm",
     "Busy",
     "ConfigurationError",
+    "DataRefused",
     "Elected",
     "Election",
     "JobError",
