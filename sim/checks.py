@@ -334,10 +334,10 @@ class Checker:
             for run in rows.tables.opened(job.id):
                 due = run.due_at < now - PATIENCE and job.state is JobState.ACTIVE
                 full = run.attempt == 0 and places(job.spec.rules, rows.tables.began(job.id)) == 0
+                if self.server.locks.get(("run", run.id)):
+                    continue  # in an open transaction of its own body, which alone decides
                 if run.state is RunState.RUNNING and not rows.alive(run.node):
                     self.broken("G4", f"run {run.key} of {job.spec.name} is left with a node that is not alive")
-                elif self.server.locks.get(("run", run.id)):
-                    pass  # in an open transaction of its own body
                 elif (
                     run.state is RunState.RUNNING
                     and (run.id, run.token) not in in_hand
