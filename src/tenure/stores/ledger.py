@@ -368,6 +368,19 @@ class Ledger(ABC):
         open run; `kept_since` of the job moves to just after what was removed. Of runs that were
         asked for under a key of somebody's own the key is kept, with the outcome, until they are scheduled before `keys_before`. What others have locked is left; `more` says whether to ask for the same jobs again."""
 
+    @abstractmethod
+    def forget(
+        self, application: str, *, before: Instant, keys_before: Instant, defined: Collection[str], limit: int
+    ) -> int:
+        """Delete at most `limit` jobs that are REMOVED or DONE, with their runs, logs and changes, and say how many that were.
+
+        Only those that were written and removed, and seen in code, before this instant, that have no open run, none scheduled or
+        finished since, and no key of a run that was asked for since `keys_before`. Of those that are in code and whose function is among
+        `defined`, because nodes that are alive have it, `defined_at` is brought up to date instead. A job that is added later goes on
+        from the highest generation of what was forgotten in its application, and `kept_since` is this instant: it may have the name of
+        one that was forgotten, and due times of that one must not be taken for due times that have not run.
+        """
+
     # Guards
 
     @abstractmethod

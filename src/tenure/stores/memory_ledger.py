@@ -168,7 +168,9 @@ class MemoryLedger(Ledger):
 
     def _changed(self, row: JobRow | None, change: JobChange, now: Instant) -> JobRow:
         if row is None:
-            row = JobRow(JobId(self._tables.number()), _spec(change), JobState.ACTIVE, 0, None)
+            kept_since, generation = self._tables.forgotten.get(change.application, (0.0, 0))
+            number = JobId(self._tables.number())
+            row = JobRow(number, _spec(change), JobState.ACTIVE, generation, None, kept_since=kept_since)
         awake = replace(
             row,
             generation=row.generation + 1,
@@ -682,6 +684,45 @@ class MemoryLedger(Ledger):
         bound = min((run.scheduled_for for run in runs if not run.state.final), default=before)
         final = [run for run in runs if run.state.final]
         return [run for run in final[: max(0, len(final) - keep)] if run.last < min(before, bound)]
+
+    def forget(
+        self, application: str, *, before: Instant, keys_before: Instant, defined: Collection[str], limit: int
+    ) -> int:
+        with self._world.mutex:
+            now, tables = self.now(), self._tables
+            before, keys_before = min(before, now), min(keys_before, now)
+            over = [
+                row
+                for row in self.jobs(application, removed=True)
+                if row.state is JobState.DONE or row.state is JobState.REMOVED
+            ]
+            for row in over:
+                if row.spec.in_code and row.spec.function in defined and row.defined_at < now - (now - before) / 10:
+                    tables.put(replace(tables.jobs[row.id], defined_at=now))
+            old = [row for row in over if self._may_be_forgotten(tables.jobs[row.id], before, keys_before)]
+            gone = sorted(old, key=lambda row: (row.defined_at, row.id))[:limit]
+            for row in gone:
+                tables.forget(row)
+            if gone:
+                kept_since, generation = tables.forgotten.get(application, (0.0, 0))
+                highest = max(generation, *(row.generation for row in gone))
+                tables.forgotten[application] = max(kept_since, before), highest
+            return len(gone)
+
+    def _may_be_forgotten(self, row: JobRow, before: Instant, keys_before: Instant) -> bool:
+        runs = self._tables.keys[row.id].values()
+        return (
+            max(row.defined_at, row.since, row.removed_at or 0.0) < before
+            and not self._tables.open[row.id]
+            and all(run.scheduled_for < before and (run.finished_at or 0.0) < before for run in runs)
+            and not any(
+                run.kind is RunKind.ASKED and run.scheduled_for >= keys_before and not is_generated(run.key)
+                for run in runs
+            )
+            and not any(
+                job == row.id and run.scheduled_for >= keys_before for (job, _), run in self._tables.kept_keys.items()
+            )
+        )
 
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
         with self._world.mutex:

@@ -147,6 +147,8 @@ class Tables:
     """The runs that are not final, so that nothing has to look through all."""
     changes: list[ChangeRecord] = field(default_factory=list)
     facts: dict[tuple[NodeId, str], NodeFacts] = field(default_factory=dict)
+    forgotten: dict[str, tuple[Instant, int]] = field(default_factory=dict)
+    """By application, of jobs that are gone: up to when they may have run, and their highest generation."""
     kept_keys: dict[tuple[JobId, str], RunRow] = field(default_factory=dict)
     """Of runs that were asked for and that retention has removed."""
     guards: dict[tuple[str, str], tuple[Instant, str]] = field(default_factory=dict)
@@ -173,6 +175,14 @@ class Tables:
         self.keys.setdefault(row.id, {})
         self.open.setdefault(row.id, {})
         return row
+
+    def forget(self, row: JobRow) -> None:
+        """Delete a job and all that is kept of it."""
+        for run in list(self.keys[row.id].values()):
+            self.delete(run)
+        self.changes = [change for change in self.changes if change.job != row.id]
+        self.kept_keys = {kept: run for kept, run in self.kept_keys.items() if kept[0] != row.id}
+        del self.jobs[row.id], self.names[row.spec.application, row.spec.name], self.keys[row.id], self.open[row.id]
 
     def number(self) -> int:
         """An id that nothing else has."""

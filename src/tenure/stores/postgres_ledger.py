@@ -495,6 +495,12 @@ class PostgresLedger(Ledger):
         )
         return Pruned(removed, up_to, more)
 
+    def forget(
+        self, application: str, *, before: Instant, keys_before: Instant, defined: Collection[str], limit: int
+    ) -> int:
+        bounds = {"before": before, "keys_before": keys_before, "limit": limit}
+        return int(self._one("forget", application=application, defined=texts(sorted(defined)), **bounds))
+
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
         return bool(self._run("guard", name=name, key=key, within=within, by=by))
 

@@ -25,7 +25,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "function_set": ("SELECT", "INSERT", "DELETE"),
     "node_facts": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "lane": ("SELECT", "INSERT"),
-    "job": ("SELECT", "INSERT", "UPDATE"),  # a removed job leaves a tombstone
+    "job": ("SELECT", "INSERT", "UPDATE"),  # deleted by `forget_jobs` alone, which runs as its owner
     "job_change": ("SELECT", "INSERT"),
     "run": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "kept_key": ("SELECT", "INSERT", "UPDATE", "DELETE"),  # UPDATE for FOR UPDATE

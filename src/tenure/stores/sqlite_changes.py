@@ -72,7 +72,12 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
 
 def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange, now: Micros) -> JobRow:
     """Write the row of the job as it is from now on."""
-    job_id, generation = (row.id, row.generation + 1) if row else (None, 1)
+    job_id: JobId | None = None
+    if row is not None:
+        job_id, generation = row.id, row.generation + 1
+    else:
+        (last,) = execute(connection, "last_generation", application=change.application).fetchone()
+        generation = last + 1
     added = change.what is Change.ADDED
     if added or change.what is Change.UPDATED:
         columns = definition(_spec(change))

@@ -513,6 +513,35 @@ class SqliteLedger(Ledger):
                 break
         return found
 
+    def forget(
+        self, application: str, *, before: Instant, keys_before: Instant, defined: Collection[str], limit: int
+    ) -> int:
+        now = self._now()
+        old = min(micros(before), now)
+        bounds: dict[str, object] = {
+            "application": application,
+            "defined": json.dumps(sorted(defined)),
+            "before": old,
+            "keys_before": min(micros(keys_before), now),
+            "seen_before": now - (now - old) // 10,
+            "generated": "asked-" + "[0-9a-f]" * 16,
+            "limit": limit,
+        }
+        with self._desk.read():
+            seen = execute(self._connection, "live_code", **bounds).fetchone()
+            if seen is None and execute(self._connection, "forgettable", **bounds).fetchone() is None:
+                return 0
+        with self._desk.write():
+            for (job,) in execute(self._connection, "live_code", **bounds).fetchall():
+                execute(self._connection, "see_defined", id=job, now=now)
+            gone = execute(self._connection, "forgettable", **bounds).fetchall()
+            for what in ("logs_of_job", "runs_of_job", "keys_of_job", "changes_of_job", "job"):
+                execute_many(self._connection, f"forget_{what}", ((job,) for job, _ in gone))
+            if gone:
+                highest = max(generation for _, generation in gone)
+                execute(self._connection, "note_forgotten", application=application, before=old, generation=highest)
+        return len(gone)
+
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
         with self._desk.read():
             last = execute(self._connection, "guarded", name=name, key=key).fetchone()

@@ -10,8 +10,12 @@ CREATE TYPE {schema}.run_state AS ENUM   -- those up to 'running' are open, the 
 CREATE TYPE {schema}.run_kind AS ENUM ('due', 'asked', 'backfill');
 
 CREATE TABLE {schema}.application (
-    id   int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name text NOT NULL UNIQUE
+    id         int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name       text NOT NULL UNIQUE,
+    -- Of jobs whose rows were deleted: up to when they may have run, and their highest generation. A new job goes on from there,
+    -- because it may have the name of one of them.
+    kept_since timestamptz NOT NULL DEFAULT to_timestamp(0),
+    generation bigint NOT NULL DEFAULT 0
 );
 
 -- What nodes bring to applications, apart from their rows, which are written at every beat. A set of functions is written once.
@@ -88,6 +92,8 @@ CREATE INDEX job_next ON {schema}.job (application, next_due) WHERE state = 'act
 CREATE INDEX job_reading ON {schema}.job (application, next_reading) WHERE state = 'active' AND next_reading IS NOT NULL;
 CREATE INDEX job_older_zones ON {schema}.job (application, name) WHERE state = 'active' AND next_reading < tzdata;
 CREATE INDEX job_function ON {schema}.job (application, function) WHERE state <> 'removed';
+CREATE INDEX job_over ON {schema}.job (application, defined_at)   -- what may be forgotten one day
+ WHERE state = 'removed' OR (state = 'active' AND next_due IS NULL AND trigger IS NOT NULL);
 CREATE INDEX job_removed ON {schema}.job (application, name) WHERE state = 'removed';
 CREATE INDEX job_resumes ON {schema}.job (application, paused_until) WHERE state = 'paused' AND paused_until IS NOT NULL;
 

@@ -78,8 +78,10 @@ BEGIN
         SELECT a.id INTO app FROM {schema}.application a WHERE a.name = change ->> 'application';
         -- A tombstone until it is filled in below: whoever adds it at the same time waits here, and finds it there.
         INSERT INTO {schema}.job (application, name, state, generation, function, kwargs, rules, queue, overlap, on_time, on_lost, max_lost,
-                                  in_code, release, tzdata, since)
-        VALUES (app, change ->> 'name', 'removed', 0, '', '{}', '{}', '', 'skip', 0, 'retry', 0, false, 0, '', clock_timestamp())
+                                  in_code, release, tzdata, since, kept_since)
+        SELECT app, change ->> 'name', 'removed', a.generation, '', '{}', '{}', '', 'skip', 0, 'retry', 0, false, 0, '', clock_timestamp(),
+               a.kept_since
+          FROM {schema}.application a WHERE a.id = app
         ON CONFLICT DO NOTHING;
         SELECT * INTO j FROM {schema}.job x WHERE x.application = app AND x.name = change ->> 'name' FOR UPDATE;
     END IF;
@@ -269,6 +271,50 @@ BEGIN
         run := r;
         RETURN NEXT;
     END LOOP;
+END $$;
+
+-- Retention of jobs: those that are removed or done, that no code has defined and that have not run since an instant are deleted,
+-- with all that is kept of them. It runs as its owner, who alone may delete a job; whoever calls it may have no more deleted than this.
+CREATE FUNCTION {schema}.forget_jobs(of_application text, old float8, keys_old float8, defined text[], at_most int) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    now_   timestamptz := clock_timestamp();
+    before timestamptz := least(to_timestamp(old), now_);
+    keys   timestamptz := least(to_timestamp(keys_old), now_);
+    app    int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
+    gone   bigint[];
+BEGIN
+    UPDATE {schema}.job j SET defined_at = now_   -- nodes that are alive have the code of these; to be written now and then is enough
+     WHERE j.application = app AND (j.state = 'removed' OR (j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL))
+       AND j.defined_at < now_ - (now_ - before) / 10 AND j.in_code AND j.function = ANY (defined);
+    SELECT array_agg(l.id) INTO gone
+      FROM (SELECT j.id FROM {schema}.job j
+             WHERE j.application = app AND (j.state = 'removed' OR (j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL))
+               AND j.defined_at < before AND j.since < before AND (j.removed_at IS NULL OR j.removed_at < before)
+               AND NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = j.id AND r.state <= 'running')
+               AND NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = j.id AND r.state > 'running'
+                                  AND (r.scheduled_for >= before OR r.finished_at >= before
+                                       OR (r.kind = 'asked' AND r.scheduled_for >= keys AND r.key !~ '^asked-[0-9a-f]{16}$')))
+               AND NOT EXISTS (SELECT FROM {schema}.kept_key k WHERE k.job = j.id AND k.scheduled_for >= keys)
+             ORDER BY j.defined_at LIMIT at_most FOR UPDATE SKIP LOCKED) l;
+    -- Asked again under the locks: from here on nobody can ask for a run of them.
+    SELECT array_agg(g.id) INTO gone FROM unnest(gone) AS g (id)
+     WHERE NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = g.id AND r.state <= 'running')
+       AND NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = g.id AND r.state > 'running'
+                          AND (r.scheduled_for >= before OR r.finished_at >= before
+                               OR (r.kind = 'asked' AND r.scheduled_for >= keys AND r.key !~ '^asked-[0-9a-f]{16}$')));
+    IF gone IS NULL THEN RETURN 0; END IF;
+    DELETE FROM {schema}.run_log l USING {schema}.run r WHERE r.job = ANY (gone) AND l.run = r.id;
+    DELETE FROM {schema}.run r WHERE r.job = ANY (gone);
+    DELETE FROM {schema}.kept_key k WHERE k.job = ANY (gone);
+    DELETE FROM {schema}.job_change c WHERE c.job = ANY (gone);
+    UPDATE {schema}.application a
+       SET kept_since = greatest(a.kept_since, before),
+           generation = greatest(a.generation, (SELECT max(j.generation) FROM {schema}.job j WHERE j.id = ANY (gone)))
+     WHERE a.id = app;
+    DELETE FROM {schema}.job j WHERE j.id = ANY (gone);
+    RETURN cardinality(gone);
 END $$;
 
 CREATE FUNCTION {schema}.cancel_run(of_run bigint, said text) RETURNS SETOF {schema}.run

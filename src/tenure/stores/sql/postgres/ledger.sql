@@ -279,6 +279,9 @@ SELECT l.line FROM {schema}.run_log l WHERE l.run = %(run)s ORDER BY l.began, l.
 SELECT removed, up_to, more
   FROM {schema}.prune_runs(%(application)s, %(before)s, %(keep)s::int, %(limit)s::int, %(beyond)s, %(jobs)s::int, %(keys_before)s)
 
+-- name: forget
+SELECT {schema}.forget_jobs(%(application)s, %(before)s, %(keys_before)s, %(defined)s, %(limit)s::int)
+
 -- name: guard
 -- Whoever comes at the same time waits for the first one's commit, and then sees it.
 INSERT INTO {schema}.guard AS g (name, key, at, by) VALUES (%(name)s, %(key)s, clock_timestamp(), %(by)s)

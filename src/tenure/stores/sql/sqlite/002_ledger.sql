@@ -61,8 +61,18 @@ CREATE INDEX tenure_job_unplanned ON tenure_job (application, next_due) WHERE st
 CREATE INDEX tenure_job_reading ON tenure_job (application, next_reading) WHERE state = 'active' AND next_reading IS NOT NULL;
 CREATE INDEX tenure_job_older_zones ON tenure_job (application, name) WHERE state = 'active' AND next_reading < tzdata;
 CREATE INDEX tenure_job_function ON tenure_job (application, function) WHERE state <> 'removed';
+CREATE INDEX tenure_job_over ON tenure_job (application, defined_at)   -- what may be forgotten one day
+ WHERE state = 'removed' OR (state = 'active' AND next_due IS NULL AND trigger IS NOT NULL);
 CREATE INDEX tenure_job_removed ON tenure_job (application, name) WHERE state = 'removed';
 CREATE INDEX tenure_job_resumes ON tenure_job (application, paused_until) WHERE state = 'paused' AND paused_until IS NOT NULL;
+
+-- Of jobs whose rows were deleted: up to when they may have run, and their highest generation. A new job goes on from there,
+-- because it may have the name of one of them.
+CREATE TABLE tenure_forgotten (
+    application  TEXT PRIMARY KEY,
+    kept_since   INTEGER NOT NULL,
+    generation   INTEGER NOT NULL
+) WITHOUT ROWID;
 
 CREATE TABLE tenure_change (
     id          INTEGER PRIMARY KEY,

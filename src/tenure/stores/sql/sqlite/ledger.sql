@@ -61,8 +61,9 @@ SELECT id, application, name, function, trigger, rules, kwargs, in_code, release
 
 -- name: add_job
 INSERT INTO tenure_job (application, name, function, trigger, rules, queue, max_running, kwargs, in_code, release, tzdata, since,
-                        defined_at)
-VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, :kwargs, :in_code, :release, :tzdata, :now, :now)
+                        defined_at, kept_since)
+VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, :kwargs, :in_code, :release, :tzdata, :now, :now,
+        coalesce((SELECT f.kept_since FROM tenure_forgotten f WHERE f.application = :application), 0))
 
 -- name: define_job
 -- The same trigger goes on counting from where it did; also a job that is added again begins anew.
@@ -562,6 +563,47 @@ DELETE FROM tenure_run WHERE id = ?
 
 -- name: keep_since
 UPDATE tenure_job SET kept_since = max(kept_since, ?) WHERE id = ?
+
+-- name: last_generation
+-- Of jobs whose rows were deleted.
+SELECT coalesce(max(generation), 0) FROM tenure_forgotten WHERE application = :application
+
+-- name: live_code
+SELECT id FROM tenure_job INDEXED BY tenure_job_over
+ WHERE application = :application AND (state = 'removed' OR (state = 'active' AND next_due IS NULL AND trigger IS NOT NULL))
+   AND defined_at < :seen_before AND in_code AND function IN (SELECT value FROM json_each(:defined))
+
+-- name: forgettable
+SELECT j.id, j.generation FROM tenure_job j INDEXED BY tenure_job_over
+ WHERE j.application = :application AND (j.state = 'removed' OR (j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL))
+   AND j.defined_at < :before AND j.since < :before AND coalesce(j.removed_at, 0) < :before
+   AND NOT (j.in_code AND j.function IN (SELECT value FROM json_each(:defined)))
+   AND NOT EXISTS (SELECT 1 FROM tenure_run r
+                    WHERE r.job = j.id
+                      AND (r.state IN ('pending', 'waiting', 'running') OR r.scheduled_for >= :before OR r.finished_at >= :before
+                           OR (r.kind = 'asked' AND r.scheduled_for >= :keys_before AND NOT r.key GLOB :generated)))
+   AND NOT EXISTS (SELECT 1 FROM tenure_kept_key k WHERE k.job = j.id AND k.scheduled_for >= :keys_before)
+ ORDER BY j.defined_at LIMIT :limit
+
+-- name: forget_logs_of_job
+DELETE FROM tenure_log WHERE run IN (SELECT id FROM tenure_run WHERE job = ?)
+
+-- name: forget_runs_of_job
+DELETE FROM tenure_run WHERE job = ?
+
+-- name: forget_keys_of_job
+DELETE FROM tenure_kept_key WHERE job = ?
+
+-- name: forget_changes_of_job
+DELETE FROM tenure_change WHERE job = ?
+
+-- name: forget_job
+DELETE FROM tenure_job WHERE id = ?
+
+-- name: note_forgotten
+INSERT INTO tenure_forgotten (application, kept_since, generation) VALUES (:application, :before, :generation)
+ON CONFLICT (application) DO UPDATE
+   SET kept_since = max(kept_since, excluded.kept_since), generation = max(generation, excluded.generation)
 
 -- name: guarded
 SELECT at FROM tenure_guard WHERE name = :name AND key = :key

@@ -1,0 +1,151 @@
+"""Jobs that are removed or done, and that no code defines, are deleted after a time with all that is kept of them."""
+
+import psycopg
+import pytest
+
+from ledger_cases.scene import SOON, Scene
+from tenure.keys import due_key
+from tenure.ledger import Change, JobState, RunState
+from tenure.moments import moment
+from tenure.stores import store_for
+from tenure.stores.ledger import JobChange
+from tenure.triggers import at
+
+
+def _forget(scene, *, ago=0.0, keys_ago=0.0, defined=(), limit=100):
+    """As of the future, so that what was written just now is old."""
+    now = scene.ledger.now() + 60
+    return scene.ledger.forget(
+        scene.application, before=now - ago, keys_before=now - keys_ago, defined=defined, limit=limit
+    )
+
+
+def _one_off(scene, name="job", ago=10, **more):
+    trigger = at(moment(scene.at(ago))).to_json()
+    spec = scene.spec(name, trigger=trigger, in_code=False, **more)
+    return scene.change(Change.ADDED, name, spec=spec, next_due=None, runs=(scene.new(ago),))
+
+
+def _names(scene):
+    return [row.spec.name for row in scene.ledger.jobs(scene.application, removed=True)]
+
+
+def test_nothing_is_left_of_a_done_job(scene, worker):
+    _one_off(scene)
+    run = worker.take()
+    worker.finish(run.id)
+    assert _forget(scene) == 1
+    assert (_names(scene), scene.runs(None), scene.ledger.changes(scene.application)) == ([], [], [])
+    assert _forget(scene) == 0
+
+
+def test_nothing_is_left_of_a_removed_job(scene):
+    scene.add("job", 10, in_code=False)
+    scene.remove()
+    assert _forget(scene) == 1
+    assert (_names(scene), scene.runs(None), scene.ledger.changes(scene.application)) == ([], [], [])
+
+
+def test_many_one_off_jobs_leave_nothing(scene, worker):
+    for number in range(100):
+        _one_off(scene, f"mail {number}")
+    while runs := worker.claim(limit=100).runs:
+        for run in runs:
+            worker.finish(run.id)
+    assert [_forget(scene, limit=60), _forget(scene, limit=60), _forget(scene, limit=60)] == [60, 40, 0]
+    assert _names(scene) == []
+
+
+@pytest.mark.parametrize("what", ["active", "paused", "asked only", "open", "of another application"])
+def test_what_is_still_needed_stays(scene, worker, what):
+    scene.add("other", in_code=False)
+    match what:
+        case "paused":
+            scene.pause("other")
+        case "asked only":
+            scene.change(Change.ADDED, "plain", spec=scene.spec("plain", trigger=None, in_code=False))
+        case "open":
+            _one_off(scene, "open")
+            worker.claim()
+        case "of another application":
+            now = scene.ledger.now() + 60
+            scene.remove("other")
+            assert scene.ledger.forget("another", before=now, keys_before=now, defined=(), limit=9) == 0
+            return
+    before = _names(scene)
+    assert _forget(scene) == 0
+    assert _names(scene) == before
+
+
+def test_what_was_removed_or_ran_lately_stays(scene, worker):
+    _one_off(scene, "done")
+    worker.finish(worker.take().id)
+    scene.add("removed", in_code=False)
+    scene.remove("removed")
+    assert _forget(scene, ago=3600) == 0
+    assert _names(scene) == ["done", "removed"]
+
+
+def test_a_tombstone_stays_while_a_live_node_has_its_code(scene):
+    scene.add("poll", function="poll")
+    scene.remove("poll")
+    before = scene.job("poll").defined_at
+    assert _forget(scene, defined=["poll"]) == 0
+    assert scene.job("poll").defined_at > before, "as if that node had started now"
+    assert _forget(scene, defined=[]) == 1
+
+
+def test_a_done_job_that_code_defines_stays_while_a_live_node_has_it(scene, worker):
+    spec = scene.spec("once", function="once", trigger=at(moment(scene.at(10))).to_json())
+    scene.change(Change.ADDED, "once", spec=spec, next_due=None, runs=(scene.new(10),))
+    worker.finish(worker.take().id)
+    assert _forget(scene, defined=["once"]) == 0
+    assert scene.job("once").state is JobState.DONE
+
+
+def test_a_done_job_that_was_added_at_run_time_goes_although_its_function_is_live(scene, worker):
+    _one_off(scene, function="send")
+    worker.finish(worker.take().id)
+    assert _forget(scene, defined=["send"]) == 1
+
+
+def test_a_job_stays_while_a_key_of_it_is_kept(scene, worker):
+    _one_off(scene)
+    worker.finish(worker.take().id)
+    scene.ask(key="mine")
+    worker.finish(worker.take().id)
+    assert _forget(scene, keys_ago=3600) == 0, "its run is there"
+    scene.ledger.prune(scene.application, before=scene.ledger.now() + 60, keep=0, limit=10)
+    assert _forget(scene, keys_ago=3600) == 0, "its key is kept"
+    assert _forget(scene) == 1
+    assert _one_off(scene) is not None
+    assert scene.ask(key="mine").state is RunState.PENDING
+
+
+def test_code_that_defines_a_forgotten_job_adds_it_as_a_new_one(scene, worker):
+    """An old worker that was away for longer than the removal is remembered: nothing that ran runs again, and no change for the old row counts."""
+    scene.add("poll", 300)
+    worker.finish(worker.take().id)
+    old = scene.job("poll")
+    scene.remove("poll")
+    assert _forget(scene) == 1
+    change = JobChange(scene.application, "poll", Change.ADDED, spec=scene.spec("poll"), next_due=scene.start + SOON)
+    (new,) = scene.ledger.sync(scene.application, 0, [change])
+    assert (new.id != old.id, new.generation > old.generation + 1, new.state) == (True, True, JobState.ACTIVE)
+    assert scene.pause("poll", generation=old.generation) is None
+    key = due_key(scene.at(300))
+    assert scene.ask("poll", key=key, scheduled_for=scene.at(300), backfill=True) is None, "it ran under the old row"
+    assert scene.ask("poll", key=key, scheduled_for=scene.at(300), backfill=True, even_forgotten=True) is not None
+
+
+def test_a_job_that_is_asked_for_meanwhile_is_not_forgotten(ledger_database):
+    """The asker has the row locked: it is left for the next time."""
+    scene = Scene(store_for(ledger_database))
+    worker = scene.worker()
+    _one_off(scene)
+    worker.finish(worker.take().id)
+    with psycopg.connect(ledger_database) as asker:
+        asker.execute("SELECT id FROM tenure.job WHERE id = %s FOR KEY SHARE", [scene.job().id])
+        assert _forget(scene) == 0
+    assert _forget(scene) == 1
+    scene.close()
