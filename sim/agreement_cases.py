@@ -279,7 +279,14 @@ class Drawing:
         if run is None:
             return None
         ending = self.rng.choice(
-            [("succeeded", None), ("failed", None), ("cancelled", None), ("pending", None), ("pending", 10 * STEP)]
+            [
+                ("succeeded", None),
+                ("failed", None),
+                ("cancelled", None),
+                ("pending", None),
+                ("pending", 10 * STEP),
+                ("interrupted", None),
+            ]
         )
         return Op("finish", ((self._name(run), self._token(run), *ending),))
 
@@ -294,7 +301,7 @@ class Drawing:
         return None if run is None else Op("complete", (self._name(run), self._token(run)))
 
     def roll_call(self, who: int) -> Op:
-        return Op("roll_call", (self.nodes[who],))
+        return Op("roll_call", (self.nodes[who], self.rng.random() < 0.3))
 
     def ask(self, who: int) -> Op:
         del who

@@ -139,7 +139,9 @@ def _settle(hand: Hand, name: str, generation: int, make_up: tuple[Any, ...], sk
 def _finish(hand: Hand, *endings: tuple[Any, str, str, float | None]) -> Any:
     return hand.ledger.finish(
         [
-            Ending(_run(hand, run), token, RunState(state), "said" if state == "failed" else "", again)
+            Ending(_run(hand, run), token, RunState.PENDING, "", None, _at(hand, 0.0))
+            if state == "interrupted"
+            else Ending(_run(hand, run), token, RunState(state), "said" if state == "failed" else "", again)
             for run, token, state, again in endings
         ]
     )
@@ -178,7 +180,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "unplanned": lambda hand, before: hand.ledger.unplanned(APPLICATION, before=_at(hand, before), limit=50),
     "settle": _settle,
     "finish": _finish,
-    "roll_call": lambda hand, node: hand.ledger.roll_call(node, APPLICATION),
+    "roll_call": lambda hand, node, stopping: hand.ledger.roll_call(node, APPLICATION, stopping=stopping),
     "put_back": lambda hand, *held: hand.ledger.put_back([(_run(hand, run), token) for run, token in held]),
     "ask": _asked,
     "cancel": lambda hand, run: hand.ledger.cancel(_run(hand, run), "somebody", ""),

@@ -42,6 +42,8 @@ class Setting:
     session_evidence: bool
     leaves: float
     keep_for: float
+    deaf: float
+    """How likely a body does not look up before it has ended."""
 
 
 class NoListeners:
@@ -98,10 +100,23 @@ def leave(setting: Setting) -> None:
     del setting
     process = K.process
     assert process is not None
-    if (engine := process.things.get("engine")) is not None:
+    if (engine := process.things.pop("engine", None)) is not None:
         engine.stop(K.rng.choice((0.0, 1.0, 3.0)))
     if (election := process.things.get("election")) is not None:
         election.stop(2.0)
+
+
+def reload(setting: Setting) -> None:
+    """Stop the scheduler and start it again, in the same process."""
+    process = K.process
+    assert process is not None
+    if (engine := process.things.pop("engine", None)) is None:
+        return  # it has not started yet, or stops for good
+    engine.stop(K.rng.choice((0.0, 0.5)))
+    engine = _engine(setting, process)
+    insist(lambda: engine.start(setting_changes(setting, process)))
+    node, planner, _conductor, runner, *_ = engine._parts
+    process.things.update(engine=engine, node=node, planner=planner, runner=runner)
 
 
 def setting_changes(setting: Setting, process: Process) -> Any:
@@ -154,7 +169,10 @@ def _body(setting: Setting, name: str) -> Callable[..., None]:
             raise
         try:
             draw = K.rng.random()
-            if not run.wait(K.rng.uniform(0.0, LONG[name])) and draw < 0.5:
+            long = K.rng.uniform(0.0, LONG[name])
+            if setting.deaf and K.rng.random() < setting.deaf:
+                fakes.sleep(2 * long)
+            elif not run.wait(long) and draw < 0.5:
                 run.check()
             if draw < 0.15:
                 raise ValueError("it failed")

@@ -413,10 +413,39 @@ def uncounted_loss(run: Any, rules: Any, *, removed: bool) -> Any:
     return replace(after, expires_at=None)
 
 
-def deaf_roll(st: Any, node: str, application: str) -> Any:
+def number_given_back(run: Any, rules: Any, *, removed: bool) -> Any:
+    """An attempt that was interrupted goes back as if it had never begun."""
+    del rules, removed
+    after = copies.admission._over(run, RunState.PENDING, "")
+    return replace(after, attempt=run.attempt - 1, expires_at=None)
+
+
+def interrupted_again(run: Any, rules: Any, *, removed: bool) -> Any:
+    """Whatever `on_lost` says."""
+    return _after_interruption(run, replace(rules, on_lost="retry"), removed=removed)
+
+
+_after_interruption = copies.admission.after_interruption
+
+
+def counted_as_loss(run: Any, rules: Any, *, removed: bool) -> Any:
+    """Whether its node was asked to stop or not."""
+    return _after_loss(replace(run, stopping=False), rules, removed=removed)
+
+
+_after_loss = copies.admission.after_loss
+
+
+def leaves_at_once(self: Any, parts: Any) -> None:
+    """A stop does not keep the node for bodies that go on."""
+    del parts
+    self._leave()
+
+
+def deaf_roll(st: Any, node: str, application: str, stopping: bool = False) -> Any:
     """Lists what the caller has; what the dead had is nobody's business."""
     alive = Rows.alive
-    generator = statements_roll_call(st, node, application)
+    generator = statements_roll_call(st, node, application, stopping)
     try:
         while True:
             Rows.alive = lambda _self, _node: True  # type: ignore[method-assign, assignment]

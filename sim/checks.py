@@ -83,6 +83,8 @@ class Checker:
         self._ended: set[tuple[str, int]] = set()
         self._paused: dict[int, int] = {}
         """The generations with which pauses have returned."""
+        self._called: dict[Work, int] = {}
+        """The number of the last attempt whose body was called."""
 
     def broken(self, promise: str, text: str) -> None:
         """A promise was broken."""
@@ -192,6 +194,19 @@ class Checker:
                 f"run {run.key} of {row.spec.name} was lost {self.losses[run.job, run.key]} times and is tried again",
             )
 
+    def interrupted(self, run: Any, row: JobRow) -> None:
+        """The ledger took a run back from a node that was asked to stop, and is gone."""
+        if run.losses > self.losses[run.job, run.key]:
+            self.broken("G4", f"run {run.key} of {row.spec.name}: the stop of its node was counted as a loss")
+
+    def left(self, node: NodeId) -> None:
+        """A node has left: nothing of what it had in the ledger is still at work."""
+        for run in self.server.rows.tables.runs.values():
+            if run.node == node and run.state is RunState.RUNNING and (run.job, run.key) not in self._exempt:
+                for body in self._bodies.get((run.job, run.key), ()):
+                    if body.process.alive and body.run.claim.token == run.token:
+                        self.broken("G3", f"{body.process} left the others while the body of run {run.key} was at work")
+
     def planned(self, batch: Iterable[Planned], before: Mapping[JobId, JobRow]) -> None:
         """A planner's batch was written: only where nobody was there since it read."""
         for planned in batch:
@@ -250,6 +265,9 @@ class Checker:
             self.broken("G3", f"run {run.key} of {run.job} begins on {process}, which has no lease")
         if body.trusted and run._claimed.generation < self._paused.get(run._claimed.job, 0):
             self.broken("pause", f"run {run.key} of {run.job} begins on {process} after its job was paused")
+        if body.work not in self._exempt:
+            self._numbered(run, body.work)
+        self._called[body.work] = run.attempt
         if body.work not in self._exempt and body.trusted:
             for other in bodies:
                 if other.trusted:
@@ -260,6 +278,14 @@ class Checker:
         if len(bodies) > 1 and body.work not in self._exempt:
             self._doubles.add(body.work)
         return body
+
+    def _numbered(self, run: Any, work: Work) -> None:
+        """Every call of a body has a number of its own; one that must not be repeated is not."""
+        before, rules = self._called.get(work, 0), run._claimed.rules
+        if run.attempt <= before:
+            self.broken("G3", f"run {run.key} of {run.job} is called as attempt {run.attempt}, after attempt {before}")
+        if before and rules.on_lost == "fail" and not rules.retries:
+            self.broken("G3", f"run {run.key} of {run.job} is called again, though it has on_lost='fail'")
 
     def lose(self, attempt: Any, why: str) -> None:
         """A process forgot an attempt because the ledger took it back: then it must have."""

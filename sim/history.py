@@ -65,7 +65,7 @@ class Play:
         store.freeze = self.freeze
         self.setting = Setting(
             store, self.checker, plan.cadence, plan.jobs, host_evidence=plan.host_evidence,
-            session_evidence=plan.session_evidence, leaves=plan.leaves, keep_for=plan.keep_for,
+            session_evidence=plan.session_evidence, leaves=plan.leaves, keep_for=plan.keep_for, deaf=plan.deaf,
         )  # fmt: skip
         self.weather = plan.weather
         """When no storm is on."""
@@ -167,8 +167,8 @@ class Play:
             K.after(seconds, K.thaw, process)
 
     def fork(self, parent: Process) -> bool:
-        """A child of a process that takes part; it lives for a while. False if it does not take part yet."""
-        if "election" not in parent.things:
+        """A child of a process that takes part; it lives for a while. False if it does not take part at the moment."""
+        if "election" not in parent.things or "engine" not in parent.things:
             return False
         child = forks.fork(parent, f"{parent.name}+{len(self.children)}", 1000 + len(self.children), self.setting)
         self.children.append(child)
@@ -233,6 +233,8 @@ class Play:
                 self.server.kill_sessions(mine if fault.long > 5 else mine[: 1 + len(mine) // 2])
             case "stop" if alive and process is not None:
                 K.spawn(process, lambda: self._leave(process, place))
+            case "reload" if alive and process is not None:
+                K.spawn(process, lambda: application.reload(self.setting))
             case "server crash":
                 self.server.stop()
                 K.after(min(fault.long, 4.0), self.server.start)

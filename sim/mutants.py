@@ -127,6 +127,13 @@ def edits(plan: Plan) -> Plan:
     return replace(plan, faults=tuple(fault for fault in faults if fault.kind not in {"step", "leap", "failover"}))
 
 
+def stops(plan: Plan) -> Plan:
+    """Many stops, and bodies that do not look up."""
+    kinds = {"freeze": "reload", "resign": "stop", "cut": "reload", "kill session": "stop"}
+    faults = tuple(replace(fault, kind=kinds.get(fault.kind, fault.kind)) for fault in plan.faults)
+    return replace(plan, faults=faults, deaf=0.5)
+
+
 L, R, S = copies.lease, rows.Rows, statements
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("trust anchored at the response", "G2", lambda: [(L, "step", broken.anchored_at_response)], quiet, "slow beat"),
@@ -164,6 +171,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("body begun without a lease", "1.1", broken.begin_anyway, quiet, "frozen before the body"),
     Mutant("one token for all claims of a node", "2.6", lambda: [(copies.conductor, "uuid", broken.SameToken())], held_up("put_back", "finish"), "late put-back"),
     Mutant("loss not counted", "G4", lambda: [(copies.memory_ledger.admission, "after_loss", broken.uncounted_loss)]),
+    Mutant("number of an interrupted attempt given again", "G3", lambda: [(copies.memory_ledger.admission, "after_interruption", broken.number_given_back)], stops),
+    Mutant("interrupted body called again under on_lost='fail'", "G3", lambda: [(copies.memory_ledger.admission, "after_interruption", broken.interrupted_again)], jobs("once", "swap", "free", then=stops)),
+    Mutant("stop counted as a loss", "G4", lambda: [(copies.memory_ledger.admission, "after_loss", broken.counted_as_loss)], stops),
+    Mutant("node that leaves while its thread works", "G3", lambda: [(copies.engine.Engine, "_leave_later", broken.leaves_at_once)], stops),
     Mutant("runs of the dead left to whoever declared", "1.3, 2.3", lambda: [(S, "roll_call", broken.deaf_roll)]),
     Mutant("ending dropped when its answer is lost", "1.6", lambda: [(copies.completer.Completer, "_tell", broken.forgetful_tell)], held_up("finish")),
     Mutant("ending that waits for a locked run", "G6", lambda: [(S, "finish", broken.finish_waits)]),

@@ -15,7 +15,7 @@ BEGINNING, TROUBLE, CALM, LONG_CALM = 3.0, 20.0, 18.0, 45.0
 FAULTS, TERMS = 20, 5
 """How many a drawn history has at least: until there were so many, leaders are ended, one after the other."""
 KINDS = {
-    "crash": 5, "freeze": 6, "cut": 3, "partition": 1, "kill session": 4, "stop": 2, "server crash": 1, "resign": 5,
+    "crash": 5, "freeze": 6, "cut": 3, "partition": 1, "kill session": 4, "stop": 2, "reload": 1, "server crash": 1, "resign": 5,
     "fork": 2, "wall": 1, "drift": 1, "slow clock": 1, "storm": 1,
     "pause": 1, "resume": 1, "update": 1, "ask": 2, "cancel": 1,
 }  # fmt: skip
@@ -27,6 +27,8 @@ ENDINGS = ("crash", "stop", "freeze", "resign")
 
 UNTOLD = ("update", "pause", "resume")
 """Not where the server's clock steps: the audit takes changes in the order of their times."""
+DEAF = 0.1
+"""How many bodies of drawn histories outlive whatever they are told."""
 LEAPS = 0.06
 """How many of the drawn histories have a leap."""
 
@@ -70,6 +72,8 @@ class Plan:
     """So many faults and so many terms: before that the calm does not come."""
     keep_for: float = 12.0
     """How long the ledger remembers what has ended."""
+    deaf: float = 0.0
+    """How likely a body does not look up before it has ended, whoever asks it to."""
     same_wall: bool = False
     """Whether the wall of a process that begins shows what the server's clock does, as on the server's own host; else anything."""
 
@@ -122,6 +126,7 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
         pidfds=rng.random() < 0.7,
         rate=round(rng.uniform(0.98, 1.02), 3),
         least=(FAULTS, TERMS),
+        deaf=DEAF,
     )
     return leaping(plan, rng) if rng.random() < LEAPS else plan
 

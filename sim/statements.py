@@ -63,6 +63,7 @@ def leave(st: Statement, node: NodeId) -> Work:
     for name in sorted(name for name, e in rows.elections.items() if e.held and e.holder == node):
         yield ("election", name), "U"
     rows.leave(node)
+    st.server.checker.left(node)
 
 
 def declare(st: Statement, dead: NodeId, pulse: Pulse | None) -> Work:
@@ -469,7 +470,7 @@ def finish_now(st: Statement, endings: Sequence[Ending], busy: Collection[RunId]
     return [answers[ending.id] for ending in endings]
 
 
-def roll_call(st: Statement, node: NodeId, application: str) -> Work:
+def roll_call(st: Statement, node: NodeId, application: str, stopping: bool = False) -> Work:
     rows = st.server.rows
     yield st.gap()
     lost, held = [], []
@@ -478,9 +479,12 @@ def roll_call(st: Statement, node: NodeId, application: str) -> Work:
             gone = run.node is not None and not rows.alive(run.node)
             if gone and st.skip(("job", row.id), "S") and st.skip(("run", run.id), "U"):
                 st.server.checker.taken_back(run.id, run.token)
+                stopped = run.stopping
                 lost.append(rows.ledger._lose(row, run, run.node, rows.now()))
-                st.server.checker.lost(run, row)
+                note = st.server.checker.interrupted if stopped else st.server.checker.lost
+                note(run, row)
             elif run.node == node:
+                run.stopping |= stopping and st.skip(("run", run.id), "U")
                 must_answer = row.state is not JobState.ACTIVE and run.started_at is None
                 held.append(Held(run.id, run.token, run.asked_to_end, must_answer))
     if lost:

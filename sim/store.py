@@ -249,8 +249,8 @@ class SimLedger(Ledger):
     def finish(self, endings: Sequence[Ending]) -> Any:
         return self._session.ask("finish", statements.finish, endings)
 
-    def roll_call(self, node: NodeId, application: str) -> Any:
-        return self._session.ask("roll_call", statements.roll_call, node, application)
+    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> Any:
+        return self._session.ask("roll_call", statements.roll_call, node, application, stopping)
 
     def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
         return int(self._session.ask("put_back", statements.put_back, held))

@@ -287,4 +287,4 @@ def settled_as_said(attempt: Attempt, ending: Ending, answer: Ended) -> bool:
     """Whether a refused ending is none: it was said before and the answer was lost, or the body's own transaction completed the run."""
     if attempt.run.completed:
         return answer.state is RunState.SUCCEEDED
-    return answer.state is ending.state
+    return answer.state is ending.state or (ending.interrupted and answer.state is RunState.LOST)

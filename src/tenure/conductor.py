@@ -116,6 +116,8 @@ class Conductor:
         self.pressed = False
         """More is due than the last claim brought."""
         self._turning = threading.Lock()
+        self.said_stopping = threading.Event()
+        """The ledger knows that this node was asked to stop."""
 
     # From other threads
 
@@ -138,7 +140,8 @@ class Conductor:
         """Plan and claim no more, also not in a turn that has begun; the roll is still called, for those that run."""
         self._resting = True
         with self._turning:
-            pass
+            self._rolls_from = 0.0  # at once, to say that this node was asked to stop
+        self._node.wake()
 
     # From the campaign
 
@@ -242,8 +245,10 @@ class Conductor:
     # The roll call
 
     def _call_roll(self, ledger: Ledger) -> None:
-        node, before, sent_at = self._as, self._hands.in_hand, boottime()
-        call = ledger.roll_call(node, self._application)
+        node, before, sent_at, stopping = self._as, self._hands.in_hand, boottime(), self._resting
+        call = ledger.roll_call(node, self._application, stopping=stopping)
+        if stopping:
+            self.said_stopping.set()
         self._rolls_from = sent_at + self._every
         self._observe(call.now, sent_at)
         if self._node.id != node:

@@ -257,6 +257,8 @@ class Engine:
             )
         ended = not parts.runner.running
         told = parts.completer.stop(GOODBYE) if ended else parts.runner.told(GOODBYE)
+        if not ended:
+            parts.conductor.said_stopping.wait(GOODBYE)  # the process may end when this returns
         self._parts, self._leaving = None, parts
         if ended and told:
             self._leave()
@@ -426,17 +428,19 @@ class Engine:
         if (
             ending.state is RunState.PENDING
             and ending.again_in is None
+            and not ending.interrupted
             and state in {RunState.PENDING, RunState.SKIPPED}
         ):
             return  # it never began, and is somebody else's or, if its job was paused, nobody's
         kind = _KINDS.get(state)
         if state is not RunState.SUCCEEDED and state is not RunState.CANCELLED:
+            last = ending.error.splitlines()[-1] if ending.error else str(state)
             logger.warning(
                 "run %s of %r, attempt %d: %s",
                 attempt.run.key,
                 attempt.run.job,
                 attempt.run.attempt,
-                ending.error.splitlines()[-1] if ending.error else state,
+                f"{last}; {_NEXT.get(state, f'it is {state}')}" if ending.interrupted else last,
                 extra={"action": "run_failed"},
             )
         if kind is not None and self._listeners.wants(kind):
@@ -458,18 +462,19 @@ class Engine:
 
     def _lost(self, lost: LostRun) -> None:
         logger.warning(
-            "run %s of %r, attempt %d: its node is dead; %s",
+            "run %s of %r, attempt %d: %s; %s",
             lost.key,
             lost.job,
             lost.attempt,
-            "it is tried again" if lost.state is RunState.PENDING else f"it is {lost.state}",
+            lost.reason,
+            _NEXT.get(lost.state, f"it is {lost.state}"),
             extra={"action": "run_lost"},
         )
         kind = RunRetried if lost.state is RunState.PENDING else RunLost
         if self._listeners.wants(kind):
             when = moment(lost.scheduled_for, self._tz)
             self._listeners.tell(
-                kind(lost.job, lost.id, lost.key, when, lost.attempt, label=lost.node, error="its node died")
+                kind(lost.job, lost.id, lost.key, when, lost.attempt, label=lost.node, error=lost.reason)
             )
 
     def _missed(self, job: MissedJob, verdict: Verdict) -> None:
@@ -503,6 +508,7 @@ def _warn_of_removed(jobs: Sequence[JobRow]) -> None:
         )
 
 
+_NEXT = {RunState.PENDING: "it is tried again"}
 _KINDS: dict[RunState, type[RunEvent]] = {
     RunState.SUCCEEDED: RunSucceeded,
     RunState.FAILED: RunFailed,

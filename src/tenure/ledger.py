@@ -57,7 +57,7 @@ class RunState(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     LOST = "lost"
-    """Its nodes died `max_lost` times, or once under `on_lost='fail'`."""
+    """Its nodes died `max_lost` times; or, under `on_lost='fail'`, its node died or was stopped while it ran."""
     CANCELLED = "cancelled"
     SKIPPED = "skipped"
 
@@ -67,6 +67,8 @@ class RunState(StrEnum):
         return self not in OPEN
 
 
+STOPPED = "its node was stopped"
+"""Why an attempt was interrupted."""
 UNBEGUN = frozenset({RunState.PENDING, RunState.WAITING})
 """The next attempt has not begun; there may have been others."""
 OPEN = UNBEGUN | {RunState.RUNNING}
@@ -338,11 +340,16 @@ class Ending:
     """SUCCEEDED, FAILED or CANCELLED; PENDING for another attempt (see `again_in`)."""
     error: str = ""
     again_in: float | None = None
-    """For PENDING: in how many seconds. None: it never began and goes back uncounted, to be claimed at once."""
+    """For PENDING: in how many seconds. None: at once. If `started_at` is None too, its body was never called and it goes back uncounted."""
     started_at: Instant | None = None
     finished_at: Instant | None = None
     """By the ledger's clock as the node knows it. A retry is due `again_in` seconds after it, so that a clock that jumped while
     the attempt ran does not put it off."""
+
+    @property
+    def interrupted(self) -> bool:
+        """The stop of its node has interrupted the body: this attempt is spent."""
+        return self.state is RunState.PENDING and self.again_in is None and self.started_at is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +402,7 @@ class LostRun:
     node: NodeId
     state: RunState
     """PENDING (tried again) or LOST."""
+    reason: str = "its node died"
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,6 +442,10 @@ class RunRow:
     """Who asked for it."""
     kwargs: str | None = None
     generation: int = 0
+    interruptions: int = 0
+    """Attempts that stops of nodes have interrupted."""
+    stopping: bool = False
+    """While RUNNING: its node was asked to stop."""
     digest: str | None = None
     """Of a run that retention has removed and whose key is kept: a digest of its arguments, '' for the job's own. Only the outcome and
     the times are kept besides."""

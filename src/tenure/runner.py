@@ -20,7 +20,7 @@ from tenure.alarm import Alarm
 from tenure.attempt import Attempt, Phase
 from tenure.clock import boottime
 from tenure.errors import ConfigurationError, RunLost
-from tenure.ledger import Ending, Instant, RunId, RunState
+from tenure.ledger import STOPPED, Ending, Instant, RunId, RunState
 from tenure.plan import retry_in
 from tenure.processes import Processes, ProcessFailed
 from tenure.run import CURRENT
@@ -357,7 +357,7 @@ class Runner:
         elif isinstance(failure, RunLost) or run.lost:
             pass  # the ledger refuses it, or takes it as it is
         elif failure is not None and (run.cancelled or (self.stopping and isinstance(failure, asyncio.CancelledError))):
-            state, error = RunState.PENDING, ""  # its node stops: for another, uncounted
+            state, error = RunState.PENDING, STOPPED  # whether there is another attempt is decided by `on_lost`
         if state is RunState.FAILED:
             again_in = retry_in(claimed.rules, claimed.failures + 1, self._chance())
             state = RunState.FAILED if again_in is None else RunState.PENDING

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Self
 
 from tenure.history import read
-from tenure.ledger import UNBEGUN, Instant, JobRow, JobStats, Rules, RunRow
+from tenure.ledger import UNBEGUN, Instant, JobRow, JobStats, Rules, RunRow, RunState
 from tenure.moments import moment
 from tenure.triggers import Trigger, zone
 from tenure.triggers.combined import Excluding, Union
@@ -93,6 +93,9 @@ class RunView:
     attempt: int
     failures: int
     losses: int
+    """Attempts whose nodes died; what `max_lost` counts."""
+    interruptions: int
+    """Attempts that stops of nodes have interrupted."""
     node: str
     """The label of the node that has or had it."""
     claimed_at: datetime | None
@@ -110,6 +113,8 @@ class RunView:
     by: str
     kwargs: dict[str, Any] | None
     """Given with `run_now` instead of the job's own."""
+    stopping: bool
+    """It is running, and its node was asked to stop."""
     forgotten: bool = False
     """Retention has removed this run; its key is kept, with its state and its times."""
 
@@ -128,6 +133,7 @@ class RunView:
             attempt=row.attempt,
             failures=row.failures,
             losses=row.losses,
+            interruptions=row.interruptions,
             node=row.node,
             claimed_at=_moment(row.claimed_at, where),
             started_at=_moment(began, where),
@@ -139,6 +145,7 @@ class RunView:
             until=_moment(row.until, where),
             by=row.by,
             kwargs=None if row.kwargs is None else _arguments(row.kwargs),
+            stopping=row.stopping and row.state is RunState.RUNNING,
             forgotten=row.digest is not None,
         )
 

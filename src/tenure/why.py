@@ -7,7 +7,7 @@ from datetime import tzinfo
 
 from tenure.durations import readable
 from tenure.history import Stretch, stretches, zone_of
-from tenure.ledger import OPEN, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
+from tenure.ledger import OPEN, STOPPED, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.moments import instant, moment, shown
 from tenure.plan import last_due
 from tenure.triggers import Trigger
@@ -192,6 +192,9 @@ class _Answer:
                 return f"{subject} ran{self._where(run)} and succeeded{self._ended(run)}."
             case RunState.FAILED:
                 return f"{subject} failed{self._where(run)}{self._ended(run)}: {run.reason or 'no reason was given'}."
+            case RunState.LOST if run.reason == STOPPED:
+                rule = f"on_lost={self._job.spec.rules.on_lost!r}"
+                return f"{subject} was lost: its node was stopped while it ran{self._where(run)}, and there is no other attempt ({rule})."
             case RunState.LOST:
                 return f"{subject} was lost: its node died {_times(run.losses)}, the last time{self._where(run)}."
             case RunState.CANCELLED:
@@ -200,7 +203,8 @@ class _Answer:
                 return f"{subject} was skipped: {self._skipped(run)}"
             case RunState.RUNNING:
                 since = run.claimed_at if run.started_at is None else run.started_at
-                return f"{subject} is running{self._where(run)}" + (f" since {self._at(since)}." if since else ".")
+                stops = ". That node was asked to stop, and waits for it" if run.stopping else ""
+                return f"{subject} is running{self._where(run)}{f' since {self._at(since)}' if since else ''}{stops}."
             case RunState.WAITING:
                 return f"{subject} waits: {self._behind(run)}."
             case _:
@@ -215,7 +219,8 @@ class _Answer:
         if not self._live:
             return f"is pending: no live node has its function {self._job.spec.function!r} registered."
         queue = self._job.spec.rules.queue
-        return f"is pending since {self._at(run.due_at)}: no node that has its function and serves the queue {queue!r} had a free slot yet."
+        interrupted = " (the stop of its node has interrupted it)" if run.reason == STOPPED else ""
+        return f"is pending since {self._at(run.due_at)}{interrupted}: no node that has its function and serves the queue {queue!r} had a free slot yet."
 
     def _skipped(self, run: RunRow) -> str:
         rules = self._job.spec.rules
@@ -255,7 +260,8 @@ class _Answer:
         parts = f" at {self._at(run.finished_at)}" if run.finished_at is not None else ""
         if run.started_at is not None and run.kind is RunKind.DUE and run.started_at - run.due_at > _LATE:
             parts += f", begun {readable(run.started_at - run.due_at)} late"
-        return f"{parts}, at attempt {run.attempt}" if run.attempt > 1 else parts
+        parts += f", at attempt {run.attempt}" if run.attempt > 1 else ""
+        return f"{parts}, interrupted {_times(run.interruptions)} by the stop of a node" if run.interruptions else parts
 
     def _at(self, when: Instant) -> str:
         return shown(when, self._zone)

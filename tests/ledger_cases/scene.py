@@ -84,8 +84,12 @@ class Worker:
     def keep_log(self, run: RunId, *lines: str, began: Instant = 0.0) -> None:
         self.ledger.keep_log([LogLine(run, began, place, line) for place, line in enumerate(lines)])
 
-    def roll_call(self) -> RollCall:
-        return self.ledger.roll_call(self.id, self.application)
+    def roll_call(self, *, stopping: bool = False) -> RollCall:
+        return self.ledger.roll_call(self.id, self.application, stopping=stopping)
+
+    def interrupt(self, run: RunId, at: Instant) -> Ended:
+        """The stop of this node has interrupted a body that was called at this instant."""
+        return self.finish(run, RunState.PENDING, started_at=at)
 
     def close(self) -> None:
         self.session.close()

@@ -119,7 +119,7 @@ def test_a_due_time_whose_body_was_called_is_not_skipped_by_a_pause(scene, worke
     run = worker.take()
     scene.pause()
     worker.finish(run.id, RunState.PENDING, started_at=scene.start)
-    assert scene.told() == ["pending"]
+    assert scene.told() == ["pending(its node was stopped)"]
 
 
 def test_what_never_began_is_cancelled_if_its_job_was_removed_meanwhile(scene, worker):

@@ -29,6 +29,8 @@ NEXT = 5
 RECENT = 86400.0
 COUNTED = 10_000
 """Runs that failed are counted up to so many."""
+HELD = 10_000
+"""How many running runs are looked at for stops that wait for them."""
 PROGRESS = 2.0
 """How often an audit says how far it is."""
 NOW = "-0s"
@@ -46,6 +48,7 @@ def status(arguments: argparse.Namespace) -> int:
         jobs = [row for row in rows if row.state is not JobState.REMOVED]
         removed = [lookup.shown_job(row, now) for row in rows if row.state is JobState.REMOVED]
         due = lookup.next_of(jobs, now, NEXT)
+        held = scheduler.runs(state="running", until=NOW, limit=HELD)
         with looking(arguments) as session:
             planner = session.leader(planner_of(scheduler.application))
     counts = {
@@ -54,6 +57,7 @@ def status(arguments: argparse.Namespace) -> int:
     bad = sum(part.runs for part in tally if part.state.final)
     paused = [job.spec.name for job in jobs if job.state is JobState.PAUSED]
     running = {part.label: part.runs for part in tally if part.state is RunState.RUNNING}
+    awaited = [f"{run.job} {run.key} on {run.node}" for run in held if run.stopping]
     if arguments.json:
         as_json(
             {
@@ -65,6 +69,7 @@ def status(arguments: argparse.Namespace) -> int:
                 "removed_but_in_code": [job.name for job in removed],
                 "open": counts,
                 "running_by_node": running,
+                "stops_wait_for": awaited,
                 "failed_last_day": bad,
                 "next": [{"at": at, "job": name} for at, name in due],
             }
@@ -84,6 +89,8 @@ def status(arguments: argparse.Namespace) -> int:
         print(f"         … and {len(removed) - NEXT} more that were removed and are defined in code: `tenure jobs`")
     by_node = _few([f"{label}: {count}" for label, count in sorted(running.items())])
     print(f"runs     {', '.join(f'{n} {state}' for state, n in counts.items())}{f' ({by_node})' if running else ''}")
+    if awaited:
+        print(f"stops    wait for {_few(awaited)}")
     print(f"         {bad} failed or lost since a day ago")
     for number, (at, name) in enumerate(due):
         print(f"{'next' if number == 0 else '':9}{_time(at)}  {name}")
@@ -327,18 +334,23 @@ def _run(run: RunView) -> list[str]:
         run.job,
         f"{_time(run.scheduled_for)}{many}",
         run.state,
-        str(run.attempt),
+        f"{run.attempt} ({run.interruptions} interrupted)" if run.interruptions else str(run.attempt),
         "" if run.lateness is None else readable(run.lateness),
         "" if run.duration is None else readable(run.duration),
         run.node,
-        run.reason.strip().splitlines()[-1] if run.reason.strip() else "",
+        "its node was asked to stop, and waits for it" if run.stopping else _last_line(run.reason),
     ]
+
+
+def _last_line(text: str) -> str:
+    return text.strip().splitlines()[-1] if text.strip() else ""
 
 
 def _sentence(run: RunView) -> str:
     took = "" if run.duration is None else f" after {readable(run.duration)}"
     on = f" on {run.node}" if run.node else ""
     tries = f", attempt {run.attempt}" if run.attempt > 1 else ""
+    tries += f", {run.interruptions} interrupted by the stop of a node" if run.interruptions else ""
     return f"run {run.id} of {run.job!r} for {_time(run.scheduled_for)}: {run.state}{took}{on}{tries}"
 
 

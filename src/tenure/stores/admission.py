@@ -11,7 +11,20 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tenure.keys import digest_of
-from tenure.ledger import Ending, Instant, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunKind, RunRow, RunState
+from tenure.ledger import (
+    STOPPED,
+    Ending,
+    Instant,
+    JobRow,
+    JobSpec,
+    JobState,
+    NewRun,
+    Rules,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+)
 
 OVERLAP = "overlap"
 SUPERSEDED = "superseded"
@@ -104,6 +117,8 @@ class Attempt:
     expires_at: Instant | None
     asked_to_end: str = ""
     kind: RunKind = RunKind.DUE
+    interruptions: int = 0
+    stopping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +132,17 @@ class After:
     due_at: Instant
     expires_at: Instant | None
     reason: str = ""
+    interruptions: int = 0
 
 
 def after_ending(run: Attempt, ending: Ending, rules: Rules, *, job: JobState, now: Instant) -> After:
     """Where an accepted ending leads."""
     removed = job is JobState.REMOVED
     match ending.state, ending.again_in:
+        case RunState.PENDING, None if ending.interrupted:
+            return after_interruption(run, rules, removed=removed)
         case RunState.PENDING, None:
-            return after_return(run, rules, job=job, began=ending.started_at is not None, now=now)
+            return after_return(run, rules, job=job, now=now)
         case RunState.PENDING, _ if run.asked_to_end:
             return replace(_over(run, RunState.CANCELLED, run.asked_to_end), failures=run.failures + 1)
         case RunState.PENDING, _ if removed:
@@ -141,23 +159,25 @@ def after_ending(run: Attempt, ending: Ending, rules: Rules, *, job: JobState, n
             return _over(run, state, ending.error)
 
 
-def after_return(run: Attempt, rules: Rules, *, job: JobState, now: Instant, began: bool = False) -> After:
-    """A run that was claimed and goes back as if it had not been, with time enough to be claimed again.
+def after_return(run: Attempt, rules: Rules, *, job: JobState, now: Instant) -> After:
+    """A run whose body was never called goes back as if it had not been claimed, with time enough to be claimed again.
 
-    A due time whose body was never called (`began` is False) is skipped if its job is paused by now, as it would have been unclaimed.
+    A due time is skipped if its job is paused by now, as it would have been unclaimed.
     """
     back = replace(_over(run, RunState.PENDING, ""), attempt=run.attempt - 1)
     if run.asked_to_end:
         return replace(back, state=RunState.CANCELLED, reason=run.asked_to_end)
     if job is JobState.REMOVED:
         return replace(back, state=RunState.CANCELLED, reason=REMOVED)
-    if job is JobState.PAUSED and run.kind is RunKind.DUE and back.attempt == 0 and not began:
+    if job is JobState.PAUSED and run.kind is RunKind.DUE and back.attempt == 0:
         return replace(back, state=RunState.SKIPPED, reason=PAUSED)
     return back if run.expires_at is None else replace(back, expires_at=max(run.expires_at, now + rules.on_time))
 
 
 def after_loss(run: Attempt, rules: Rules, *, removed: bool) -> After:
     """A run whose node is not alive. It keeps its `due_at`: that is past, whatever the clock says now."""
+    if run.stopping:  # the node did what it was asked to
+        return after_interruption(run, rules, removed=removed)
     lost = replace(_over(run, RunState.LOST, "its node died"), losses=run.losses + 1)
     if run.asked_to_end:
         return replace(lost, state=RunState.CANCELLED, reason=run.asked_to_end)
@@ -166,8 +186,18 @@ def after_loss(run: Attempt, rules: Rules, *, removed: bool) -> After:
     return replace(lost, state=RunState.PENDING, expires_at=None)
 
 
+def after_interruption(run: Attempt, rules: Rules, *, removed: bool) -> After:
+    """A body that the stop of its node has interrupted. Its attempt is spent, but that is no loss."""
+    over = replace(_over(run, RunState.LOST, STOPPED), interruptions=run.interruptions + 1)
+    if run.asked_to_end:
+        return replace(over, state=RunState.CANCELLED, reason=run.asked_to_end)
+    if removed or rules.on_lost == "fail":
+        return over
+    return replace(over, state=RunState.PENDING, expires_at=None)
+
+
 def reopens(state: RunState, count: int) -> bool:
-    """Whether a backfill opens the run that has its key. It then begins from nothing: kind BACKFILL, no attempts, failures and losses."""
+    """Whether a backfill opens the run that has its key. It then begins from nothing: kind BACKFILL, no attempts, failures, losses and interruptions."""
     return state in {RunState.SKIPPED, RunState.CANCELLED, RunState.LOST} and count == 1
 
 
@@ -251,4 +281,4 @@ def _age(run: Candidate) -> tuple[Instant, RunId]:
 
 
 def _over(run: Attempt, state: RunState, reason: str) -> After:
-    return After(state, run.attempt, run.failures, run.losses, run.due_at, run.expires_at, reason)
+    return After(state, run.attempt, run.failures, run.losses, run.due_at, run.expires_at, reason, run.interruptions)

@@ -276,9 +276,10 @@ class Ledger(ABC):
         """End attempts, in a batch, each by its own token; the answers come in the order of the endings.
 
         Accepted: the run is RUNNING with this token. SUCCEEDED, FAILED and CANCELLED are final; PENDING with `again_in` counts a failure and is
-        due that many seconds after `finished_at` (from now where that is not given), never to expire; PENDING without goes back as if it had not been claimed (attempt - 1, `due_at`
+        due that many seconds after `finished_at` (from now where that is not given), never to expire; PENDING without, and without `started_at`, goes back as if it had not been claimed (attempt - 1, `due_at`
         and `expires_at` kept, but `expires_at` no sooner than on-time from now), unless its job is PAUSED and it is a due time that never began (no
-        `started_at`, no attempt before): SKIPPED('paused'). A job that was removed has no further attempt: FAILED instead of PENDING with `again_in`,
+        attempt before): SKIPPED('paused'). PENDING without `again_in` but with `started_at` was interrupted by the stop of its node: the attempt is spent,
+        `interruptions` + 1, never to expire, LOST under `on_lost` fail or if its job was removed. A job that was removed has no further attempt: FAILED instead of PENDING with `again_in`,
         CANCELLED('removed') without. A run that was asked to end has none either: CANCELLED with what it was asked. Not accepted: `state` says
         where the run is. Waits for no row: a run that another transaction has locked (such as the open one of its own body), or that would become
         PENDING while its job is locked, is `busy` and stays as it is. That is no refusal: the ending is to be sent again.
@@ -289,9 +290,12 @@ class Ledger(ABC):
         """Keep lines with their runs, each once however often it is sent; not those of runs that are not there."""
 
     @abstractmethod
-    def roll_call(self, node: NodeId, application: str) -> RollCall:
+    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> RollCall:
         """Take back the RUNNING runs of nodes that are not alive (skipping locked rows), and list those that this node has.
         Those of PAUSED and REMOVED jobs of which the ledger does not know that they began are to be answered for (`must_answer`).
+
+        `stopping`: this node was asked to stop. What it has is marked (locked rows are left for the next roll call), so that it counts as
+        interrupted, as by `finish`, and not as lost, if the node is gone before it has ended.
 
         A run taken back counts a loss; it is PENDING again, its `due_at` kept, never to expire, if `on_lost` is retry and losses < `max_lost`, its job is not
         removed and it was not asked to end; else LOST (asked to end: CANCELLED with what it was asked).

@@ -479,7 +479,7 @@ class MemoryLedger(Ledger):
         waits = row.state is JobState.ACTIVE and self._tables.opened(row.id, RunState.WAITING)
         return bool(waits) and free != 0
 
-    def roll_call(self, node: NodeId, application: str) -> RollCall:
+    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> RollCall:
         with self._world.mutex:
             now, lost, held = self.now(), [], []
             for row in self._tables.of(application):
@@ -487,6 +487,7 @@ class MemoryLedger(Ledger):
                     if run.node is not None and not self._world.alive(run.node):
                         lost.append(self._lose(row, run, run.node, now))
                     elif run.node == node:
+                        run.stopping |= stopping
                         must_answer = row.state is not JobState.ACTIVE and run.started_at is None
                         held.append(Held(run.id, run.token, run.asked_to_end, must_answer))
             if lost:
@@ -496,7 +497,7 @@ class MemoryLedger(Ledger):
     def _lose(self, row: JobRow, run: MemoryRun, node: NodeId, now: Instant) -> LostRun:
         after = admission.after_loss(run.behind(), row.spec.rules, removed=row.state is JobState.REMOVED)
         self._tables.over(run, after, now)
-        return LostRun(run.id, row.spec.name, run.key, run.scheduled_for, run.attempt, node, run.state)
+        return LostRun(run.id, row.spec.name, run.key, run.scheduled_for, run.attempt, node, run.state, run.reason)
 
     def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
         with self._world.mutex:

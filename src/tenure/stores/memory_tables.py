@@ -47,6 +47,8 @@ class MemoryRun:
     attempt: int = 0
     failures: int = 0
     losses: int = 0
+    interruptions: int = 0
+    stopping: bool = False
     node: NodeId | None = None
     label: str = ""
     token: str = ""
@@ -79,7 +81,15 @@ class MemoryRun:
 
     def behind(self) -> Attempt:
         return Attempt(
-            self.attempt, self.failures, self.losses, self.due_at, self.expires_at, self.asked_to_end, self.kind
+            self.attempt,
+            self.failures,
+            self.losses,
+            self.due_at,
+            self.expires_at,
+            self.asked_to_end,
+            self.kind,
+            self.interruptions,
+            self.stopping,
         )
 
     def answers(self, query: RunQuery) -> bool:
@@ -132,6 +142,8 @@ class MemoryRun:
             by=self.by,
             kwargs=self.kwargs,
             generation=self.generation,
+            interruptions=self.interruptions,
+            stopping=self.stopping,
         )
 
 
@@ -244,6 +256,7 @@ class Tables:
     def over(self, run: MemoryRun, after: After, now: Instant) -> None:
         """An attempt of a run is over."""
         run.attempt, run.failures, run.losses = after.attempt, after.failures, after.losses
+        run.interruptions, run.stopping = after.interruptions, False
         run.due_at, run.expires_at = after.due_at, after.expires_at
         if after.attempt == 0:  # it never began
             run.label, run.claimed_at = "", None

@@ -379,15 +379,17 @@ class PostgresLedger(Ledger):
             for ending, accepted, state, wakes in zip(endings, *answer, strict=True)
         ]
 
-    def roll_call(self, node: NodeId, application: str) -> RollCall:
-        ((now, ids, tokens, asked, must_answer, lost),) = self._run("roll_call", node=node, application=application)
+    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> RollCall:
+        ((now, ids, tokens, asked, must_answer, lost),) = self._run(
+            "roll_call", node=node, application=application, stops=stopping
+        )
         held = tuple(map(Held, ids or (), tokens or (), asked or (), must_answer or ()))
         return RollCall(held, self._lost(lost) if lost else (), now)
 
     def _lost(self, ids: Sequence[int]) -> tuple[LostRun, ...]:
         return tuple(
-            LostRun(RunId(run), job, key, clamped(scheduled_for), attempt, node, RunState(state))
-            for run, job, key, scheduled_for, attempt, node, state in self._run("lost", ids=longs(ids))
+            LostRun(RunId(run), job, key, clamped(scheduled_for), attempt, node, RunState(state), reason)
+            for run, job, key, scheduled_for, attempt, node, state, reason in self._run("lost", ids=longs(ids))
         )
 
     def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:

@@ -22,7 +22,7 @@ RUN = (
     "r.id, r.job, j.name, r.key, r.kind::text, r.state::text, date_part('epoch', r.scheduled_for), "
     "date_part('epoch', r.due_at), r.attempt, r.failures, r.losses, r.label, date_part('epoch', r.claimed_at), "
     "date_part('epoch', r.started_at), date_part('epoch', r.finished_at), r.reason, r.count, "
-    "date_part('epoch', r.until), r.by, r.kwargs, r.generation"
+    "date_part('epoch', r.until), r.by, r.kwargs, r.generation, r.interruptions, r.stopping"
 )
 SPAN = (
     "f.scheduled_for >= coalesce(to_timestamp(%(since)s::float8), '-infinity') "

@@ -263,11 +263,16 @@ class _Attempt(NamedTuple):
     key: str
     scheduled_for: Micros
     node: NodeId | None
+    interruptions: int
+    stopping: int
 
     def behind(self) -> Attempt:
         due_at, expires_at = instant(self.due_at), instant_or_none(self.expires_at)
         attempt, failures, losses = count_of(self.attempt), count_of(self.failures), count_of(self.losses)
-        return Attempt(attempt, failures, losses, due_at, expires_at, self.asked_to_end, kind_of(self.kind))
+        kind, interruptions = kind_of(self.kind), count_of(self.interruptions)
+        return Attempt(
+            attempt, failures, losses, due_at, expires_at, self.asked_to_end, kind, interruptions, bool(self.stopping)
+        )
 
     def job_state(self) -> JobState:
         return JobState(self.state_of_job)
@@ -341,6 +346,7 @@ def take_back(connection: sqlite3.Connection, application: str, now: Micros) -> 
             attempt=count_of(row.attempt),
             node=row.node or "",
             state=over[row.id].state,
+            reason=over[row.id].reason,
         )
         for row in rows.values()
     )
@@ -354,6 +360,16 @@ def roll_call(
     return RollCall(
         tuple(Held(RunId(one), token, asked, bool(must)) for one, token, asked, must in held), lost, instant(now)
     )
+
+
+def unmarked(connection: sqlite3.Connection, node: NodeId, application: str) -> bool:
+    """Whether this node has runs on which `mark_stopping` has something to note."""
+    return execute(connection, "unmarked", node=node, application=application).fetchone() is not None
+
+
+def mark_stopping(connection: sqlite3.Connection, node: NodeId, application: str) -> None:
+    """Note that this node was asked to stop, on what it has."""
+    execute(connection, "mark_stopping", node=node, application=application)
 
 
 def note_begun(connection: sqlite3.Connection, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
@@ -415,6 +431,7 @@ def _after(one: RunId, after: After, started_at: Micros | None, finished_at: Mic
         started_at,
         finished_at,
         one,
+        after.interruptions,
     )
 
 

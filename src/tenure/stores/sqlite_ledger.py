@@ -313,12 +313,15 @@ class SqliteLedger(Ledger):
         self._wake(*waking)
         return ended
 
-    def roll_call(self, node: NodeId, application: str) -> RollCall:
+    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> RollCall:
         with self._desk.read():
-            if not sqlite_claims.orphans(self._connection, application):
+            marks = stopping and sqlite_claims.unmarked(self._connection, node, application)
+            if not marks and not sqlite_claims.orphans(self._connection, application):
                 return sqlite_claims.roll_call(self._connection, node, application, (), self._now())
         with self._desk.write():
             now = self._now()
+            if marks:
+                sqlite_claims.mark_stopping(self._connection, node, application)
             lost = sqlite_claims.take_back(self._connection, application, now)
             called = sqlite_claims.roll_call(self._connection, node, application, lost, now)
         if lost:

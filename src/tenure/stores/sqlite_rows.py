@@ -180,7 +180,8 @@ def run_state(word: object) -> RunState:
 
 def run_row(row: tuple[Any, ...]) -> RunRow:
     (found, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest) = row
-    (claimed_at, started_at, finished_at, reason, count, until, by, kwargs, generation, *kept) = rest
+    (claimed_at, started_at, finished_at, reason, count, until, by, kwargs, *rest) = rest
+    (generation, interruptions, stopping, *kept) = rest
     return RunRow(
         id=RunId(found),
         job=JobId(job),
@@ -203,6 +204,8 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         by=by,
         kwargs=kwargs,
         generation=generation,
+        interruptions=count_of(interruptions),
+        stopping=bool(stopping),
         digest=kept[0] if kept else None,
     )
 

@@ -129,6 +129,8 @@ CREATE TABLE {schema}.run (
     attempt       int NOT NULL DEFAULT 0,
     failures      int NOT NULL DEFAULT 0,
     losses        int NOT NULL DEFAULT 0,
+    interruptions int NOT NULL DEFAULT 0,
+    stopping      boolean NOT NULL DEFAULT false,   -- while it runs: its node was asked to stop
     count         int NOT NULL DEFAULT 1,
     key           text COLLATE "C" NOT NULL,
     node          uuid,

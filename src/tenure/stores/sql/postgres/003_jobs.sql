@@ -249,7 +249,7 @@ BEGIN
                         r.id := k.run; r.job := k.job; r.application := k.application; r.key := k.key; r.kind := 'asked'; r.state := k.state;
                         r.scheduled_for := k.scheduled_for; r.due_at := k.scheduled_for; r.generation := 0;
                         r.started_at := k.started_at; r.finished_at := k.finished_at;
-                        r.attempt := 0; r.failures := 0; r.losses := 0; r.count := 1; r.label := ''; r.reason := ''; r.by := '';
+                        r.attempt := 0; r.failures := 0; r.losses := 0; r.interruptions := 0; r.stopping := false; r.count := 1; r.label := ''; r.reason := ''; r.by := '';
                         digest := k.digest;
                         EXIT;
                     END IF;
@@ -258,7 +258,7 @@ BEGIN
                 UPDATE {schema}.run x   -- it begins from nothing
                    SET state = 'pending', lane = j.lane, entered = pg_current_xact_id(),
                        kind = 'backfill', generation = j.generation, due_at = now_, expires_at = NULL, reason = '',
-                       attempt = 0, failures = 0, losses = 0, node = NULL, label = '', by = a ->> 'by', kwargs = a ->> 'kwargs',
+                       attempt = 0, failures = 0, losses = 0, interruptions = 0, node = NULL, label = '', by = a ->> 'by', kwargs = a ->> 'kwargs',
                        claimed_at = NULL, started_at = NULL, finished_at = NULL
                  WHERE x.job = j.id AND x.key = a ->> 'key' AND x.state IN ('skipped', 'cancelled', 'lost') AND x.count = 1
                 RETURNING * INTO r;

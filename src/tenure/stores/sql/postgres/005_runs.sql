@@ -384,27 +384,32 @@ BEGIN
                FOR NO KEY UPDATE OF r SKIP LOCKED
         ), ended AS (
             UPDATE {schema}.run r
-               SET state = x.becomes, token = NULL, asked_to_end = '', lane = x.lane, entered = pg_current_xact_id(),
-                   attempt = greatest(r.attempt, 1) - CASE WHEN x.state = 'pending' AND x.again IS NULL THEN 1 ELSE 0 END,
+               SET state = x.becomes, token = NULL, asked_to_end = '', stopping = false, lane = x.lane, entered = pg_current_xact_id(),
+                   attempt = greatest(r.attempt, 1) - CASE WHEN x.unbegun THEN 1 ELSE 0 END,
+                   interruptions = least(r.interruptions, 2147483646) + CASE WHEN x.interrupted THEN 1 ELSE 0 END,
                    failures = least(r.failures, 2147483646) + CASE WHEN x.state = 'failed' OR x.again IS NOT NULL THEN 1 ELSE 0 END,
                    reason = CASE WHEN x.becomes = 'cancelled'
                                  THEN coalesce(CASE WHEN x.state = 'cancelled' THEN nullif(x.reason, '') END, nullif(r.asked_to_end, ''),
                                                CASE WHEN x.state = 'pending' THEN 'removed' ELSE '' END)
                                  WHEN x.becomes = 'skipped' THEN 'paused'
-                                 WHEN x.state = 'pending' AND x.again IS NULL THEN '' ELSE coalesce(x.reason, '') END,
+                                 WHEN x.interrupted THEN 'its node was stopped'
+                                 WHEN x.unbegun THEN '' ELSE coalesce(x.reason, '') END,
                    due_at = CASE WHEN x.again IS NULL OR x.becomes <> 'pending' THEN r.due_at
                                  ELSE coalesce(to_timestamp(x.finished), now_) + make_interval(secs => x.again) END,
                    expires_at = CASE WHEN x.becomes <> 'pending' OR r.expires_at IS NULL THEN r.expires_at
-                                     WHEN x.again IS NULL THEN greatest(r.expires_at, now_ + make_interval(secs => x.on_time)) END,
-                   label = CASE WHEN x.state = 'pending' AND x.again IS NULL AND r.attempt <= 1 THEN '' ELSE r.label END,   -- it never began
-                   claimed_at = CASE WHEN x.state = 'pending' AND x.again IS NULL AND r.attempt <= 1 THEN NULL ELSE r.claimed_at END,
+                                     WHEN x.unbegun THEN greatest(r.expires_at, now_ + make_interval(secs => x.on_time)) END,
+                   label = CASE WHEN x.unbegun AND r.attempt <= 1 THEN '' ELSE r.label END,
+                   claimed_at = CASE WHEN x.unbegun AND r.attempt <= 1 THEN NULL ELSE r.claimed_at END,
                    started_at = to_timestamp(x.started),
                    finished_at = CASE WHEN x.becomes > 'running' THEN coalesce(to_timestamp(x.finished), now_) END
               FROM (SELECT m.*, j.on_time, j.lane,
+                           m.state = 'pending' AND m.again IS NULL AND m.started IS NULL AS unbegun,
+                           m.state = 'pending' AND m.again IS NULL AND m.started IS NOT NULL AS interrupted,
                            CASE WHEN m.state <> 'pending' THEN m.state
                                 WHEN m.asked_to_end <> '' THEN 'cancelled'
                                 -- Never begun: as if the pause had found it unclaimed.
                                 WHEN j.state = 'paused' AND m.again IS NULL AND m.started IS NULL AND m.kind = 'due' AND m.attempt <= 1 THEN 'skipped'
+                                WHEN m.again IS NULL AND m.started IS NOT NULL AND (j.state = 'removed' OR j.on_lost = 'fail') THEN 'lost'
                                 WHEN j.state <> 'removed' THEN 'pending'
                                 WHEN m.again IS NULL THEN 'cancelled'
                                 ELSE 'failed' END::{schema}.run_state AS becomes
@@ -461,7 +466,8 @@ BEGIN
              WHERE a.accepted);
 END $$;
 
-CREATE FUNCTION {schema}.roll_call(caller uuid, of_application text,
+-- With `stops` the caller was asked to stop: what it has is marked, so that it counts as interrupted and not as lost if the caller is gone next.
+CREATE FUNCTION {schema}.roll_call(caller uuid, of_application text, stops boolean,
     OUT at float8, OUT held_ids bigint[], OUT held_tokens text[], OUT held_asked text[], OUT held_must_answer boolean[], OUT lost_ids bigint[])
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -495,13 +501,15 @@ BEGIN
                FOR NO KEY UPDATE SKIP LOCKED
         ), ended AS (
             UPDATE {schema}.run r
-               SET state = x.becomes, token = NULL, asked_to_end = '', lane = x.lane, entered = pg_current_xact_id(), losses = least(r.losses, 2147483646) + 1,
-                   reason = coalesce(nullif(r.asked_to_end, ''), 'its node died'),
+               SET state = x.becomes, token = NULL, asked_to_end = '', stopping = false, lane = x.lane, entered = pg_current_xact_id(),
+                   losses = least(r.losses, 2147483646) + CASE WHEN r.stopping THEN 0 ELSE 1 END,
+                   interruptions = least(r.interruptions, 2147483646) + CASE WHEN r.stopping THEN 1 ELSE 0 END,
+                   reason = coalesce(nullif(r.asked_to_end, ''), CASE WHEN r.stopping THEN 'its node was stopped' ELSE 'its node died' END),
                    expires_at = CASE WHEN x.becomes = 'pending' THEN NULL ELSE r.expires_at END,
                    finished_at = CASE WHEN x.becomes > 'running' THEN now_ END
               FROM (SELECT t.id, j.lane,
                            CASE WHEN o.asked_to_end <> '' THEN 'cancelled'
-                                WHEN j.state = 'removed' OR j.on_lost = 'fail' OR o.losses >= j.max_lost - 1 THEN 'lost'
+                                WHEN j.state = 'removed' OR j.on_lost = 'fail' OR (NOT o.stopping AND o.losses >= j.max_lost - 1) THEN 'lost'
                                 ELSE 'pending' END::{schema}.run_state AS becomes
                       FROM taken t JOIN {schema}.run o ON o.id = t.id JOIN {schema}.job j ON j.id = o.job) x
              WHERE r.id = x.id
@@ -511,6 +519,12 @@ BEGIN
         IF lost_ids IS NOT NULL THEN
             PERFORM {schema}.wake(app);
         END IF;
+    END IF;
+    IF stops THEN
+        UPDATE {schema}.run r SET stopping = true
+         WHERE r.id IN (SELECT o.id FROM {schema}.run o
+                         WHERE o.application = app AND o.state = 'running' AND o.node = caller AND NOT o.stopping
+                           FOR NO KEY UPDATE SKIP LOCKED);
     END IF;
     SELECT array_agg(r.id), array_agg(r.token), array_agg(r.asked_to_end),
            array_agg(r.started_at IS NULL AND (SELECT j.state <> 'active' FROM {schema}.job j WHERE j.id = r.job))

@@ -126,7 +126,7 @@ SELECT accepted, became, wakes
   FROM {schema}.finish_runs(%(ids)s, %(tokens)s, %(states)s, %(reasons)s, %(again)s, %(started)s, %(finished)s)
 
 -- name: roll_call
-SELECT at, held_ids, held_tokens, held_asked, held_must_answer, lost_ids FROM {schema}.roll_call(%(node)s::uuid, %(application)s::text)
+SELECT at, held_ids, held_tokens, held_asked, held_must_answer, lost_ids FROM {schema}.roll_call(%(node)s::uuid, %(application)s::text, %(stops)s)
 
 -- name: note_begun
 SELECT {schema}.note_begun(%(ids)s, %(tokens)s, %(started)s)
@@ -135,7 +135,7 @@ SELECT {schema}.note_begun(%(ids)s, %(tokens)s, %(started)s)
 SELECT label, ttl FROM {schema}.unbegun(%(job)s, %(generation)s)
 
 -- name: lost
-SELECT r.id, j.name, r.key, date_part('epoch', r.scheduled_for), r.attempt, r.node::text, r.state::text
+SELECT r.id, j.name, r.key, date_part('epoch', r.scheduled_for), r.attempt, r.node::text, r.state::text, r.reason
   FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job WHERE r.id = ANY (%(ids)s::bigint[])
 
 -- name: put_back

@@ -104,6 +104,8 @@ CREATE TABLE tenure_run (
     attempt        INTEGER NOT NULL DEFAULT 0,
     failures       INTEGER NOT NULL DEFAULT 0,
     losses         INTEGER NOT NULL DEFAULT 0,
+    interruptions  INTEGER NOT NULL DEFAULT 0,
+    stopping       INTEGER NOT NULL DEFAULT 0,   -- while it runs: its node was asked to stop
     token          TEXT,
     node           TEXT,
     label          TEXT NOT NULL DEFAULT '',

@@ -297,7 +297,7 @@ UPDATE tenure_run SET kind = 'backfill', due_at = ?, expires_at = NULL WHERE id 
 
 -- name: attempts
 SELECT r.id, r.job, r.application, r.state, r.token, r.attempt, r.failures, r.losses, r.due_at, r.expires_at, r.asked_to_end,
-       r.started_at, j.rules, j.state, r.kind, j.name, r.key, r.scheduled_for, r.node
+       r.started_at, j.rules, j.state, r.kind, j.name, r.key, r.scheduled_for, r.node, r.interruptions, r.stopping
   FROM json_each(:ids) i
  CROSS JOIN tenure_run r ON r.id = i.value
  CROSS JOIN tenure_job j ON j.id = r.job
@@ -306,7 +306,7 @@ SELECT r.id, r.job, r.application, r.state, r.token, r.attempt, r.failures, r.lo
 UPDATE tenure_run
    SET state = ?1, lane = CASE WHEN ?1 = 'pending' THEN (SELECT j.lane FROM tenure_job j WHERE j.id = tenure_run.job) ELSE lane END,
        attempt = ?2, failures = ?3, losses = ?4, due_at = ?5, expires_at = ?6, reason = ?7, started_at = ?8, finished_at = ?9,
-       token = NULL, asked_to_end = '',
+       interruptions = ?11, stopping = 0, token = NULL, asked_to_end = '',
        label = CASE WHEN ?2 = 0 THEN '' ELSE label END, claimed_at = CASE WHEN ?2 = 0 THEN NULL ELSE claimed_at END
  WHERE id = ?10
 
@@ -337,6 +337,14 @@ SELECT id, token, asked_to_end,
   FROM tenure_run INDEXED BY tenure_run_running
  WHERE application = :application AND state = 'running' AND node = :node ORDER BY id
 
+-- name: unmarked
+SELECT 1 FROM tenure_run INDEXED BY tenure_run_running
+ WHERE application = :application AND state = 'running' AND node = :node AND stopping = 0 LIMIT 1
+
+-- name: mark_stopping
+UPDATE tenure_run INDEXED BY tenure_run_running SET stopping = 1
+ WHERE application = :application AND state = 'running' AND node = :node AND stopping = 0
+
 -- name: note_begun
 UPDATE tenure_run SET started_at = ? WHERE id = ? AND token = ?
 
@@ -360,7 +368,7 @@ ON CONFLICT (job, key) DO NOTHING
 -- name: kept_key
 -- As a run, with nulls and zeros for what is not kept of it.
 SELECT k.run, k.job, j.name, k.key, 'asked', k.state, k.scheduled_for, k.scheduled_for, 0, 0, 0, '', NULL, k.started_at, k.finished_at,
-       '', 1, NULL, '', NULL, 0, k.digest
+       '', 1, NULL, '', NULL, 0, 0, 0, k.digest
   FROM tenure_job j JOIN tenure_kept_key k ON k.job = j.id
  WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND k.key = :key
 
@@ -385,7 +393,7 @@ DELETE FROM tenure_kept_key
 UPDATE tenure_run
    SET state = 'pending', lane = (SELECT lane FROM tenure_job j WHERE j.id = tenure_run.job), kind = 'backfill',
        generation = (SELECT generation FROM tenure_job j WHERE j.id = tenure_run.job), due_at = :now, expires_at = NULL, attempt = 0, failures = 0,
-       losses = 0, node = NULL, label = '', claimed_at = NULL, started_at = NULL, finished_at = NULL, reason = '', by = :by, kwargs = :kwargs
+       losses = 0, interruptions = 0, node = NULL, label = '', claimed_at = NULL, started_at = NULL, finished_at = NULL, reason = '', by = :by, kwargs = :kwargs
  WHERE id = :id
 
 -- name: cancel
@@ -400,12 +408,12 @@ SELECT application FROM tenure_run WHERE id = :id
 
 -- name: run
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
-       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, r.interruptions, r.stopping
   FROM tenure_run r JOIN tenure_job j ON j.id = r.job WHERE r.id = :id
 
 -- name: run_by_key
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
-       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, r.interruptions, r.stopping
   FROM tenure_job j JOIN tenure_run r ON r.job = j.id
  WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND r.key = :key
 
@@ -425,7 +433,7 @@ SELECT state FROM states WHERE state IS NOT NULL
 -- name: runs_in_state
 -- Of one final state; they are put together in order by the caller.
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
-       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, r.interruptions, r.stopping
   FROM tenure_run r INDEXED BY tenure_run_of_application
  CROSS JOIN tenure_job j ON j.id = r.job
  WHERE r.application = :application AND r.state = :state AND r.state <> 'pending' AND r.state <> 'waiting' AND r.state <> 'running'
@@ -434,7 +442,7 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
 
 -- name: runs_of_job
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
-       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, r.interruptions, r.stopping
   FROM tenure_job j
  CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = j.id
  WHERE j.application = :application AND j.name = :job AND r.scheduled_for >= :since AND r.scheduled_for < :before
@@ -444,7 +452,7 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
 -- name: runs_reaching
 -- Rows that stand for several due times, began before and reach into the span.
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
-       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, r.interruptions, r.stopping
   FROM tenure_job j
  CROSS JOIN tenure_run r INDEXED BY tenure_run_several ON r.job = j.id
  WHERE j.application = :application AND r.until >= :since AND r.scheduled_for < :since AND r.scheduled_for < :before
@@ -454,7 +462,7 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
 
 -- name: runs_by_id
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
-       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, r.interruptions, r.stopping
   FROM tenure_run r CROSS JOIN tenure_job j ON j.id = r.job
  WHERE r.id = :id AND r.application = :application AND (:job IS NULL OR j.name = :job)
    AND r.scheduled_for >= :since AND r.scheduled_for < :before
@@ -463,7 +471,7 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
 -- name: runs_open
 -- Few among many: by way of the jobs.
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
-       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, r.interruptions, r.stopping
   FROM tenure_job j
  CROSS JOIN tenure_run r INDEXED BY tenure_run_open ON r.job = j.id
  WHERE j.application = :application AND (:job IS NULL OR j.name = :job)
@@ -476,7 +484,7 @@ SELECT line FROM tenure_log WHERE run = :id ORDER BY began, place
 
 -- name: last_runs
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
-       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, r.interruptions, r.stopping
   FROM tenure_job j
  CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = j.id
  WHERE j.application = :application AND j.name = :name AND r.attempt > 0
@@ -519,7 +527,7 @@ SELECT r.job, r.state, group_concat(r.scheduled_for)
 
 -- name: past_others
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
-       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, r.interruptions, r.stopping
   FROM json_each(:jobs) x
  CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = x.value
  CROSS JOIN tenure_job j ON j.id = r.job
@@ -528,7 +536,7 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
 
 -- name: past_reaching
 SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label,
-       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation
+       r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, r.interruptions, r.stopping
   FROM json_each(:jobs) x
  CROSS JOIN tenure_job j ON j.id = x.value
  CROSS JOIN tenure_run r INDEXED BY tenure_run_several ON r.job = j.id
