@@ -68,6 +68,27 @@ def wait_for(begun, count):
     eventually(lambda: len(begun) > count)
 
 
+def test_behind_a_pooler_nodes_answer_with_their_next_roll_call(pgbouncer, database):
+    """No node hears a notification there."""
+    url = pgbouncer.url(database.rpartition("/")[2])
+    node, begun = Scheduler(url, capacity=4, **QUICK), []
+
+    @node.job(overlap="allow")
+    def quick(run: Run) -> None:
+        begun.append(time.monotonic())
+        time.sleep(0.002)
+
+    with node:
+        ask_for(node, 3000)
+        wait_for(begun, 30)
+        view = Scheduler(url, capacity=0).pause("quick")
+        returned, count = time.monotonic(), len(begun)
+        assert view.unanswered == ()
+        eventually(lambda: not node.runs("quick", state="running"))
+        assert [round((at - returned) * 1000, 1) for at in begun[count:]] == []
+        assert node.runs("quick", state="pending", limit=1), "there was more to begin"
+
+
 def test_it_waits_for_a_body_that_is_on_its_way_into_a_process(sqlite_url, tmp_path):
     scheduler = Scheduler(sqlite_url, capacity=4, **QUICK)
     scheduler.job(process=True)(touch_and_sleep)
