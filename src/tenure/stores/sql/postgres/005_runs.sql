@@ -236,8 +236,9 @@ BEGIN
                 (SELECT r.lane, r.due_at, r.expires_at
                    FROM pg_snapshot_xip(saw) AS x (id)
                   CROSS JOIN LATERAL (SELECT o.lane, o.due_at, o.expires_at FROM {schema}.run o
-                                       WHERE o.application = app AND o.state = 'pending' AND o.lane IS NOT NULL AND o.entered = x.id
-                                       LIMIT enough) r
+                                       WHERE o.application = app AND o.state = 'pending' AND o.lane IS NOT NULL
+                                         AND o.entered >= x.id AND o.entered <= x.id   -- in this order, which only its own index has
+                                       ORDER BY o.entered LIMIT enough) r
                   WHERE pg_visible_in_snapshot(x.id, seen) LIMIT enough)) n;
         IF new_runs >= enough THEN
             first := '-infinity';
@@ -554,7 +555,8 @@ BEGIN
     RETURN QUERY
     SELECT DISTINCT n.label, n.ttl::float8
       FROM {schema}.run r JOIN {schema}.node n ON n.id = r.node
-     WHERE r.job = of_job AND r.attempt > 0 AND r.state <= 'running' AND r.state = 'running' AND r.started_at IS NULL
+     WHERE r.job = of_job AND r.attempt > 0 AND r.state <= 'running' AND r.token IS NOT NULL   -- is running; said so, `run_running` might be asked
+       AND r.started_at IS NULL
        AND r.generation < of_generation AND n.state = 'alive'
        AND EXISTS (SELECT FROM {schema}.job j WHERE j.id = of_job AND j.state <> 'active')
      ORDER BY 1, 2;
