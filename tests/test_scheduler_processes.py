@@ -104,7 +104,7 @@ def test_a_drain_that_takes_too_long_hands_over_and_a_second_signal_means_now(ur
     scene.scheduler.run_now("stubborn")
     scene.eventually(lambda: any(line.job == "stubborn" for line in scene.lines))
     second.process.send_signal(signal.SIGTERM)
-    time.sleep(SAME)  # sooner would be the same signal, sent to the group too
+    time.sleep(3 * SAME)  # sooner might be the same signal, sent to the group too
     assert second.alive, "it drains"
     began = time.monotonic()
     second.process.send_signal(signal.SIGTERM)
