@@ -121,6 +121,21 @@ def test_years_and_weeks_are_due_when_theirs_are(words, now):
         due, told = theirs.get_next_fire_time(due, due + timedelta(microseconds=1)), ours.get_next_fire_time(told, told)
 
 
+@pytest.mark.parametrize(
+    ("tz", "now"),
+    [
+        ("America/Santiago", datetime(2026, 1, 2, tzinfo=UTC)),
+        ("Africa/Cairo", datetime(2026, 7, 2, tzinfo=UTC)),
+        ("Asia/Beirut", datetime(2026, 7, 2, tzinfo=UTC)),
+        ("America/Asuncion", datetime(2023, 1, 2, tzinfo=UTC)),
+    ],
+)
+def test_a_week_is_found_where_clocks_go_back_at_midnight(tz, now):
+    due = CronTrigger(week="50", minute="5", timezone=tz).get_next_fire_time(None, now)
+    assert (due.isocalendar().week, due.isocalendar().weekday, due.hour, due.minute) == (50, 1, 0, 5)
+    assert due == TheirCron(week="50", minute="5", timezone=tz).get_next_fire_time(None, now)
+
+
 def test_a_year_of_common_schedules():
     """Through all of a year in two zones; at the clock changes ours goes by Debian's rule and theirs by none."""
     start, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)

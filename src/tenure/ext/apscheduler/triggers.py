@@ -105,7 +105,9 @@ class CronTrigger(BaseTrigger):
         while due is not None and self._dated and not self._matches(due):
             if due.year > limit:
                 return None
-            due = self._rule.next_after(self._skipped(due) - _MOMENT)
+            before = (self._skipped(due) - _MOMENT).astimezone(UTC)
+            # Where clocks go back at midnight, the moment before it comes twice, and the first may lie before this due time.
+            due = self._rule.next_after(max(before, due.astimezone(UTC)))
         return None if due is None or (self.end_date and due - EPOCH > self.end_date - EPOCH) else due
 
     def pure(self, now: datetime) -> Trigger | None:
