@@ -219,6 +219,18 @@ def test_a_backfill_of_what_was_forgotten_needs_a_word(tenure, asked, jobs, capl
     assert len(asked("backfill", "daily", *span, "--even-forgotten", "--yes")) == 3
 
 
+@pytest.mark.usefixtures("jobs")
+def test_a_long_audit_says_how_far_it_is(tenure, monkeypatch):
+    monkeypatch.setattr("tenure.lookup.PAGE", 1)
+    assert "audited" not in tenure("audit")[2]
+    monkeypatch.setattr("tenure.cli.jobs.PROGRESS", 0.0)
+    code, out, said = tenure("audit", "--json")
+    assert code == 0
+    assert json.loads(out)["clean"]
+    assert "1 of 2 jobs audited" in said
+    assert "2 of 2" not in said
+
+
 def test_the_audit_says_whether_all_is_accounted_for(tenure, asked, jobs, url):
     code, out, _ = tenure("audit", "--since", "-1d")
     assert code == 0
