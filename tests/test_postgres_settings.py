@@ -76,6 +76,9 @@ def _everything_works(url, setting):
         session.close()
         eventually(lambda: scheduler.find_run(run.id).state == "failed", what=f"the end of the run with {setting}")
         eventually(lambda: scheduler.log(run.id) == [TEXT], what="its log")
+        with psycopg.connect(url) as connection:  # the application's own, with what the role has set
+            scheduler.pause("fails", conn=connection)
+            scheduler.resume("fails", conn=connection)
         found = scheduler.find_run(run.id)
         assert (found.reason.splitlines()[-1], found.by) == (f"ValueError: {TEXT}", TEXT), setting
 

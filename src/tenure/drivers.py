@@ -260,7 +260,7 @@ class Psycopg(Postgres):
         # Not connection.execute(): the caller's cursor and row factories may read statements and rows in their own way.
         with psycopg.Cursor(self.raw, row_factory=psycopg.rows.tuple_row) as cursor:
             cursor.execute(statement.encode(), values or None, prepare=False)
-            return cursor.fetchone() if cursor.description else None
+            return _as_text(cursor.fetchone()) if cursor.description else None
 
     def close(self) -> None:
         self.raw.pgconn.finish()
@@ -283,7 +283,12 @@ class AsyncPsycopg(Psycopg):
 
         async with psycopg.AsyncCursor(self.raw, row_factory=psycopg.rows.tuple_row) as cursor:
             await cursor.execute(statement.encode(), values or None, prepare=False)
-            return await cursor.fetchone() if cursor.description else None
+            return _as_text(await cursor.fetchone()) if cursor.description else None
+
+
+def _as_text(row: Row | None) -> Row | None:
+    """What a caller who has set `client_encoding` to SQL_ASCII gets as bytes. The database is UTF8, and we ask for nothing that is binary."""
+    return row and tuple(value.decode() if isinstance(value, bytes) else value for value in row)
 
 
 class Psycopg2(Postgres):
