@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.agreement_model import Model
-from sim.agreement_words import APPLIED, STEP, Op
+from sim.agreement_words import APPLIED, STEP, Op, function_of
 from tenure.keys import due_key
 from tenure.ledger import JobState, Rules, RunState
 
@@ -65,6 +65,7 @@ class Drawing:
         self.rng, self.sqlite = rng, sqlite
         self.model = Model(base)
         self.nodes = tuple(str(uuid.UUID(int=rng.getrandbits(128), version=4)) for _ in range(3))
+        self._lanes = random.Random(f"lanes {self.nodes}")
         self._before: list[tuple[int, Op]] = []
         self._tokens = 0
 
@@ -132,6 +133,7 @@ class Drawing:
             on_lost=self.rng.choice(["retry", "fail"]),
             max_lost=self.rng.randint(1, 2),
             grace=self.rng.choice([None, 2 * STEP]),
+            queue=self._lanes.choice(["default", "default", "slow"]),
         )
 
     def _runs(self) -> tuple[Any, ...]:
@@ -234,7 +236,10 @@ class Drawing:
 
     def claim(self, who: int) -> Op:
         self._tokens += 1
-        return Op("claim", (self.nodes[who], f"new {self._tokens}"))
+        names, all_ = self._lanes.sample(JOBS, 2), self._lanes.random() < 0.6
+        functions = None if all_ else tuple(function_of(name) for name in names)  # those that this node has
+        queues = None if self._lanes.random() < 0.7 else ("default",)
+        return Op("claim", (self.nodes[who], f"new {self._tokens}", functions, queues))
 
     def _rest(self, job: Any, what: str) -> tuple[Any, ...]:
         """The rules, the next due time and the due times of a change."""

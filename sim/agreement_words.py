@@ -91,7 +91,12 @@ def _new(hand: Hand, steps: float, expires: float | None, state: str) -> NewRun:
 
 
 def _spec(name: str, rules: Rules, release: int) -> JobSpec:
-    return JobSpec(APPLICATION, name, f"function of {name}", TRIGGER, rules, release=release)
+    return JobSpec(APPLICATION, name, function_of(name), TRIGGER, rules, release=release)
+
+
+def function_of(name: str) -> str:
+    """Each job has one of its own."""
+    return f"function of {name}"
 
 
 def _change(  # noqa: PLR0917 - as it is said
@@ -170,7 +175,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "check": lambda hand, *names: hand.check(names),
     "fence": lambda hand, name, term, node: hand.fence(name, term, node),
     "complete": lambda hand, run, token: hand.complete(_run(hand, run), token),
-    "claim": lambda hand, node, token: hand.ledger.claim(ClaimRequest(node, APPLICATION, token, 50)),
+    "claim": lambda hand, node, token, *lanes: hand.ledger.claim(ClaimRequest(node, APPLICATION, token, 50, *lanes)),
     "change": lambda hand, *change: hand.ledger.change(_change(hand, *change)),
     "sync": lambda hand, name, rules, release, due, runs: hand.ledger.sync(
         APPLICATION, release, [_change(hand, "added", name, rules, due, runs, None)]
