@@ -300,6 +300,16 @@ class Drawing:
         run = self._some_run(RunState.RUNNING)
         return None if run is None else Op("put_back", ((self._name(run), self._token(run)),))
 
+    def note_begun(self, who: int) -> Op | None:
+        del who
+        run = self._some_run(RunState.RUNNING)
+        return None if run is None else Op("note_begun", (self._name(run), self._token(run)))
+
+    def unbegun(self, who: int) -> Op:
+        del who
+        job = self._job()
+        return Op("unbegun", (job.spec.name, job.generation + 1))
+
     def complete(self, who: int) -> Op | None:
         del who
         run = self._some_run(RunState.RUNNING)
@@ -354,7 +364,7 @@ def _bare(name: str) -> Callable[[Drawing, int], Op]:
 
 
 _DRAWN = (
-    "beat leave declare acquire succeed release resign fence check claim change sync plan settle finish put_back complete roll_call "
+    "beat leave declare acquire succeed release resign fence check claim change sync plan settle finish put_back note_begun unbegun complete roll_call "
     "ask cancel keep_log prune guard unguard cards unplanned"
 )
 OPS: dict[str, Callable[[Drawing, int], Op | None]] = {
@@ -368,7 +378,7 @@ THEMES = {
         "elections": "acquire acquire release fence resign succeed declare leave check beat",
         "epoch": "epoch unsettle raise_epoch acquire declare",
         "jobs": "change change claim plan ask sync settle cancel prune unplanned jobs",
-        "runs": "claim claim finish finish complete roll_call put_back cancel change declare runs keep_log",
+        "runs": "claim claim finish finish complete roll_call note_begun unbegun put_back cancel change declare runs keep_log",
         "missed": "settle settle missed claim change cancel prune",
         "guards": "guard guard unguard",
     }.items()

@@ -186,6 +186,8 @@ OPS: dict[str, Callable[..., Any]] = {
     "settle": _settle,
     "finish": _finish,
     "roll_call": lambda hand, node, stopping: hand.ledger.roll_call(node, APPLICATION, stopping=stopping),
+    "note_begun": lambda hand, run, token: hand.ledger.note_begun([(_run(hand, run), token, _at(hand, 0))]),
+    "unbegun": lambda hand, name, generation: hand.ledger.unbegun(_job(hand, name), generation),
     "put_back": lambda hand, *held: hand.ledger.put_back([(_run(hand, run), token) for run, token in held]),
     "ask": _asked,
     "cancel": lambda hand, run: hand.ledger.cancel(_run(hand, run), "somebody", ""),
