@@ -26,6 +26,8 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 LONG = {"tick": 2.0, "pair": 3.0, "wait": 3.0, "swap": 14.0, "free": 2.0, "once": 1.0}
 """How long a body may take."""
+BACKFILLED = 40.0
+"""How far back people look for due times that did not run: further than the ledger remembers."""
 LEAKS = 0.97
 """A body that draws more leaves the transaction open in which it completed its run."""
 
@@ -266,6 +268,9 @@ def _do(setting: Setting, ledger: Any, job: Any, now: float, what: str) -> None:
         ledger.change(verbs.updated(job, now, trigger=every(seconds=K.rng.choice((2, 3, 4)))))
     elif what == "ask":
         ledger.ask([verbs.asked(job, f"asked-{K.rng.getrandbits(32):08x}", None)])
+    elif what == "backfill":
+        offered = verbs.backfillable(ledger, job, now - BACKFILLED, now, now)
+        ledger.ask(verbs.backfilled(job, offered.due))
     elif what == "cancel":
         open_runs = [run for run in ledger.runs(_open(job)) if not run.state.final and run.scheduled_for <= now]
         if open_runs:

@@ -504,6 +504,19 @@ def prune_all(self: Any, application: str, *, before: float, **rest: int) -> int
     return len(old)
 
 
+def backfill_forgotten() -> list[Any]:
+    """A due time without a run is taken for one that has not run, whatever retention has removed."""
+    offered = copies.verbs.backfillable
+
+    def backfillable(*args: Any, **_options: Any) -> Any:
+        return offered(*args, even_forgotten=True)
+
+    return [
+        (copies.verbs, "backfillable", backfillable),
+        (copies.memory_ledger, "_forgotten", lambda _row, _asked: False),
+    ]
+
+
 # Clocks
 
 

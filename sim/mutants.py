@@ -185,6 +185,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("neither comparison nor unique key", "1.29", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan), (copies.memory_tables.Tables, "insert", broken.insert_all)], held_up("plan", "unplanned")),
     Mutant("due times that nobody settles", "1.14", lambda: [(copies.conductor.Conductor, "_settle", lambda conductor, _ledger: setattr(conductor, "_settles_from", 1e12))], jobs("pair", "once")),
     Mutant("ledger pruned past what is open", "G4", lambda: [(copies.memory_ledger.MemoryLedger, "prune", broken.prune_all)]),
+    Mutant("backfill of due times whose runs were removed", "G3", broken.backfill_forgotten, quiet, "backfill after retention"),
     Mutant("answer of an abandoned acquire acted on", "2.1, 2.7", lambda: [(L, "_acquired", broken.acquired_anyway)], quiet, "answer after a lapse"),
     Mutant("answer to a claim of an old identity acted on", "2.7", broken.claim_of_the_old, quiet, "answer to the old identity", covered=(
         "an attempt carries the identity under which it was claimed, and `Runner._begin` compares it with the present one under the mutex in which the body "

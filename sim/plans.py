@@ -112,6 +112,9 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
         drawn.append(Fault(round(rng.uniform(8, TROUBLE), 3), "failover", 0, round(rng.uniform(0.1, 2.0), 2)))
     if steps:
         drawn.append(Fault(round(rng.uniform(8, TROUBLE), 3), "step", 0, rng.choice((-30.0, -3.0, 5.0, 40.0))))
+    people = random.Random(f"people {seed}")
+    if people.random() < 0.2:
+        drawn.append(Fault(round(people.uniform(15, TROUBLE), 3), "backfill", 0, 0.0, people.choice(jobs)))
     plan = Plan(
         seed,
         nodes,

@@ -184,6 +184,15 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
         )
         for turn in range(10)
     ),
+    # Retention has removed runs, and people look for due times that did not run.
+    "backfill after retention": tuple(
+        _plan(
+            f"backfill after retention {turn}", 3,
+            *(Fault(26.0 + turn + 2 * i, "backfill", 0, 0.0, name) for i, name in enumerate(("tick", "free", "wait"))),
+            trouble=30.0, keep_for=5.0,
+        )
+        for turn in range(4)
+    ),
     # Claims that take long, and people who pause jobs meanwhile.
     "pause beside a claim": tuple(
         _plan(
