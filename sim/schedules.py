@@ -83,7 +83,7 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
             "unsaid session", 3, Fault(at, "kill session", 0, 9.0), sessions=True, cadence=LEISURELY,
             placed=_silent_after("n0", 3),
         )
-        for at in (6.2, 7.0, 8.0)
+        for at in (5.6, 6.2, 6.4, 6.8, 7.0, 8.0, 8.4, 9.2, 9.6, 10.4)
     ),
     # A candidate that saw the lock free is frozen until the holder leads again, in another term.
     "old suspicion": tuple(
@@ -122,7 +122,7 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
             ),
         )
         for turn in range(2)
-        for nth in range(19, 24)
+        for nth in range(19, 28)
         for late in (0.5, 0.9)
     ),
     # The server's clock is an hour ahead for a few seconds.
