@@ -44,8 +44,8 @@ FORGET_BATCH = 100
 """How many jobs are forgotten at once."""
 PRUNE_BATCH, PRUNE_JOBS = (50, 1000), 100
 """How many runs are removed at once, at least and at most, of how many jobs: as many as take `PRUNE_TIME`, because claims wait meanwhile."""
-PRUNE_TIME = 0.01
-PRUNE_WAITS = 0.1
+PRUNE_TIME = 0.008
+PRUNE_WAITS = 0.03
 """For how long a slice may be put off because a claim is due before it would end."""
 STUMBLE = 5.0
 """When to try again what failed for a reason of its own."""
