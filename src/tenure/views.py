@@ -206,6 +206,8 @@ def _explained(trigger: str | None) -> str:
 
 def _arguments(text: str) -> dict[str, Any]:
     """What the body is given; nothing where that cannot be read, in which case the body is not called."""
+    if text == "{}":
+        return {}
     try:
         found = json.loads(text)
     except (ValueError, TypeError, RecursionError):

@@ -437,7 +437,7 @@ def _time(at: datetime | None) -> str:
     if at is None:
         return ""
     part = f".{at.microsecond // 1000:03}" if at.microsecond else ""
-    return f"{at:%Y-%m-%d %H:%M:%S}{part} {at:%Z}"
+    return f"{str(at)[:19]}{part} {at.tzname() or ''}"
 
 
 def _by(arguments: argparse.Namespace) -> str:
