@@ -25,6 +25,11 @@ def jobs_of(*functions, **options):
     return one
 
 
+def logged(one: Scheduler, run: object) -> list[str]:
+    """The log follows the ending."""
+    return eventually(lambda: one.log(run.id))
+
+
 def pid_in(path: Path) -> int:
     return int(eventually(lambda: path.exists() and path.read_text().strip()))
 
@@ -53,7 +58,7 @@ def test_what_a_body_starts_inherits_nothing_but_the_standard_streams(sqlite_url
     one = jobs_of(bodies.lists_what_is_inherited, world=sqlite_url)
     with one:
         run = ended(one, one.run_now("lists_what_is_inherited"))
-        listed = one.log(run.id)
+        listed = logged(one, run)
     ours = [name for name in listed if name.startswith(("pipe:", "socket:")) or ".lock" in name]
     streams = {str(Path(f"/proc/self/fd/{number}").readlink()) for number in (0, 1, 2)}
     assert len(ours) == 1 + sum(name in streams for name in ours), listed  # one is that of the listing
@@ -63,9 +68,9 @@ def test_threads_of_a_body_that_log_at_once_tear_nothing():
     one = jobs_of(bodies.shouts_in_threads, bodies.says, capacity=1)
     with one:
         run = ended(one, one.run_now("shouts_in_threads"))
-        assert {line for line in one.log(run.id) if not line.startswith("(")} == {"ä" * 2000}
+        assert {line for line in logged(one, run) if not line.startswith("(")} == {"ä" * 2000}
         after = ended(one, one.run_now("says", kwargs={"line": "fine"}))
-        assert one.log(after.id) == ["fine"]
+        assert logged(one, after) == ["fine"]
 
 
 def test_a_late_thread_of_one_body_never_writes_into_the_log_of_another():
@@ -73,9 +78,9 @@ def test_a_late_thread_of_one_body_never_writes_into_the_log_of_another():
     with one:
         first = ended(one, one.run_now("leaves_a_thread"))
         second = ended(one, one.run_now("comes_after"))
+        said = logged(one, second)
+        assert (said[0], len(said)) == ("the late one has spoken", 2)
         assert one.log(first.id) == []
-        assert one.log(second.id)[0] == "the late one has spoken"
-        assert len(one.log(second.id)) == 2
 
 
 def test_a_child_that_said_something_unexpected_is_not_used_again():
@@ -83,11 +88,11 @@ def test_a_child_that_said_something_unexpected_is_not_used_again():
     with one:
 
         def pid():
-            return one.log(ended(one, one.run_now("pid_of")).id)[-1]
+            return logged(one, ended(one, one.run_now("pid_of")))[-1]
 
         assert pid() == pid()
         run = ended(one, one.run_now("speaks_for_another"))
-        (used,) = one.log(run.id)
+        (used,) = logged(one, run)
         assert used != pid()
         before = pid()
         assert "cannot be read" in ended(one, one.run_now("talks_nonsense"), "failed").reason
@@ -151,7 +156,7 @@ def test_it_works_where_the_program_ignores_sigchld():
                 assert ended(one, one.run_now("sleeps"), "failed").reason == "timed out after 0.3 s"
                 ended(one, one.run_now("says", kwargs={"line": "fine"}))
             run = ended(one, one.run_now("exits_with_three"))
-            assert one.log(run.id) == ["3"]
+            assert logged(one, run) == ["3"]
     finally:
         signal.signal(signal.SIGCHLD, before)
 
