@@ -111,6 +111,7 @@ def visit_bare(connection: psycopg.Connection[tuple[object, ...]], application: 
         "limit": BATCH,
         "strangers": texts([]),
         "tzdata": tzdata_version(),
+        "overdue": 0.0,
     }
     rows = connection.execute(SQL["unplanned"], looked, binary=True).fetchall()
     dues = [row[3] for row in rows]
@@ -119,6 +120,7 @@ def visit_bare(connection: psycopg.Connection[tuple[object, ...]], application: 
         "generations": longs([row[2] for row in rows]),
         "dues": doubles(dues),
         "thens": doubles([due + 60 for due in dues]),
+        "readings": texts([""] * len(rows)),
         "places": longs(range(1, len(rows) + 1)),
         "keys": texts([_keys.get(due) or _keys.setdefault(due, due_key(due)) for due in dues]),
         "scheduled": doubles(dues),
