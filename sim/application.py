@@ -14,7 +14,7 @@ from tenure.decorators import Definitions
 from tenure.errors import StoreError, StoreUnavailable, TenureError
 from tenure.ledger import RunState
 from tenure.model import Cadence
-from tenure.triggers import every
+from tenure.triggers import cron, every
 
 JOBS: dict[str, dict[str, Any]] = {
     "tick": {"seconds": 3, "max_lost": 1},
@@ -24,7 +24,9 @@ JOBS: dict[str, dict[str, Any]] = {
     "free": {"seconds": 4, "overlap": "allow", "max_lost": 9},
     "once": {"seconds": 5, "missed": "skip", "grace": 3, "on_lost": "fail"},
 }
-LONG = {"tick": 2.0, "pair": 3.0, "wait": 3.0, "swap": 14.0, "free": 2.0, "once": 1.0}
+ZONED: dict[str, dict[str, Any]] = {"zone": {"cron": "*/4 * * * * *", "max_lost": 9}}
+"""In directed schedules alone."""
+LONG = {"zone": 2.0, "tick": 2.0, "pair": 3.0, "wait": 3.0, "swap": 14.0, "free": 2.0, "once": 1.0}
 """How long a body may take."""
 BACKFILLED = 40.0
 """How far back people look for due times that did not run: further than the ledger remembers."""
@@ -46,6 +48,8 @@ class Setting:
     keep_for: float
     deaf: float
     """How likely a body does not look up before it has ended."""
+    alone: tuple[str, str] = ("", "")
+    """A job, and the only node that has its function."""
 
 
 class NoListeners:
@@ -132,11 +136,15 @@ def setting_changes(setting: Setting, process: Process) -> Any:
 
 def _engine(setting: Setting, process: Process) -> Any:
     definitions = Definitions(APPLICATION, "UTC", 0)
+    job, node = setting.alone
     for name in setting.jobs:
-        policy = dict(JOBS[name])
-        definitions.define(
-            _body(setting, name), every(seconds=policy.pop("seconds")), name, kwargs=None, process=False, policy=policy
+        if name == job and process.name.partition(".")[0] != node:
+            continue
+        policy = dict(JOBS.get(name) or ZONED[name])
+        trigger = (
+            cron(policy.pop("cron"), "Europe/Berlin") if "cron" in policy else every(seconds=policy.pop("seconds"))
         )
+        definitions.define(_body(setting, name), trigger, name, kwargs=None, process=False, policy=policy)
     process.things["definitions"] = definitions
     options = copies.engine.EngineOptions(
         application=APPLICATION,
@@ -266,6 +274,8 @@ def _do(setting: Setting, ledger: Any, job: Any, now: float, what: str) -> None:
         ledger.change(verbs.resumed(job, now))
     elif what == "update":
         ledger.change(verbs.updated(job, now, trigger=every(seconds=K.rng.choice((2, 3, 4)))))
+    elif what == "retouch":
+        ledger.change(verbs.updated(job, now, policy={"retries": K.rng.choice((1, 2, 3))}))
     elif what == "ask":
         ledger.ask([verbs.asked(job, f"asked-{K.rng.getrandbits(32):08x}", None)])
     elif what == "backfill":

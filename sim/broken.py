@@ -16,6 +16,7 @@ from tenure.model import Acquired, BeatAnswer, Outcome, Verdict
 
 L = copies.lease
 _step, _compare, _beat = L.step, L._compare, Rows.beat
+_learn = copies.planning.Planning.learn
 
 
 # The lease
@@ -100,6 +101,26 @@ def inherited_mutex() -> list[Any]:
         self.become("")
 
     return [(copies.standing.Standing, "forked", forked)]
+
+
+# Planning
+
+
+def only_own_functions(self: Any, ledger: Any, node: str, functions: Any) -> None:
+    """What this node has no function for is left to others."""
+    _learn(self, ledger, node, functions)
+    self._absent = tuple(sorted(functions - self._written.functions))
+
+
+def leaves_overdue(self: Any, job: Any, now: float, *, leads: bool) -> bool:
+    """What is overdue is the planner's; a minute is shorter here."""
+    return self._clock.doubts if job.resumes else not leads and job.next_due is not None and job.next_due < now - 3.0
+
+
+def only_known_rules(self: Any, ledger: Any, node: str, functions: Any) -> None:
+    """What was written with newer zone rules is left to others, whether there are any or not."""
+    _learn(self, ledger, node, functions)
+    self._zones = self._tzdata
 
 
 # Nodes and elections in the database

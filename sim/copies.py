@@ -12,6 +12,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from sim import fakes
+from sim.kernel import K
+from tenure.triggers import tzdata_version
 
 COPIED = frozenset(
     f"tenure.{name}"
@@ -92,13 +94,20 @@ def _part(real: ModuleType, full: str, part: str) -> Any:
         return importlib.import_module(full)
 
 
+def zone_rules() -> str:
+    """The release of the zone rules that a process has."""
+    return str((K.process is not None and K.process.things.get("tzdata")) or tzdata_version())
+
+
 def reset() -> None:
     """A new world: nothing is left of the processes of the last one."""
     node.__dict__["_SHARED"] = {}
     node.__dict__["_SHARED_MUTEX"] = fakes.Lock()
     run.__dict__["_MUTEX"] = fakes.Lock()
     conductor.__dict__.update(PRUNE_EVERY=11.0, DOUBT=DOUBT)
-    planning.__dict__.update(HEAL_EVERY=5.0, DOUBT=DOUBT)  # or no history would be long enough
+    planning.__dict__.update(HEAL_EVERY=5.0, DOUBT=DOUBT)
+    for module in (engine, plan, verbs):
+        module.__dict__["tzdata_version"] = zone_rules  # or no history would be long enough
     timekeeper.__dict__["DOUBT"] = DOUBT
 
 

@@ -66,6 +66,7 @@ class Play:
         self.setting = Setting(
             store, self.checker, plan.cadence, plan.jobs, host_evidence=plan.host_evidence,
             session_evidence=plan.session_evidence, leaves=plan.leaves, keep_for=plan.keep_for, deaf=plan.deaf,
+            alone=(plan.alone, f"n{plan.nodes - 1}"),
         )  # fmt: skip
         self.weather = plan.weather
         """When no storm is on."""
@@ -77,6 +78,8 @@ class Play:
         """Of each host: its rate, and what it showed at the beginning."""
         self.children: list[Process] = []
         self.people = Process("people", 0, "elsewhere", rate=1.0, offset=0.0, wall=0.0)
+        if plan.newer_rules:
+            self.people.things["tzdata"] = plan.newer_rules
 
     def play(self) -> Outcome:
         plan = self.plan
@@ -252,7 +255,7 @@ class Play:
             case "storm":
                 self.network.weather = replace(self.network.weather, lost=0.2, slow=0.3, late=0.1)
                 K.after(min(fault.long, 3.0), self._clear)
-            case "pause" | "resume" | "update" | "ask" | "cancel" | "backfill" | "resign":
+            case "pause" | "resume" | "update" | "retouch" | "ask" | "cancel" | "backfill" | "resign":
                 K.spawn(self.people, lambda: application.people(self.setting, fault.kind, fault.job))
             case _:
                 self.applied[fault.kind] -= 1

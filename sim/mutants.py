@@ -180,6 +180,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("ending that waits for a locked run", "G6", lambda: [(S, "finish", broken.finish_waits)]),
     Mutant("busy run taken for one that is not ours", "G6", lambda: [(S, "finish", broken.finish_refuses)]),
     Mutant("batch sent again as it is", "1.6", lambda: [(copies.batches.BatchSize, "failed", lambda *_: None)], narrow),
+    Mutant("planner that leaves to others what it has no function for", "G6", lambda: [(copies.planning.Planning, "learn", broken.only_own_functions), (copies.planning.Planning, "_for_others", broken.leaves_overdue)], schedule="function of one node"),
+    Mutant("jobs of newer zone rules left to others", "1.25", lambda: [(copies.planning.Planning, "learn", broken.only_known_rules), (copies.planning, "OVERDUE", 1e9)], schedule="newer zone rules"),
     Mutant("plan without comparing", "1.18, 2.10", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan)], jobs("tick", "free", "once", then=lambda plan: edits(held_up("plan", "unplanned")(plan))), "edit beside a plan"),
     Mutant("planned runs that survive an edit", "1.15", lambda: [(copies.memory_tables.Tables, "delete", lambda _tables, _run: None)], edits),
     Mutant("neither comparison nor unique key", "1.29", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan), (copies.memory_tables.Tables, "insert", broken.insert_all)], held_up("plan", "unplanned")),

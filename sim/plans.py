@@ -74,6 +74,10 @@ class Plan:
     """How long the ledger remembers what has ended."""
     deaf: float = 0.0
     """How likely a body does not look up before it has ended, whoever asks it to."""
+    alone: str = ""
+    """A job whose function only the last node has."""
+    newer_rules: str = ""
+    """The release of the zone rules that people have who change jobs, and no node."""
     same_wall: bool = False
     """Whether the wall of a process that begins shows what the server's clock does, as on the server's own host; else anything."""
 

@@ -193,6 +193,18 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
         )
         for turn in range(4)
     ),
+    # Only one node has the function of a job, and is away for a while.
+    "function of one node": tuple(
+        _plan(f"function of one node {turn}", 3, Fault(5.0 + 0.7 * turn, "freeze", 2, 9.0), alone="free") for turn in range(4)
+    ),
+    # A job is changed by somebody whose zone rules are newer than those of all nodes.
+    "newer zone rules": tuple(
+        _plan(
+            f"newer zone rules {turn}", 3, Fault(5.0 + 0.7 * turn, "retouch", 0, 0.0, "zone"),
+            jobs=("tick", "zone"), newer_rules="2099z",
+        )
+        for turn in range(3)
+    ),
     # Claims that take long, and people who pause jobs meanwhile.
     "pause beside a claim": tuple(
         _plan(
