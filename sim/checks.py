@@ -279,6 +279,11 @@ class Checker:
             self._doubles.add(body.work)
         return body
 
+    def reopened(self, work: Work) -> None:
+        """A backfill opened a run again: it begins from nothing."""
+        self._called.pop(work, None)
+        self.losses.pop(work, None)
+
     def _numbered(self, run: Any, work: Work) -> None:
         """Every call of a body has a number of its own; one that must not be repeated is not."""
         before, rules = self._called.get(work, 0), run._claimed.rules

@@ -378,6 +378,11 @@ def ask(st: Statement, asked: Sequence[Asked]) -> Work:
         if run is not None and one.backfill and admission.reopens(run.state, run.count):
             yield ("run", run.id), "U"
     yield st.gap()
+    for one in asked:
+        row = tables.there(one.application, one.name)
+        run = None if row is None else tables.keys[row.id].get(one.key)
+        if run is not None and one.backfill and admission.reopens(run.state, run.count):
+            st.server.checker.reopened((run.job, run.key))
     return st.server.rows.ledger.ask(asked)
 
 
