@@ -79,6 +79,7 @@ def test_no_other_attempt_begins_beside_a_body_that_outlives_the_stop_of_its_nod
         other.start()
         assert not one.stop(drain=0.05)
         assert one.health().waits_for == (f"stubborn {run.key}",)
+        assert other.find_run(run.id).stopping, "other processes see it too"
         for _ in range(3):  # whatever the other node does about those that left, it has done then
             ended(other, other.run_now("probe").id, "succeeded")
         assert other.find_run(run.id).state == "running"
@@ -197,7 +198,8 @@ def test_a_second_signal_leaves_time_for_last_words_and_the_log_says_how_long_wa
     one.stop_now()
     stopping.join(WITHIN)
     assert told.is_set()
-    assert one.find_run(run.id).state == "pending", "what it said in its last second was heard"
+    found = one.find_run(run.id)
+    assert (found.state, found.attempt, found.interruptions) == ("pending", 1, 1), "its last words were heard"
     [line] = [record.getMessage() for record in caplog.records if getattr(record, "action", "") == "not_drained"]
     assert line.startswith("1 runs had not ended after ")
     assert "600" not in line

@@ -56,6 +56,16 @@ def test_it_was_lost(book):
     assert "its node died once" in ended(book, RunState.LOST, losses=1)
 
 
+def test_it_was_interrupted_by_the_stop_of_its_node(book):
+    stopped = {"reason": "its node was stopped", "interruptions": 1}
+    told = ended(book, RunState.LOST, **stopped)
+    assert "was lost: its node was stopped while it ran on web-1, and there is no other attempt" in told
+    assert "interrupted once by the stop of a node" in ended(book, RunState.SUCCEEDED, attempt=2, interruptions=1)
+    assert "(the stop of its node has interrupted it)" in ended(book, RunState.PENDING, attempt=1, **stopped)
+    told = ended(book, RunState.RUNNING, stopping=True, reason="", interruptions=0)
+    assert told.endswith("That node was asked to stop, and waits for it.")
+
+
 def test_it_was_cancelled(book):
     assert "was cancelled: by ops, not today." in ended(book, RunState.CANCELLED, reason="by ops, not today")
 
