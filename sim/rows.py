@@ -107,7 +107,8 @@ class Rows:
         return row is not None and row.state == "alive"
 
     def label(self, node: NodeId) -> str:
-        return self.nodes[node].card.label
+        row = self.nodes.get(node)  # a replica may not know it yet
+        return "" if row is None else row.card.label
 
     def leader(self, election: str) -> NodeId | None:
         row = self.elections.get(election)
