@@ -108,8 +108,8 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
                 *_every("n1", "acquire", 1, 40, answer=0.75),
             ),
         )
-        for turn in range(4)
-        for nth in range(7, 11)
+        for turn in range(10)
+        for nth in range(7, 13)
     ),
     # A node claims, is declared dead and comes back as another, all while the answer to the claim is on its way.
     "answer to the old identity": tuple(
