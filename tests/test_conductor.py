@@ -9,6 +9,7 @@ import pytest
 
 from tenure.conductor import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS, Conductor
 from tenure.decorators import Definitions
+from tenure.errors import StoreUnavailable
 from tenure.keys import planner_of
 from tenure.ledger import JobState, NodeFacts
 from tenure.model import Acquire, NodeCard
@@ -256,6 +257,40 @@ def test_retention_goes_on_until_nothing_is_overdue(stage):
     scene.steady += PRUNE_SOON
     scene.go_on(1)
     assert scene.conductor._prunes_from - scene.steady > PRUNE_SOON, "there was nothing"
+
+
+def test_retention_that_fails_tries_less_and_later_until_it_gets_through(stage, monkeypatch):
+    """As where the logs of a batch are too long for one statement: 12 runs at once are too many."""
+    scene = stage(keep_for=HOUR / 2)
+    scene.go_on(int(PRUNE_EVERY) + 2)
+    job = scene.ledger.jobs("app", "by hand")[0]
+    real, limits = scene.ledger.prune, []
+
+    def prune(application, *, limit, **rest):
+        limits.append(limit)
+        scene.steady += 0.5
+        if limit >= 12:
+            raise StoreUnavailable("statement timeout")
+        return real(application, limit=limit, **rest)
+
+    monkeypatch.setattr(scene.ledger, "prune", prune)
+    conductor = scene.conductor
+    conductor._prunes_from, conductor._prune_batch, conductor._pruned = 0.0, 100, 0
+    for run in scene.ledger.ask([asked(job, f"run {number}", None) for number in range(100)]):
+        scene.ledger.cancel(run.id, "", "")
+    scene.steady += HOUR / 2 + PRUNE_EVERY
+    for _ in range(4):
+        with pytest.raises(StoreUnavailable):
+            conductor.turn(scene.session)
+        assert conductor._prunes_from == scene.steady + PRUNE_SOON
+        count = len(limits)
+        conductor.turn(scene.session)
+        assert len(limits) == count, "not at every turn"
+        scene.steady += PRUNE_SOON
+    assert limits == [100, 50, 25, 12]
+    prunes_on_until_it_rests(scene)
+    assert set(limits[4:]) == {6}, "what got through slowly is not exceeded"
+    assert scene.ledger.runs(RunQuery("app", "by hand", limit=10_000)) == []
 
 
 def test_retention_is_put_off_for_a_claim_but_not_for_ever(stage):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tenure.attempt import Attempt, Phase
-from tenure.batches import BatchSize
+from tenure.batches import QUICK, BatchSize
 from tenure.bridge import without_loop
 from tenure.clock import boottime, walltime
 from tenure.errors import StoreError
@@ -389,6 +389,14 @@ class Conductor:
         if self._claims_from < began_at + PRUNE_TIME and began_at < self._prunes_by:
             self._prunes_from = max(self._claims_from, began_at)
             return
+        try:
+            self._prune_slice(ledger, began_at)
+        except (StoreError, OSError):  # perhaps it is too much for one statement: less next time, and not at once
+            self._prune_batch = max(self._prune_batch // 2, 1)
+            self._prunes_from, self._prunes_on = boottime() + PRUNE_SOON, True
+            raise
+
+    def _prune_slice(self, ledger: Ledger, began_at: float) -> None:
         (age, count, keys_age), batch = self._keep, self._prune_batch
         wall = self._clock.now(began_at)
         pruned = ledger.prune(
@@ -406,7 +414,8 @@ class Conductor:
         self._prunes_from, self._prunes_by = now + took, now + took + PRUNE_WAITS
         if pruned.more:
             fits = int(batch * PRUNE_TIME / max(took, 0.000_1))
-            self._prune_batch = min(max(fits, PRUNE_BATCH[0]), PRUNE_BATCH[1])
+            least = batch * 2 if took < QUICK else batch  # below the least only after failures
+            self._prune_batch = min(max(fits, min(least, PRUNE_BATCH[0])), PRUNE_BATCH[1])
         self._prunes_on = True
         if pruned.more and pruned.removed:
             return  # of the same jobs; if others have all of them locked, later
