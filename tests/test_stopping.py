@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
+import bodies
 from harness.scratch import eventually
-from tenure import Election, Run, RunSucceeded, Scheduler
+from tenure import Election, Run, RunSucceeded, Scheduler, processes
 from tenure.errors import StoreUnavailable
 from tenure.pacemaker import Pacemaker
 
@@ -223,6 +224,21 @@ def refused(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[threading.Ev
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
         yield asked
+
+
+def test_a_moment_without_the_thread_that_starts_processes_costs_no_attempt(any_url, monkeypatch):
+    monkeypatch.setattr(processes, "_STARTER", [])
+    one = scheduler(any_url, capacity=1)
+    one.job(process=True, max_running=2, overlap="allow")(bodies.pid_of)
+    with one:
+        with refused(monkeypatch, "tenure starter") as asked:
+            runs = [one.run_now("pid_of") for _ in range(2)]
+            assert asked.wait(WITHIN)
+            eventually(lambda: all(one.find_run(run.id).state == "pending" for run in runs))
+        for run in runs:
+            ended(one, run.id, "succeeded")
+        assert {one.find_run(run.id).attempt for run in runs} == {1}
+        assert one.health().ok
 
 
 @pytest.mark.parametrize("what", ["worker", "loop", "alarm"])

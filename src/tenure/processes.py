@@ -182,6 +182,10 @@ class Processes:
         self._stopped = False
         _ALL.add(self)
 
+    def prepare(self) -> None:
+        """Raises RuntimeError if no body can begin in a child now."""
+        _hire_starter()
+
     def run(self, attempt: Attempt, kwargs: dict[str, object]) -> None:
         """Do a body in a child; raises what became of it."""
         with self._mutex:
@@ -266,11 +270,17 @@ _STARTER: list[threading.Thread] = []
 _MUTEX = threading.Lock()
 
 
-def _start(make: Callable[[], Child]) -> Child:
+def _hire_starter() -> None:
+    """Raises RuntimeError if the system refuses that thread; the next call asks again."""
     with _MUTEX:
-        if not _STARTER:
-            _STARTER.append(threading.Thread(target=_serve_starts, name="tenure starter", daemon=True))
-            _STARTER[0].start()
+        if not (_STARTER and _STARTER[0].is_alive()):
+            starter = threading.Thread(target=_serve_starts, name="tenure starter", daemon=True)
+            starter.start()
+            _STARTER[:] = [starter]
+
+
+def _start(make: Callable[[], Child]) -> Child:
+    _hire_starter()
     made: queue.SimpleQueue[Child | BaseException] = queue.SimpleQueue()
     _WANTED.put((make, made))
     answer = made.get()

@@ -322,12 +322,14 @@ class Runner:
     def _begin(self, attempt: Attempt) -> bool:
         """Decide, once, that the body is called: the lease holds, nobody took the attempt away, nobody asked it to end."""
         at, limit = boottime(), attempt.claimed.rules.timeout
-        if limit is not None:
-            try:
+        try:
+            if attempt.function.in_process:
+                self._processes.prepare()
+            if limit is not None:
                 self._alarm.set(at + limit, attempt)
-            except RuntimeError as error:  # no body without the timeout that it was promised
-                self._refused(error, [attempt])
-                return False
+        except RuntimeError as error:  # no body without its process, or the timeout that it was promised
+            self._refused(error, [attempt])
+            return False
         with self._mutex:
             mine = self._in_hand.get(attempt.id) is attempt and self._trusted(attempt) and not attempt.asked_to_end
             begins = mine and attempt.phase is Phase.QUEUED
