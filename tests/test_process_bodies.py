@@ -11,7 +11,7 @@ import pytest
 
 import bodies
 from harness.processes import Worker
-from tenure import Scheduler
+from tenure import Scheduler, processes
 from tenure.processes import Child
 from test_engine import ended, eventually, scheduler
 
@@ -235,3 +235,17 @@ def test_a_signal_to_the_whole_group_lets_a_body_in_a_process_end(sqlite_url):
             if group.poll() is None:
                 os.killpg(group.pid, signal.SIGKILL)
     assert Scheduler(sqlite_url).find_run(run.id).state == "succeeded"
+
+
+@pytest.mark.parametrize("on_lost", ["fail", "retry"])
+def test_a_program_that_ends_without_a_stop_has_interrupted_its_bodies(on_lost):
+    one = scheduler()
+    one.job(process=True, name="sleeps", on_lost=on_lost, retries=3)(bodies.naps)
+    with one:
+        run = one.run_now("sleeps", kwargs={"seconds": 60})
+        eventually(lambda: [attempt.called for attempt in one._engine._parts.runner.running] == [True])
+        processes._stop_all()  # as `atexit` does
+        eventually(lambda: one.find_run(run.id).interruptions)
+    found = one.find_run(run.id)
+    assert (found.state, found.failures, found.losses) == ("lost" if on_lost == "fail" else "pending", 0, 0)
+    assert (found.attempt, found.interruptions) == (1, 1), "no other attempt began where none can"

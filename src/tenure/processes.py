@@ -54,6 +54,7 @@ MAX_ERROR = 8000
 """Characters of an exception that a child sends, from its end."""
 MAX_MESSAGE = 1 << 20
 """Bytes that a child may send at once; ours are smaller than 64 KiB."""
+STOPS = "its node stops"
 PR_SET_PDEATHSIG = 1
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -184,6 +185,8 @@ class Processes:
 
     def prepare(self) -> None:
         """Raises RuntimeError if no body can begin in a child now."""
+        if self._stopped:
+            raise RuntimeError(f"{STOPS}, and starts no process any more")
         _hire_starter()
 
     def run(self, attempt: Attempt, kwargs: dict[str, object]) -> None:
@@ -194,8 +197,10 @@ class Processes:
         try:
             child = self._idle_child() or _start(lambda: Child(self._lock_fileno()))
             with self._mutex:
-                if self._stopped or attempt.run.reason:
-                    raise ProcessFailed(f"its process was not begun: {attempt.run.reason or 'its node stops'}")
+                if self._stopped:
+                    attempt.run.tell(STOPS)
+                if attempt.run.reason:
+                    raise ProcessFailed(f"its process was not begun: {attempt.run.reason}")
                 self._busy[attempt] = child
             child.run(attempt, kwargs)
         finally:
@@ -220,13 +225,15 @@ class Processes:
         return True
 
     def stop(self) -> None:
-        """End the idle ones, and kill the others: their node leaves."""
+        """End the idle ones, and kill the others: their node leaves. Their attempts are told first, because they are interrupted and have not failed."""
         with self._mutex:
             self._stopped = True
             idle, self._idle = self._idle, []
-            for child in filter(None, self._busy.values()):
-                child.spent = True
-                child.kill()
+            for attempt, child in self._busy.items():
+                attempt.run.tell(STOPS)
+                if child is not None:
+                    child.spent = True
+                    child.kill()
         for child in idle:
             child.dismiss()
         for child in idle:
