@@ -233,7 +233,12 @@ def claim(st: Statement, request: ClaimRequest) -> Work:
         rows.tables.open[run.job][run.id] = run
     # What comes next, and what is missed, is looked for without a lock.
     when = answer.now if request.as_of is None else request.as_of
-    answer = replace(answer, next_at=min((due for due in _pending(rows, request) if due > when), default=None))
+    pending = _pending(rows, request)
+    answer = replace(
+        answer,
+        next_at=min((run.due_at for run in pending if run.due_at > when), default=None),
+        more=answer.more or any(run.ready(when) for run in pending),
+    )
     if request.as_of is None:
         answer = replace(answer, missed=bool(rows.ledger.missed(request.application, 1, request.functions)))
     for run, asked in running.items():  # who is asked to end is skipped where its own body has it
@@ -264,10 +269,9 @@ def finds(rows: Any, request: ClaimRequest) -> bool:
     return False
 
 
-def _pending(rows: Any, request: ClaimRequest) -> list[float]:
-    """When the runs are due that this node may begin."""
-    runs = [run for row in may_run(rows, request) for run in rows.tables.opened(row.id, RunState.PENDING)]
-    return [run.due_at for run in runs]
+def _pending(rows: Any, request: ClaimRequest) -> list[Any]:
+    """The runs that this node may begin, now or later."""
+    return [run for row in may_run(rows, request) for run in rows.tables.opened(row.id, RunState.PENDING)]
 
 
 def _passed_by(st: Statement, request: ClaimRequest) -> tuple[tuple[str, ...], list[Any]]:

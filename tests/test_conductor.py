@@ -52,10 +52,21 @@ class NoHands:
         pass
 
 
+class FreeHands(NoHands):
+    """A slot is free."""
+
+    def room(self):
+        return 1
+
+    def take(self, _attempts):
+        return 1
+
+
 class Stage:
     """A node, a ledger, a job every ten seconds, and one that is never due."""
 
-    def __init__(self, monkeypatch, *, plans=True, keep_for=HOUR, leap=0.0):
+    def __init__(self, monkeypatch, *, plans=True, keep_for=HOUR, leap=0.0, hands=NoHands):
+        self.hands = hands
         self.steady, self.leap, self.plans = 1000.0, leap, plans
         for module in ("conductor", "planning"):
             monkeypatch.setattr(f"tenure.{module}.boottime", lambda: self.steady)
@@ -76,7 +87,7 @@ class Stage:
         """A node that has just started."""
         self.conductor = Conductor(
             Seat(),
-            NoHands(),
+            self.hands(),
             self.definitions.registry,
             Timekeeper(),
             application="app",
@@ -305,3 +316,26 @@ def test_retention_is_put_off_for_a_claim_but_not_for_ever(stage):
     conductor._claims_from = scene.steady
     conductor._prune(ledger)
     assert conductor._prunes_from > scene.steady, "a slice was done"
+
+
+def test_claims_in_vain_come_less_and_less_often_until_something_else_is_the_answer(stage):
+    """Others have locked what is due, perhaps for as long as a transaction of a user is open."""
+    scene = stage(hands=FreeHands)
+    scene.go_on(1)
+    conductor, ledger, vain = scene.conductor, scene.ledger, True
+    claim = ledger.claim
+
+    def claims(request):
+        return replace(claim(replace(request, functions=())), next_at=None, more=vain)
+
+    def pauses(count):
+        for _ in range(count):
+            conductor._claim(scene.ledger)
+            yield round(conductor._claims_from - scene.steady, 3)
+
+    ledger.claim = claims
+    assert list(pauses(8)) == [0.003, 0.006, 0.012, 0.024, 0.048, 0.096, 0.1, 0.1]
+    vain = False
+    assert list(pauses(1)) == [1.0]
+    vain = True
+    assert list(pauses(2)) == [0.003, 0.006]

@@ -37,6 +37,8 @@ BURST = 0.05
 BUSY = 8
 PACE = 0.003
 """Where a claim brings so many runs, the next one comes so much later at the earliest: many small claims are late together."""
+IN_VAIN = 0.1
+"""Where others have locked all that is due, the next claim comes after `PACE`, then after twice as long each time, up to this."""
 LEARN_EVERY = 10.0
 PRUNE_EVERY, PRUNE_SOON = 60.0, 5.0
 """When retention goes through all jobs again: after it has found nothing, and after it has."""
@@ -112,7 +114,7 @@ class Conductor:
         self._found_old = self._prunes_on = False
         self._claim_size = BatchSize(CLAIM_BATCH)
         self._poked = self._freed = self._resting = False
-        self._token = ""
+        self._token, self._in_vain = "", 0.0
         self.pressed = False
         """More is due than the last claim brought."""
         self._turning = threading.Lock()
@@ -335,10 +337,10 @@ class Conductor:
             self._learns_from = 0.0
         if answer.missed and not self._clock.doubts:  # nothing is missed by a clock that is doubted
             self._settles_from = self._judges_from
-        self._claims_from = received_at + self._every
-        if answer.more:  # without runs: others have their jobs just now
-            self._claims_from = received_at if answer.runs else received_at + PACE
-        elif answer.next_at is not None and self._clock.known:
+        vain = answer.more and not answer.runs  # others have these runs, or their jobs, just now
+        self._in_vain = min(max(self._in_vain * 2, PACE), IN_VAIN) if vain else 0.0
+        self._claims_from = received_at + (self._in_vain if answer.more else self._every)
+        if answer.next_at is not None and self._clock.known and not self.pressed:
             soon = self._clock.at(answer.next_at)
             if len(answer.runs) >= BUSY:
                 soon = max(soon, sent_at + PACE)

@@ -169,6 +169,42 @@ def test_another_server_is_looked_at_from_the_beginning(scene, worker, beside):
     assert worker.take().key == "old", "a server whose count went back"
 
 
+class TestWhatOthersHaveLocked:
+    """A claim says that more is due, so that a node with free slots does not rest beside it."""
+
+    @pytest.mark.parametrize("lanes", [1, 3])
+    def test_runs_that_another_claim_has_are_more(self, scene, worker, beside, lanes):
+        for number in range(lanes):
+            scene.add(f"due {number}", 60, function=f"due {number}")
+        other = scene.worker()
+        ((ids,),) = beside.execute(CLAIM, [other.id, scene.application, str(uuid.uuid4())]).fetchall()
+        assert len(ids) == lanes
+        scene.add("ours", 30, function="ours")
+        claimed = worker.claim()
+        assert ([run.name for run in claimed.runs], claimed.more) == (["ours"], True)
+        claimed = worker.claim()
+        assert (claimed.runs, claimed.more) == ((), True)
+        beside.commit()
+        claimed = worker.claim()
+        assert (claimed.runs, claimed.more) == ((), False)
+
+    def test_runs_whose_job_is_locked_are_more(self, scene, worker, beside):
+        job = scene.add("due", 60)
+        beside.execute("SELECT FROM tenure.job WHERE id = %s FOR NO KEY UPDATE", [job.id])
+        claimed = worker.claim()
+        assert (claimed.runs, claimed.more) == ((), True)
+        beside.rollback()
+        claimed = worker.claim()
+        assert ([run.name for run in claimed.runs], claimed.more) == (["due"], False)
+
+    def test_what_is_missed_and_what_is_due_later_is_no_more(self, scene, worker):
+        scene.add("missed")
+        scene.plan("missed", scene.new(60, expired_ago=30))
+        scene.add("due", 60)
+        claimed = worker.claim()
+        assert ([run.name for run in claimed.runs], claimed.more, claimed.missed) == (["due"], False, True)
+
+
 class TestAnEmptyClaim:
     @pytest.mark.parametrize("why", ["nothing", "later", "no place"])
     def test_writes_nothing(self, scene, worker, beside, why):

@@ -337,6 +337,13 @@ BEGIN
         END IF;
     END IF;
 
+    IF NOT more AND due_lanes IS NOT NULL THEN   -- others have them locked, or their jobs: for a moment, as a rule
+        more := EXISTS (SELECT FROM unnest(due_lanes) AS l (lane)
+                         CROSS JOIN LATERAL (SELECT FROM {schema}.run r
+                                              WHERE r.lane = l.lane AND r.state = 'pending' AND r.due_at >= first AND r.due_at <= when_
+                                                AND (r.expires_at IS NULL OR r.expires_at > when_)
+                                              ORDER BY r.due_at, r.id LIMIT 1) f);
+    END IF;
     IF due_lanes IS NOT NULL THEN   -- of the other lanes it is known
         SELECT least(later, min(f.due_at)) INTO later
           FROM unnest(due_lanes) AS l (lane)
