@@ -396,10 +396,10 @@ def cancel(st: Statement, run: RunId, by: str, why: str) -> Work:
         yield ("job", tables.runs[run].job), "X"
     yield st.gap()
     found = tables.runs.get(run)
-    if found is not None and not st.skip(
-        ("run", run), "U"
-    ):  # in the hands of its own body, which is about to complete it
-        return found.row(tables.jobs[found.job].spec.name)
+    if found is not None and not st.skip(("run", run), "U"):
+        if found.state is RunState.RUNNING:  # in the hands of its own body, which is about to complete it
+            return found.row(tables.jobs[found.job].spec.name)
+        yield ("run", run), "U"  # a claim has it for a moment
     return st.server.rows.ledger.cancel(run, by, why)
 
 

@@ -8,7 +8,7 @@ import pytest
 from ledger_cases.scene import Scene
 from tenure import effects
 from tenure.keys import due_key
-from tenure.ledger import OPEN, Planned, RunState
+from tenure.ledger import OPEN, Planned, RunId, RunRow, RunState
 from tenure.stores import store_for
 from tenure.stores.ledger import Asked, RunQuery
 
@@ -235,4 +235,54 @@ def test_asking_for_a_run_that_is_there_waits_for_nobody(ledger_database):
     with psycopg.connect(ledger_database) as body, body.transaction():
         effects.complete(body, effects.RunClaim(run.id, worker.tokens[run.id], run.key, "tenure", "job"))
         assert scene.ask(key="the one").state is RunState.RUNNING
+    scene.close()
+
+
+ASLEEP_OR_WAITING = """
+SELECT 1 FROM pg_stat_activity
+ WHERE datname = current_database() AND query LIKE '%cancel_run%' AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')
+"""
+
+
+def _cancel_beside_a_lock(scene: Scene, url: str, run: RunId) -> RunRow:
+    """Cancel while another transaction has the run; it lets go once the cancel has come upon it."""
+    answers: list[RunRow] = []
+    with psycopg.connect(url) as other, psycopg.connect(url, autocommit=True) as onlooker:
+        other.execute("SELECT FROM tenure.run WHERE id = %s FOR NO KEY UPDATE", [run])
+        cancels = threading.Thread(target=lambda: answers.append(scene.ledger.cancel(run, "ops", "wrong data")))
+        cancels.start()
+        while cancels.is_alive() and not onlooker.execute(ASLEEP_OR_WAITING).fetchone():
+            pass
+        other.rollback()
+        cancels.join(10)
+    (answer,) = answers
+    return answer
+
+
+@pytest.mark.parametrize("state", [RunState.PENDING, RunState.WAITING])
+def test_a_cancel_is_not_lost_while_a_claim_looks_at_the_run(ledger_database, state):
+    scene = Scene(store_for(ledger_database))
+    worker = scene.worker()
+    scene.add("job", overlap="wait", max_running=1)
+    if state is RunState.WAITING:
+        scene.ask()
+        worker.take()
+    run = scene.ask()
+    assert worker.claim(0 if state is RunState.PENDING else 10).runs == ()
+    assert scene.run(run.id).state is state
+    assert _cancel_beside_a_lock(scene, ledger_database, run.id).state is RunState.CANCELLED
+    scene.close()
+
+
+def test_a_cancel_is_not_lost_while_a_roll_call_marks_the_run(ledger_database):
+    scene = Scene(store_for(ledger_database))
+    worker = scene.worker()
+    scene.add("job", 60)
+    run = worker.take()
+    for _ in range(5):  # it gives up after a while, perhaps before this thread has its turn
+        assert _cancel_beside_a_lock(scene, ledger_database, run.id).state is RunState.RUNNING
+        (held,) = worker.roll_call().held
+        if held.asked_to_end:
+            break
+    assert "wrong data" in held.asked_to_end
     scene.close()

@@ -323,8 +323,15 @@ DECLARE
     r {schema}.run%ROWTYPE;
 BEGIN
     PERFORM 1 FROM {schema}.job j WHERE j.id = (SELECT x.job FROM {schema}.run x WHERE x.id = of_run) FOR UPDATE;
-    -- A row that is locked is in the hands of its own body, which is about to complete it.
-    SELECT * INTO r FROM {schema}.run x WHERE x.id = of_run FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN RETURN; END IF;
+    FOR pass IN 1..20 LOOP
+        SELECT * INTO r FROM {schema}.run x WHERE x.id = of_run FOR NO KEY UPDATE SKIP LOCKED;
+        EXIT WHEN FOUND;
+        -- Only a claim can have locked one that has not begun. It passes by our job, waits for nothing and lets go: the update below waits for it.
+        SELECT * INTO r FROM {schema}.run x WHERE x.id = of_run AND x.state <> 'running';
+        EXIT WHEN FOUND;
+        PERFORM pg_sleep(0.005);   -- a roll call lets go at once; its own body does not, and is about to complete it
+    END LOOP;
     IF r.state IN ('pending', 'waiting') THEN
         UPDATE {schema}.run x SET state = 'cancelled', reason = said, finished_at = clock_timestamp() WHERE x.id = of_run;
         PERFORM {schema}.wake(r.application);
