@@ -149,3 +149,19 @@ def test_a_job_that_is_asked_for_meanwhile_is_not_forgotten(ledger_database):
         assert _forget(scene) == 0
     assert _forget(scene) == 1
     scene.close()
+
+
+def test_retention_waits_for_no_job_and_forgets_none_that_is_defined(ledger_database):
+    """A node that starts has one of them: to wait for it, with the others locked, would be a deadlock."""
+    scene = Scene(store_for(ledger_database))
+    for name in ("one", "two"):
+        scene.add(name, function="poll")
+        scene.remove(name)
+    scene.add("gone", in_code=False)
+    scene.remove("gone")
+    with psycopg.connect(ledger_database) as starts:
+        starts.execute("SELECT FROM tenure.job WHERE id = %s FOR NO KEY UPDATE", [scene.job("one").id])
+        assert _forget(scene, defined=["poll"]) == 1
+        starts.execute("UPDATE tenure.job SET defined_at = clock_timestamp() WHERE id = %s", [scene.job("two").id])
+    assert _names(scene) == ["one", "two"]
+    scene.close()
