@@ -107,6 +107,16 @@ def test_a_run_that_is_asked_to_end_may_still_complete(desk, connection):
 
 
 @on_both
+def test_a_run_that_is_complete_no_longer_bears_the_mark_of_a_stop(desk, connection):
+    desk.ledger.roll_call(desk.node, desk.application, stopping=True)
+    assert desk.run().stopping
+    connection.execute(WORK)
+    effects.complete(connection, desk.claim)
+    connection.commit()
+    assert (desk.state, desk.run().stopping) == ("succeeded", False)
+
+
+@on_both
 def test_a_run_of_a_removed_job_may_still_complete(desk, connection):
     assert desk.ledger.change(JobChange(desk.application, "billing", Change.REMOVED))
     assert effects.once(connection, desk.claim, "invoice")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tenure.keys import due_key
 from tenure.ledger import STOPPED, RunState
 
 
@@ -142,3 +143,18 @@ def test_an_ending_beside_the_mark_of_a_stop_stands(scene, worker):
     worker.roll_call(stopping=True)
     assert worker.finish(run.id).accepted
     assert scene.run(run.id).state is RunState.SUCCEEDED
+    assert not scene.run(run.id).stopping
+
+
+def test_a_backfill_of_what_a_stop_cancelled_is_lost_like_any_other(scene, worker):
+    scene.add("job", 60, max_lost=1)
+    run = worker.take()
+    worker.roll_call(stopping=True)
+    assert worker.finish(run.id, RunState.CANCELLED).accepted
+    assert not scene.run(run.id).stopping
+    reopened = scene.ask(key=due_key(scene.at(60)), scheduled_for=scene.at(60), backfill=True)
+    assert (reopened.id, reopened.stopping) == (run.id, False)
+    gone = scene.worker()
+    assert gone.take().id == run.id
+    gone.session.declare(gone.id, None, "it died")
+    assert [(lost.state, lost.reason) for lost in worker.roll_call().lost] == [(RunState.LOST, "its node died")]

@@ -258,7 +258,7 @@ BEGIN
                 UPDATE {schema}.run x   -- it begins from nothing
                    SET state = 'pending', lane = j.lane, entered = pg_current_xact_id(),
                        kind = 'backfill', generation = j.generation, due_at = now_, expires_at = NULL, reason = '',
-                       attempt = 0, failures = 0, losses = 0, interruptions = 0, node = NULL, label = '', by = a ->> 'by', kwargs = a ->> 'kwargs',
+                       attempt = 0, failures = 0, losses = 0, interruptions = 0, stopping = false, node = NULL, label = '', by = a ->> 'by', kwargs = a ->> 'kwargs',
                        claimed_at = NULL, started_at = NULL, finished_at = NULL
                  WHERE x.job = j.id AND x.key = a ->> 'key' AND x.state IN ('skipped', 'cancelled', 'lost') AND x.count = 1
                 RETURNING * INTO r;

@@ -434,7 +434,7 @@ BEGIN
                FOR NO KEY UPDATE OF r SKIP LOCKED
         ), ended AS (
             UPDATE {schema}.run r
-               SET state = x.state::{schema}.run_state, token = NULL, asked_to_end = '',
+               SET state = x.state::{schema}.run_state, token = NULL, asked_to_end = '', stopping = false,
                    failures = least(r.failures, 2147483646) + CASE WHEN x.state = 'failed' THEN 1 ELSE 0 END,
                    reason = CASE WHEN x.state = 'cancelled' THEN coalesce(nullif(x.reason, ''), r.asked_to_end) ELSE coalesce(x.reason, '') END,
                    started_at = to_timestamp(x.started), finished_at = coalesce(to_timestamp(x.finished), now_)

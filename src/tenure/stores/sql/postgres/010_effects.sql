@@ -39,7 +39,7 @@ DECLARE
     holder uuid;
 BEGIN
     UPDATE {schema}.run r
-       SET state = 'succeeded', token = NULL, reason = '', asked_to_end = '',
+       SET state = 'succeeded', token = NULL, reason = '', asked_to_end = '', stopping = false,
            started_at = coalesce(to_timestamp(began), r.claimed_at), finished_at = clock_timestamp()
      WHERE r.id = of_run AND r.token = of_token
     RETURNING r.node INTO holder;

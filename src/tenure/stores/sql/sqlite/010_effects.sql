@@ -30,7 +30,7 @@ BEGIN
     SELECT RAISE(ROLLBACK, 'tenure: lost run')
      WHERE NOT EXISTS (SELECT 1 FROM tenure_run r WHERE r.id = NEW.run AND r.token = NEW.token AND r.state = 'running');
     UPDATE tenure_run
-       SET state = 'succeeded', token = NULL, reason = '', asked_to_end = '',
+       SET state = 'succeeded', token = NULL, reason = '', asked_to_end = '', stopping = 0,
            started_at = coalesce(NEW.started_at, claimed_at), finished_at = NEW.finished_at
      WHERE id = NEW.run;
 END;

@@ -393,7 +393,7 @@ DELETE FROM tenure_kept_key
 UPDATE tenure_run
    SET state = 'pending', lane = (SELECT lane FROM tenure_job j WHERE j.id = tenure_run.job), kind = 'backfill',
        generation = (SELECT generation FROM tenure_job j WHERE j.id = tenure_run.job), due_at = :now, expires_at = NULL, attempt = 0, failures = 0,
-       losses = 0, interruptions = 0, node = NULL, label = '', claimed_at = NULL, started_at = NULL, finished_at = NULL, reason = '', by = :by, kwargs = :kwargs
+       losses = 0, interruptions = 0, stopping = 0, node = NULL, label = '', claimed_at = NULL, started_at = NULL, finished_at = NULL, reason = '', by = :by, kwargs = :kwargs
  WHERE id = :id
 
 -- name: cancel
