@@ -81,7 +81,7 @@ class TestSqlite:
             "writable",
             "writer",
         }
-        wanted |= {"journal-mode", "evidence-directory", "leftovers", "integrity"}
+        wanted |= {"journal-mode", "evidence-directory", "leftovers", "integrity", "zone-rules"}
         assert {found.code for found in report.findings} == wanted
         (holder,) = report.holders
         assert (holder.election, holder.term, holder.label) == ("billing", term.number, "web-1")
