@@ -244,7 +244,7 @@ class Silent:
 
     def _say(self, text: str, *args: object, extra: dict[str, str] | None = None, **_: object) -> None:
         if extra == {"action": "thread_died"} and K.process is not None and K.process.alive:
-            K.failures.append(RuntimeError(text % args))  # a thread of production that ends so is a finding
+            K.failures.append(RuntimeError(text % args))  # a thread of production that ends so is a failure
         if Silent.lines is not None:
             said = text % args if args else text
             Silent.lines.append(f"{K.now:9.4f} {K.process}: {said}")

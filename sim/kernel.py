@@ -71,7 +71,7 @@ class Task:
                 body()
             except Killed:
                 pass
-            except Exception as error:  # a thread of production that ends so is a finding
+            except Exception as error:  # a thread of production that ends so is a failure
                 if process.alive:
                     K.failures.append(error)
             finally:

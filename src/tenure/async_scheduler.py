@@ -106,7 +106,7 @@ class AsyncScheduler(Decorators):
             yield
 
     async def run(self, *, lines: bool | None = None) -> None:
-        """Start, and go on until SIGTERM, SIGINT or `stop()`; a second signal does not wait. As `Scheduler.run`, on this loop."""
+        """Start, and go on until SIGTERM, SIGINT, SIGHUP or `stop()`. As `Scheduler.run`, on this loop."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
         def on_loop(what: Callable[[], object]) -> None:

@@ -59,12 +59,12 @@ class RunFailed(RunEvent):
 
 @dataclass(frozen=True, slots=True)
 class RunRetried(RunEvent):
-    """An attempt failed, or its node died, and the run will be tried again."""
+    """An attempt failed, or its node died or was stopped; the run will be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunLost(RunEvent):
-    """The nodes of a run died, and it is not tried again."""
+    """The node of a run died or was stopped, and the run is not tried again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,9 @@ def serve(scheduler: Served, stage: Stage, say: Callable[[str], None]) -> None:
     while not done.is_set() and asked.count == 1:
         stage.wait()
     if not done.is_set():
-        say(f"stopping now, after {readable(boottime() - since)}: what still runs is given up")
+        say(
+            f"stopping now, after {readable(boottime() - since)}: what still runs is told to end, and has one more second"
+        )
         scheduler.stop_now()
     while not done.is_set() and asked.count == 2:  # noqa: PLR2004 - a third one does not even wait for the goodbye
         stage.wait()

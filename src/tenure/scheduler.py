@@ -205,7 +205,7 @@ class Scheduler(Client):
             yield
 
     def run(self, *, lines: bool | None = None) -> None:
-        """Start, and block until SIGTERM, SIGINT or `stop()`; a second signal does not wait. On a terminal it says what it does."""
+        """Start, and block until SIGTERM, SIGINT, SIGHUP or `stop()`. A second signal tells what runs to end. On a terminal it says what it does."""
         with self.staged(lines) as (stage, say):
             self.start()
             self.greet(say)

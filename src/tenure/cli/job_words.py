@@ -48,7 +48,8 @@ def _running(verb: Verb) -> None:
         "start",
         running.start,
         "run a scheduler",
-        "Import a scheduler and run it until SIGTERM or SIGINT: what runs may end (`drain`), a second signal does not wait.\n"
+        "Import a scheduler and run it until SIGTERM, SIGINT or SIGHUP. What runs may end (`drain`); a second signal tells it to\n"
+        "end within a second; a third waits for nothing.\n"
         "The folder you are in is on Python's path. The store is the scheduler's own, TENURE_URL where it names none.",
         "tenure start app.jobs:scheduler",
         store=False,
@@ -190,8 +191,9 @@ def _doing(verb: Verb) -> None:
             "remove",
             jobs.remove,
             "take a job away",
-            "Take a job away: what has not begun is cancelled, what runs goes on to its end. Its history stays,\n"
-            "and `tenure restore` brings it back. A job that code defines stays removed until then, or until its definition changes.",
+            "Take a job away: what has not begun is cancelled, what runs goes on to its end. Its history\n"
+            "stays for `keep_for`, and until then `tenure restore` brings it back. Returns when nothing more begins; exit code 1\n"
+            "if a node did not answer within its ttl. A job that code defines stays removed until then, or until its definition changes.",
             "tenure remove report:7",
             json=True,
         )

@@ -89,9 +89,9 @@ def status(arguments: argparse.Namespace) -> int:
         print(f"         … and {len(removed) - NEXT} more that were removed and are defined in code: `tenure jobs`")
     by_node = _few([f"{label}: {count}" for label, count in sorted(running.items())])
     print(f"runs     {', '.join(f'{n} {state}' for state, n in counts.items())}{f' ({by_node})' if running else ''}")
+    print(f"         {bad} failed or lost since a day ago")
     if awaited:
         print(f"stops    wait for {_few(awaited)}")
-    print(f"         {bad} failed or lost since a day ago")
     for number, (at, name) in enumerate(due):
         print(f"{'next' if number == 0 else '':9}{_time(at)}  {name}")
     return 0 if planner and planner.healthy else 1
@@ -301,7 +301,10 @@ def _would_fill(arguments: argparse.Namespace, due: Sequence[datetime]) -> int:
         print(_time(at))
     if len(due) > SHOWN:
         print(f"… and {len(due) - SHOWN} more")
-    say(f"{len(due)} due times of {arguments.job!r} would run. Nothing was changed; --yes runs them.")
+    if due:
+        say(f"{len(due)} due times of {arguments.job!r} would run. Nothing was changed; --yes runs them.")
+    else:
+        say(f"No due times of {arguments.job!r} would run.")
     return 0
 
 

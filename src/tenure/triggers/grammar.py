@@ -264,6 +264,9 @@ def _item(expr: str, kind: _Kind, item: str) -> int:
         hint = f"{first}-{_top(kind)},{kind.low}-{last}"
         if kind is _WEEKDAY:
             hint = f"{low}-7" if high == 0 else f"{low}-6,0-{high}"
+            if "?" in expr:  # numbers beside it are refused
+                names = list(kind.names)
+                hint = f"{names[low]}-SAT,SUN-{names[high]}" if high else f"{names[low]}-SAT,SUN"
         _refuse(expr, item, f"the range of the {kind.name} field runs backwards", hint)
     return sum(1 << value for value in range(low, high + 1, step))
 
@@ -289,7 +292,7 @@ def _advice(kind: _Kind, item: str) -> str:
     if kind is _DAY and "L" in item:
         return "a number, or L alone for the last day of the month"
     if kind is _WEEKDAY and "L" in item:
-        return "a number before the L, as in 5L for the last Friday of the month"
+        return "a day before the L: 5L, or FRIL in six fields, for the last Friday of the month"
     for name, number in kind.names.items():
         if item.startswith(name):
             return f"{name} or {number}"
