@@ -1,5 +1,6 @@
 """Bodies in processes of their own: what they are told, what they cannot spoil, and who is killed."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -249,3 +250,21 @@ def test_a_program_that_ends_without_a_stop_has_interrupted_its_bodies(on_lost):
     found = one.find_run(run.id)
     assert (found.state, found.failures, found.losses) == ("lost" if on_lost == "fail" else "pending", 0, 0)
     assert (found.attempt, found.interruptions) == (1, 1), "no other attempt began where none can"
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "process"])
+def test_a_stop_interrupts_a_body_also_while_the_lease_has_lapsed(kind):
+    """As in an outage that outlasts the lease, and ends before another node has taken the run."""
+    one = scheduler()
+    if kind == "process":
+        one.job(process=True, name="sleeps")(bodies.naps)
+    else:
+        one.job(name="sleeps")(asyncio.sleep)
+    with one:
+        run = one.run_now("sleeps", kwargs={"seconds" if kind == "process" else "delay": 60})
+        (attempt,) = eventually(lambda: [each for each in one._engine._parts.runner.running if each.called])
+        attempt.run._until = lambda: 0.0
+        assert attempt.run.lost
+        assert not one.stop(drain=0)
+    found = one.find_run(run.id)
+    assert (found.state, found.failures, found.interruptions) == ("pending", 0, 1)

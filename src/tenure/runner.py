@@ -356,10 +356,11 @@ class Runner:
             state, error = RunState.CANCELLED, attempt.asked_to_end
         elif attempt.timed_out:
             state, error = RunState.FAILED, f"timed out after {claimed.rules.timeout:g} s"
-        elif isinstance(failure, RunLost) or run.lost:
+        elif isinstance(failure, RunLost):
             pass  # the ledger refuses it, or takes it as it is
         elif failure is not None and (run.cancelled or (self.stopping and isinstance(failure, asyncio.CancelledError))):
-            state, error = RunState.PENDING, STOPPED  # whether there is another attempt is decided by `on_lost`
+            # Also if the lease has lapsed. Whether there is another attempt is decided by `on_lost`.
+            state, error = RunState.PENDING, STOPPED
         if state is RunState.FAILED:
             again_in = retry_in(claimed.rules, claimed.failures + 1, self._chance())
             state = RunState.FAILED if again_in is None else RunState.PENDING
