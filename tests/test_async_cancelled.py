@@ -210,6 +210,21 @@ def test_a_listener_on_a_closed_loop_holds_up_no_term(url, caplog):
     assert "does not run" in caplog.text
 
 
+def test_a_listener_that_cannot_be_called_holds_up_no_term(url, caplog):
+    async def scene():
+        async with AsyncElection(url, "x", label="first", ttl=6) as election:
+
+            @election.on(Lost)
+            async def takes_no_event(): ...
+
+            assert await election.wait_until_leading(WITHIN)
+            await election.stop(drain=WITHIN)
+            assert await election.leader() is None, "its term was given back"
+
+    asyncio.run(asyncio.wait_for(scene(), WITHIN))
+    assert "a listener failed" in caplog.text
+
+
 def test_a_stopped_scheduler_leaves_no_thread_behind(url):
     before = set(threading.enumerate())
     heard = []

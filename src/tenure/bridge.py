@@ -76,7 +76,11 @@ class LoopCaller:
 
         def begin() -> None:
             self._waiting.discard(outcome)
-            task = loop.create_task(function(event))
+            try:
+                task = loop.create_task(function(event))
+            except BaseException as failure:  # it does not take an event, for example
+                outcome.set_exception(failure)
+                return
             self._tasks.add(task)
             task.add_done_callback(lambda task: self._ended(task, outcome))
 
