@@ -13,6 +13,7 @@ import pytest
 import bodies
 from harness.scratch import eventually
 from tenure import Election, Run, RunSucceeded, Scheduler, processes
+from tenure.engine import Engine
 from tenure.errors import StoreUnavailable
 from tenure.pacemaker import Pacemaker
 
@@ -89,6 +90,51 @@ def test_no_other_attempt_begins_beside_a_body_that_outlives_the_stop_of_its_nod
         assert one.stop(WITHIN), "then the node has left"
     assert (body.called, body.most) == ([1], 1)
     assert one.health().waits_for == ()
+
+
+def test_two_threads_that_stop_it_hear_the_same_and_name_each_run_once(any_url):
+    one, answers = scheduler(any_url), []
+    with stubborn(one) as body:
+        one.start()
+        run = one.run_now("stubborn")
+        assert body.begun.wait(WITHIN)
+        patient = threading.Thread(target=lambda: answers.append(one.stop(60)))
+        patient.start()
+        eventually(lambda: one._engine._parts.runner.stopping, what="the first stop")
+        answers.append(one.stop(drain=0.05))  # does not wait for as long as the first would
+        patient.join(WITHIN)
+        assert answers == [False, False]
+        assert one.health().waits_for == (f"stubborn {run.key}",)
+
+
+def test_a_stop_that_comes_as_another_ends_does_not_say_that_the_node_has_left(any_url, monkeypatch):
+    one, answers = scheduler(any_url), []
+    with stubborn(one) as body:
+        one.start()
+        one.run_now("stubborn")
+        assert body.begun.wait(WITHIN)
+        stop, second = one.listeners.stop, threading.Thread(target=lambda: answers.append(one.stop(0.05)))
+
+        def late(patience: float) -> None:  # its node was stopped, and the scheduler has not noted that yet
+            if second.ident is None:
+                second.start()
+                second.join(WITHIN)
+            stop(patience)
+
+        monkeypatch.setattr(one.listeners, "stop", late)
+        answers.append(one.stop(0.05))
+        assert answers == [False, False]
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2, 3])
+@pytest.mark.parametrize("ask", [Engine.health, Engine.poke, Engine.stop_now, lambda engine: engine.use(None)])
+def test_an_engine_can_be_asked_while_another_thread_stops_it(ask, looks, monkeypatch):
+    with scheduler("memory://asked") as one:
+        engine, left = one._engine, itertools.repeat(one._engine._parts, looks)
+        with monkeypatch.context() as patch:
+            patch.setattr(engine._parts.runner, "no_loop", lambda: "is closed")
+            patch.setattr(Engine, "_parts", property(lambda _: next(left, None)), raising=False)
+            ask(engine)  # it was stopped after so many looks at its parts
 
 
 def test_a_start_after_such_a_stop_takes_another_identity(any_url):

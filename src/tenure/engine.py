@@ -125,11 +125,18 @@ class Engine:
         self._leaving: _Parts | None = None
         self._gone = threading.Event()
         """What was started has left."""
+        self._stopping = threading.RLock()
+        """One thread stops it; a signal handler on that very thread may do so once more."""
 
     @property
     def started(self) -> bool:
         """Taking part, in this very process."""
-        return self._parts is not None and self._pid == os.getpid()
+        return self._here is not None
+
+    @property
+    def _here(self) -> _Parts | None:
+        """What takes part in this very process. Take it once: a stop on another thread takes it away."""
+        return self._parts if self._pid == os.getpid() else None
 
     @property
     def label(self) -> str:
@@ -139,7 +146,8 @@ class Engine:
     @property
     def plans(self) -> bool:
         """Whether this node is the planner."""
-        return self.started and self._parts is not None and self._parts.election.is_leader
+        parts = self._here
+        return parts is not None and parts.election.is_leader
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -235,11 +243,23 @@ class Engine:
         """Claim no more, let others plan, wait for what runs, then leave. True if everything had ended in time.
 
         What does not end keeps its node: it beats for that alone, so that no other attempt begins, and leaves when it has ended.
+        If another thread stops it already, the less patient of the two decides how long is waited; both return when it has stopped.
         """
-        if not self.started or self._parts is None:
+        if self._pid != os.getpid():
             self._parts = None
             return True
-        parts, began_at = self._parts, boottime()
+        if not self._stopping.acquire(blocking=False):
+            parts = self._parts
+            if parts is not None and not parts.runner.drain(drain):
+                parts.runner.hurry()
+            self._stopping.acquire()
+        try:
+            return self._leaving is None if self._parts is None else self._stop(self._parts, drain)
+        finally:
+            self._stopping.release()
+
+    def _stop(self, parts: _Parts, drain: float) -> bool:
+        began_at = boottime()
         parts.runner.stopping = True
         parts.conductor.rest()
         parts.runner.give_back(0.0)
@@ -259,6 +279,8 @@ class Engine:
         told = parts.completer.stop(GOODBYE) if ended else parts.runner.told(GOODBYE)
         if not ended:
             parts.conductor.said_stopping.wait(GOODBYE)  # the process may end when this returns
+        if self._parts is None:  # a signal handler has stopped it meanwhile
+            return self._leaving is None
         self._parts, self._leaving = None, parts
         if ended and told:
             self._leave()
@@ -268,9 +290,10 @@ class Engine:
 
     def use(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run coroutines on this loop, if the one they had does not run any more."""
-        if self._parts is not None and self._parts.runner.no_loop():
-            self._parts.runner.use(loop)
-            self.poke()
+        parts = self._here
+        if parts is not None and parts.runner.no_loop():
+            parts.runner.use(loop)
+            parts.conductor.poke()
 
     def _leave_later(self, parts: _Parts) -> None:
         """Go on beating for what is in hand. A start from now on takes another node."""
@@ -308,18 +331,20 @@ class Engine:
 
     def stop_now(self) -> None:
         """Do not wait for what runs: tell it, and leave."""
-        if self.started and self._parts is not None:
-            self._parts.runner.hurry()
+        parts = self._here
+        if parts is not None:
+            parts.runner.hurry()
 
     def poke(self) -> None:
         """Something was asked for or changed: look at once."""
-        if self.started and self._parts is not None:
-            self._parts.conductor.poke()
+        parts = self._here
+        if parts is not None:
+            parts.conductor.poke()
 
     def health(self) -> Health:
         """How it is."""
-        options = self._options
-        if not self.started or self._parts is None:
+        options, parts = self._options, self._here
+        if parts is None:
             return Health(
                 ok=False,
                 started=False,
@@ -336,7 +361,7 @@ class Engine:
                 problem="not started",
                 waits_for=self.waits_for,
             )
-        node, election, conductor, runner, completer, clock = self._parts
+        node, election, conductor, runner, completer, clock = parts
         left = node.lease_until - boottime()
         problem = "" if left > 0 else f"no answer from {self._store.shown} for too long"
         if not problem and (stands := runner.no_loop()) and (coroutines := self._registry.coroutines):

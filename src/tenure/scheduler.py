@@ -108,7 +108,8 @@ class Scheduler(Client):
     @property
     def started(self) -> bool:
         """Taking part, in this very process."""
-        return self._engine is not None and self._engine.started
+        engine = self._engine
+        return engine is not None and engine.started
 
     # Taking part
 
@@ -166,17 +167,20 @@ class Scheduler(Client):
             return all(left.has_left(patience) for left in self._left_later)
         drained = engine.stop(self._drain if drain is None else _not_negative(drain, "drain"))
         self._listeners.stop(LAST_EVENTS)
-        self._left_later = [left for left in (*self._left_later, engine) if not left.has_left(0.0)]
-        if self._engine is engine:
-            self._engine = None
+        with self._mutex:  # two threads may stop it
+            later = dict.fromkeys((*self._left_later, engine))
+            self._left_later = [left for left in later if not left.has_left(0.0)]
+            if self._engine is engine:
+                self._engine = None
         for stage in list(self._stages):
             stage.wake()
         return drained
 
     def stop_now(self) -> None:
         """While `stop` waits, from another thread: wait no longer for what runs."""
-        if self._engine is not None:
-            self._engine.stop_now()
+        engine = self._engine
+        if engine is not None:
+            engine.stop_now()
 
     def __enter__(self) -> Self:
         self.start()
@@ -287,8 +291,9 @@ class Scheduler(Client):
 
     def poke(self) -> None:
         """Something was asked for or changed: look at once, if this node takes part."""
-        if self._engine is not None:
-            self._engine.poke()
+        engine = self._engine
+        if engine is not None:
+            engine.poke()
 
     def forked(self) -> None:
         """In a forked child: not started. What the parent has in hand is kept, so that nothing says goodbye to its server."""
