@@ -324,6 +324,45 @@ def test_work_that_does_not_stop_keeps_its_term_until_it_does(enter: Callable[..
     eventually(lambda: not a.taking_part and not a._started, within=WITHIN, what="a has left")
 
 
+@pytest.mark.parametrize("moment", ["before it leaves", "while it leaves"])
+def test_a_start_while_work_that_outlived_a_stop_lets_go_is_not_undone(
+    enter: Callable[..., Election], moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    election = enter("a")
+    terms = election.terms()
+    next(terms)
+    election.stop(drain=0.05)
+    exits, left, go_on = election._exit, election._seat.exit, threading.Event()
+    leaving, gone = threading.Event(), threading.Event()
+
+    def held_up(what: Callable[..., None], *member: Any) -> None:
+        leaving.set()
+        go_on.wait(WITHIN)
+        what(*member)
+
+    def leave() -> None:
+        if moment == "before it leaves":
+            held_up(exits)
+        else:
+            exits()
+        gone.set()
+
+    monkeypatch.setattr(election, "_exit", leave)
+    if moment == "while it leaves":
+        monkeypatch.setattr(election._seat, "exit", lambda member: held_up(left, member))
+    terms.close()  # the work lets go
+    assert leaving.wait(WITHIN)
+    starting = threading.Thread(target=election.start)
+    starting.start()
+    starting.join(0.2)
+    go_on.set()
+    starting.join(WITHIN)
+    assert gone.wait(WITHIN)
+    monkeypatch.undo()
+    assert election.taking_part
+    assert election.wait_until_leading(WITHIN)
+
+
 def test_the_history_says_why_a_term_ended(enter: Callable[..., Election]) -> None:
     a = enter("a")
     assert a.wait_until_leading(WITHIN)

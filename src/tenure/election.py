@@ -405,8 +405,11 @@ class Election:
         self._tell_observers()
 
     def _exit(self) -> None:
-        self._seat.exit(self)
-        self._started = False
+        with self._joining:  # a start either comes first, and is not undone, or enters again
+            if not self._started or not self._stopping:
+                return
+            self._seat.exit(self)
+            self._started = False
         self._tell_observers()
 
     def _tell(self, event: ElectionEvent) -> None:
