@@ -13,7 +13,7 @@ import pytest
 
 import work
 from harness.scratch import eventually
-from tenure import AsyncElection, AsyncScheduler, Election, Lost, RunSucceeded, Scheduler
+from tenure import AsyncElection, AsyncScheduler, Election, Lost, RunSucceeded, Scheduler, StoreUnavailable
 
 WITHIN = 10.0
 
@@ -135,6 +135,23 @@ def test_once_that_is_cancelled_while_it_enters_gives_the_key_back(url, times):
             assert first
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("failure", [asyncio.CancelledError("mine"), ValueError("mine")])
+def test_a_key_that_cannot_be_given_back_hides_no_exception(url, failure, monkeypatch, caplog):
+    async def scene():
+        scheduler = AsyncScheduler(url)
+        async with scheduler.once("key") as first:
+            assert first
+            monkeypatch.setattr(scheduler._scheduler, "ledger", unreachable)
+            raise failure
+
+    def unreachable():
+        raise StoreUnavailable("gone")
+
+    with pytest.raises(type(failure), match="mine"):
+        asyncio.run(scene())
+    assert "'key' could not be given back" in caplog.text
 
 
 # Terms

@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, Unpack, overload
 from tenure import foreground
 from tenure.aio import NodeOptions
 from tenure.audit import JobAudit
-from tenure.bridge import LoopCaller, enter, on_thread, settled
+from tenure.bridge import LoopCaller, enter, undone
 from tenure.client import TRIES
 from tenure.decorators import Decorators
 from tenure.durations import Duration
@@ -259,9 +259,10 @@ class AsyncScheduler(Decorators):
         try:
             yield first
         except BaseException as error:
-            giving = on_thread(functools.partial(give_back, error))
-            await settled(giving)
-            giving.result()
+            await undone(
+                functools.partial(give_back, error),
+                f"once(): the key {key!r} could not be given back, and counts as used though its block has failed",
+            )
             raise
         guard.__exit__(None, None, None)
 

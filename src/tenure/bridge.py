@@ -27,8 +27,16 @@ async def enter(begin: Callable[[], T], undo: Callable[[], object]) -> T:
     except asyncio.CancelledError:
         await settled(beginning)
         if beginning.exception() is None:
-            await settled(on_thread(undo))
+            await undone(undo, "what a cancelled coroutine had begun could not be undone")
         raise
+
+
+async def undone(undo: Callable[[], object], otherwise: str) -> None:
+    """Call `undo` on a thread and wait for its end. A failure is logged: the caller has another exception to pass on."""
+    undoing = on_thread(undo)
+    await settled(undoing)
+    if (failure := undoing.exception()) is not None:
+        logger.error("%s", otherwise, exc_info=failure, extra={"action": "not_undone"})
 
 
 def on_thread(function: Callable[[], T]) -> asyncio.Future[T]:
