@@ -5,9 +5,11 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from ledger_cases.scene import Scene
 from tenure.keys import planner_of
 from tenure.ledger import NodeFacts
 from tenure.model import Acquire
+from tenure.stores import store_for
 
 
 def _facts(scene, worker, *functions, **more):
@@ -70,9 +72,6 @@ def test_a_claim_does_not_look_at_facts(scene, ledger, worker):
 
 @pytest.mark.parametrize("kind", ["postgres"])
 def test_a_set_of_functions_is_written_once_and_goes_with_the_last_node_that_has_it(kind, database):
-    from ledger_cases.scene import Scene
-    from tenure.stores import store_for
-
     store = store_for(database)
     store.prepare()
     scene = Scene(store)
@@ -88,3 +87,18 @@ def test_a_set_of_functions_is_written_once_and_goes_with_the_last_node_that_has
                 assert server.execute(f"SELECT count(*) FROM tenure.{table}").fetchone() == (0,), table
     finally:
         scene.close()
+
+
+def test_a_sweep_passes_by_the_set_of_a_node_that_writes_its_facts(ledger_database):
+    scene = Scene(store_for(ledger_database))
+    worker = scene.worker()
+    set_of = f"set {worker.id}"
+    with psycopg.connect(ledger_database) as writes:
+        writes.execute("INSERT INTO tenure.function_set (hash, names) VALUES (%s, '{f}')", [set_of])
+        writes.commit()
+        writes.execute(
+            "SELECT tenure.write_facts(%s, %s, %s, '{f}', NULL, 1, 0, '1', '')", [worker.id, scene.application, set_of]
+        )
+        scene.session.sweep()
+    assert [facts.functions for facts in scene.ledger.nodes(scene.application)] == [{"f"}]
+    scene.close()

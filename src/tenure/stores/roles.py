@@ -22,7 +22,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "election": ("SELECT", "INSERT", "UPDATE"),  # never deleted: it carries the number of the term
     "term": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "application": ("SELECT", "INSERT"),
-    "function_set": ("SELECT", "INSERT", "DELETE"),
+    "function_set": ("SELECT", "INSERT", "UPDATE", "DELETE"),  # UPDATE for FOR UPDATE
     "node_facts": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "lane": ("SELECT", "INSERT"),
     "job": ("SELECT", "INSERT", "UPDATE"),  # deleted by `forget_jobs` alone, which runs as its owner

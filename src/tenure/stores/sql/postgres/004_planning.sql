@@ -10,7 +10,8 @@ LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM {schema}.node n WHERE n.id = of_node AND n.state = 'alive' FOR KEY SHARE;
     IF NOT FOUND THEN RETURN; END IF;
-    INSERT INTO {schema}.function_set (hash, names) VALUES (set_hash, set_names) ON CONFLICT DO NOTHING;
+    INSERT INTO {schema}.function_set (hash, names) VALUES (set_hash, set_names)
+    ON CONFLICT (hash) DO UPDATE SET hash = excluded.hash;   -- locked, so that no sweep removes it before it is referred to
     INSERT INTO {schema}.node_facts AS f (node, application, functions, queues, capacity, release, library, tzdata)
     VALUES (of_node, of_application, set_hash, of_queues, of_capacity, of_release, of_library, of_tzdata)
     ON CONFLICT (node, application) DO UPDATE
