@@ -173,6 +173,20 @@ def test_another_server_is_looked_at_from_the_beginning(scene, worker, beside):
     assert worker.take().key == "old", "a server whose count went back"
 
 
+def test_lanes_of_a_server_that_counted_further_do_not_make_every_look_begin_anew(scene, worker, beside):
+    """Dumped there, and restored here."""
+    ours = "application = (SELECT id FROM tenure.application WHERE name = %s)"
+    with beside.transaction():
+        beside.execute(f"UPDATE tenure.lane SET entered = '99999999999' WHERE {ours}", [scene.application])
+    _look(worker)
+    scene.ask(key="old")
+    with beside.transaction():  # as if it had been there all along
+        beside.execute(f"UPDATE tenure.run SET entered = '3' WHERE key = 'old' AND {ours}", [scene.application])
+    assert worker.claim().runs == (), "only a look from the beginning finds it"
+    scene.add("new", 60, function="new")
+    assert {run.key for run in worker.claim().runs} > {"old"}, "a new lane is one"
+
+
 class TestWhatOthersHaveLocked:
     """A claim says that more is due, so that a node with free slots does not rest beside it."""
 

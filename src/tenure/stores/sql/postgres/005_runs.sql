@@ -212,6 +212,7 @@ BEGIN
     IF saw IS NOT NULL AND (server IS DISTINCT FROM date_part('epoch', pg_postmaster_start_time())
                             OR pg_snapshot_xmax(seen) < pg_snapshot_xmax(saw)
                             OR EXISTS (SELECT FROM {schema}.lane l WHERE l.application = app AND l.entered >= pg_snapshot_xmin(saw)
+                                          AND l.entered < pg_snapshot_xmax(seen)   -- not of another server, restored from a dump
                                           AND NOT pg_visible_in_snapshot(l.entered, saw))) THEN
         saw := NULL;
     END IF;
