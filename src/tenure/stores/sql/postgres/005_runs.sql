@@ -505,7 +505,7 @@ BEGIN
                                           WHERE r.application = app AND r.state = 'running' AND r.node = ANY (gone)))
                    FOR KEY SHARE SKIP LOCKED) l;
         WITH taken AS MATERIALIZED (
-            SELECT r.id FROM {schema}.run r
+            SELECT r.id, r.job, r.asked_to_end, r.stopping, r.losses FROM {schema}.run r   -- as they are once they are locked
              WHERE r.application = app AND r.state = 'running' AND r.node = ANY (gone) AND r.job = ANY (jobs)
                FOR NO KEY UPDATE SKIP LOCKED
         ), ended AS (
@@ -517,10 +517,10 @@ BEGIN
                    expires_at = CASE WHEN x.becomes = 'pending' THEN NULL ELSE r.expires_at END,
                    finished_at = CASE WHEN x.becomes > 'running' THEN now_ END
               FROM (SELECT t.id, j.lane,
-                           CASE WHEN o.asked_to_end <> '' THEN 'cancelled'
-                                WHEN j.state = 'removed' OR j.on_lost = 'fail' OR (NOT o.stopping AND o.losses >= j.max_lost - 1) THEN 'lost'
+                           CASE WHEN t.asked_to_end <> '' THEN 'cancelled'
+                                WHEN j.state = 'removed' OR j.on_lost = 'fail' OR (NOT t.stopping AND t.losses >= j.max_lost - 1) THEN 'lost'
                                 ELSE 'pending' END::{schema}.run_state AS becomes
-                      FROM taken t JOIN {schema}.run o ON o.id = t.id JOIN {schema}.job j ON j.id = o.job) x
+                      FROM taken t JOIN {schema}.job j ON j.id = t.job) x
              WHERE r.id = x.id
             RETURNING r.id
         )
