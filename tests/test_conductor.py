@@ -16,7 +16,7 @@ from tenure.model import Acquire, NodeCard
 from tenure.stores.ledger import RunQuery
 from tenure.stores.memory import MemoryStore
 from tenure.timekeeper import Timekeeper
-from tenure.triggers import every
+from tenure.triggers import cron, every
 from tenure.urls import MemoryURL
 from tenure.verbs import asked, paused, updated
 
@@ -225,6 +225,78 @@ def test_a_pause_does_not_end_by_a_clock_that_is_doubted(stage):
     scene.steady += HOUR / 2
     scene.go_on(5)
     assert scene.job.state is JobState.ACTIVE
+
+
+def test_pauses_that_end_together_do_not_hold_up_claims(stage, monkeypatch):
+    """Each change takes 20 ms: as many as fit into a slice, then the others have their turn, and then it goes on at once."""
+    scene = stage()
+    for number in range(9):
+        scene.definitions.define(
+            lambda: None, every(seconds=10), f"paused {number}", kwargs=None, process=False, policy={}
+        )
+    scene.ledger.sync("app", 0, scene.definitions.changes(scene.now()))
+    names = [f"paused {number}" for number in range(9)]
+    scene.go_on(60)
+    for name in names:
+        scene.ledger.change(paused(scene.ledger.jobs("app", name)[0], scene.now(), 30))
+    scene.steady += 25
+    scene.go_on(4)
+    real, changes = scene.ledger.change, []
+
+    def change(one):
+        scene.steady += 0.02
+        changes.append(one.name)
+        return real(one)
+
+    monkeypatch.setattr(scene.ledger, "change", change)
+    scene.steady += 2
+    slices = []
+    while len(changes) < len(names):
+        before = len(changes)
+        scene.conductor._planning.plan(scene.ledger, calm=True)
+        slices.append(len(changes) - before)
+        assert scene.conductor._planning.plans_from <= scene.steady or len(changes) == len(names)
+    assert slices == [3, 3, 3]
+    assert sorted(changes) == names
+
+
+def test_a_resumed_job_is_claimed_at_once_also_if_others_were_planned_with_it(stage):
+    scene = stage()
+    scene.go_on(60)
+    job = scene.ledger.jobs("app", "by hand")[0]
+    scene.ledger.change(paused(job, scene.now(), 1))
+    before = scene.job.next_due
+    scene.steady += (
+        scene.put_off - 2
+    )  # the pause is over, and the other job is to be planned, from two seconds ahead on
+    assert scene.conductor._planning.plan(scene.ledger, calm=True) == scene.now()
+    assert scene.ledger.jobs("app", "by hand")[0].state is JobState.ACTIVE
+    assert scene.job.next_due > before
+
+
+def test_new_zone_rules_for_many_jobs_do_not_hold_up_claims(stage, monkeypatch):
+    scene = stage()
+    for number in range(9):
+        trigger = cron("0 3 * * *", tz="Europe/Berlin")
+        scene.definitions.define(lambda: None, trigger, f"nightly {number}", kwargs=None, process=False, policy={})
+    scene.ledger.sync("app", 0, scene.definitions.changes(scene.now()))
+    real, slices, changed = scene.ledger.change, [], []
+
+    def change(one):
+        scene.steady += 0.02
+        slices[-1] += 1
+        changed.append(one.name)
+        return real(one)
+
+    monkeypatch.setattr(scene.ledger, "change", change)
+    scene.conductor._as = Seat.id
+    scene.conductor._observe(scene.now(), scene.steady)
+    for _ in range(3):
+        slices.append(0)
+        scene.conductor._learn(scene.ledger)
+        scene.steady = scene.conductor._learns_from
+    assert slices == [3, 3, 3]
+    assert len(set(changed)) == 9
 
 
 def test_nothing_is_forgotten_by_a_clock_that_is_believed_only_since_a_moment(stage):

@@ -39,7 +39,8 @@ PACE = 0.003
 """Where a claim brings so many runs, the next one comes so much later at the earliest: many small claims are late together."""
 IN_VAIN = 0.1
 """Where others have locked all that is due, the next claim comes after `PACE`, then after twice as long each time, up to this."""
-LEARN_EVERY = 10.0
+LEARN_EVERY, LEARN_SOON = 10.0, 1.0
+"""When to learn again; the latter while there is more to plan anew by other zone rules."""
 PRUNE_EVERY, PRUNE_SOON = 60.0, 5.0
 """When retention goes through all jobs again: after it has found nothing, and after it has."""
 FORGET_BATCH = 100
@@ -219,7 +220,7 @@ class Conductor:
         self._planning.learn(ledger, self._as, ledger.functions(self._application))
         sent_at = boottime()
         self._observe(ledger.now(), sent_at)
-        self._learns_from = boottime() + LEARN_EVERY
+        self._learns_from = boottime() + (LEARN_SOON if self._planning.learns_on else LEARN_EVERY)
 
     def _observe(self, now: Instant, sent_at: float) -> bool:
         """Learn the ledger's time. True if it has jumped just now, and is not believed."""

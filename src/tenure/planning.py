@@ -93,6 +93,9 @@ class Planning:
         self._planned_before = False
         self._heals_until = 0.0
         self._healed: tuple[Instant, JobId] = (0.0, JobId(0))
+        self.learns_on = False
+        """Time was up before all that other zone rules have planned was gone over."""
+        self._gone_over: set[JobId] = set()
         self._unreadable: set[tuple[int, int]] = set()
         self._tzdata = ""
         self._warned: set[str] = set()
@@ -119,7 +122,7 @@ class Planning:
         able = [facts.tzdata for facts in others if order(facts.library) >= order(mine.library)]
         self._zones = "" if mine.tzdata >= max(able, default="") else mine.tzdata
         self._stands_in = any(facts.plans and order(facts.library) < order(mine.library) for facts in others)
-        self._tzdata = mine.tzdata
+        self._tzdata, self.learns_on = mine.tzdata, False
         if not self._zones and (
             self._plans() or not any(facts.plans and facts.tzdata == mine.tzdata for facts in others)
         ):
@@ -153,33 +156,35 @@ class Planning:
         )
         self._overdue = ledger.unreadable
         batch: list[Planned] = []
-        soonest, seen = math.inf, 0
+        soonest, seen, changed = math.inf, 0, 0
         for job in jobs:
-            if batch and boottime() >= began_at + PLAN_BURST:
+            late = boottime() >= began_at + PLAN_BURST
+            if late and (batch or changed):
                 break
             seen += 1
             if self._for_others(job, now, leads=leads):
                 continue
             if job.resumes and not job.trigger:
-                self._resume(ledger, job, None, now)
+                changed += self._resume(ledger, job, None, now)
                 soonest = now
             trigger = self._trigger(job) if job.trigger else None
             if trigger is None:
                 continue
             if job.resumes:
-                self._resume(ledger, job, trigger, now)
+                changed += self._resume(ledger, job, trigger, now)
                 soonest = now
             elif self._of_other_rules(job.next_reading):
-                self._plan_anew(ledger, job.name, now)
-                soonest = now
+                if not late:  # else those that can be planned come first: nothing has changed so far
+                    changed += self._plan_anew(ledger, job.name, now)
+                    soonest = now
             elif (
                 planned := plan(job, trigger, application=self._application, now=now, horizon=now + LOOK_AHEAD)
             ) is not None:
                 batch.append(planned)
         written = ledger.plan(batch) if batch else 0
         if written:
-            soonest = min((run.due_at for planned in batch for run in planned.runs), default=soonest)
-        more = (len(jobs) == limit or seen < len(jobs)) and written
+            soonest = min(soonest, min((run.due_at for planned in batch for run in planned.runs), default=math.inf))
+        more = (len(jobs) == limit or seen < len(jobs)) and (written or changed)
         self.plans_from = boottime() if more else began_at + (PLAN_EVERY if leads else self._every)
         if more:
             self._pace(seen, boottime() - began_at)
@@ -207,8 +212,8 @@ class Planning:
                 logger.error("job %r cannot be planned here: %s", job.name, error, extra={"action": "job_unreadable"})  # noqa: TRY400 - the sentence says it all
             return None
 
-    def _resume(self, ledger: Ledger, job: Unplanned, trigger: Trigger | None, now: Instant) -> None:
-        """A pause is over. A job without a trigger has only what it was asked for meanwhile."""
+    def _resume(self, ledger: Ledger, job: Unplanned, trigger: Trigger | None, now: Instant) -> bool:
+        """A pause is over. A job without a trigger has only what it was asked for meanwhile. False if it was changed by others."""
         next_due, runs = (
             (None, ())
             if trigger is None
@@ -216,7 +221,7 @@ class Planning:
                 trigger, job.rules, application=self._application, name=job.name, now=now, horizon=now + LOOK_AHEAD
             )
         )
-        ledger.change(
+        row = ledger.change(
             JobChange(
                 self._application,
                 job.name,
@@ -228,6 +233,7 @@ class Planning:
                 next_reading=reading_of(trigger, next_due),
             )
         )
+        return row is not None and row.generation != job.generation
 
     # What other zone rules have planned
 
@@ -239,21 +245,32 @@ class Planning:
         now = self._clock.now(boottime()) if self._clock.known and not self._clock.doubts else None
         if now is None:
             return
+        ends_at = boottime() + PLAN_BURST
         for job in ledger.planned_by_others(self._application, self._tzdata, ANEW_BATCH):
-            self._plan_anew(ledger, job.spec.name, now)
+            if job.id in self._gone_over:
+                continue  # it waits for what is written ahead
+            if boottime() >= ends_at:
+                self.learns_on = True
+                return
+            if not self._plan_anew(ledger, job.spec.name, now):
+                self._gone_over.add(job.id)
+        self._gone_over.clear()
 
-    def _plan_anew(self, ledger: Ledger, name: str, now: Instant) -> None:
-        """From the first due time on that is not in the ledger. What is written ahead and stands for readings of the wall clock is waited for."""
+    def _plan_anew(self, ledger: Ledger, name: str, now: Instant) -> bool:
+        """From the first due time on that is not in the ledger. What is written ahead and stands for readings of the wall clock is waited for.
+
+        False if it stays as it is.
+        """
         job = next(iter(ledger.jobs(self._application, name)), None)
         if job is None or job.state is not JobState.ACTIVE or job.next_due is None or job.next_reading is None:
-            return
+            return False
         trigger, spec = self._readable(job), job.spec
         if trigger is None or not self._of_other_rules(job.next_reading):
-            return
+            return False
         before, _, reading = job.next_reading.partition("@")
         ahead_of_now = RunQuery(self._application, name, states=(RunState.PENDING,), since=now, limit=1)
         if reading and ledger.runs(ahead_of_now):
-            return
+            return False
         next_due = resumed_at(trigger, job.next_due, job.next_reading, now)
         runs: tuple[NewRun, ...] = ()
         if next_due is not None:
@@ -270,7 +287,7 @@ class Planning:
                 self._tzdata,
                 extra={"action": "older_zone_rules"},
             )
-        ledger.change(
+        row = ledger.change(
             JobChange(
                 self._application,
                 name,
@@ -283,6 +300,7 @@ class Planning:
                 next_reading=reading_of(trigger, next_due),
             )
         )
+        return row is not None and not self._of_other_rules(row.next_reading)
 
     # What a wrong clock has put off
 
