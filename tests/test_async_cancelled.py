@@ -387,3 +387,54 @@ def test_a_start_on_another_loop_lets_coroutines_run_again(url):
 
     scheduler._scheduler.run_now("coroutine")
     asyncio.run(scene())
+
+
+def closed_half_way(url, **policy):
+    """A scheduler whose loop was closed while a coroutine was in its first attempt, and the run."""
+    scheduler, attempts, begun = AsyncScheduler(url, label="closed", ttl=6, heartbeat_every=0.2), [], threading.Event()
+
+    @scheduler.job(**policy)
+    async def coroutine(run):
+        attempts.append(run.attempt)
+        begun.set()
+        if run.attempt == 1:
+            await asyncio.Event().wait()
+
+    async def scene():
+        await scheduler.start()
+        run = await scheduler.run_now("coroutine")
+        await asyncio.to_thread(begun.wait, WITHIN)
+        return run
+
+    loop = asyncio.new_event_loop()
+    run = loop.run_until_complete(scene())
+    loop.close()
+    return scheduler, run, attempts
+
+
+def test_a_coroutine_whose_loop_was_closed_half_way_is_tried_again_on_another_loop(url, caplog):
+    scheduler, run, attempts = closed_half_way(url)
+    threaded = scheduler._scheduler
+
+    async def scene():
+        await scheduler.start()
+        await asyncio.to_thread(eventually, lambda: threaded.find_run(run.id).state == "succeeded")
+        assert (await scheduler.health()).ok
+        assert (await scheduler.health()).running == 0
+        assert await scheduler.stop()
+
+    asyncio.run(scene())
+    assert attempts == [1, 2]
+    assert [getattr(record, "action", "") for record in caplog.records].count("loop_closed") == 1
+
+
+@pytest.mark.parametrize(("on_lost", "state"), [("retry", "pending"), ("fail", "lost")])
+def test_a_coroutine_whose_loop_was_closed_half_way_is_interrupted_without_another_start(url, on_lost, state):
+    scheduler, run, attempts = closed_half_way(url, on_lost=on_lost)
+    threaded = scheduler._scheduler
+    try:
+        eventually(lambda: threaded.find_run(run.id).state == state, what=state)
+        eventually(lambda: threaded.health().running == 0, what="its slot is free")
+    finally:
+        assert threaded.stop(), "nothing keeps its node"
+    assert attempts == [1]

@@ -51,6 +51,9 @@ class NoHands:
     def give_back(self, older_than):
         pass
 
+    def end_abandoned(self):
+        pass
+
 
 class FreeHands(NoHands):
     """A slot is free."""

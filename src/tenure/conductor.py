@@ -78,6 +78,7 @@ class Hands(Protocol):
     def lose(self, attempts: Sequence[Attempt], why: str) -> None: ...
     def withhold(self, held: Sequence[tuple[RunId, str]]) -> tuple[list[tuple[RunId, str, Instant]], bool]: ...
     def give_back(self, older_than: float) -> None: ...
+    def end_abandoned(self) -> None: ...
 
 
 class Conductor:
@@ -248,6 +249,7 @@ class Conductor:
     # The roll call
 
     def _call_roll(self, ledger: Ledger) -> None:
+        self._hands.end_abandoned()
         node, before, sent_at, stopping = self._as, self._hands.in_hand, boottime(), self._resting
         call = ledger.roll_call(node, self._application, stopping=stopping)
         if stopping:

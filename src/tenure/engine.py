@@ -263,6 +263,7 @@ class Engine:
         parts.runner.stopping = True
         parts.conductor.rest()
         parts.runner.give_back(0.0)
+        parts.runner.end_abandoned()
         parts.election.bar()
         drained = parts.runner.drain(drain)
         if not drained:

@@ -34,6 +34,8 @@ SHORTAGE = 1.0
 """After the system has refused a thread, nothing is claimed for so many seconds."""
 _WEIGHT, _INSTANT = 0.05, 0.000_01
 MAX_ERROR = 8000
+SHOWN = 10
+"""How many runs a line of the log names."""
 
 
 class Runner:
@@ -115,10 +117,31 @@ class Runner:
     def use(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Run coroutines on this loop; None: on one of our own."""
         self._loops.use(loop)
+        self.end_abandoned()
 
     def no_loop(self) -> str:
         """Why coroutines cannot run here now; '' if they can."""
         return self._loops.problem()
+
+    def end_abandoned(self) -> None:
+        """A coroutine whose loop was closed half-way never goes on: it ends as one that a stop has interrupted."""
+        abandoned = self._loops.abandoned()
+        if not abandoned:
+            return
+        with self._mutex:
+            ended = [attempt for attempt in abandoned if attempt.phase is Phase.RUNNING]
+            for attempt in ended:
+                attempt.phase = Phase.ENDED
+        if ended:
+            logger.error(
+                "an event loop was closed while coroutines of %d runs went on (%s): they are interrupted",
+                len(ended),
+                ", ".join(f"{attempt.run.job} {attempt.run.key}" for attempt in ended[:SHOWN]),
+                extra={"action": "loop_closed"},
+            )
+        for attempt in ended:
+            attempt.run.tell("its event loop was closed")
+            self._end(attempt, self._judge(attempt, asyncio.CancelledError()))
 
     def take(self, attempts: Iterable[Attempt]) -> int:
         """Begin these as soon as there is a slot. Returns how many more there is room for."""
@@ -424,7 +447,7 @@ class Loops:
         self._own: asyncio.AbstractEventLoop | None = None
         self.thread: Vital | None = None
         """That of our own loop."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Attempt] = {}
 
     def use(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Run on this loop."""
@@ -435,6 +458,11 @@ class Loops:
         if self._given is None or self._given.is_running():
             return ""
         return "is closed" if self._given.is_closed() else "does not run"
+
+    def abandoned(self) -> list[Attempt]:
+        """Coroutines that have begun on a loop that is closed now."""
+        tasks = list(self._tasks.items())
+        return [attempt for task, attempt in tasks if task.get_loop().is_closed() and not task.done()]
 
     def begin(self, attempts: list[Attempt]) -> None:
         """Start these, in one call to the loop."""
@@ -488,8 +516,8 @@ class Loops:
         for attempt in attempts:
             if self._begin(attempt):
                 attempt.task = task = loop.create_task(self._run(attempt), name=f"tenure {attempt.run.job}")
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks[task] = attempt
+                task.add_done_callback(self._tasks.pop)
 
     async def _run(self, attempt: Attempt) -> None:
         CURRENT.set(attempt.run)  # of this task alone
@@ -499,6 +527,8 @@ class Loops:
             await attempt.function.call(attempt.run, arguments(attempt))
         except BaseException as error:
             failure = error
+        if attempt.phase is not Phase.RUNNING:
+            return  # it was abandoned, and is thrown away now
         self._end(attempt, self._judge(attempt, failure))
         if self._given is not None and isinstance(failure, (KeyboardInterrupt, SystemExit)):
             raise failure  # asyncio's rule, for a loop of the application; ours goes on
