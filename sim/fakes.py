@@ -28,9 +28,11 @@ class Lock:
         self._again = again
         self._waiting: deque[tuple[Task, int]] = deque()
 
-    def acquire(self) -> bool:
+    def acquire(self, blocking: bool = True) -> bool:
         me = K.current
         while self._count and not (self._again and self._owner is me):
+            if not blocking:
+                return False
             if me is None or not me.process.alive:
                 break  # the last words of a process that was killed wait for nobody
             self._waiting.append((me, me.ticket))
