@@ -5,7 +5,7 @@ the age of the oldest run, memory, threads, descriptors, connections, lateness. 
 with the last one. Counts that grew fail the run; times are printed beside their limits and never do.
 
 `--snapshot N` holds a transaction open for N seconds in the middle, as pg_dump does: dead rows cannot be vacuumed meanwhile.
-A whole run writes docs/proof/soak.md (with a snapshot: soak-snapshot.md); `--quick` takes half a minute and writes nothing.
+A whole run writes docs/proof/soak.md (with a snapshot: soak-snapshot.md); `--quick` takes twenty seconds and writes nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NODES, PHASES = 3, 50
 KEEP_FOR, KEEP = 60.0, 10
 SAMPLE_EVERY = 10.0
+QUICK = 20.0
 
 
 @dataclass(frozen=True)
@@ -268,11 +269,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--rate", type=int, default=1500, help="runs per second (default 1500)")
     parser.add_argument("--snapshot", type=float, default=0.0, help="hold a transaction open for so many seconds")
-    parser.add_argument("--quick", action="store_true", help="half a minute, to see that everything works")
+    parser.add_argument("--quick", action="store_true", help="twenty seconds, to see that everything works")
     parser.add_argument("--out", type=Path, help="where to write the report (default: docs/proof)")
     options = parser.parse_args()
     if options.quick:
-        options.minutes, options.rate = 0.6, 100
+        options.minutes, options.rate = QUICK / 60, 100
     if options.snapshot > options.minutes * 60:
         parser.error(f"--snapshot {options.snapshot:g} is longer than the run. Write at most {options.minutes * 60:g}.")
     with Postgres(fsync=True) as server, ExitStack() as stack:

@@ -99,7 +99,7 @@ def test_every_goal_has_a_verdict(lines):
 @pytest.mark.timeout(180)
 def test_a_short_soak_reports_what_could_grow(tmp_path):
     need("postgres")
-    command = [sys.executable, ROOT / "bench" / "soak.py", "--quick", "--snapshot", "10", "--out", tmp_path]
+    command = [sys.executable, ROOT / "bench" / "soak.py", "--quick", "--snapshot", "15", "--out", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr
     report = (tmp_path / "soak-snapshot.md").read_text()
