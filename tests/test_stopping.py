@@ -157,6 +157,21 @@ def test_a_start_after_such_a_stop_takes_another_identity(any_url):
     assert (body.called, body.most) == ([1], 1)
 
 
+def test_a_stop_after_another_start_does_not_forget_what_the_first_one_waits_for(any_url):
+    one = scheduler(any_url)
+    with stubborn(one) as body:
+        one.start()
+        one.run_now("stubborn")
+        assert body.begun.wait(WITHIN)
+        assert not one.stop(drain=0.05)
+        one.start()
+        assert not one.stop(drain=0.05), "the body of the first node has not returned"
+        one.start()
+        threading.Timer(0.2, body.release.set).start()
+        assert one.stop(WITHIN)
+    assert one.health().waits_for == ()
+
+
 def test_elections_of_the_same_node_go_on_while_its_scheduler_leaves(any_url):
     one = scheduler(any_url, label="shared")
     with stubborn(one) as body, Election(any_url, "exporter", label="shared", **CADENCE) as election:

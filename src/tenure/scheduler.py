@@ -26,7 +26,7 @@ from typing import Self
 
 from tenure import bridge, foreground
 from tenure.client import Client
-from tenure.clock import walltime
+from tenure.clock import boottime, walltime
 from tenure.decorators import Definitions
 from tenure.durations import Duration, positive, seconds
 from tenure.engine import Engine, EngineOptions, Health
@@ -160,21 +160,25 @@ class Scheduler(Client):
         until it does, or until the process ends: no other attempt of its run begins meanwhile. `health().waits_for` names it,
         `stop(drain=…)` waits for it again, `start()` takes another node.
         """
+        asked = None if drain is None else _not_negative(drain, "drain")
+        ends_at = boottime() + (asked or 0.0)
         with self._mutex:
-            engine = self._engine
-        if engine is None:
-            patience = 0.0 if drain is None else _not_negative(drain, "drain")
-            return all(left.has_left(patience) for left in self._left_later)
-        drained = engine.stop(self._drain if drain is None else _not_negative(drain, "drain"))
-        self._listeners.stop(LAST_EVENTS)
-        with self._mutex:  # two threads may stop it
-            later = dict.fromkeys((*self._left_later, engine))
-            self._left_later = [left for left in later if not left.has_left(0.0)]
-            if self._engine is engine:
-                self._engine = None
-        for stage in list(self._stages):
-            stage.wake()
-        return drained
+            engine, earlier = self._engine, list(self._left_later)
+        drained = True
+        if engine is not None:
+            drained = engine.stop(self._drain if asked is None else asked)
+            self._listeners.stop(LAST_EVENTS)
+            with self._mutex:  # two threads may stop it
+                self._left_later = [*dict.fromkeys((*self._left_later, engine))]
+                if self._engine is engine:
+                    self._engine = None
+        left = [one.has_left(max(ends_at - boottime(), 0.0)) for one in earlier]
+        with self._mutex:
+            self._left_later = [one for one in self._left_later if not one.has_left(0.0)]
+        if engine is not None:
+            for stage in list(self._stages):
+                stage.wake()
+        return drained and all(left)
 
     def stop_now(self) -> None:
         """While `stop` waits, from another thread: wait no longer for what runs."""
