@@ -6,6 +6,7 @@ import gc
 import logging
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
 import psycopg
@@ -41,6 +42,14 @@ async def cancelled_while_held_up(url, entering, times=1, table="node"):
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not ended_early, "the cancellation went on before the start was undone"
+
+
+def gone_on():
+    """Wait for what coroutines that were cancelled have begun."""
+    eventually(
+        lambda: all(thread.name != "tenure for a coroutine" for thread in threading.enumerate()),
+        what="the end of what was begun",
+    )
 
 
 async def inside(context):
@@ -180,6 +189,54 @@ def test_a_term_that_is_over_before_its_block_cancels_nothing_behind_it(url, awa
     assert asyncio.run(asyncio.wait_for(scene(), WITHIN)) == ["in 1", "behind", "in 2"]
 
 
+# Starts and stops
+
+
+@contextmanager
+def all_threads_taken():
+    """The loop has one thread for `asyncio.to_thread`, and it is taken."""
+    free, taken = threading.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    loop.run_in_executor(None, lambda: (taken.set(), free.wait(WITHIN)))
+    assert taken.wait(WITHIN)
+    try:
+        yield
+    finally:
+        free.set()
+
+
+@pytest.mark.parametrize("make", [Scheduler, AsyncScheduler, lambda url: AsyncElection(url, "x", ttl=6)])
+def test_starts_and_stops_wait_for_no_thread_of_the_loop(url, make):
+    async def scene():
+        with all_threads_taken():
+            async with asyncio.timeout(WITHIN / 2), make(url):
+                pass
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("make", [AsyncScheduler, lambda url: AsyncElection(url, "x", ttl=6)])
+def test_a_stop_that_is_cancelled_has_begun_and_goes_on(url, make):
+    thing = make(url)
+
+    def takes_part():
+        return thing.started if isinstance(thing, AsyncScheduler) else thing._election.taking_part
+
+    async def scene():
+        await thing.start()
+        with all_threads_taken():
+            stopping = asyncio.create_task(thing.stop())
+            await asyncio.sleep(0)
+            stopping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await stopping
+
+    asyncio.run(scene())
+    gone_on()
+    assert not takes_part()
+
+
 # Listeners
 
 
@@ -286,7 +343,8 @@ def test_a_body_that_the_loop_cancels_during_a_stop_is_given_back(url):
             await serving
 
     asyncio.run(scene())
-    eventually(lambda: not scheduler.started, what="stopped")
+    gone_on()
+    assert not scheduler.started
     (run,) = scheduler._scheduler.runs("body")
     assert run.state == "pending", run.reason
 

@@ -11,13 +11,14 @@ The heartbeat does not run on the event loop, so that a coroutine that blocks it
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 
-from tenure.bridge import LoopCaller, enter
+from tenure.bridge import LoopCaller, enter, on_thread
 from tenure.durations import Duration, positive, seconds
 from tenure.election import Election
 from tenure.events import ElectionEvent
@@ -110,7 +111,7 @@ class AsyncElection:
 
     async def stop(self, drain: Duration = 30.0) -> None:
         """Resign, wait for the work to stop, and leave."""
-        await asyncio.to_thread(self._election.stop, drain)
+        await on_thread(functools.partial(self._election.stop, drain))
 
     async def terms(self) -> AsyncIterator[AsyncTerm]:
         """Wait for terms, one turn of the loop for each. Leaving the body, however, resigns that term."""

@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, Unpack, overload
 from tenure import foreground
 from tenure.aio import NodeOptions
 from tenure.audit import JobAudit
-from tenure.bridge import LoopCaller, enter, undone
+from tenure.bridge import LoopCaller, enter, on_thread, undone
 from tenure.client import TRIES
 from tenure.decorators import Decorators
 from tenure.durations import Duration
@@ -87,7 +87,7 @@ class AsyncScheduler(Decorators):
 
     async def stop(self, drain: Duration | None = None) -> bool:
         """Claim no more, wait for what runs, and leave. True if everything had ended in time."""
-        return await asyncio.to_thread(self._scheduler.stop, drain)
+        return await on_thread(functools.partial(self._scheduler.stop, drain))
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -40,8 +41,45 @@ async def undone(undo: Callable[[], object], otherwise: str) -> None:
 
 
 def on_thread(function: Callable[[], T]) -> asyncio.Future[T]:
-    """As `asyncio.to_thread`, but no task: `asyncio.run` cancels all tasks at its end, and the thread would go on unseen."""
-    return asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, function)
+    """Call it on a thread of its own: those of `asyncio.to_thread` may all be taken by bodies, for which a stop waits.
+
+    It is no task: `asyncio.run` cancels all tasks at its end, and the thread would go on unseen. The exit of the process waits for it.
+    """
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, failure: BaseException | None) -> None:
+        if outcome.cancelled():
+            _tell_unheard(failure)
+        elif failure is not None:
+            outcome.set_exception(failure)
+        else:
+            outcome.set_result(cast("T", result))
+
+    def call() -> None:
+        result, failure = None, None
+        try:
+            result = context.run(function)
+        except BaseException as error:
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, result, failure)
+        except RuntimeError:  # the loop was closed meanwhile
+            _tell_unheard(failure)
+
+    try:
+        threading.Thread(target=call, name="tenure for a coroutine", daemon=False).start()
+    except RuntimeError as error:  # the system gives us no thread
+        outcome.set_exception(error)
+    return outcome
+
+
+def _tell_unheard(failure: BaseException | None) -> None:
+    """The coroutine that had called was cancelled."""
+    if failure is not None:
+        logger.error(
+            "what a cancelled coroutine had begun failed", exc_info=failure, extra={"action": "failed_unheard"}
+        )
 
 
 async def settled(future: asyncio.Future[Any]) -> None:
