@@ -155,7 +155,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("trust prolonged by a session that the row does not name", "2.4", lambda: [(L.Lease, "terms_until", property(broken.newest_nonce))], sessions, "unsaid session"),
     Mutant("epoch not raised after failover", "1.10, 2.5", lambda: [(R, "settled", lambda *_: True)], failover),
     Mutant("epoch raised without waiting", "2.5", broken.no_wait, quick_failover),
-    Mutant("fence that compares nothing", "1.8", lambda: [(R, "fenced_by", lambda *_: True)]),
+    Mutant("fence that compares nothing", "1.8", lambda: [(R, "fenced_by", lambda *_: True)], schedule="slow fence"),
     Mutant("fence without a lock", "1.8", lambda: [(S, "fence", broken.open_fence)], sessions, "slow fence"),
     Mutant("claim without a check of the node", "2.3", broken.claim_of_the_dead, held_up("claim")),
     Mutant("count without the job's lock", "1.2", lambda: [(S, "claim", broken.claim_by_snapshot)], jobs("pair", "tick", "wait", then=held_up("claim"))),
