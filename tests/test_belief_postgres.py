@@ -54,12 +54,15 @@ def test_terminated_sessions_are_made_anew(postgres, database, tmp_path):
     cluster = Cluster(tmp_path, database, ttl=2).start()
     name = database.rpartition("/")[2]
     cluster.leader()
-    for _ in range(5):
-        ended = postgres.execute(
+
+    def terminate() -> list[tuple[object, ...]]:
+        return postgres.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND application_name LIKE 'tenure%%'",
             [name],
         )
-        assert ended
+
+    for _ in range(5):
+        scratch.eventually(terminate, what="sessions to terminate")
         time.sleep(0.2)
     cluster.leader()
     time.sleep(0.5)

@@ -401,14 +401,20 @@ def test_a_coroutine_that_asks_for_the_exit_of_the_process_does_not_end_our_loop
 
 
 MORTAL = """
-import importlib, logging, os, sys, time
+import importlib, logging, os, sys, threading, time
 from tenure import Scheduler
 module, owner, method = sys.argv[1:]
+said = threading.Event()
 one = Scheduler("memory://mortal", label="mortal", heartbeat_every=0.2)
 one.job(name="probe")(lambda: None)
 one.start()
 print(one.health().ok)
 logging.basicConfig(format="%(levelname)s %(action)s %(message)s")
+class Last(logging.Handler):  # after the one that prints
+    def emit(self, record):
+        if record.action == "thread_died":
+            said.set()
+logging.getLogger().addHandler(Last())
 def deadly(*_):
     raise AttributeError("there is no such thing on this platform")
 setattr(getattr(importlib.import_module(module), owner), method, deadly)
@@ -416,6 +422,7 @@ one.run_now("probe")
 while (health := one.health()).ok:
     time.sleep(0.01)
 print(health.dead_threads, health.problem, flush=True)
+said.wait(10)
 os._exit(0)  # not even what is left of it can be stopped
 """
 
