@@ -77,6 +77,61 @@ def test_a_system_crontab_has_a_column_for_the_user() -> None:
     assert any("ran as postgres" in note for note in found.notes)
 
 
+SYSTEM = "17 * * * * root cd / && run-parts /etc/cron.hourly\n"
+OWN = "0 3 * * * /usr/local/bin/backup --all\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "given", "user", "noted"),
+    [
+        (SYSTEM, "/etc/crontab", None, True, ""),
+        (SYSTEM, "/etc/cron.d/app", None, True, ""),
+        (SYSTEM, None, None, True, "read as a user (root"),
+        (SYSTEM, "my.cron", None, True, "read as a user (root"),
+        ("0 3 * * * shop-runner /srv/shop/nightly\n", "deploy/cron.d/app", None, True, "lies in cron.d"),
+        ("# m h dom mon dow user command\n0 3 * * * shop-runner nightly\n", None, None, True, "heading"),
+        ("# m h dom mon dow command\n0 3 * * * root nightly\n", None, None, False, "root was read as a command"),
+        ("0 3 * * * shop-runner /srv/shop/nightly\n", None, None, False, "shop-runner was read as a command"),
+        ("0 3 * * * shop-runner /srv/shop/nightly\n", None, True, True, ""),
+        (OWN, None, None, False, ""),
+        (OWN, "crontab", None, False, ""),
+        (SYSTEM, "/etc/crontab", False, False, ""),
+    ],
+)
+def test_the_user_column_is_found_out_and_said(text, place, given, user, noted) -> None:
+    found, note = crontab.user_column(text, place and Path(place), given)
+    assert found is user
+    assert noted in note
+    assert bool(note) == bool(noted)
+
+
+def test_a_folder_of_crontabs_is_read_file_by_file(tmp_path) -> None:
+    folder = tmp_path / "cron.d"
+    folder.mkdir()
+    (folder / "one").write_text("WHERE=/tmp\n0 3 * * * shop-runner report --all\n")
+    (folder / "two").write_text("0 4 * * * shop-runner report --some\n")
+    (folder / "app.dpkg-old").write_text("0 5 * * * root never\n")
+    imported = crontab.read_folder(folder, tz="UTC", system=None)
+    assert [found.name for found in imported.found] == ["report", "report_2"]
+    assert ["WHERE" in found.body[0] for found in imported.found] == [True, False]
+    assert all("ran as shop-runner" in found.notes[0] for found in imported.found)
+    assert [left.source for left in imported.left] == ["app.dpkg-old"]
+    assert "one: the sixth column was read as a user (it lies in cron.d)" in imported.differences[0]
+
+
+def test_a_command_runs_in_the_home_directory_as_under_cron(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    other = tmp_path / "other"
+    other.mkdir()
+    text = f"0 3 * * * pwd > here\nHOME={other}\n0 3 * * * pwd > there\n"
+    imported = crontab.read(text, "crontab", tz="UTC")
+    with virtual(module(tmp_path, imported), now="2027-01-01T02:59Z") as world:
+        world.advance(by="2m")
+    assert (tmp_path / "here").read_text() == f"{tmp_path}\n"
+    assert (other / "there").read_text() == f"{other}\n"
+    assert "home directory" in written(imported)
+
+
 @pytest.mark.parametrize(
     ("said", "due"),
     [
@@ -91,6 +146,9 @@ def test_a_system_crontab_has_a_column_for_the_user() -> None:
         ("Mon *-*-01..07 04:00", ["2027-01-04 04:00:00", "2027-02-01 04:00:00"]),
         ("*-*~01 23:00", ["2027-01-31 23:00:00", "2027-02-28 23:00:00"]),
         ("*-*-* 09:00:00 Asia/Seoul", ["2027-01-02 00:00:00", "2027-01-03 00:00:00"]),
+        ("daily UTC", ["2027-01-02 00:00:00", "2027-01-03 00:00:00"]),
+        ("weekly Asia/Seoul", ["2027-01-03 15:00:00", "2027-01-10 15:00:00"]),
+        ("Mon 09:00 Japan", ["2027-01-04 00:00:00", "2027-01-11 00:00:00"]),
     ],
 )
 def test_on_calendar_is_due_when_systemd_says(said, due) -> None:

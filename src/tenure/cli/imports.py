@@ -30,6 +30,7 @@ def add(verb: Verb) -> None:
         "Exit code 1 if something was left out.",
         "crontab -l | tenure import crontab - > jobs.py",
         "tenure import crontab /etc/crontab --tz Asia/Seoul",
+        "tenure import crontab deploy/cron.d --user-column",
         "tenure import systemd /etc/systemd/system",
         "tenure import celery proj.celery:app",
         "tenure import apscheduler sqlite:///jobs.sqlite",
@@ -41,6 +42,12 @@ def add(verb: Verb) -> None:
         "place", metavar="PLACE", nargs="+", help="a file (-: standard input), units, MODULE:APP, or a URL"
     )
     word.add_argument("--tz", metavar="ZONE", help="the zone of the host (default: that of this one)")
+    word.add_argument(
+        "--user-column",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="the sixth column of a crontab is a user, as in /etc/crontab (default: found out, and said)",
+    )
     word.add_argument("--table", default="apscheduler_jobs", metavar="NAME", help="APScheduler's table")
 
 
@@ -75,10 +82,15 @@ def _read(arguments: argparse.Namespace) -> Imported:
         case "crontab":
             from tenure.importers import crontab
 
-            text = sys.stdin.read() if place == "-" else _file(place).read_text()
-            origin = "standard input" if place == "-" else place
             zone = arguments.tz or crontab.local_zone()
-            return crontab.read(text, origin, tz=zone, system=crontab.is_system(place))
+            path = None if place == "-" else _file(place)
+            if path is not None and path.is_dir():
+                return crontab.read_folder(path, tz=zone, system=arguments.user_column)
+            text = sys.stdin.read() if path is None else path.read_text()
+            system, note = crontab.user_column(text, path, arguments.user_column)
+            if note:
+                say(note)
+            return crontab.read(text, (path and place) or "standard input", tz=zone, system=system, note=note)
         case "systemd":
             from tenure.importers import crontab, systemd
 

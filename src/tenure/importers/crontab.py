@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 from pathlib import Path, PurePosixPath
 
 from tenure.errors import ConfigurationError
@@ -22,6 +24,7 @@ DIFFERENCES = (
         "and output goes where the node's goes."
     ),
     "the command gets the environment of the node, not cron's short one, and its user.",
+    "cron starts a command in the home directory of the crontab's user (HOME=). So does this (cwd=), in that of the node's user.",
 )
 _ENVIRONMENT = re.compile(r"""^\s*(\w+)\s*=\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*$""")
 _FOLDER = re.compile(r"^\s*cd\s+[^;&|]+(?:&&|;)\s*")
@@ -45,11 +48,16 @@ _BEFORE = {
     "[",
 }
 _TIMES = re.compile(r"^\s*(@\w+|\S+\s+\S+\s+\S+\s+\S+\s+\S+)\s+(.*)$")
+_HEADING = re.compile(r"^\s*#.*\bdow\s+(user(?:-name)?\s+)?command\b", re.MULTILINE)
+_IN_FOLDER = re.compile(r"[A-Za-z0-9_-]+")
+"""The files of cron.d that Debian's cron reads."""
 
 
-def read(text: str, origin: str, *, tz: str, system: bool = False) -> Imported:
-    """All lines of a crontab. `system`: with a column for the user, as in /etc/crontab and /etc/cron.d."""
-    names, environment = Names(), dict[str, str]()
+def read(
+    text: str, origin: str, *, tz: str, system: bool = False, note: str = "", names: Names | None = None
+) -> Imported:
+    """All lines of a crontab. `system`: with a column for the user, as in /etc/crontab and /etc/cron.d. `note`: why it was read so."""
+    names, environment = names or Names(), dict[str, str]()
     found, left = list[Found](), list[Left]()
     for line in text.splitlines():
         if not line.strip() or line.lstrip().startswith("#"):
@@ -72,12 +80,59 @@ def read(text: str, origin: str, *, tz: str, system: bool = False) -> Imported:
             left.append(Left(line.strip(), str(error)))
             continue
         found.append(_job(names, trigger, command.strip(), source=line.strip(), environment=environment, user=user))
-    return Imported(origin, tuple(found), tuple(left), DIFFERENCES)
+    return Imported(origin, tuple(found), tuple(left), (*([note] if note else []), *DIFFERENCES))
 
 
-def is_system(path: str) -> bool:
-    """Files that have a column for the user."""
-    return path == "/etc/crontab" or path.startswith("/etc/cron.d/")
+def read_folder(folder: Path, *, tz: str, system: bool | None) -> Imported:
+    """The files of a folder such as /etc/cron.d, each with its own settings."""
+    names = Names()
+    parts, left = list[Imported](), list[Left]()
+    for file in sorted(one for one in folder.iterdir() if one.is_file()):
+        if _IN_FOLDER.fullmatch(file.name):
+            text = file.read_text()
+            with_user, note = user_column(text, file, system)
+            parts.append(
+                read(text, str(file), tz=tz, system=with_user, note=note and f"{file.name}: {note}", names=names)
+            )
+        elif not file.name.startswith("."):
+            left.append(Left(file.name, "cron reads no file whose name has other characters than A-Z a-z 0-9 _ and -."))
+    left += [one for part in parts for one in part.left]
+    differences = dict.fromkeys(text for part in parts for text in part.differences)
+    return Imported(str(folder), tuple(one for part in parts for one in part.found), tuple(left), tuple(differences))
+
+
+def user_column(text: str, place: Path | None, given: bool | None = None) -> tuple[bool, str]:
+    """Whether the sixth column is a user, as in /etc/crontab, and a note where that was not said but found out. `place`: None for standard input."""
+    if given is not None:
+        return given, ""
+    if place is not None and (str(place) == "/etc/crontab" or str(place.parent) == "/etc/cron.d"):
+        return True, ""
+    heading = _HEADING.search(text)
+    first = {words[0]: words[1] for words in map(str.split, _commands(text)) if len(words) > 1}
+    users = [word for word in first if _is_user(word)]
+    in_cron_d = place is not None and place.parent.name == "cron.d"
+    if heading[1] if heading else in_cron_d or "root" in first or (users and len(users) == len(first)):
+        why = "its heading says so" if heading else "it lies in cron.d" if in_cron_d else f"{users[0]} is a user here"
+        return True, f"the sixth column was read as a user ({why}). --no-user-column reads it as part of the command."
+    doubtful = [word for word, second in first.items() if word in users or (_unknown(word) and second[0] == "/")]
+    if doubtful:
+        return False, f"{', '.join(doubtful)} was read as a command. --user-column reads it as a user."
+    return False, ""
+
+
+def _commands(text: str) -> list[str]:
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#") and not _ENVIRONMENT.match(line)]
+    return [times[2] for times in map(_TIMES.match, lines) if times]
+
+
+def _is_user(word: str) -> bool:
+    """A user of this host, or root, that is not also the name of a program."""
+    return word == "root" or (_unknown(word) and os.path.expanduser(f"~{word}") != f"~{word}")  # noqa: PTH111 - Path raises for unknown users
+
+
+def _unknown(word: str) -> bool:
+    """It may be the name of a user, and is not that of a program."""
+    return bool(re.fullmatch(r"[a-z_][a-z0-9_-]*", word)) and word not in _BEFORE and not shutil.which(word)
 
 
 def local_zone() -> str:
@@ -89,11 +144,12 @@ def local_zone() -> str:
 def _job(names: Names, trigger: Trigger, command: str, *, source: str, environment: dict[str, str], user: str) -> Found:
     command, said = _stdin(command)
     given = {key: value for key, value in environment.items() if key not in {"MAILTO", "CRON_TZ", "SHELL", "LOGNAME"}}
-    arguments = [repr(command), "shell=True", "check=True"]
-    imports = ["import subprocess"]
+    home = environment.get("HOME")
+    folder = repr(home) if home else "os.path.expanduser('~')"
+    arguments = [repr(command), "shell=True", "check=True", f"cwd={folder}"]
     if given:
         arguments.append(f"env={{**os.environ, {', '.join(f'{key!r}: {value!r}' for key, value in given.items())}}}")
-        imports.append("import os")
+    imports = ["import subprocess", *(["import os"] if given or not home else [])]
     if shell := environment.get("SHELL"):
         arguments.append(f"executable={shell!r}")
     if said is not None:

@@ -10,6 +10,7 @@ from tenure.errors import ConfigurationError
 from tenure.importers.found import Found, Imported, Left, Names
 from tenure.triggers import Trigger, closed, cron, every
 from tenure.triggers.combined import Union
+from tenure.triggers.zones import zone_key
 
 DIFFERENCES = (
     (
@@ -52,9 +53,10 @@ def read(paths: list[Path], *, tz: str) -> Imported:
 
 def calendar(text: str, tz: str) -> Trigger:
     """What `OnCalendar=` says: weekdays, date and time must all match."""
-    words = _SHORT.get(text.strip().lower(), text).split()
-    if words and ("/" in words[-1] or words[-1] == "UTC") and words[-1][0].isalpha():
-        tz = words.pop()
+    words = text.split()
+    if len(words) > 1 and words[-1][0].isalpha():
+        tz = zone_key(words.pop(), f"OnCalendar={text}")
+    words = _SHORT.get(" ".join(words).lower(), " ".join(words)).split()
     weekdays = set(range(7))
     if words and words[0][0].isalpha():
         weekdays = _weekdays(words.pop(0))
