@@ -28,7 +28,6 @@ from tenure.ext.apscheduler import (
     AsyncIOScheduler,
     BackgroundScheduler,
     BlockingScheduler,
-    ConflictingIdError,
     CronTrigger,
     JobLookupError,
     MemoryJobStore,
@@ -165,18 +164,6 @@ def test_a_paused_scheduler_runs_nothing_and_a_resumed_one_does(sched):
     assert [run.state for run in sched.tenure.runs()] == ["pending", "succeeded"]
     sched.resume()
     assert called.get(timeout=20) == (("second",), {})
-
-
-def test_a_missing_id_is_the_name_of_the_function(sched):
-    job = sched.add_job(tell, "cron", hour=3)
-    assert (job.id, job.name, job.pending) == (f"{__name__}:tell", "tell", True)
-    with pytest.raises(ConflictingIdError, match="replace_existing"):
-        sched.add_job(tell, "cron", hour=4)
-    sched.add_job(tell, "cron", hour=4, replace_existing=True)
-    with pytest.raises(ConfigurationError, match="id="):
-        sched.add_job(lambda: None, "cron", hour=4)
-    sched.start()
-    assert [job.next_run_time.hour for job in sched.get_jobs()] == [4]
 
 
 def test_a_job_of_another_start_is_joined_not_refused(sched, sqlite_url):

@@ -17,19 +17,19 @@ from tenure.ext.apscheduler.functions import Functions
 from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json
 from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
 from tenure.intents import Intent
-from tenure.ledger import JobRow, JobSpec, JobState
+from tenure.keys import due_key
+from tenure.ledger import JobRow, JobSpec, JobState, RunState
 from tenure.moments import instant, moment
+from tenure.plan import MISSED
 from tenure.policy import rules
 from tenure.scheduler import Scheduler
-from tenure.stores.ledger import JobChange
+from tenure.stores.ledger import JobChange, RunQuery
 from tenure.triggers import from_json
 
 logger = logging.getLogger("tenure")
 
 SOON = timedelta(seconds=1)
 """A `next_run_time` or `run_date` that is so near is now."""
-ON_TIME = 60.0
-"""How late a date in the past may be where no `misfire_grace_time` was given."""
 
 
 class Desk:
@@ -230,15 +230,24 @@ class Desk:
         self.scheduler.run_now(job.id, key=f"first before {before}")
 
     def _run_late(self, job: Job, trigger: DateTrigger, now: datetime) -> None:
-        """A date in the past: one run, ever. Within its grace the ledger has it already; without any limit it is asked for."""
-        late = (now - trigger.run_date).total_seconds()
-        if "misfire_grace_time" in job.given and job.misfire_grace_time is None:
-            if late >= ON_TIME:
-                self.scheduler.run_now(job.id, key=f"date {trigger.run_date.isoformat()}")
-        elif late > (ON_TIME if job.misfire_grace_time is None else job.misfire_grace_time):
-            logger.warning(
-                "job %r: its date %s is over; it is not run", job.id, trigger.run_date, extra={"action": "missed"}
-            )
+        """A date in the past. Within its grace the ledger has its run; without any limit that run is asked for, under the same key: one run, ever."""
+        due = instant(trigger.run_date)
+        with self.scheduler.ledger() as ledger:
+            row = next(iter(ledger.jobs(self.scheduler.application, job.id)), None)
+            if row is None or row.state is JobState.PAUSED or due < row.kept_since:
+                return  # removed or paused, or so old that the ledger has forgotten whether it ran
+            query = RunQuery(row.spec.application, job.id, since=due, before=due + 1, limit=100)
+            run = next((run for run in ledger.runs(query) if run.key == due_key(due)), None)
+            if run is None and due + row.spec.rules.on_time > instant(now):
+                return  # it is about to be planned
+            if run is not None and (run.state is not RunState.SKIPPED or run.reason != MISSED):
+                return  # it has run, it is going to, or somebody decided otherwise
+            if "misfire_grace_time" in job.given and job.misfire_grace_time is None:
+                ledger.ask(verbs.backfilled(row, [due]))
+                return
+        logger.warning(
+            "job %r: its date %s is over; it is not run", job.id, trigger.run_date, extra={"action": "missed"}
+        )
 
 
 def _with_first_run(job: Job, now: datetime) -> BaseTrigger:

@@ -55,9 +55,9 @@ class Functions(Registry):
     def put_shared(self, func: Callable[..., Any]) -> str | None:
         """Let jobs of the ledger name this function; returns its name, None if it has none."""
         name = reference(func)
-        if name is not None:
+        if name is not None and self._known.get(name) != func:
             self._known[name] = func
-            self.put(name, func)
+            self.put(name, func)  # once: a job that is called as its function is may have arguments of its own since
         return name
 
     def put_process(self, name: str, func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:

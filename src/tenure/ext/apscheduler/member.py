@@ -17,6 +17,7 @@ from tenure.ext.apscheduler.desk import Desk
 from tenure.ext.apscheduler.errors import SchedulerAlreadyRunningError, SchedulerNotRunningError
 from tenure.ext.apscheduler.events import EVENT_ALL, Events, JobEvent, SchedulerEvent
 from tenure.ext.apscheduler.functions import Functions
+from tenure.ext.apscheduler.identity import Identities
 from tenure.ext.apscheduler.job import Job
 from tenure.ext.apscheduler.options import (
     Executor,
@@ -61,6 +62,7 @@ class Member:
         self._events = Events()
         self._mutex = threading.RLock()
         self._jobs: dict[str, Job] = {}
+        self._identities = Identities()
         self._desk: Desk | None = None
         self._upkeep: Upkeep | None = None
         self._leaving: threading.Thread | None = None

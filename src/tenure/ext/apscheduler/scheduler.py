@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TextIO, TypeVar
@@ -48,8 +47,7 @@ class BaseScheduler(Member):
         called = resolved(func)
         made = make(trigger, trigger_args, self.timezone)
         self._known_alias(jobstore, "job store", self._options.jobstores)
-        job = Job(self, id or self._id_for(called, made), called, made)
-        job.name = name or str(getattr(called, "__name__", job.id))
+        job = Job(self, id or "", called, made)
         job.args, job.kwargs = tuple(args or ()), dict(kwargs or {})
         job.executor, job.policy = executor, dict(policy or {})
         given = {"misfire_grace_time": misfire_grace_time, "coalesce": coalesce, "max_instances": max_instances}
@@ -60,6 +58,8 @@ class BaseScheduler(Member):
             next_run_time if next_run_time in {UNDEFINED, None} else aware(next_run_time, self._tz, "next_run_time")
         )
         with self._mutex:
+            job.id = job.id or self._id_for(func, job)
+            job.name = name or str(getattr(called, "__name__", job.id))
             if job.id in self._jobs and not replace_existing:
                 raise ConflictingIdError(job.id)
             if self.state != STATE_STOPPED:
@@ -209,15 +209,12 @@ class BaseScheduler(Member):
 
     # What the above is made of
 
-    def _id_for(self, func: Callable[..., Any], trigger: object) -> str:
-        if isinstance(trigger, DateTrigger):
-            return uuid.uuid4().hex
-        name = reference(func)
-        if name is None:
-            raise ConfigurationError(
-                f"add_job: {func!r} has no name that all workers share. Write id='…': by it they know that it is one job."
-            )
-        return name
+    def _id_for(self, given: Callable[..., Any] | str, job: Job) -> str:
+        called, running = job.func, self.state != STATE_STOPPED
+        assert called is not None  # noqa: S101 - it is just being added
+        return self._identities.of(
+            given, called, job.trigger, job.args, job.kwargs, taken=self._jobs.keys(), running=running
+        )
 
     def _keep(self, job: Job) -> None:
         """Remember a job, unless it runs once and now."""

@@ -1,0 +1,194 @@
+"""Which jobs are one: ids that were not given, dates that have run, schedulers beside each other."""
+
+import functools
+import queue
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tenure.ext.apscheduler import BackgroundScheduler, ConflictingIdError
+
+HERE = __name__
+FAR = datetime(2099, 1, 1, tzinfo=UTC)
+called: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+
+def tell(*args: object, **kwargs: object) -> None:
+    called.put((args, kwargs))
+
+
+class Garden:
+    def water(self) -> None:
+        called.put("watered")
+
+    def __call__(self) -> None:
+        called.put("gardened")
+
+
+@pytest.fixture(autouse=True)
+def nothing_called(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENURE_URL", sqlite_url)
+    while not called.empty():
+        called.get()
+
+
+@pytest.fixture
+def sched() -> Iterator[BackgroundScheduler]:
+    scheduler = BackgroundScheduler(timezone="UTC")
+    yield scheduler
+    if scheduler.running:
+        scheduler.shutdown(wait=False)
+
+
+def ids(scheduler: BackgroundScheduler) -> list[str]:
+    return sorted(job.id for job in scheduler.get_jobs())
+
+
+def test_the_id_of_a_function_is_its_name(sched):
+    job = sched.add_job(tell, "cron", hour=3)
+    assert (job.id, job.name, job.pending) == (f"{HERE}:tell", "tell", True)
+
+
+def test_equal_jobs_are_told_apart_by_their_order(sched):
+    for hour in (3, 4, 5):
+        sched.scheduled_job("cron", hour=hour)(tell)  # as stacked decorators do
+    sched.start()
+    found = {job.id: job.next_run_time.hour for job in sched.get_jobs()}
+    assert found == {f"{HERE}:tell": 3, f"{HERE}:tell #2": 4, f"{HERE}:tell #3": 5}
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_loop_over_arguments_makes_as_many_jobs_whatever_its_order(replace, sched):
+    other = BackgroundScheduler(timezone="UTC")
+    for who in ("ann", "bob", "eve"):
+        sched.add_job(tell, "cron", hour=3, args=[who], replace_existing=replace)
+    for who in ("eve", "ann", "bob"):
+        other.add_job(tell, "cron", hour=4, args=[who], replace_existing=replace)
+    assert len(set(ids(sched))) == 3
+    assert ids(sched) == ids(other)
+    mine, theirs = ({job.args[0]: job.id for job in one.get_jobs()} for one in (sched, other))
+    assert mine == theirs
+
+
+def test_a_changed_trigger_replaces_its_job(sched):
+    sched.add_job(tell, "cron", hour=3, args=["ann"])
+    sched.start()
+    sched.shutdown()
+    deployed = BackgroundScheduler(timezone="UTC")
+    deployed.add_job(tell, "interval", hours=7, args=["ann"])
+    deployed.start()
+    assert len(ids(deployed)) == 1
+    deployed.shutdown()
+
+
+def test_a_given_id_is_taken_once(sched):
+    sched.add_job(tell, "cron", hour=3, id="a")
+    with pytest.raises(ConflictingIdError, match="replace_existing"):
+        sched.add_job(tell, "cron", hour=4, id="a")
+    sched.add_job(tell, "cron", hour=4, id="a", replace_existing=True)
+    assert ids(sched) == ["a"]
+
+
+def test_a_given_id_that_is_the_name_of_the_function_keeps_its_arguments(sched):
+    sched.add_job(tell, "interval", days=40, id=f"{HERE}:tell", args=["mine"], next_run_time=datetime.now(UTC))
+    sched.add_job(tell, "cron", hour=3, id="other")
+    sched.start()
+    assert called.get(timeout=20) == (("mine",), {})
+
+
+def test_lambdas_methods_and_inner_functions_have_the_names_of_their_places(sched):
+    def wrapped(function):
+        def wrapper() -> None:
+            function()
+
+        return wrapper
+
+    here = f"{HERE}:test_lambdas_methods_and_inner_functions_have_the_names_of_their_places.<locals>"
+    for given in (lambda: called.put("first"), lambda: called.put("second"), wrapped(tell), Garden().water, Garden()):
+        sched.add_job(given, "interval", days=40, next_run_time=datetime.now(UTC))
+    sched.add_job("sys:stdout.write", "interval", days=40, args=["a text\n"])
+    assert [job.id.partition("(")[0] for job in sched.get_jobs()] == [
+        f"{here}.<lambda>",
+        f"{here}.<lambda> #2",
+        f"{here}.wrapped.<locals>.wrapper",
+        f"{HERE}:Garden.water",
+        f"{HERE}:Garden",
+        "sys:stdout.write",
+    ]
+    sched.start()
+    found = {str(called.get(timeout=20)) for _ in range(5)}
+    assert found == {"first", "second", "((), {})", "watered", "gardened"}
+
+
+def test_partials_are_told_apart_by_what_they_give(sched):
+    one, two = (sched.add_job(functools.partial(tell, n), "cron", hour=3) for n in (1, 2))
+    again = BackgroundScheduler().add_job(functools.partial(tell, 2), "cron", hour=3)
+    assert one.id != two.id == again.id
+
+
+def test_an_argument_without_a_text_stands_for_its_kind(sched):
+    first, second = (sched.add_job(tell, "cron", hour=3, args=[Garden(), 7]) for _ in range(2))
+    other = sched.add_job(tell, "cron", hour=3, args=[Garden(), 8])
+    assert second.id == f"{first.id} #2"
+    assert other.id.partition("(")[0] == f"{HERE}:tell"
+    assert other.id not in {first.id, second.id}
+
+
+def test_a_job_that_only_its_worker_can_tell_apart_is_doubted_when_it_is_added_while_it_runs(sched, caplog):
+    sched.start()
+    for _ in range(2):
+        sched.add_job(lambda: None, "cron", hour=3)
+    (record,) = [record for record in caplog.records if record.action == "doubtful_id"]
+    assert "id='…'" in record.message
+    dates = [sched.add_job(lambda: None, "date", run_date=FAR) for _ in range(2)]
+    assert len({job.id for job in dates}) == 2
+
+
+def test_a_date_without_an_id_is_one_job_for_all_workers(sched):
+    other = BackgroundScheduler(timezone="UTC")
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    for scheduler in (sched, other):
+        scheduler.add_job(tell, "date", run_date=soon, args=["tea"])
+        scheduler.add_job(tell, "date", run_date=FAR, args=["tea"])
+    assert ids(sched) == ids(other)
+    assert len(set(ids(sched))) == 2
+    sched.start()
+    assert called.get(timeout=20) == (("tea",), {})
+    sched.shutdown()
+    other.start()
+    assert [(run.key, run.state) for run in other.tenure.runs()] == [
+        (soon.isoformat().removesuffix("+00:00") + "Z", "succeeded")
+    ]
+    other.shutdown()
+
+
+@pytest.mark.parametrize("grace", [3600, None, 30])
+def test_a_date_that_has_run_is_not_run_by_a_worker_that_starts_later(grace, sched, caplog):
+    when = datetime.now(UTC) - timedelta(minutes=2)
+    sched.add_job(tell, "date", run_date=when, id="pay", misfire_grace_time=3600)
+    sched.start()
+    assert called.get(timeout=20) == ((), {})
+    sched.shutdown()
+    for _ in range(2):
+        later = BackgroundScheduler(timezone="UTC")
+        later.add_job(tell, "date", run_date=when, id="pay", misfire_grace_time=grace)
+        later.start()
+        assert [run.state for run in later.tenure.runs()] == ["succeeded"]
+        later.shutdown()
+    assert called.empty()
+    assert "its date" not in caplog.text
+
+
+def test_a_date_of_long_ago_without_a_limit_has_one_run_under_its_due_time(sched):
+    when = datetime(2020, 1, 2, tzinfo=UTC)
+    for _ in range(2):
+        worker = BackgroundScheduler(timezone="UTC")
+        worker.add_job(tell, "date", run_date=when, id="pay", misfire_grace_time=None)
+        worker.start()
+        worker.shutdown()
+    sched.add_job(tell, "date", run_date=when, id="pay", misfire_grace_time=None)
+    sched.start()
+    assert called.get(timeout=20) == ((), {})
+    assert [run.key for run in sched.tenure.runs()] == ["2020-01-02T00:00:00Z"]
+    assert called.empty()
