@@ -12,17 +12,20 @@ import math
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, TypeVar
 
+from tenure.clock import walltime
 from tenure.errors import ConfigurationError, TenureError
 from tenure.stores import Session, store_for
 
 logger = logging.getLogger("tenure")
 
 DAY = 86400.0
+CYCLE = 6
+"""Days until a key comes round again. A claim counts for half of it."""
 TIMEOUT = 2.0
 """Seconds that a claim may take: it holds up the thread of the scheduler."""
 _MICROSECOND = timedelta(microseconds=1)
@@ -38,6 +41,7 @@ def make_cluster_safe(scheduler: S, url: object = None, *, application: str = "a
     """
     try:
         from apscheduler.executors.base import BaseExecutor  # type: ignore[import-untyped, unused-ignore]
+        from apscheduler.jobstores.base import JobLookupError  # type: ignore[import-untyped, unused-ignore]
         from apscheduler.schedulers.base import BaseScheduler  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         raise ConfigurationError(
@@ -72,6 +76,7 @@ def make_cluster_safe(scheduler: S, url: object = None, *, application: str = "a
             self.inner._do_submit_job(job, run_times)  # noqa: SLF001 - never called: submit_job hands on
 
     claims.open()
+    _go_on_without(scheduler, JobLookupError)
     if not scheduler.running and "default" not in scheduler._executors:  # noqa: SLF001 - it is made at the start, where we would not see it
         scheduler.add_executor(scheduler._create_default_executor(), "default")  # noqa: SLF001
     for alias, inner in list(scheduler._executors.items()):  # noqa: SLF001 - there is no other list of them
@@ -81,8 +86,43 @@ def make_cluster_safe(scheduler: S, url: object = None, *, application: str = "a
     return scheduler
 
 
+def _go_on_without(scheduler: Any, gone: type[Exception]) -> None:
+    """Let a round of the scheduler go on where another worker has removed a job of a store that they share. `gone` would end APScheduler's thread:
+    it updates and removes jobs after it has submitted them, and all workers but one find that a date job is no longer there."""
+    if "_process_jobs" in vars(scheduler):
+        return  # a second call
+    here = threading.local()
+    process, remove = scheduler._process_jobs, scheduler.remove_job  # noqa: SLF001 - it has no other place for this
+
+    def forgiving(change: Callable[..., object]) -> Callable[..., None]:
+        def changed(*args: Any) -> None:
+            try:
+                change(*args)
+            except gone as error:
+                if not getattr(here, "in_round", False):
+                    raise
+                logger.debug("another worker has removed a job: %s", error, extra={"action": "removed_elsewhere"})
+
+        return changed
+
+    def process_jobs() -> Any:
+        for store in list(scheduler._jobstores.values()):  # noqa: SLF001 - stores may be added at any time
+            if "update_job" not in vars(store):
+                store.update_job = forgiving(store.update_job)
+        here.in_round = True
+        try:
+            return process()
+        finally:
+            here.in_round = False
+
+    def remove_job(job_id: str, jobstore: str | None = None) -> None:
+        forgiving(remove)(job_id, jobstore)
+
+    scheduler._process_jobs, scheduler.remove_job = process_jobs, remove_job  # noqa: SLF001
+
+
 class Claims:
-    """Who was first. One row for each due time of a day, used again the next day."""
+    """Who was first. One row for each due time of a few days, used again after that."""
 
     def __init__(self, url: object, application: str) -> None:
         self._store = store_for(url)
@@ -96,8 +136,8 @@ class Claims:
         self._store.prepare()
 
     def claim(self, job: Any, due: datetime) -> bool:
-        """Whether this due time of this job is this worker's. Without an answer it is not: nobody runs what cannot be claimed."""
-        key, within = key_of(job, due)
+        """Whether this due time of this job is this worker's. Without an answer it is not: what cannot be claimed is not run."""
+        key, within = key_of(job, due, walltime())
         with self._mutex:
             try:
                 return self._asked().ledger.guard(self._application, key, within, f"{os.getpid()}")
@@ -125,19 +165,24 @@ class Claims:
             self._session = None
 
 
-def key_of(job: Any, due: datetime) -> tuple[str, float]:
-    """What a due time is claimed as, and for how long. Keys come round again, so that there are never more than fit into a day.
+def key_of(job: Any, due: datetime, now: datetime) -> tuple[str, float | None]:
+    """What a due time is claimed as, and for how many seconds. Keys come round again, so that there are never more than fit into `CYCLE` days.
 
+    A due time that is older than its claim would count is claimed under its whole date, for ever: else it would take the key of one that is to come.
     Intervals begin where their worker began, so that no two have the same due times: of them the slot of a common grid is claimed.
     """
-    name, instant = _name_of(job), due.timestamp()
-    length = getattr(job.trigger, "interval_length", None)
-    if length:
-        slots = max(math.ceil(DAY / length), 3)
-        return f"{name} slot {math.floor(instant / length) % slots}", length * slots / 2
-    nominal = _without_jitter(job.trigger, due).astimezone(UTC)
-    into_day = (nominal - nominal.replace(hour=0, minute=0, second=0, microsecond=0)) // _MICROSECOND
-    return f"{name} at {into_day}", DAY / 2
+    name = _name_of(job)
+    if length := getattr(job.trigger, "interval_length", None):
+        nominal = due.astimezone(UTC)
+        slots = max(math.ceil(CYCLE * DAY / length), 3)
+        key, within = f"{name} slot {math.floor(due.timestamp() / length) % slots}", length * slots / 2
+    else:
+        nominal = _without_jitter(job.trigger, due).astimezone(UTC)
+        into_day = (nominal - nominal.replace(hour=0, minute=0, second=0, microsecond=0)) // _MICROSECOND
+        key, within = f"{name} day {nominal.toordinal() % CYCLE} at {into_day}", CYCLE * DAY / 2
+    if (now - nominal).total_seconds() < within:
+        return key, within
+    return f"{name} due {nominal.isoformat()}", None
 
 
 def _name_of(job: Any) -> str:
