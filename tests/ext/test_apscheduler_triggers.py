@@ -1,6 +1,6 @@
 """Our triggers beside APScheduler's own: the same due times, wherever no clock is changed in between."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import islice
 from unittest import mock
 from zoneinfo import ZoneInfo
@@ -12,6 +12,7 @@ from apscheduler.triggers.combining import OrTrigger as TheirOr
 from apscheduler.triggers.cron import CronTrigger as TheirCron
 from apscheduler.triggers.date import DateTrigger as TheirDate
 from apscheduler.triggers.interval import IntervalTrigger as TheirInterval
+from dateutil.tz import gettz, tzoffset, tzutc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,11 +25,12 @@ from tenure.ext.apscheduler import (
     IntervalTrigger,
     OrTrigger,
     triggers,
+    zones,
 )
 from tenure.ext.apscheduler.carried import LISTED, Starting, carried, due_times
 from tenure.ext.apscheduler.fields import RANGES
 from tenure.ext.apscheduler.triggers import understood
-from tenure.triggers import from_json
+from tenure.triggers import from_json, zone
 from tenure.triggers.zones import timeline
 
 SEOUL, BERLIN = "Asia/Seoul", "Europe/Berlin"
@@ -290,9 +292,67 @@ def test_a_date():
     assert DateTrigger("2026-12-31 09:00:00+01:00", timezone=SEOUL).run_date == datetime(2026, 12, 31, 8, tzinfo=UTC)
 
 
+def test_the_fields_of_a_cron_trigger_are_listed_as_theirs_are():
+    words = {"day_of_week": "mon-fri", "hour": "3", "minute": "*/5"}
+    theirs, ours = both(words, SEOUL)
+    shown = [[(field.name, str(field), field.is_default) for field in trigger.fields] for trigger in (theirs, ours)]
+    assert shown[0] == shown[1]
+
+
+def test_the_start_of_an_interval_is_a_due_time_of_its_grid():
+    trigger = IntervalTrigger(minutes=7, timezone=SEOUL)
+    copy = IntervalTrigger(minutes=7, start_date=trigger.start_date, timezone=SEOUL)
+    since = trigger.start_date
+    assert since > datetime.now(UTC)
+    assert list(islice(due_times(copy, since), 3)) == list(islice(due_times(trigger, since), 3))
+    assert trigger.pure(since - timedelta(hours=1)) is not None, "it is no start to come"
+
+
+def test_due_times_carry_the_zone_object_that_was_given():
+    """In the hour that comes twice, datetimes of two zone objects are never equal."""
+    berlin = ZoneInfo("Europe/Berlin")
+    second = datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=berlin)
+    trigger = CronTrigger(minute=30, timezone=berlin)
+    assert trigger.get_next_fire_time(None, datetime(2026, 10, 25, 1, 5, tzinfo=UTC)) == second
+    assert IntervalTrigger(minutes=30, timezone=berlin).get_next_fire_time(None, second) == second
+    assert DateTrigger(second).run_date == second
+    assert trigger.timezone is berlin
+
+
+@pytest.mark.parametrize(
+    ("tz", "name"),
+    [
+        (timezone(timedelta(hours=9)), "Etc/GMT-9"),
+        (timezone(timedelta(hours=5, minutes=30)), "Asia/Kolkata"),
+        (timezone(-timedelta(hours=9, minutes=30)), "Pacific/Marquesas"),
+        (tzoffset("IST", 19800), "Asia/Kolkata"),
+        (gettz("Europe/Berlin"), "Europe/Berlin"),
+        (tzutc(), "UTC"),
+        (UTC, "UTC"),
+    ],
+    ids=str,
+)
+def test_zones_of_other_libraries(tz, name):
+    trigger = CronTrigger(hour=3, timezone=tz)
+    assert trigger.tz == name
+    due = trigger.get_next_fire_time(None, NOON)
+    assert (due.hour, due.utcoffset()) == (3, due.replace(tzinfo=tz).utcoffset())
+
+
+@pytest.mark.parametrize(("offset", "name"), zones._OFFSETS.items())
+def test_a_zone_that_stands_for_an_offset_has_no_other(offset, name):
+    shown = {datetime(2030, month, 1, tzinfo=zone(name)).isoformat()[-6:] for month in range(1, 13)}
+    assert shown == {offset}
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
+        (
+            lambda: CalendarIntervalTrigger(days=1, start_date="2026-01-02", end_date="2026-01-01"),
+            "end_date cannot be earlier",
+        ),
+        (lambda: CronTrigger(hour=3, timezone=timezone(-timedelta(hours=3, minutes=30))), "-03:30"),
         (lambda: CronTrigger(day_of_week="fri-mon"), "runs backwards"),
         (lambda: CronTrigger(hour=24), "0 to 23"),
         (lambda: CronTrigger(minute="*/0"), "a step of 0"),

@@ -12,7 +12,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 from tenure import triggers
+from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.triggers import BaseTrigger, IntervalTrigger
+from tenure.ext.apscheduler.zones import zone_name
 from tenure.triggers import Trigger
 from tenure.triggers.combined import Union
 from tenure.triggers.zones import EPOCH
@@ -99,8 +101,10 @@ def last_listed(trigger: Trigger) -> datetime | None:
 
 
 def _at(due: datetime) -> Trigger:
-    name = getattr(due.tzinfo, "key", None)
-    return triggers.at(due, name or "UTC")
+    try:
+        return triggers.at(due, zone_name(due.tzinfo))
+    except ConfigurationError:  # a trigger of the program's own may be in any zone
+        return triggers.at(due, "UTC")
 
 
 def _counted_from(first: datetime, trigger: IntervalTrigger) -> IntervalTrigger:
@@ -108,6 +112,6 @@ def _counted_from(first: datetime, trigger: IntervalTrigger) -> IntervalTrigger:
         seconds=trigger.interval_length,
         start_date=first,
         end_date=trigger.end_date,
-        timezone=trigger.tz,
+        timezone=trigger.timezone,
         jitter=trigger.jitter,
     )

@@ -54,6 +54,14 @@ class Field:
     last: bool = False
     """Of the day field: the last of the month."""
 
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def is_default(self) -> bool:
+        """It was not given."""
+        return not self.given
+
     @property
     def everything(self) -> bool:
         """It leaves nothing out."""

@@ -20,6 +20,7 @@ from tenure.ext.apscheduler.functions import Functions
 from tenure.ext.apscheduler.identity import Identities
 from tenure.ext.apscheduler.job import Job
 from tenure.ext.apscheduler.options import (
+    DEFAULTS,
     Executor,
     Options,
     ProcessPoolExecutor,
@@ -30,9 +31,8 @@ from tenure.ext.apscheduler.options import (
 )
 from tenure.ext.apscheduler.triggers import DateTrigger
 from tenure.ext.apscheduler.upkeep import Upkeep
-from tenure.ext.apscheduler.zones import local_zone, zone_name
+from tenure.ext.apscheduler.zones import local_zone, shown_zone, zone_name
 from tenure.scheduler import Scheduler
-from tenure.triggers import zone
 
 logger = logging.getLogger("tenure")
 
@@ -44,9 +44,6 @@ WAIT = 7 * 86400.0
 """`shutdown(wait=True)` and `pause()` wait for what runs, as long as it takes."""
 PATIENCE = 2.0
 """How long `pause` waits for runs that have begun before it returns; they go on to their end."""
-
-DEFAULTS = ("misfire_grace_time", "coalesce", "max_instances")
-"""What `job_defaults` of APScheduler knows; further words there are tenure's policies."""
 
 _ALL: weakref.WeakSet[Member] = weakref.WeakSet()
 
@@ -75,7 +72,7 @@ class Member:
         self._not_running()
         self._options.take({**flattened(gconfig or {}, prefix), **options})
         self._tz = zone_name(self._options.timezone) if self._options.timezone else local_zone()
-        self.timezone = zone(self._tz)
+        self.timezone = shown_zone(self._tz, self._options.timezone)
 
     # Taking part
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 from collections.abc import Mapping
@@ -73,6 +74,10 @@ _EXECUTOR_TYPES: Mapping[str, Any] = {
 }
 
 
+_OPTIONS = ("jobstores", "executors", "job_defaults", "timezone", "application", "functions")
+DEFAULTS = ("misfire_grace_time", "coalesce", "max_instances")
+"""What `job_defaults` of APScheduler knows; further words there are tenure's policies."""
+
 _YES = frozenset({"true", "yes", "on", "y", "t", "1"})
 _NO = frozenset({"false", "no", "off", "n", "f", "0"})
 
@@ -107,8 +112,12 @@ class Options:
                 case "daemon" | "logger" | "jobstore_retry_interval" | "event_loop":
                     pass  # nothing of it is left to decide
                 case _:
-                    raise ConfigurationError(
-                        f"{word}={value!r} is not an option. The options are jobstores, executors, job_defaults, timezone, application, functions."
+                    logger.warning(
+                        "%s=%r is not an option of a scheduler and changes nothing. %s",
+                        word,
+                        value,
+                        _meant(word),
+                        extra={"action": "unknown_option"},
                     )
 
     @property
@@ -199,6 +208,15 @@ def flattened(given: Mapping[str, Any], prefix: str | None) -> dict[str, Any]:
             inner = inner.setdefault(part, {})
         inner[last] = value
     return config
+
+
+def _meant(word: str) -> str:
+    """What to write instead of a word that is none."""
+    if word in DEFAULTS:
+        return f"Write job_defaults={{{word!r}: …}}."
+    near = difflib.get_close_matches(word.replace("_", ""), {one.replace("_", ""): one for one in _OPTIONS}, n=1)
+    meant = next((one for one in _OPTIONS if near and one.replace("_", "") == near[0]), None)
+    return f"Did you mean {meant}=?" if meant else f"The options are {', '.join(_OPTIONS)}."
 
 
 def _read(word: str, given: Any) -> Any:

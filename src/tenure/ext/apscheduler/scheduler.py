@@ -12,7 +12,8 @@ from tenure.ext.apscheduler import events
 from tenure.ext.apscheduler.errors import ConflictingIdError, JobLookupError, unsupported
 from tenure.ext.apscheduler.events import JobEvent, SchedulerEvent
 from tenure.ext.apscheduler.job import UNDEFINED, Job, reference, resolved
-from tenure.ext.apscheduler.member import DEFAULTS, STATE_STOPPED, Member
+from tenure.ext.apscheduler.member import STATE_STOPPED, Member
+from tenure.ext.apscheduler.options import DEFAULTS
 from tenure.ext.apscheduler.triggers import DateTrigger, make
 from tenure.ext.apscheduler.zones import aware
 from tenure.ledger import JobRow

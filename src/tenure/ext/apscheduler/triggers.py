@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 
 from tenure import triggers
 from tenure.clock import walltime
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import fields
-from tenure.ext.apscheduler.zones import aware, zone_among
-from tenure.triggers import Trigger, zone
+from tenure.ext.apscheduler.zones import aware, shown_zone, zone_among
+from tenure.triggers import Trigger
 from tenure.triggers.combined import Union
 from tenure.triggers.zones import EPOCH
 
@@ -63,13 +63,14 @@ class CronTrigger(BaseTrigger):
     ) -> None:
         given = (year, month, day, week, day_of_week, hour, minute, second)
         self.tz = zone_among(timezone, start_date, end_date)
+        self.timezone = shown_zone(self.tz, timezone, start_date, end_date)
         self.start_date = aware(start_date, self.tz, "start_date")
         self.end_date = aware(end_date, self.tz, "end_date")
         self.jitter = jitter
         self._say(fields.read(dict(zip(fields.NAMES, given, strict=True))))
 
     def _say(self, given: Mapping[str, fields.Field]) -> None:
-        self.fields = given
+        self._fields = given
         self._rule = fields.as_trigger(given, self.tz)
         self._years, self._weeks = given["year"], given["week"]
         self._dated = not (self._years.everything and self._weeks.everything)
@@ -86,17 +87,17 @@ class CronTrigger(BaseTrigger):
     def shared(self, other: CronTrigger) -> CronTrigger | None:
         """One trigger for the times of both; None if no fields say that."""
         bounds = (self.start_date, self.end_date, other.start_date, other.end_date)
-        both = fields.shared(self.fields, other.fields)
+        both = fields.shared(self._fields, other._fields)
         if self.tz != other.tz or any(bounds) or both is None:
             return None
-        found = CronTrigger(timezone=self.tz)
+        found = CronTrigger(timezone=self.timezone)
         found._say(both)
         return found
 
     @property
-    def timezone(self) -> Any:
-        """The zone."""
-        return zone(self.tz)
+    def fields(self) -> list[fields.Field]:
+        """All eight, in their order."""
+        return list(self._fields.values())
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         after = _after(previous_fire_time, now, self.start_date)
@@ -108,7 +109,7 @@ class CronTrigger(BaseTrigger):
             before = (self._skipped(due) - _MOMENT).astimezone(UTC)
             # Where clocks go back at midnight, the moment before it comes twice, and the first may lie before this due time.
             due = self._rule.next_after(max(before, due.astimezone(UTC)))
-        return None if due is None or (self.end_date and due - EPOCH > self.end_date - EPOCH) else due
+        return _shown(due, self.end_date, self.timezone)
 
     def pure(self, now: datetime) -> Trigger | None:
         bounded = self.end_date is not None or (self.start_date is not None and self.start_date > now)
@@ -124,7 +125,7 @@ class CronTrigger(BaseTrigger):
         return due.year in self._years.numbers and due.isocalendar().week in self._weeks.numbers
 
     def __str__(self) -> str:
-        given = (f"{field.name}='{field.text}'" for field in self.fields.values() if field.given)
+        given = (f"{field.name}='{field.text}'" for field in self.fields if field.given)
         return f"cron[{', '.join(given)}]"
 
 
@@ -147,15 +148,13 @@ class IntervalTrigger(BaseTrigger):
         if not self.interval:
             self.interval = timedelta(seconds=1)
         self.tz = zone_among(timezone, start_date, end_date)
-        self.start_date = aware(start_date, self.tz, "start_date")
+        self.timezone = shown_zone(self.tz, timezone, start_date, end_date)
+        self._start = aware(start_date, self.tz, "start_date")
         self.end_date = aware(end_date, self.tz, "end_date")
         self.jitter = jitter
-        self._rule = triggers.every(self.interval, anchor=self.start_date, tz=self.tz)
-
-    @property
-    def timezone(self) -> Any:
-        """The zone."""
-        return zone(self.tz)
+        self._rule = triggers.every(self.interval, anchor=self._start, tz=self.tz)
+        self.start_date = self._start or self._rule.next_after(walltime())
+        """Where none was given, a due time of the grid that all workers share."""
 
     @property
     def interval_length(self) -> float:
@@ -163,11 +162,11 @@ class IntervalTrigger(BaseTrigger):
         return self.interval.total_seconds()
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        due = self._rule.next_after(_after(previous_fire_time, now, self.start_date))
-        return None if due is None or (self.end_date and due - EPOCH > self.end_date - EPOCH) else due
+        due = self._rule.next_after(_after(previous_fire_time, now, self._start))
+        return _shown(due, self.end_date, self.timezone)
 
     def pure(self, now: datetime) -> Trigger | None:
-        bounded = self.end_date is not None or (self.start_date is not None and self.start_date > now)
+        bounded = self.end_date is not None or (self._start is not None and self._start > now)
         return None if bounded else self._rule
 
     def __str__(self) -> str:
@@ -179,9 +178,10 @@ class DateTrigger(BaseTrigger):
 
     def __init__(self, run_date: datetime | date | str | None = None, timezone: object = None) -> None:
         self.tz = zone_among(timezone, run_date)
+        self.timezone = shown_zone(self.tz, timezone, run_date)
         when = aware(run_date, self.tz, "run_date")
         self.now = when is None
-        self.run_date = (walltime() if when is None else when).astimezone(zone(self.tz))
+        self.run_date = (walltime() if when is None else when).astimezone(self.timezone)
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         del now
@@ -224,14 +224,21 @@ class CalendarIntervalTrigger(BaseTrigger):
                 "calendarinterval: without start_date every worker would count from the day it was started. Write start_date='2026-01-31'."
             )
         self.tz = zone_among(timezone)
+        self.timezone = shown_zone(self.tz, timezone)
         self.jitter = jitter
-        self.end_date = None if end_date is None else _day(end_date)
+        self.years, self.months, self.weeks, self.days = years, months, weeks, days
+        self.start_date, self.end_date = _day(start_date), None if end_date is None else _day(end_date)
+        if self.end_date is not None and self.end_date < self.start_date:
+            raise ConfigurationError(
+                f"calendarinterval: end_date cannot be earlier than start_date, and {self.end_date} is before {self.start_date}."
+            )
         rule: dict[str, Any] = dict(given)
-        self._rule = triggers.calendar(start=_day(start_date), at=time(hour, minute, second), tz=self.tz, **rule)
+        self._rule = triggers.calendar(start=self.start_date, at=time(hour, minute, second), tz=self.tz, **rule)
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         due = self._rule.next_after(_after(previous_fire_time, now))
-        return None if due is None or (self.end_date and due.date() > self.end_date) else due
+        over = due is None or (self.end_date and due.date() > self.end_date)
+        return None if over else _shown(due, None, self.timezone)
 
     def pure(self, now: datetime) -> Trigger | None:
         del now
@@ -396,6 +403,11 @@ def _after(previous: datetime | None, now: datetime, start: datetime | None = No
         return previous.astimezone(UTC)
     since = now.astimezone(UTC)
     return (max(since, start.astimezone(UTC)) if start else since) - _MOMENT
+
+
+def _shown(due: datetime | None, end: datetime | None, tz: tzinfo) -> datetime | None:
+    """In the zone object of the trigger, unless it is over."""
+    return None if due is None or (end and due - EPOCH > end - EPOCH) else due.astimezone(tz)
 
 
 def _day(given: date | str) -> date:

@@ -17,17 +17,53 @@ _DATE = re.compile(
 )
 
 
+_OFFSETS = {
+    "+03:30": "Asia/Tehran",
+    "+04:30": "Asia/Kabul",
+    "+05:30": "Asia/Kolkata",
+    "+05:45": "Asia/Kathmandu",
+    "+06:30": "Asia/Yangon",
+    "+08:45": "Australia/Eucla",
+    "+09:30": "Australia/Darwin",
+    "-09:30": "Pacific/Marquesas",
+}
+"""Zones that have had one offset for years and are to keep it, for the offsets that the database has no other name for."""
+
+
 def zone_name(tz: object, what: str = "timezone") -> str:
     """The name of a zone in the time zone database."""
-    if isinstance(named := getattr(tz, "zone", None), str):  # pytz
-        return zone_key(named, what)
-    if isinstance(tz, tzinfo) and not hasattr(tz, "key") and tz != UTC:
+    for word in ("zone", "key"):  # of pytz, of zoneinfo
+        if isinstance(named := getattr(tz, word, None), str):
+            return zone_key(named, what)
+    if isinstance(tz, tzinfo) and tz != UTC:
+        if type(tz).__name__ == "tzlocal":  # of dateutil
+            return local_zone()
+        if inside := str(getattr(tz, "_filename", "")).rpartition("zoneinfo/")[2]:  # of an older dateutil
+            return zone_key(inside, what)
         offset = tz.utcoffset(None)
-        if offset is not None and offset % _HOUR == timedelta(0):
-            return zone_key(f"Etc/GMT{-(offset // _HOUR):+d}" if offset else "UTC", what)
-    if isinstance(key := getattr(tz, "key", None), str):
-        return zone_key(key, what)
+        if offset is not None:
+            return _fixed(offset, what)
     return zone_key(tz, what)  # type: ignore[arg-type]  # refused there with what to write
+
+
+def _fixed(offset: timedelta, what: str) -> str:
+    """The zone of a fixed offset."""
+    if offset % _HOUR == timedelta(0):
+        return zone_key(f"Etc/GMT{-(offset // _HOUR):+d}" if offset else "UTC", what)
+    minutes = abs(offset) // timedelta(minutes=1)
+    shown = f"{'-' if offset < timedelta(0) else '+'}{minutes // 60:02}:{minutes % 60:02}"
+    if shown not in _OFFSETS:
+        raise ConfigurationError(
+            f"{what}: no zone of the time zone database has the fixed offset {shown}. Write the name of a zone such as 'America/St_Johns', "
+            f"or an offset of whole hours."
+        )
+    return _OFFSETS[shown]
+
+
+def shown_zone(name: str, timezone: object, *dates: object) -> tzinfo:
+    """The zone object in which due times are shown: the one that was given, so that they compare with the program's own datetimes, else that of its name."""
+    given = timezone or next((one.tzinfo for one in dates if isinstance(one, datetime) and one.tzinfo), None)
+    return given if isinstance(given, tzinfo) else zone(name)
 
 
 def local_zone() -> str:
