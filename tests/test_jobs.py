@@ -1,12 +1,9 @@
-"""Functions as jobs: how they are looked at, named, and given arguments."""
+"""Functions as jobs: how they are looked at, named, and held against their arguments."""
 
 import functools
-import json
 import sys
 import types
 from collections import Counter
-from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Annotated, Optional
 
 import pytest
@@ -14,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.errors import ConfigurationError
-from tenure.jobs import MAX_ARGUMENTS, Registry, arguments, bind, describe, jitter_of, spread_of
+from tenure.jobs import Registry, bind, describe, jitter_of, spread_of
 
 
 class Run:
@@ -247,53 +244,6 @@ def test_arguments_are_held_against_the_signature():
     assert "'run' is given the run" in refused(bind, describe(takes), {"customer_id": 7, "run": 1})
     assert "'/'" in refused(bind, describe(by_position_only), {})
     assert "method without its instance" in refused(bind, describe(Report.send), {})
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=20,
-)
-
-
-@settings(deadline=None)
-@given(st.dictionaries(st.text(), json_values, max_size=4))
-def test_arguments_come_back_from_their_text(kwargs):
-    assert json.loads(arguments(kwargs)) == kwargs
-
-
-def test_equal_arguments_give_equal_texts():
-    assert arguments({"a": 1, "b": 2}) == arguments({"b": 2, "a": 1})
-
-
-class Itself(list):
-    pass
-
-
-endless = Itself()
-endless.append(endless)
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "path", "advice"),
-    [
-        ({"customer": {"since": datetime(2026, 1, 1, tzinfo=UTC)}}, "kwargs['customer']['since']", "isoformat"),
-        ({"amounts": [1, Decimal(2)]}, "kwargs['amounts'][1]", "str(value)"),
-        ({"ids": {1}}, "kwargs['ids']", "sorted"),
-        ({"what": object()}, "kwargs['what']", "the key of a row"),
-        ({"rate": float("nan")}, "kwargs['rate']", "None"),
-        ({"rate": float("inf")}, "kwargs['rate']", "None"),
-        ({"by": {7: "x"}}, "kwargs['by']", "'7'"),
-        ({"text": "\ud800"}, "kwargs['text']", "half a character"),
-        ({"list": endless}, "kwargs['list'][0][0]", "contains itself"),
-        ({"blob": "x" * MAX_ARGUMENTS}, "kwargs", "table"),
-        ([1], "kwargs", "kwargs={"),
-    ],
-)
-def test_what_json_cannot_carry_is_refused_with_its_place(kwargs, path, advice):
-    message = refused(arguments, kwargs)
-    assert message.startswith(path)
-    assert advice in message
 
 
 @settings(deadline=None)

@@ -77,7 +77,7 @@ def numbers() -> Iterator[int]:
         (lambda s: s.job(name="")(report), "empty"),
         (lambda s: s.every("1h")(letter), "customer"),
         (lambda s: s.every("1h", kwargs={"customer": 1, "copys": 2})(letter), "copies"),
-        (lambda s: s.every("1h", kwargs={"customer": NOON})(letter), "isoformat"),
+        (lambda s: s.every("1h", kwargs={"customer": object()})(letter), "the key of a row"),
         (lambda s: s.every("1h", process=True)(beat), "coroutine"),
         (lambda s: s.every("1h", process=True, name="x")(lambda: None), "top of a module"),
         (lambda s: s.every("1h")(s.every("2h")(report)), "defined twice"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
+from typing import Any
 
+from tenure.arguments import decode
 from tenure.jobs import Function
 from tenure.ledger import ClaimedRun, RunId
 from tenure.model import NodeId
@@ -44,6 +46,10 @@ class Attempt:
     def id(self) -> RunId:
         """The number of the run."""
         return self.claimed.id
+
+    def kwargs(self) -> dict[str, Any]:
+        """What its body is called with. Raises `UnreadableArguments`."""
+        return decode(self.claimed.kwargs)
 
     def overdue(self, now: float) -> bool:
         """Its body goes on beyond its timeout."""

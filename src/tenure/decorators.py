@@ -8,9 +8,10 @@ from datetime import date, datetime, time
 from typing import Any, TypeVar, Unpack, overload
 
 from tenure import triggers
+from tenure.arguments import encode
 from tenure.durations import Duration
 from tenure.errors import ConfigurationError
-from tenure.jobs import Function, Registry, arguments, bind, describe
+from tenure.jobs import Function, Registry, bind, describe
 from tenure.ledger import Instant, JobSpec, Rules
 from tenure.policy import Policy, named, rules
 from tenure.stores.ledger import JobChange
@@ -68,7 +69,7 @@ class Definitions:
             function=function,
             trigger=self.placed(trigger),
             rules=rules(policy, where=f"job {function.name!r}"),
-            kwargs=arguments(kwargs or {}),
+            kwargs=encode(kwargs or {}),
         )
         if trigger is not None or kwargs:
             bind(function, kwargs or {})
@@ -128,7 +129,7 @@ def _application(name: object) -> str:
 class Decorators:
     """`@scheduler.cron(…)` and its like. Each returns the function itself; one function may carry several, with different names.
 
-    `process=True` runs the body in a process of its own, which can be killed. `kwargs` are the arguments by name, as JSON can carry them.
+    `process=True` runs the body in a process of its own, which can be killed. `kwargs` are the arguments by name: JSON, and the types of `tenure.arguments`.
     """
 
     _definitions: Definitions

@@ -17,6 +17,7 @@ TenureError
 └── RunError
     ├── RunCancelled          somebody asked this run to end, or its time is up; raised in the run itself
     ├── RunLost               this attempt is no longer the one that counts
+    ├── UnreadableArguments   the arguments of this run are none, or only a newer library can read them; its body was not called
     └── Busy                  what was asked for is being done already
 """
 
@@ -89,6 +90,10 @@ class RunCancelled(RunError):
 
 class RunLost(RunError):
     """This attempt no longer counts: the run is over, or was given to another. Refused work was not committed."""
+
+
+class UnreadableArguments(RunError):
+    """The arguments of a run cannot be read here, so that its body was not called."""
 
 
 class Busy(RunError):

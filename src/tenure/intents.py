@@ -10,10 +10,11 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from tenure import verbs
+from tenure.arguments import encode
 from tenure.decorators import Definitions
 from tenure.durations import Duration
 from tenure.errors import ConfigurationError, UnknownJob
-from tenure.jobs import Function, arguments, bind
+from tenure.jobs import Function, bind
 from tenure.ledger import Instant, JobRow, JobState, RunRow
 from tenure.policy import named, rules
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
@@ -87,7 +88,7 @@ class Intents:
         name = named(name, "job name")
         function = self._function(fn)
         placed = self._definitions.placed(trigger)
-        checked, text = rules(policy, where=f"job {name!r}"), arguments(kwargs or {})
+        checked, text = rules(policy, where=f"job {name!r}"), encode(kwargs or {})
         if function is not None and (trigger is not None or kwargs):
             bind(function, kwargs or {})
 
@@ -109,7 +110,7 @@ class Intents:
     ) -> Intent[JobChange]:
         """Other words for a job that is there."""
         placed = trigger if isinstance(trigger, Kept) else self._definitions.placed(trigger)
-        text = KEPT if isinstance(kwargs, Kept) else arguments(kwargs)
+        text = KEPT if isinstance(kwargs, Kept) else encode(kwargs)
 
         def work(ledger: Looks) -> JobChange:
             job = self._known(ledger, name)
@@ -144,7 +145,7 @@ class Intents:
 
     def run_now(self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: Said) -> Intent[Asked]:
         """A run at once."""
-        text = None if kwargs is None else arguments(kwargs)
+        text = None if kwargs is None else encode(kwargs)
 
         def work(ledger: Looks) -> Asked:
             job = self._known(ledger, name)

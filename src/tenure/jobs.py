@@ -1,4 +1,4 @@
-"""The functions behind jobs: how they are called, under which name, with which arguments; and the shifts that keep their starts apart.
+"""The functions behind jobs: how they are called, under which name; and the shifts that keep their starts apart.
 
 A job names a function, and a node runs it only if the function was registered there: nothing is ever imported because a row says so. All that can be wrong about a
 function or its arguments is said when it is defined, not when it is due.
@@ -9,11 +9,10 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import json
 import math
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from inspect import Parameter, Signature
@@ -22,25 +21,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from tenure.errors import ConfigurationError
 from tenure.policy import named
 
-MAX_ARGUMENTS = 64 * 1024
-"""Bytes of the arguments of a job, as JSON."""
-_MAX_DEPTH = 100
-
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 _OPTIONAL = re.compile(r"(?:typing\.)?Optional\[(.*)\]")
-_ADVICE = {
-    "datetime": "an ISO text: value.isoformat()",
-    "date": "an ISO text: value.isoformat()",
-    "time": "an ISO text: value.isoformat()",
-    "timedelta": "a number: value.total_seconds()",
-    "Decimal": "a text: str(value)",
-    "UUID": "a text: str(value)",
-    "PosixPath": "a text: str(value)",
-    "WindowsPath": "a text: str(value)",
-    "bytes": "a text: value.hex()",
-    "set": "a list: sorted(value)",
-    "frozenset": "a list: sorted(value)",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,20 +167,6 @@ def bind(function: Function, kwargs: Mapping[str, object]) -> None:
         )
 
 
-def arguments(kwargs: Mapping[str, object]) -> str:
-    """Arguments as JSON. Equal arguments give equal texts; what JSON cannot carry is refused with the place where it stands."""
-    if not isinstance(kwargs, Mapping):
-        raise ConfigurationError(f"kwargs: {kwargs!r} is a {type(kwargs).__name__}. Write kwargs={{'customer_id': 7}}.")
-    for problem in _problems(kwargs, "kwargs", 0):
-        raise ConfigurationError(problem)
-    text = json.dumps(dict(kwargs), separators=(",", ":"), ensure_ascii=False, sort_keys=True)
-    if (size := len(text.encode())) > MAX_ARGUMENTS:
-        raise ConfigurationError(
-            f"kwargs: {size:,} bytes as JSON, at most {MAX_ARGUMENTS:,} are allowed. Keep the data in a table and give its key."
-        )
-    return text
-
-
 def spread_of(application: str, name: str, spread: float) -> float:
     """By how much the starts of a job are shifted: the same for all its due times, in [0, spread)."""
     return _share(f"{application}\0{name}", spread) if spread > 0 else 0.0
@@ -212,34 +180,6 @@ def jitter_of(application: str, name: str, scheduled_for: float, jitter: float) 
 def _share(text: str, of: float) -> float:
     drawn = int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> 11
     return math.floor(drawn / (1 << 53) * of * 1e6) / 1e6
-
-
-def _problems(value: object, path: str, depth: int) -> Iterator[str]:
-    if depth > _MAX_DEPTH:
-        yield f"{path[:60]}… is nested too deep, or contains itself."
-        return
-    match value:
-        case None | bool() | int():
-            return
-        case float():
-            if not math.isfinite(value):
-                yield f"{path}: {value!r} cannot be written as JSON. Write None, or a text."
-        case str():
-            if any("\ud800" <= c <= "\udfff" for c in value):
-                yield f"{path}: {value!r} is not valid text (it has half a character)."
-        case list() | tuple():
-            for i, item in enumerate(value):
-                yield from _problems(item, f"{path}[{i}]", depth + 1)
-        case Mapping() if depth == 0 or isinstance(value, dict):
-            for key, item in value.items():
-                if not isinstance(key, str):
-                    yield f"{path}: the key {key!r} is a {type(key).__name__}. Keys must be text: write {str(key)!r}."
-                yield from _problems(key, f"{path}, a key", depth + 1)
-                yield from _problems(item, f"{path}[{key!r}]", depth + 1)
-        case _:
-            kind = type(value).__name__
-            instead = _ADVICE.get(kind, "text, numbers, lists and dicts, or the key of a row")
-            yield f"{path}: {value!r:.80} is a {kind}, which JSON cannot carry. Write {instead}."
 
 
 def _run_parameter(name: str, body: Callable[..., Any], signature: Signature) -> Parameter | None:

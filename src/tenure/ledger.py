@@ -122,7 +122,7 @@ class JobSpec:
     """`Trigger.to_json()`; None for a job that runs only when asked."""
     rules: Rules = field(default_factory=Rules)
     kwargs: str = "{}"
-    """JSON."""
+    """See `tenure.arguments`."""
     in_code: bool = True
     """Defined by a decorator and synced at start, or added at run time."""
     release: int = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import logging
 import math
 import threading
@@ -19,7 +18,7 @@ from queue import SimpleQueue
 from tenure.alarm import Alarm
 from tenure.attempt import Attempt, Phase
 from tenure.clock import boottime
-from tenure.errors import ConfigurationError, RunLost
+from tenure.errors import ConfigurationError, RunLost, UnreadableArguments
 from tenure.ledger import STOPPED, Ending, Instant, RunId, RunState
 from tenure.plan import retry_in
 from tenure.processes import Processes, ProcessFailed
@@ -332,10 +331,10 @@ class Runner:
         token = CURRENT.set(attempt.run)
         try:
             if attempt.function.in_process:
-                self._processes.run(attempt, arguments(attempt))
+                self._processes.run(attempt, attempt.kwargs())
             else:
                 attempt.called = True
-                _refuse_coroutine(attempt.function.call(attempt.run, arguments(attempt)))
+                _refuse_coroutine(attempt.function.call(attempt.run, attempt.kwargs()))
         except BaseException as error:
             return error
         finally:
@@ -524,7 +523,7 @@ class Loops:
         failure: BaseException | None = None
         try:
             attempt.called = True
-            await attempt.function.call(attempt.run, arguments(attempt))
+            await attempt.function.call(attempt.run, attempt.kwargs())
         except BaseException as error:
             failure = error
         if attempt.phase is not Phase.RUNNING:
@@ -532,12 +531,6 @@ class Loops:
         self._end(attempt, self._judge(attempt, failure))
         if self._given is not None and isinstance(failure, (KeyboardInterrupt, SystemExit)):
             raise failure  # asyncio's rule, for a loop of the application; ours goes on
-
-
-def arguments(attempt: Attempt) -> dict[str, object]:
-    """The keyword arguments of the body."""
-    text = attempt.claimed.kwargs
-    return {} if text == "{}" else json.loads(text)
 
 
 def _refuse_coroutine(result: object) -> None:
@@ -551,6 +544,8 @@ def _refuse_coroutine(result: object) -> None:
 
 def _told(failure: BaseException) -> str:
     """What the ledger keeps of an exception: its end, where the message is. Printing it runs code of the application's, which may raise."""
+    if isinstance(failure, UnreadableArguments):
+        return f"cannot be read: {failure}"
     in_process = isinstance(failure, ProcessFailed)
     try:
         text = str(failure) if in_process else "".join(traceback.format_exception(failure)).rstrip()

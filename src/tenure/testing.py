@@ -35,7 +35,7 @@ from tenure.lookup import Lookup
 from tenure.model import NodeCard, NodeId
 from tenure.moments import instant, moment
 from tenure.run import CURRENT, Run
-from tenure.runner import Runner, arguments
+from tenure.runner import Runner
 from tenure.scheduler import Scheduler
 from tenure.stores.ledger import RunQuery
 from tenure.stores.memory import MemoryStore
@@ -371,7 +371,7 @@ class _Inline(Runner):
             if attempt.function.is_coroutine:
                 self._await(attempt)
             else:
-                attempt.function.call(attempt.run, arguments(attempt))
+                attempt.function.call(attempt.run, attempt.kwargs())
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             return error
         finally:
@@ -382,7 +382,7 @@ class _Inline(Runner):
         async def body() -> None:
             token = CURRENT.set(attempt.run)
             try:
-                await attempt.function.call(attempt.run, arguments(attempt))
+                await attempt.function.call(attempt.run, attempt.kwargs())
             finally:
                 CURRENT.reset(token)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any, Self
 
+from tenure.arguments import decode, plain
+from tenure.errors import UnreadableArguments
 from tenure.history import read
 from tenure.ledger import UNBEGUN, Instant, JobRow, JobStats, Rules, RunRow, RunState
 from tenure.moments import moment
@@ -206,13 +207,10 @@ def _explained(trigger: str | None) -> str:
 
 def _arguments(text: str) -> dict[str, Any]:
     """What the body is given; nothing where that cannot be read, in which case the body is not called."""
-    if text == "{}":
-        return {}
     try:
-        found = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
+        return decode(text)
+    except UnreadableArguments:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _next(trigger: Trigger, row: JobRow, now: Instant) -> datetime | None:
@@ -225,4 +223,4 @@ def _moment(at: Instant | None, where: tzinfo) -> datetime | None:
 
 
 def _plain(view: JobView | RunView | StatsView) -> dict[str, Any]:
-    return {word: value.isoformat() if isinstance(value, datetime) else value for word, value in asdict(view).items()}
+    return {word: plain(value) for word, value in asdict(view).items()}

@@ -7,7 +7,9 @@ import queue
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import apscheduler.events
 import pytest
@@ -98,6 +100,17 @@ def test_a_job_runs_with_arguments_that_only_this_process_has(sched):
     assert (done.code, done.job_id, done.retval, done.exception) == (EVENT_JOB_EXECUTED, "beat", "told", None)
     assert done.scheduled_run_time == submitted.scheduled_run_times[0]
     assert done.scheduled_run_time.microsecond == 0
+
+
+def test_arguments_that_the_ledger_can_keep_come_back_to_any_worker(sched):
+    sched.start()
+    when = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)
+    args, kwargs = [(7, when), {"a", "b"}], {"amount": Decimal("12.50"), "day": when.date(), "blob": b"\xff"}
+    sched.add_job(tell, "interval", seconds=1, args=args, kwargs=kwargs, id="remind")
+    assert called.get(timeout=20) == (tuple(args), kwargs)
+    kept = sched.tenure.find_job("remind").kwargs
+    assert (kept["args"], kept["kwargs"]) == (args, kwargs), "they are in the ledger"
+    assert kept["args"][0][1].fold == 1
 
 
 def test_what_a_job_raises_is_heard(sched):
@@ -337,8 +350,8 @@ def test_a_process_of_its_own(sched, tmp_path, monkeypatch):
     word, pid = file.read_text().split()
     assert (word, pid != str(os.getpid())) == ("by", True)
     assert sched.tenure.options.capacity == 5
-    with pytest.raises(ConfigurationError, match="JSON"):
-        sched.add_job(tell, "cron", hour=3, kwargs={"what": object()}, executor="processes", id="not JSON")
+    with pytest.raises(ConfigurationError, match="cannot be kept"):
+        sched.add_job(tell, "cron", hour=3, kwargs={"what": object()}, executor="processes", id="not kept")
 
 
 def test_coroutines_run_on_the_loop():

@@ -36,6 +36,8 @@ BAD_KWARGS = {
     "kwargs of nothing": "null",
     "kwargs in a pit": DEEP,
     "kwargs of strangers": '{"no_such": 1}',
+    "kwargs of tomorrow": '{"when": {"$tenure": ["century", 21]}}',
+    "kwargs of no zone": '{"when": {"$tenure": ["datetime", "2026-11-16T08:00:00", "../../etc/passwd"]}}',
 }
 ODD_NAMES = (
     "'; DROP TABLE run; --",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from tenure.arguments import decode
 from tenure.audit import JobAudit
 from tenure.cli.output import GREEN, RED, YELLOW, as_json, paint, say, table
 from tenure.cli.verbs import POLL, application_of, looking, store_of
 from tenure.clock import boottime, sleep, walltime
 from tenure.durations import positive, readable, seconds
-from tenure.errors import ConfigurationError
+from tenure.errors import ConfigurationError, UnreadableArguments
 from tenure.keys import planner_of
 from tenure.ledger import JobState, RunState
 from tenure.lookup import Lookup
@@ -405,14 +405,9 @@ def _kwargs(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"--kwargs: {text!r} is not JSON ({error}). Write --kwargs '{{\"customer\": 7}}'."
-        ) from None
-    if not isinstance(given, dict):
-        raise ConfigurationError(f"--kwargs: {text!r} is no object. Write --kwargs '{{\"customer\": 7}}'.")
-    return given
+        return decode(text)
+    except UnreadableArguments as error:
+        raise ConfigurationError(f"--kwargs: {error}. Write --kwargs '{{\"customer\": 7}}'.") from None
 
 
 def _until(text: str) -> str | datetime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tenure import verbs
+from tenure.arguments import decode
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.carried import Starting, Stated, carried, last_listed
 from tenure.ext.apscheduler.events import NOW
@@ -138,7 +138,7 @@ class Desk:
     def stranger(self, row: JobRow, blank: Job) -> Job:
         """A job that another process has added."""
         spec, job = row.spec, blank
-        kept = _arguments(spec)
+        kept = decode(spec.kwargs)
         job.func_ref, job.func = spec.function, self.functions.named(spec.function)
         job.args, job.kwargs, job.shared = tuple(kept.get("args", ())), dict(kept.get("kwargs", {})), True
         job.trigger = None if spec.trigger is None else Stated(from_json(spec.trigger))
@@ -267,8 +267,3 @@ def _lives(row: JobRow, now: datetime) -> bool:
     return (
         row.spec.trigger is not None and from_json(row.spec.trigger).next_after(max(now, moment(row.since))) is not None
     )
-
-
-def _arguments(spec: JobSpec) -> dict[str, Any]:
-    kept = json.loads(spec.kwargs)
-    return kept if isinstance(kept, dict) else {}

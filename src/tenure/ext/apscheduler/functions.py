@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tenure.arguments import encode
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.events import Events
 from tenure.ext.apscheduler.job import is_coroutine, reference
-from tenure.jobs import Function, Registry, arguments, describe
+from tenure.jobs import Function, Registry, describe
 from tenure.run import Run
 
 
@@ -61,7 +62,7 @@ class Functions(Registry):
         return name
 
     def put_process(self, name: str, func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
-        """Run it in a process of its own; returns its arguments by name, as JSON."""
+        """Run it in a process of its own; returns its arguments by name, as the ledger keeps them."""
         if reference(func) is None or is_coroutine(func):
             raise ConfigurationError(
                 f"job {name!r}: a process needs a plain function at the top of a module. Use a ThreadPoolExecutor for this one."
@@ -71,7 +72,7 @@ class Functions(Registry):
         except TypeError as error:
             raise ConfigurationError(f"job {name!r}: {error}.") from None
         self._functions[name] = replace(describe(func, name), in_process=True)
-        return arguments(_by_name(name, bound))
+        return encode(_by_name(name, bound))
 
     def named(self, name: str) -> Callable[..., Any] | None:
         """The function that jobs of the ledger call so."""

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from tenure.arguments import encode
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.triggers import BaseTrigger
-from tenure.jobs import arguments
 
 if TYPE_CHECKING:
     from tenure.ext.apscheduler.scheduler import BaseScheduler
@@ -143,8 +143,8 @@ def is_coroutine(func: Any) -> bool:
 
 
 def as_json(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Arguments as the ledger keeps them; None for what JSON cannot carry."""
+    """Arguments as the ledger keeps them; None for what it cannot keep."""
     try:
-        return arguments({"args": list(args), "kwargs": kwargs})
+        return encode({"args": list(args), "kwargs": kwargs})
     except ConfigurationError:
         return None
