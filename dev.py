@@ -28,6 +28,8 @@ import tomllib
 ROOT = Path(__file__).resolve().parent
 VENV, TOOLS = ROOT / ".venv", ROOT / ".tools"
 PYTHON = VENV / "bin" / "python"
+WORKERS = "3"
+"""Tests at a time, on two cores: many of them wait most of their time for processes, leases and clocks."""
 FEW = 5
 """So many failures may be the machine's; more are ours."""
 PGS = ("14.23.0-beta.17", "16.14.0-beta.17", "17.10.0-beta.17")  # of the packages; the servers are releases
@@ -62,7 +64,7 @@ def test(args: list[str]) -> int:
         say("gcc is missing: tests that shift clocks cannot run. On Debian: apt-get install gcc libc6-dev")
     if args:
         return run("python", "-m", "pytest", *args)
-    code = run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal")
+    code = run("python", "-m", "pytest", "-n", WORKERS, "--dist", "worksteal")
     return again() if code == 1 else code
 
 
@@ -130,7 +132,7 @@ def test_pgs(args: list[str]) -> int:
                 package,
             )
         os.environ["TENURE_TEST_POSTGRES"] = str(server)
-        results[version] = run("python", "-m", "pytest", "-n", "2", "-k", "not sqlite and not memory", *ON_PGS)
+        results[version] = run("python", "-m", "pytest", "-n", WORKERS, "-k", "not sqlite and not memory", *ON_PGS)
     print("\n" + "   ".join(f"{version}: {'ok' if code == 0 else 'FAILED'}" for version, code in results.items()))
     return int(any(results.values()) or not results)
 

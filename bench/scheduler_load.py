@@ -10,8 +10,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -220,14 +220,25 @@ def instant(key: str) -> Instant:
 
 
 def watch(
-    players: Sequence[Player], *, warm: float, rounds: int, seconds: float, since: Instant = 0.0
+    players: Sequence[Player],
+    *,
+    warm: float,
+    rounds: int,
+    seconds: float,
+    since: Instant = 0.0,
+    over: Callable[[Instant, Instant], bool] = lambda _begin, _end: True,
 ) -> tuple[list[Start], list[Instant]]:
-    """Let players work; what began, and where the rounds begin and end. The first begins at a whole second after the warm-up."""
+    """Let players work; what began, and where the rounds begin and end. The first begins at a whole second after the warm-up.
+
+    They go on until all that was due in the rounds is `over`, but not for ever: what is then still open is told as such.
+    """
     for player in players:
         player.ready()
     begin = float(int(max(time.time(), since) + warm) + 1)
     bounds = [begin + index * seconds for index in range(rounds + 1)]
     time.sleep(max(bounds[-1] + 0.3 - time.time(), 0.0))
+    with suppress(TimeoutError):
+        scratch.eventually(lambda: over(begin, bounds[-1]), within=PATIENCE, what="the last ending of the rounds")
     return [start for player in players for start in starts(player.end())], bounds
 
 

@@ -32,6 +32,7 @@ TABLES = ("node", "election", "job", "run", "epoch", "application")
 OURS = "application_name LIKE 'tenure:%'"
 
 Blow = Callable[[], None]
+Stretch = tuple[float, float]
 
 
 def in_turn(scene: Scene, seconds: float, dice: random.Random, blows: Sequence[Blow]) -> Verdict:
@@ -134,10 +135,16 @@ def _backends(server: Postgres, where: str) -> list[int]:
 
 def slots(scene: Scene, server: Postgres, seconds: float, dice: random.Random) -> Verdict:
     """Others take all of max_connections and throw our sessions out."""
-    return in_turn(scene, seconds, dice, [lambda: take_all_slots(scene, server), *on_workers(scene, dice)])
+
+    def take() -> None:
+        take_all_slots(scene, server)
+
+    return in_turn(scene, seconds, dice, [take, *on_workers(scene, dice)])
 
 
-def take_all_slots(scene: Scene, server: Postgres) -> None:
+def take_all_slots(scene: Scene, server: Postgres) -> int:
+    """How many of our sessions were thrown out."""
+    thrown_out = 0
     with ExitStack() as hogs, away(scene, "no connection slots", "server", beyond(scene)):
 
         def hog() -> psycopg.Connection[tuple[object, ...]]:
@@ -146,7 +153,8 @@ def take_all_slots(scene: Scene, server: Postgres) -> None:
         first = hog()
         ends = time.monotonic() + beyond(scene)
         while time.monotonic() < ends:
-            first.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}".encode())
+            ended = first.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}".encode())
+            thrown_out += ended.rowcount
             try:
                 while True:
                     hog()
@@ -154,28 +162,37 @@ def take_all_slots(scene: Scene, server: Postgres) -> None:
                 if "too many clients" not in str(error) and "remaining connection slots" not in str(error):
                     raise
             time.sleep(0.05)
+    return thrown_out
 
 
 def locks(scene: Scene, seconds: float, dice: random.Random) -> Verdict:
     """Somebody's transaction holds our rows or tables, longer than the ttl."""
-    blows = [functools.partial(hold, scene, table) for hold in (hold_rows, hold_table) for table in TABLES]
+
+    def blow(hold: Callable[[Scene, str], Stretch], table: str) -> None:
+        hold(scene, table)
+
+    blows = [functools.partial(blow, hold, table) for hold in (hold_rows, hold_table) for table in TABLES]
     return in_turn(scene, seconds, dice, blows)
 
 
-def hold_rows(scene: Scene, table: str) -> None:
-    _hold(scene, f"rows of {table} locked", table, f"SELECT 1 FROM tenure.{table} FOR UPDATE")
+def hold_rows(scene: Scene, table: str) -> Stretch:
+    return _hold(scene, f"rows of {table} locked", table, f"SELECT 1 FROM tenure.{table} FOR UPDATE")
 
 
-def hold_table(scene: Scene, table: str) -> None:
-    _hold(scene, f"table {table} locked", table, f"LOCK TABLE tenure.{table} IN ACCESS EXCLUSIVE MODE")
+def hold_table(scene: Scene, table: str) -> Stretch:
+    return _hold(scene, f"table {table} locked", table, f"LOCK TABLE tenure.{table} IN ACCESS EXCLUSIVE MODE")
 
 
-def _hold(scene: Scene, kind: str, table: str, statement: str) -> None:
+def _hold(scene: Scene, kind: str, table: str, statement: str) -> Stretch:
+    """From when to when it was held, by the real wall clock."""
     with psycopg.connect(scene.url, application_name="holder") as holder:
         _patiently(holder, statement)
         with away(scene, kind, table, beyond(scene)):
+            since = scene.now()
             time.sleep(beyond(scene))
+            until = scene.now()
             holder.rollback()
+    return since, until
 
 
 def _patiently(holder: psycopg.Connection[tuple[object, ...]], statement: str) -> None:
