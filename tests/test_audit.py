@@ -7,11 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgers import DAY, HOUR, NOON, Book, run
+from tenure import Scheduler
 from tenure.audit import OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, audit
 from tenure.history import stretches
 from tenure.ledger import Change, JobState, Rules, RunKind, RunState
 from tenure.moments import moment
 from tenure.plan import last_due
+from tenure.testing import virtual
 from tenure.triggers import at, cron, every
 
 HOURLY = cron("0 * * * *")
@@ -205,6 +207,27 @@ def test_what_retention_removed_is_forgotten():
     found = audited(book, now=NOON + 5 * HOUR + 1)
     assert found.counts == {"succeeded": 2, "forgotten": 3}
     assert "retention" in found.findings[0].text
+
+
+def test_nine_days_under_the_default_retention_are_clean_and_one_missing_row_is_not():
+    """The scheduler's own planner, runs and retention, in a world whose clock is told to go on."""
+    scheduler = Scheduler("memory://")
+
+    @scheduler.every("1h")
+    def pay() -> None:
+        """Nothing to do."""
+
+    with virtual(scheduler, now="2026-11-07T14:52Z") as world, scheduler.ledger() as ledger:
+        world.advance(to="2026-11-16T14:52Z")
+        options = scheduler.options
+        removed = ledger.prune("default", before=ledger.now() - options.keep_for, keep=options.keep, limit=10_000).removed
+        (found,) = scheduler.audit("pay", since="-9d")
+        assert found.clean, found.lines()
+        assert found.counts == {"forgotten": removed, "succeeded": 9 * 24 - removed}
+        tables, newest = ledger._tables, world.runs("pay")[-1]
+        tables.delete(tables.runs[newest.id])
+        (found,) = scheduler.audit("pay", since="-9d")
+        assert found.counts[UNACCOUNTED] == 1
 
 
 def test_a_row_that_stands_for_several_accounts_for_all_of_them():
