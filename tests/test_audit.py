@@ -220,7 +220,9 @@ def test_nine_days_under_the_default_retention_are_clean_and_one_missing_row_is_
     with virtual(scheduler, now="2026-11-07T14:52Z") as world, scheduler.ledger() as ledger:
         world.advance(to="2026-11-16T14:52Z")
         options = scheduler.options
-        removed = ledger.prune("default", before=ledger.now() - options.keep_for, keep=options.keep, limit=10_000).removed
+        removed = ledger.prune(
+            "default", before=ledger.now() - options.keep_for, keep=options.keep, limit=10_000
+        ).removed
         (found,) = scheduler.audit("pay", since="-9d")
         assert found.clean, found.lines()
         assert found.counts == {"forgotten": removed, "succeeded": 9 * 24 - removed}

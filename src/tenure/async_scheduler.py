@@ -266,6 +266,10 @@ class AsyncScheduler(Decorators):
             raise
         guard.__exit__(None, None, None)
 
+    async def close(self) -> None:
+        """Close the connection that is kept for the next call; see `Scheduler.close`."""
+        await asyncio.to_thread(self._scheduler.close)
+
     # Looking
 
     async def jobs(self, *, removed: bool = False) -> list[JobView]:

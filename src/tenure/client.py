@@ -6,8 +6,9 @@ import logging
 import os
 import secrets
 import socket
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, TypeVar, Unpack, overload
@@ -23,6 +24,7 @@ from tenure.ledger import Change, Instant, JobRow, JobState, RunRow
 from tenure.lookup import Lookup
 from tenure.moments import moment
 from tenure.policy import Policy, named
+from tenure.spare import Spare
 from tenure.stores import Session, Store, store_for
 from tenure.stores.ledger import Asked, JobChange, Ledger
 from tenure.triggers import Trigger
@@ -50,6 +52,8 @@ class Client(Decorators):
         if url is not None and not isinstance(url, Store):
             urls.parse(url)  # what is wrong with it is said where it stands
         self._prepared = False
+        self._spare = Spare()
+        weakref.finalize(self, self._spare.close)  # also when the process exits
         self._answer: Callable[[], None] | None = None
         self._intents = Intents(definitions)
         self._lookup = Lookup(definitions.application, definitions.tz)
@@ -204,11 +208,8 @@ class Client(Decorators):
 
     def resign(self) -> int | None:
         """Ask the node that plans to let another one plan; returns the term that was asked, None if nobody plans."""
-        session = self._session()
-        try:
+        with self._session() as session:
             return session.ask(planner_of(self.application))
-        finally:
-            session.close()
 
     @contextmanager
     def once(self, key: str, within: Duration | None = None) -> Iterator[bool]:
@@ -227,6 +228,10 @@ class Client(Decorators):
                 with self.ledger() as ledger:
                     ledger.unguard(self.application, key, by)
             raise
+
+    def close(self) -> None:
+        """Close the connection that is kept for the next call, as `stop()` and the end of the process do. The next call opens another."""
+        self._spare.close()
 
     # Looking
 
@@ -292,16 +297,14 @@ class Client(Decorators):
 
     def use(self, store: Store | None, answer: Callable[[], None] | None = None) -> None:
         """Another store from now on; None: that of the URL again. `answer`: its nodes have no thread that could answer a pause, so call this."""
+        self._spare.close()
         self._store, self._prepared, self._answer = store, False, answer
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
-        """Jobs and runs, over a connection of its own."""
-        session = self._session()
-        try:
+        """Jobs and runs, over a connection that no other thread uses meanwhile."""
+        with self._session() as session:
             yield session.ledger
-        finally:
-            session.close()
 
     def poke(self) -> None:
         """Something was asked for or changed. Nodes hear of it from the store."""
@@ -402,9 +405,9 @@ class Client(Decorators):
         with self.ledger() as ledger:
             return question(ledger)
 
-    def _session(self) -> Session:
+    def _session(self) -> AbstractContextManager[Session]:
         self.prepare()
-        return self.store.session(f"{self.label}:query", PATIENCE)
+        return self._spare.session(self.store, f"{self.label}:query", PATIENCE)
 
     def prepare(self) -> None:
         """See to it that the tables are there, once."""

@@ -178,6 +178,7 @@ class Scheduler(Client):
         if engine is not None:
             for stage in list(self._stages):
                 stage.wake()
+        self.close()
         return drained and all(left)
 
     def stop_now(self) -> None:

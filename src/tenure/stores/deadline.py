@@ -11,15 +11,24 @@ from collections.abc import Generator
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.waiting import Ready, Wait
 
 from tenure.clock import boottime
+
+LATER = 10.0
+"""The server ends a resting connection so much later than it is last used again: never between a look at it and a statement."""
+ASKED_AFTER = 1.0
+"""A connection that has rested for longer answers a question first: the network may have lost it without a word …"""
+ANSWER_WITHIN = 2.0
+"""… and if it does not answer for so long, it is given up."""
 
 
 class DeadlineConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection with a `timeout` in seconds for each exchange with the server."""
 
     timeout: float = 5.0
+    _ends_by_itself = False
 
     def wait(self, gen: Generator[Any, Any, Any], *_: Any, **__: Any) -> Any:
         """Drive one exchange to its end, or drop the connection. How often to look for Ctrl-C is of no interest to our threads."""
@@ -38,6 +47,39 @@ class DeadlineConnection(psycopg.Connection[tuple[Any, ...]]):
         except StopIteration as end:
             return end.value
 
+    def rest(self, seconds: float) -> bool:
+        """Have the server end this connection if it is unused for so long and a little more. False if it cannot rest."""
+        if self.closed or self.info.transaction_status != TransactionStatus.IDLE:
+            return False
+        if not self._ends_by_itself:
+            try:
+                self.execute(_END_WHEN_IDLE, [f"{(seconds + LATER) * 1000:.0f}ms"])
+            except psycopg.Error:
+                return False
+            self._ends_by_itself = True
+        return True
+
+    def fresh(self, idle: float) -> bool:
+        """Whether it still works after it has rested for so many seconds."""
+        usual, self.timeout = self.timeout, ANSWER_WITHIN
+        try:
+            poll = select.poll()
+            poll.register(self.fileno(), select.POLLIN)
+            if poll.poll(0):  # what the server sends unasked is a goodbye
+                return False
+            if idle > ASKED_AFTER:
+                self.execute("SELECT 1")
+        except psycopg.Error:
+            return False
+        finally:
+            self.timeout = usual
+        return True
+
+
+_END_WHEN_IDLE = (
+    """SELECT set_config('idle_session_timeout', %s, false) WHERE current_setting('idle_session_timeout') = '0'"""
+)
+"""Where the server's administrator has chosen a time already, that one counts."""
 
 _EVENTS = {Wait.R: select.POLLIN, Wait.W: select.POLLOUT, Wait.RW: select.POLLIN | select.POLLOUT}
 

@@ -299,6 +299,13 @@ class PostgresSession(Session):
             )  # whatever libpq says from now on, the parent's server does not hear it
             os.close(nowhere)
 
+    def keep(self, seconds: float) -> bool:
+        # In session mode a pooler would keep a process of the server for us.
+        return not self._pooled and self._connection.rest(seconds)
+
+    def fresh(self, idle: float) -> bool:
+        return self._connection.fresh(idle)
+
     def listen(self, node: NodeId) -> None:
         del node  # everybody listens to the same channel
         if self._pooled or self._listening:

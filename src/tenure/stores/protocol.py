@@ -51,6 +51,16 @@ class Session(ABC):
     def abandon(self) -> None:
         """In a forked child: let go of what the parent's connection uses, without a goodbye to the server."""
 
+    def keep(self, seconds: float) -> bool:
+        """Get ready to lie unused, and to end by itself some time after so many seconds. False: close it instead."""
+        del seconds
+        return False
+
+    def fresh(self, idle: float) -> bool:
+        """Whether a kept connection that was unused for so many seconds still works. Asked before anything is sent over it."""
+        del idle
+        return False
+
     @abstractmethod
     def listen(self, node: NodeId) -> None:
         """Be woken from now on, as this node."""

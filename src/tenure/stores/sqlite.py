@@ -190,6 +190,19 @@ class SqliteSession(Session):
         if self._bell:
             self._bell.let_go()
 
+    def keep(self, seconds: float) -> bool:
+        """An open file is in nobody's way, so that it does not end by itself."""
+        del seconds
+        return True
+
+    def fresh(self, idle: float) -> bool:
+        del idle
+        try:
+            self._same_file()
+        except StoreUnavailable:
+            return False
+        return True
+
     @property
     def ledger(self) -> SqliteLedger:
         if self._ledger is None:
