@@ -35,6 +35,30 @@ def pid_in(path: Path) -> int:
     return int(eventually(lambda: path.exists() and path.read_text().strip()))
 
 
+def locks_of(pid: int) -> list[str]:
+    """The lock files that a process has open."""
+    opened = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    return [Path(name).name for name in opened if ".lock" in name]
+
+
+# Whose death they keep from being proved
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+def test_a_body_holds_the_lock_of_the_identity_that_runs_it(sqlite_url):
+    """A node that was declared dead comes back under another identity, with another lock. A child of before has the lock of the dead one."""
+    one = jobs_of(bodies.pid_of, world=sqlite_url)
+    with one:
+        before, first = one.health().node, ended(one, one.run_now("pid_of"))
+        assert locks_of(int(logged(one, first)[1])) == [f"{before}.lock"]
+        session = one.store.session("test", 5.0)
+        assert session.declare(before, None, "said the test")
+        session.close()
+        eventually(lambda: one.health().node != before and one.health().ok)
+        second = ended(one, one.run_now("pid_of"))
+        assert locks_of(int(logged(one, second)[1])) == [f"{one.health().node}.lock"]
+
+
 # What a body leaves behind
 
 

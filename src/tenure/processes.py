@@ -69,6 +69,7 @@ class Child:
     """One process, doing one body at a time. Its bodies are numbered, so that no word of one is taken for another's."""
 
     def __init__(self, lock_fileno: int | None) -> None:
+        lock = _file_behind(lock_fileno)
         self._ours, theirs = _SPAWN.Pipe()
         self._deadline = _SPAWN.RawValue(ctypes.c_double, 0.0)
         self._process = _SPAWN.Process(
@@ -85,6 +86,8 @@ class Child:
         multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined] # noqa: SLF001
         self._pidfd = _pidfd(self._process.pid)
         self._numbers = itertools.count(1)
+        self.lock = lock
+        """Which file it holds the lock of; None: none."""
         self.clean = True
         """It said how its last body ended, and nothing that we did not expect."""
         self.spent = False
@@ -242,11 +245,13 @@ class Processes:
             child.bury()
 
     def _idle_child(self) -> Child | None:
+        """One that lives and holds the lock of this node as it is now: a node that was declared dead has come back with another."""
         while True:
             with self._mutex:
                 child = self._idle.pop() if self._idle else None
-            if child is None or not child.ended(0):
+            if child is None or (child.lock == _file_behind(self._lock_fileno()) and not child.ended(0)):
                 return child
+            child.kill()
             child.bury()
 
 
@@ -258,6 +263,15 @@ def _stop_all() -> None:
     """A program may end without stopping its scheduler; where the kernel does not kill children with their parent, this does."""
     for processes in list(_ALL):
         processes.stop()
+
+
+def _file_behind(fileno: int | None) -> tuple[int, int] | None:
+    """Which file a descriptor is of. Its number may be that of another file by now; a file that is open keeps its own."""
+    try:
+        status = None if fileno is None else os.fstat(fileno)
+    except OSError:
+        return None
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 def _pidfd(pid: int | None) -> int | None:
