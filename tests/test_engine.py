@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tenure import Run, Scheduler, current_run
+from tenure import Run, Scheduler, current_run, engine, node
 from tenure.errors import RunCancelled, RunLost, StoreUnavailable
 from tenure.stores.memory import MemoryStore
 from tenure.stores.memory_ledger import MemoryLedger
@@ -410,6 +410,22 @@ def test_a_forked_child_runs_nothing():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         before = len(pids)
         eventually(lambda: len(pids) > before)
+
+
+def test_the_planner_and_the_runs_of_a_scheduler_have_one_node_whoever_retires_it_meanwhile(monkeypatch):
+    """Another scheduler of this process stops and leaves later while this one starts: whoever asks from then on is given another node."""
+    real = engine.Timekeeper
+
+    def meanwhile(*args):
+        for shared in list(node._SHARED.values()):
+            node.retire(shared)
+        return real(*args)
+
+    monkeypatch.setattr(engine, "Timekeeper", meanwhile)
+    one = scheduler()
+    one.job(name="work")(lambda: None)
+    with one:
+        ended(one, one.run_now("work"))
 
 
 # In a process

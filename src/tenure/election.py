@@ -143,6 +143,13 @@ class Election:
         return self._seat.label
 
     @property
+    def node(self) -> Node:
+        """The node that it is entered on, for what else is to live and die with that one. Not in advisory mode."""
+        if not isinstance(self._seat, Node):
+            raise ConfigurationError("node: an election in advisory mode has none that others could share.")
+        return self._seat
+
+    @property
     def lock_fileno(self) -> int | None:
         """To be passed to child processes that do this node's work, so that nobody takes over while they live."""
         return self._seat.lock_fileno

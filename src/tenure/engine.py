@@ -25,7 +25,7 @@ from tenure.clock import boottime
 from tenure.completer import Completer, settled_as_said
 from tenure.conductor import Conductor, Hands
 from tenure.durations import readable
-from tenure.election import Election, node_for
+from tenure.election import Election
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
 from tenure.jobs import Registry
 from tenure.keys import planner_of
@@ -120,7 +120,7 @@ class Engine:
     def __init__(self, store: Store, registry: Registry, options: EngineOptions, listeners: Listeners) -> None:
         self._store, self._registry, self._options, self._listeners = store, registry, options, listeners
         self._tz = zone(options.tz)
-        self._pid = 0
+        self._pid, self._label = 0, ""
         self._parts: _Parts | None = None
         self._leaving: _Parts | None = None
         self._gone = threading.Event()
@@ -140,8 +140,8 @@ class Engine:
 
     @property
     def label(self) -> str:
-        """This node's name for people."""
-        return self._node().label
+        """This node's name for people, since it was started."""
+        return self._label
 
     @property
     def plans(self) -> bool:
@@ -164,7 +164,6 @@ class Engine:
         jobs = self._sync(changes)
         if options.capacity == 0 or self.started:
             return jobs
-        node, clock = self._node(), Timekeeper()
         election = Election(
             self._store,
             planner_of(options.application),
@@ -177,6 +176,8 @@ class Engine:
             session_evidence=options.session_evidence,
             schema=options.schema,
         )
+        node, clock = election.node, Timekeeper()
+        self._label = node.label
         completer = Completer(
             self._store,
             label=node.label,
@@ -386,16 +387,6 @@ class Engine:
             problem=problem,
             dead_threads=fallen,
             notes=conductor.notes,
-        )
-
-    def _node(self) -> Node:
-        options = self._options
-        return node_for(
-            self._store,
-            options.cadence,
-            options.label,
-            host_evidence=options.host_evidence,
-            session_evidence=options.session_evidence,
         )
 
     def _sync(self, changes: Sequence[JobChange]) -> list[JobRow]:
