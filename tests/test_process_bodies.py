@@ -12,7 +12,7 @@ import pytest
 
 import bodies
 from harness.processes import Worker
-from tenure import Scheduler, processes
+from tenure import Run, Scheduler, processes
 from tenure.processes import Child
 from test_engine import ended, eventually, scheduler
 
@@ -276,16 +276,21 @@ def test_a_program_that_ends_without_a_stop_has_interrupted_its_bodies(on_lost):
     assert (found.attempt, found.interruptions) == (1, 1), "no other attempt began where none can"
 
 
-@pytest.mark.parametrize("kind", ["coroutine", "process"])
+def looks_up(seconds: float, run: Run) -> None:
+    end = time.monotonic() + seconds
+    while not run.cancelled and time.monotonic() < end:
+        time.sleep(0.005)
+    run.check()  # RunLost: the lease has lapsed
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "process", "thread"])
 def test_a_stop_interrupts_a_body_also_while_the_lease_has_lapsed(kind):
     """As in an outage that outlasts the lease, and ends before another node has taken the run."""
     one = scheduler()
-    if kind == "process":
-        one.job(process=True, name="sleeps")(bodies.naps)
-    else:
-        one.job(name="sleeps")(asyncio.sleep)
+    body = {"coroutine": asyncio.sleep, "process": bodies.naps, "thread": looks_up}[kind]
+    one.job(process=kind == "process", name="sleeps")(body)
     with one:
-        run = one.run_now("sleeps", kwargs={"seconds" if kind == "process" else "delay": 60})
+        run = one.run_now("sleeps", kwargs={"delay" if kind == "coroutine" else "seconds": 60})
         (attempt,) = eventually(lambda: [each for each in one._engine._parts.runner.running if each.called])
         attempt.run._until = lambda: 0.0
         assert attempt.run.lost

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from tenure.alarm import Alarm
 from tenure.attempt import Attempt, Phase
 from tenure.clock import boottime
-from tenure.errors import ConfigurationError, RunLost, UnreadableArguments
+from tenure.errors import ConfigurationError, UnreadableArguments
 from tenure.ledger import STOPPED, Ending, Instant, RunId, RunState
 from tenure.plan import retry_in
 from tenure.processes import Processes, ProcessFailed
@@ -378,10 +378,8 @@ class Runner:
             state, error = RunState.CANCELLED, attempt.asked_to_end
         elif attempt.timed_out:
             state, error = RunState.FAILED, f"timed out after {claimed.rules.timeout:g} s"
-        elif isinstance(failure, RunLost):
-            pass  # the ledger refuses it, or takes it as it is
         elif failure is not None and (run.cancelled or (self.stopping and isinstance(failure, asyncio.CancelledError))):
-            # Also if the lease has lapsed. Whether there is another attempt is decided by `on_lost`.
+            # Also if the lease has lapsed, and the body raised RunLost for that. Whether there is another attempt is decided by `on_lost`.
             state, error = RunState.PENDING, STOPPED
         if state is RunState.FAILED:
             again_in = retry_in(claimed.rules, claimed.failures + 1, self._chance())
