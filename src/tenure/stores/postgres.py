@@ -13,7 +13,8 @@ import os
 import re
 import secrets
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -53,6 +54,9 @@ from tenure.urls import PostgresURL
 
 CONNECT_TIMEOUT = 2
 """The least that libpq knows."""
+SEARCH_PATH = "pg_catalog, pg_temp"
+"""Of every session and function of ours. With the usual one, whoever may create objects in `public` could put a function or an operator
+there that matches our arguments better than PostgreSQL's own, and it would run as our role."""
 
 
 class PostgresStore(Store):
@@ -147,17 +151,29 @@ class PostgresStore(Store):
     def _set_up(self, connection: DeadlineConnection, timeout: float) -> None:
         if self._pooled is None:
             # A pooler invents the backend pid that it announces; a server does not.
-            pooled = connection.info.backend_pid != connection.execute("SELECT pg_backend_pid()").fetchone()[0]  # type: ignore[index]
+            (pid,) = cast("tuple[int]", connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone())
+            pooled = connection.info.backend_pid != pid
             if pooled:
                 self._check_pooler(connection)
             self._pooled = pooled
-        settings = self.settings(timeout)
         if self._pooled:
             connection.prepare_threshold = None
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         else:
             connection.prepare_threshold = 2
-            connection.execute("SELECT " + ", ".join(f"set_config('{k}', '{v}', false)" for k, v in settings.items()))
+            connection.execute(self._set(timeout, local=False))
+
+    @contextmanager
+    def transaction(self, connection: DeadlineConnection) -> Iterator[None]:
+        """A transaction under our settings. Behind a pooler it has to bring them itself."""
+        with connection.transaction():
+            if self._pooled:
+                connection.execute(self._set(connection.timeout, local=True))
+            yield
+
+    def _set(self, timeout: float, *, local: bool) -> str:
+        pairs = self.settings(timeout).items()
+        return "SELECT " + ", ".join(f"pg_catalog.set_config('{name}', '{value}', {local})" for name, value in pairs)
 
     def _check_pooler(self, connection: DeadlineConnection) -> None:
         try:
@@ -173,6 +189,7 @@ class PostgresStore(Store):
         """What every transaction of ours runs under."""
         milliseconds = max(int(timeout * 1000), 1)
         return {
+            "search_path": SEARCH_PATH,
             "statement_timeout": f"{milliseconds}ms",
             "lock_timeout": f"{max(milliseconds // 2, 1)}ms",
             "idle_in_transaction_session_timeout": "5s",
@@ -191,7 +208,7 @@ class PostgresStore(Store):
         steps = statements.migrations("postgres", schema=self.schema, channel=self.schema)
         parts = [_CREATE_SCHEMA, _SCHEMA, *(text for _, text in steps), _STAMP]
         filled = [part.replace("{schema}", self.schema).replace("{version}", str(steps[-1][0])) for part in parts]
-        return "\n".join(["BEGIN;", *filled, "COMMIT;", ""])
+        return "\n".join(["BEGIN;", f"SET LOCAL search_path = {SEARCH_PATH};", *filled, "COMMIT;", ""])
 
     def grants(self, role: str, *, effects_only: bool = False) -> str:
         return roles.grants(self.schema, role, effects_only=effects_only)
@@ -220,7 +237,7 @@ REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
 """
 
 
-def migrate(store: PostgresStore, connection: psycopg.Connection[Any], *, allowed: bool) -> None:
+def migrate(store: PostgresStore, connection: DeadlineConnection, *, allowed: bool) -> None:
     """Bring tenure's tables up to date under one advisory lock, or say what has to be done."""
     schema = store.schema
     steps = statements.migrations("postgres", schema=schema, channel=schema)
@@ -240,14 +257,15 @@ def migrate(store: PostgresStore, connection: psycopg.Connection[Any], *, allowe
         return found
 
     try:
-        found = version()
+        with store.transaction(connection):
+            found = version()
         if found is not None and found >= newest:
             return
         if not allowed:
             raise SchemaOutdated(
                 f"{store.shown}: tenure's schema {schema!r} is {_state(found)}, this library needs version {newest}. {how}"
             )
-        with connection.transaction():
+        with store.transaction(connection):
             connection.execute("SET LOCAL lock_timeout = '5s'")
             connection.execute("SET LOCAL statement_timeout = '30s'")
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"tenure migrate {schema}"])
@@ -473,9 +491,7 @@ class PostgresSession(Session):
         try:
             if not self._pooled:
                 return _rows(cursor.execute(statement, values))
-            with self._connection.transaction():
-                settings = self._store.settings(self._connection.timeout)
-                self._connection.execute("".join(f"SET LOCAL {k} = '{v}';" for k, v in settings.items()))
+            with self._store.transaction(self._connection):
                 return _rows(cursor.execute(statement, values))
         except (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName) as error:
             raise SchemaOutdated(

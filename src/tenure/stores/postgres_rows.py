@@ -12,17 +12,17 @@ from tenure.stores.ledger import Asked, JobChange
 from tenure.stores.unreadable import clamped, clamped_or_none, rules_from, storable
 
 JOB = (
-    "j.id, j.name, j.function, j.trigger, j.rules::text, j.kwargs, j.in_code, j.release, j.tzdata, "
-    "CASE WHEN j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL THEN {schema}.state_of_planned(j.id) ELSE j.state END, j.generation, "
-    "date_part('epoch', j.next_due), date_part('epoch', j.paused_until), j.paused_by, j.paused_why, "
-    "date_part('epoch', j.since), date_part('epoch', j.kept_since), "
-    "date_part('epoch', j.defined_at), date_part('epoch', j.removed_at), j.removed_by, j.next_reading"
+    "j.id, j.name, j.function, j.trigger, j.rules::pg_catalog.text, j.kwargs, j.in_code, j.release, j.tzdata, "
+    "CASE WHEN j.state OPERATOR(pg_catalog.=) 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL THEN {schema}.state_of_planned(j.id) ELSE j.state END, j.generation, "
+    "pg_catalog.date_part('epoch', j.next_due), pg_catalog.date_part('epoch', j.paused_until), j.paused_by, j.paused_why, "
+    "pg_catalog.date_part('epoch', j.since), pg_catalog.date_part('epoch', j.kept_since), "
+    "pg_catalog.date_part('epoch', j.defined_at), pg_catalog.date_part('epoch', j.removed_at), j.removed_by, j.next_reading"
 )
 RUN = (
-    "r.id, r.job, j.name, r.key, r.kind::text, r.state::text, date_part('epoch', r.scheduled_for), "
-    "date_part('epoch', r.due_at), r.attempt, r.failures, r.losses, r.label, date_part('epoch', r.claimed_at), "
-    "date_part('epoch', r.started_at), date_part('epoch', r.finished_at), r.reason, r.count, "
-    "date_part('epoch', r.until), r.by, r.kwargs, r.generation, r.interruptions, r.stopping"
+    "r.id, r.job, j.name, r.key, r.kind::pg_catalog.text, r.state::pg_catalog.text, pg_catalog.date_part('epoch', r.scheduled_for), "
+    "pg_catalog.date_part('epoch', r.due_at), r.attempt, r.failures, r.losses, r.label, pg_catalog.date_part('epoch', r.claimed_at), "
+    "pg_catalog.date_part('epoch', r.started_at), pg_catalog.date_part('epoch', r.finished_at), r.reason, r.count, "
+    "pg_catalog.date_part('epoch', r.until), r.by, r.kwargs, r.generation, r.interruptions, r.stopping"
 )
 SPAN = (
     "f.scheduled_for >= coalesce(to_timestamp(%(since)s::float8), '-infinity') "

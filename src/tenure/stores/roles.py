@@ -57,7 +57,7 @@ def grants(schema: str, role: str, *, effects_only: bool = False) -> str:
         for name, signature in sorted(functions.items())
         if name not in INSIDE
     ]
-    return "\n".join(["BEGIN;", *lines, "COMMIT;", ""])
+    return "\n".join(["BEGIN;", "SET LOCAL search_path = pg_catalog, pg_temp;", *lines, "COMMIT;", ""])
 
 
 def quoted(role: str) -> str:

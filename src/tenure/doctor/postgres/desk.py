@@ -15,13 +15,14 @@ from tenure.doctor import statements
 from tenure.doctor.findings import Report
 from tenure.model import Cadence
 from tenure.stores.deadline import DeadlineConnection
-from tenure.stores.postgres import PostgresStore, explained
+from tenure.stores.postgres import SEARCH_PATH, PostgresStore, explained
 from tenure.urls import PostgresURL
 
 CONNECT_TIMEOUT = 6
 ANSWER_TIMEOUT = 6.0
 """For one exchange: longer than any that a node would bear, so that a slow network is measured and not just hung up on."""
 
+_PATH = f"SET LOCAL search_path = {SEARCH_PATH}"
 _LIMITS = "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '500ms'; SET LOCAL idle_in_transaction_session_timeout = '8s'; SET LOCAL DateStyle = ISO"
 
 Row = Any
@@ -103,7 +104,7 @@ class Desk:
     def plain(self, connection: DeadlineConnection, text: str, *values: object) -> list[Row]:
         """Without a transaction around it."""
         with psycopg.ClientCursor(connection, row_factory=namedtuple_row) as cursor:
-            return cursor.execute(text.encode(), values or None).fetchall()
+            return self._last(cursor, f"{_PATH}; {cursor.mogrify(text.encode(), values or None)}")
 
     def pid(self, connection: DeadlineConnection) -> int:
         """The server process that answers."""
@@ -114,9 +115,12 @@ class Desk:
         return sql.Identifier(name).as_string(self.main)
 
     def _asked(self, cursor: psycopg.ClientCursor[Any], question: str) -> list[Row]:
-        cursor.execute(
-            f"BEGIN READ ONLY; {_LIMITS}; {question}; ROLLBACK".encode()
-        )  # no session has to remember anything
+        # No session has to remember anything.
+        return self._last(cursor, f"BEGIN READ ONLY; {_PATH}; {_LIMITS}; {question}; ROLLBACK")
+
+    def _last(self, cursor: psycopg.ClientCursor[Any], questions: str) -> list[Row]:
+        """The rows of the only one that has any."""
+        cursor.execute(questions.encode())
         while cursor.description is None and cursor.nextset():
             pass
         return cursor.fetchall()

@@ -78,7 +78,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.settled() RETURNS boolean
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT (e.system_identifier, e.timeline, e.database, e.relation) = (h.system_identifier, h.timeline, h.database, h.relation)
       FROM {schema}.epoch e, {schema}.here() h
 $$;
@@ -88,7 +88,7 @@ SELECT h.system_identifier, h.timeline, h.database, h.relation FROM {schema}.her
 
 -- The key of the advisory lock that a node's session holds.
 CREATE FUNCTION {schema}.session_key(node uuid, nonce bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$ SELECT pg_catalog.hashtextextended('tenure ' || node::text, nonce) $$;
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$ SELECT pg_catalog.hashtextextended('tenure ' || node::text, nonce) $$;
 
 -- Grant a term, by compare-and-swap on (term, holder), where the holder released, is not alive, has vanished by session evidence
 -- (the last four arguments, compared again here), or, where both sides declared the election fenced, its advertised lock is free in
@@ -97,7 +97,7 @@ CREATE FUNCTION {schema}.acquire(
     candidate uuid, election_name text, wanted_mode text, is_fenced boolean,
     seen_term bigint, seen_holder uuid, seen_seq bigint, seen_nonce bigint,
     OUT outcome text, OUT granted bigint, OUT current_holder uuid, OUT detail text
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     e       {schema}.election%ROWTYPE;
     h       {schema}.node%ROWTYPE;
@@ -161,7 +161,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.release(releaser uuid, election_name text, of_term bigint, why text) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE {schema}.election x SET state = 'released', asked_term = NULL
      WHERE x.name = election_name AND x.term = of_term AND x.holder = releaser AND x.state = 'held';
@@ -173,7 +173,7 @@ END $$;
 
 -- `dead` is final. Host evidence passes no count: the process is gone, and whatever it sent last changes nothing.
 CREATE FUNCTION {schema}.declare_dead(dead uuid, seen_seq bigint, why text) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT {schema}.settled() THEN RETURN false; END IF;
     PERFORM 1 FROM {schema}.node n WHERE n.id = dead AND n.state = 'alive' AND n.seq = coalesce(seen_seq, n.seq) FOR UPDATE SKIP LOCKED;
@@ -184,7 +184,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.leave(leaver uuid, why text) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE {schema}.node n SET state = 'left', ended_at = clock_timestamp(), ended_by = why WHERE n.id = leaver AND n.state = 'alive';
     PERFORM {schema}.release(leaver, held.name, held.term, why)

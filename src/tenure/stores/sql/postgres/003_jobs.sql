@@ -1,13 +1,13 @@
 -- What people do to jobs and runs. Called by name with plain parameters, so that any driver can do it inside its own transaction.
 
 CREATE FUNCTION {schema}.wake(app int) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_notify('{channel}', '!' || a.name) FROM {schema}.application a WHERE a.id = app
 $$;
 
 -- The lanes of an application, of these functions or of all.
 CREATE FUNCTION {schema}.lanes_of(app int, functions text[]) RETURNS SETOF {schema}.lane
-LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     IF functions IS NULL THEN
         RETURN QUERY SELECT l.* FROM {schema}.lane l WHERE l.application = app;
@@ -18,7 +18,7 @@ END $$;
 
 -- The lane of a job; a new one, if it is the first of its kind.
 CREATE FUNCTION {schema}.lane_of(app int, of_function text, of_queue text) RETURNS int
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found int := (SELECT min(l.id) FROM {schema}.lane l WHERE l.application = app AND l.function = of_function AND l.queue = of_queue);
 BEGIN
@@ -30,7 +30,7 @@ END $$;
 
 -- Due times of one job, as in `runs` of a change. A key that is there already is left as it is.
 CREATE FUNCTION {schema}.insert_runs(of_job {schema}.job, new jsonb) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, expires_at, state, reason, count, until)
     SELECT of_job.id, of_job.application, of_job.lane, of_job.generation, 'due', n ->> 'key',
            to_timestamp((n ->> 'scheduled_for')::float8), to_timestamp((n ->> 'due_at')::float8), to_timestamp((n ->> 'expires_at')::float8),
@@ -45,13 +45,13 @@ $$;
 -- An active job without a due time left is done, unless a run of it is still open. VOLATILE: a statement that reads what a function
 -- of ours has just written must see those runs.
 CREATE FUNCTION {schema}.state_of_planned(of_job bigint) RETURNS text
-LANGUAGE sql VOLATILE SET enable_seqscan = off AS $$
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
     SELECT CASE WHEN EXISTS (SELECT FROM {schema}.run r WHERE r.job = of_job AND r.state <= 'running') THEN 'active' ELSE 'done' END
 $$;
 
 -- One change to one job; no row where there is nothing to change. The row's lock keeps everybody else from its unstarted runs.
 CREATE FUNCTION {schema}.change_job(change jsonb) RETURNS SETOF {schema}.job
-LANGUAGE plpgsql ROWS 1 SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     what_   text := change ->> 'what';
     spec    jsonb := change -> 'spec';
@@ -165,7 +165,7 @@ END $$;
 
 -- The jobs defined in code, at start: those that are there come first, by id, so that two nodes do not lock each other out.
 CREATE FUNCTION {schema}.sync_jobs(of_application text, of_release bigint, changes jsonb) RETURNS SETOF {schema}.job
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     change jsonb;
     spec   jsonb;
@@ -213,7 +213,7 @@ END $$;
 -- One row for each that was asked, in order; a row of nulls where nothing was done.
 -- `digest` is null, but for a run that retention has removed and of which the key is kept.
 CREATE FUNCTION {schema}.ask_runs(asked jsonb) RETURNS TABLE (run {schema}.run, digest text)
-LANGUAGE plpgsql ROWS 1 SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     a    jsonb;
     j    {schema}.job%ROWTYPE;
@@ -321,7 +321,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.cancel_run(of_run bigint, said text) RETURNS SETOF {schema}.run
-LANGUAGE plpgsql ROWS 1 SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     r {schema}.run%ROWTYPE;
 BEGIN

@@ -6,7 +6,7 @@
 CREATE FUNCTION {schema}.write_facts(
     of_node uuid, of_application text, set_hash text, set_names text[], of_queues text[], of_capacity int, of_release bigint, of_library text, of_tzdata text
 ) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM 1 FROM {schema}.node n WHERE n.id = of_node AND n.state = 'alive' FOR KEY SHARE;
     IF NOT FOUND THEN RETURN; END IF;
@@ -22,7 +22,7 @@ END $$;
 
 CREATE FUNCTION {schema}.unplanned_jobs(of_application text, before float8, at_most int, strangers text[], zones text, overdue float8)
 RETURNS TABLE (id bigint, name text, generation bigint, next_due float8, trigger text, rules text, resumes boolean, next_reading text)
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
@@ -49,7 +49,7 @@ CREATE FUNCTION {schema}.plan_runs(
     places bigint[], keys text[], scheduled float8[], ready float8[], expire float8[],
     states text[], reasons text[], counts bigint[], untils float8[]
 ) RETURNS bigint
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
@@ -89,7 +89,7 @@ END $$;
 
 CREATE FUNCTION {schema}.missed_jobs(of_application text, at_most int, functions text[])
 RETURNS TABLE (id bigint, name text, generation bigint, rules text, runs bigint[], scheduled float8[], in_time boolean)
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
@@ -121,7 +121,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.settle_runs(of_job bigint, of_generation bigint, make_up bigint[], skip bigint[], why text) RETURNS boolean
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE

@@ -4,13 +4,13 @@
 
 -- How many runs of a job have a place: they began and are not final.
 CREATE FUNCTION {schema}.began(of_job bigint) RETURNS bigint
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*) FROM {schema}.run r WHERE r.job = of_job AND r.attempt > 0 AND r.state <= 'running'
 $$;
 
 -- Jobs in these lanes of which runs wait though there are places. Looked at without a lock.
 CREATE FUNCTION {schema}.jobs_with_places(lanes int[]) RETURNS bigint[]
-LANGUAGE plpgsql STABLE
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 BEGIN
@@ -30,7 +30,7 @@ END $$;
 -- WAITING runs of these jobs become PENDING, oldest first, as many as there are places. What waited is never missed.
 -- Returns the least `due_at` among them.
 CREATE FUNCTION {schema}.end_waits(app int, jobs bigint[]) RETURNS timestamptz
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
@@ -56,7 +56,7 @@ END $$;
 -- Candidates that found no place wait or are skipped, as their jobs have it. Their jobs are locked. Under `replace` the RUNNING ones are
 -- asked to end, unless a newer due time begins just now: then there is nothing to wait for.
 CREATE FUNCTION {schema}.hold_back(app int, candidates bigint[], claimed bigint[], now_ timestamptz) RETURNS void
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
@@ -93,7 +93,7 @@ END $$;
 
 -- What claims do not bring with every run.
 CREATE FUNCTION {schema}.jobs_by_id(ids bigint[]) RETURNS SETOF {schema}.job
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 BEGIN
@@ -103,7 +103,7 @@ END $$;
 -- The oldest candidates of several lanes, `at_most` of them, locked as they are found: that gives nodes that claim at the same time different
 -- ones. Each lane is asked for a fair share; one whose last candidate is older than the newest that is needed is asked again, from there.
 CREATE FUNCTION {schema}.find_due(lanes int[], since timestamptz, when_ timestamptz, at_most int, OUT ids bigint[], OUT jobs bigint[])
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
@@ -170,7 +170,7 @@ CREATE FUNCTION {schema}.claim_runs(
     OUT ids bigint[], OUT jobs bigint[], OUT generations bigint[], OUT keys text[], OUT kinds text[],
     OUT scheduled float8[], OUT ready float8[], OUT attempts int[], OUT failed int[], OUT arguments text[]
 )
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
@@ -369,7 +369,7 @@ CREATE FUNCTION {schema}.finish_runs(
     ids bigint[], tokens text[], states text[], reasons text[], again float8[], started float8[], finished float8[],
     OUT accepted boolean[], OUT became text[], OUT wakes boolean[]
 )
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
@@ -467,7 +467,7 @@ END $$;
 
 -- Runs that this node was given and does not have; how many went back. One that is busy is named by the next roll call again.
 CREATE FUNCTION {schema}.put_back_runs(ids bigint[], tokens text[]) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT count(*)
               FROM {schema}.finish_runs(ids, tokens, array_fill('pending'::text, ARRAY[cardinality(ids)]), NULL, NULL, NULL, NULL) f,
@@ -478,7 +478,7 @@ END $$;
 -- With `stops` the caller was asked to stop: what it has is marked, so that it counts as interrupted and not as lost if the caller is gone next.
 CREATE FUNCTION {schema}.roll_call(caller uuid, of_application text, stops boolean,
     OUT at float8, OUT held_ids bigint[], OUT held_tokens text[], OUT held_asked text[], OUT held_must_answer boolean[], OUT lost_ids bigint[])
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE
@@ -543,7 +543,7 @@ END $$;
 
 -- What a node answers for runs of jobs that were paused or removed: their bodies have been called. One that is locked is about to end.
 CREATE FUNCTION {schema}.note_begun(ids bigint[], tokens text[], started float8[]) RETURNS void
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 BEGIN
@@ -556,7 +556,7 @@ END $$;
 -- The live nodes that may still begin runs of this job from before this generation. A claim stamps its runs with the job's generation,
 -- under the job's lock: those of before were claimed before the change. Once the job is active again there is nothing to wait for.
 CREATE FUNCTION {schema}.unbegun(of_job bigint, of_generation bigint) RETURNS TABLE (label text, ttl float8)
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 BEGIN
@@ -572,7 +572,7 @@ END $$;
 
 CREATE FUNCTION {schema}.prune_runs(of_application text, old float8, keep int, at_most int, beyond bigint, in_jobs int, keys_old float8,
     OUT removed bigint, OUT up_to bigint, OUT more boolean)
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET random_page_cost = 0.01 SET cpu_tuple_cost = 1 AS $$
 DECLARE

@@ -12,7 +12,7 @@ CREATE TABLE {schema}.effect (
 );
 
 CREATE FUNCTION {schema}.refuse_attempt(of_run bigint) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION 'tenure: run % is %, this attempt no longer counts', of_run,
         coalesce((SELECT r.state::text FROM {schema}.run r WHERE r.id = of_run), 'unknown')
@@ -22,7 +22,7 @@ END $$;
 -- A caller that freezes is ended after the ttl of its node, so that it cannot hold up its successor. A shorter limit of the
 -- caller's own stays.
 CREATE FUNCTION {schema}.limit_idling(of_node uuid) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     patience double precision;
 BEGIN

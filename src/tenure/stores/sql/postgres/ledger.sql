@@ -1,3 +1,6 @@
+-- `change`, `seen` and `ask` are also sent over the application's own connection (`conn=…`), whose search_path is not ours to set. So
+-- they, and the columns of a job and a run, name the schema of each function, operator and type.
+
 -- name: now
 SELECT date_part('epoch', clock_timestamp())
 
@@ -25,10 +28,11 @@ SELECT {job} FROM {schema}.job j
 
 -- name: seen
 -- One row in any case: the time, and nulls where there is no such job.
-SELECT date_part('epoch', clock_timestamp()), {job}
+SELECT pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()), {job}
   FROM (SELECT 1) one
-  LEFT JOIN {schema}.job j ON j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s)
-                          AND j.name = %(name)s
+  LEFT JOIN {schema}.job j
+    ON j.application OPERATOR(pg_catalog.=) (SELECT a.id FROM {schema}.application a WHERE a.name OPERATOR(pg_catalog.=) %(application)s)
+   AND j.name OPERATOR(pg_catalog.=) %(name)s
 
 -- name: jobs
 SELECT {job} FROM {schema}.job j
@@ -144,7 +148,7 @@ SELECT {schema}.put_back_runs(%(ids)s, %(tokens)s)
 -- name: ask
 SELECT {run}, r.digest
   FROM (SELECT (a.run).*, a.digest, a.place FROM {schema}.ask_runs(%(asked)s) WITH ORDINALITY AS a (run, digest, place)) r
-  LEFT JOIN {schema}.job j ON j.id = r.job
+  LEFT JOIN {schema}.job j ON j.id OPERATOR(pg_catalog.=) r.job
  ORDER BY r.place
 
 -- name: cancel
