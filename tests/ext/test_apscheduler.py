@@ -12,6 +12,9 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import apscheduler.events
+import apscheduler.job
+import apscheduler.triggers.cron
+import apscheduler.triggers.interval
 import pytest
 from apscheduler.jobstores.base import BaseJobStore
 from apscheduler.jobstores.base import JobLookupError as TheirJobLookupError
@@ -30,6 +33,7 @@ from tenure.ext.apscheduler import (
     AsyncIOScheduler,
     BackgroundScheduler,
     BlockingScheduler,
+    ConflictingIdError,
     CronTrigger,
     JobLookupError,
     MemoryJobStore,
@@ -224,7 +228,7 @@ def test_jobs_are_looked_at_changed_and_removed(sched):
     while not events.events.empty():
         codes.append(events.next().code)
     assert codes[:2] == [EVENT_JOB_ADDED, EVENT_JOB_ADDED]
-    assert codes.count(EVENT_JOB_REMOVED) == 2
+    assert codes.count(EVENT_JOB_REMOVED) == 1
     with pytest.raises(ConfigurationError, match="colour"):
         sched.modify_job("a", colour="red")
 
@@ -239,6 +243,95 @@ def test_pending_jobs_can_be_changed_and_removed(sched):
     sched.start()
     assert sched.get_job("a").next_run_time is None
     assert sched.resume_job("a").next_run_time.hour == 7
+
+
+def test_what_add_job_returns_says_when_it_runs_next(sched):
+    before = sched.add_job(tell, "cron", hour=3, id="before")
+    assert str(before).endswith("pending)")
+    sched.start(paused=True)
+    after = sched.add_job(tell, "interval", hours=1, id="after")
+    date = sched.add_job(tell, "date", run_date=FAR, id="date")
+    paused = sched.add_job(tell, "interval", hours=1, id="paused", next_run_time=None)
+    for job in (before, after, date):
+        assert job.next_run_time == sched.get_job(job.id).next_run_time > datetime.now(UTC)
+        assert f"next run at: {job.next_run_time:%Y-%m-%d %H:%M:%S}" in str(job)
+    assert date.next_run_time == FAR
+    assert (paused.next_run_time, str(paused)) == (None, "tell (trigger: interval[1:00:00], paused)")
+    asked = datetime.now(UTC) + timedelta(hours=2)
+    assert sched.add_job(tell, "cron", hour=3, id="first", next_run_time=asked).next_run_time == asked
+    assert sched.add_job(tell).next_run_time <= datetime.now(UTC)
+
+
+def test_each_request_to_run_a_job_now_is_a_run(sched):
+    job = sched.add_job(tell, "interval", weeks=1000, id="rare")
+    sched.start()
+    for _ in range(3):
+        job.modify(next_run_time=datetime.now(UTC))
+        called.get(timeout=20)
+    job.pause()
+    resumed = sched.modify_job("rare", next_run_time=datetime.now(UTC))
+    called.get(timeout=20)
+    assert resumed.next_run_time is not None
+
+
+def test_events_are_told_in_the_order_of_theirs(sched):
+    told = Heard(sched, ours.EVENT_ALL)
+    sched.add_job(tell, "date", id="soon")
+    sched.modify_job("soon", name="sooner")
+    sched.add_job(tell, "cron", hour=3, id="never")
+    sched.remove_job("never")
+    sched.start()
+    heard = [told.next() for _ in range(9)]
+    assert [event.code for event in heard] == [
+        EVENT_JOB_MODIFIED,
+        EVENT_JOB_REMOVED,
+        ours.EVENT_EXECUTOR_ADDED,
+        ours.EVENT_JOBSTORE_ADDED,
+        EVENT_JOB_ADDED,
+        ours.EVENT_SCHEDULER_STARTED,
+        EVENT_JOB_SUBMITTED,
+        EVENT_JOB_EXECUTED,
+        EVENT_JOB_REMOVED,
+    ]
+    assert {event.job_id for event in heard[4:] if hasattr(event, "job_id")} == {"soon"}
+    sched.shutdown()
+    assert told.next().code == ours.EVENT_SCHEDULER_SHUTDOWN
+
+
+def test_a_date_that_has_run_is_over_and_its_id_is_free(sched):
+    removed = Heard(sched, EVENT_JOB_REMOVED)
+    sched.start()
+    for n in range(2):
+        sched.add_job(tell, "date", run_date=datetime.now(UTC) + timedelta(seconds=0.5), id="tea", args=[n])
+        assert called.get(timeout=20) == ((n,), {})
+        assert removed.next().job_id == "tea"
+        assert sched.get_jobs() == []
+    sched.add_job(tell, "interval", hours=1, id="daily")
+    with pytest.raises(ConflictingIdError):
+        sched.add_job(tell, "interval", hours=1, id="daily")
+
+
+def test_an_alias_is_given_once(sched):
+    sched.add_jobstore("memory", "mine")
+    sched.add_executor("threadpool", "mine")
+    with pytest.raises(ValueError, match='already has a job store by the alias of "mine"'):
+        sched.add_jobstore("memory", "mine")
+    with pytest.raises(ValueError, match='already has an executor by the alias of "mine"'):
+        sched.add_executor("threadpool", "mine")
+
+
+def test_jobs_and_triggers_are_theirs_for_programs_that_ask(sched):
+    job = sched.add_job(tell, "cron", hour=3, id="nightly", args=[1])
+    sched.start(paused=True)
+    assert isinstance(job, apscheduler.job.Job)
+    assert isinstance(job.trigger, apscheduler.triggers.cron.CronTrigger)
+    assert not isinstance(job.trigger, apscheduler.triggers.interval.IntervalTrigger)
+    state = job.__getstate__()
+    theirs = apscheduler.job.Job(None, "nightly", func=tell, args=[1], kwargs={}, trigger=job.trigger)
+    assert state.keys() == {"version", "func", *apscheduler.job.Job.__slots__} - {
+        "__weakref__", "_jobstore_alias", "_scheduler", "func_ref"
+    }  # fmt: skip
+    assert (state["func"], state["args"], state["trigger"]) == (theirs.func_ref, (1,), job.trigger)
 
 
 def test_next_run_time(sched):

@@ -13,7 +13,7 @@ from itertools import islice
 
 from tenure import triggers
 from tenure.errors import ConfigurationError
-from tenure.ext.apscheduler.triggers import BaseTrigger, IntervalTrigger
+from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger, IntervalTrigger
 from tenure.ext.apscheduler.zones import zone_name
 from tenure.triggers import Trigger
 from tenure.triggers.combined import Union
@@ -91,6 +91,13 @@ def due_times(trigger: BaseTrigger, now: datetime) -> Iterator[datetime]:
         yield due
         following = trigger.get_next_fire_time(due, due.astimezone(UTC) + timedelta(microseconds=1))
         due = following if following is None or following - EPOCH > due - EPOCH else None
+
+
+def ends(trigger: BaseTrigger, since: datetime) -> bool:
+    """Whether nothing is due after this."""
+    if isinstance(trigger, DateTrigger):
+        return trigger.run_date <= since
+    return trigger.pure(since) is None and trigger.get_next_fire_time(since, since + timedelta(microseconds=1)) is None
 
 
 def last_listed(trigger: Trigger) -> datetime | None:

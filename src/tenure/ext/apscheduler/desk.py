@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -51,8 +51,10 @@ class Desk:
             changes = [verbs.added(self._spec(job, moment(now)), now) for job in lasting]
             if changes:
                 ledger.sync(self.scheduler.application, 0, changes)
-        for job in jobs:
-            self._begin(job, moment(now), new=job.id not in there)
+        firsts = {job.id: self._begin(job, moment(now), new=job.id not in there) for job in jobs}
+        if jobs:
+            rows = self.scheduler.look(lambda ledger: ledger.jobs(self.scheduler.application))
+            self._foretell(jobs, firsts, rows, moment(now))
 
     def add(self, job: Job) -> None:
         """While it runs: a job that is there already is brought to what is said now."""
@@ -64,7 +66,9 @@ class Desk:
                 new = ledger.change(change) is not None
                 if not new:
                     ledger.sync(self.scheduler.application, 0, [change])
-        self._begin(job, moment(now), new=new)
+        first = self._begin(job, moment(now), new=new)
+        rows = self.scheduler.look(lambda ledger: ledger.jobs(self.scheduler.application, job.id))
+        self._foretell([job], {job.id: first}, rows, moment(now))
         self.scheduler.poke()
 
     def update(self, job: Job, *, trigger: bool, function: bool) -> None:
@@ -95,7 +99,9 @@ class Desk:
         if when is None:
             self.scheduler.pause(job.id)
         elif when <= now + SOON:
-            self._run_first(job, now)
+            if job.next_run_time is None:
+                self.scheduler.resume(job.id)
+            self.scheduler.run_now(job.id)
         elif job.trigger is not None:
             job.trigger = Starting(when, job.trigger)
             self.update(job, trigger=True, function=False)
@@ -195,8 +201,8 @@ class Desk:
             and trigger.run_date <= now + SOON
         )
 
-    def _begin(self, job: Job, now: datetime, *, new: bool) -> None:
-        """What follows the writing of a job: a pause, or a run that is due already."""
+    def _begin(self, job: Job, now: datetime, *, new: bool) -> datetime | None:
+        """What follows the writing of a job: a pause, or a run that is due already. Returns what was asked for as its first run."""
         trigger, first = job.trigger, job.first_run
         if self._once_and_now(job, now):
             self._run_once(job, now)
@@ -209,6 +215,19 @@ class Desk:
         elif isinstance(trigger, DateTrigger) and trigger.run_date <= now:
             self._run_late(job, trigger, now)
         job.pending, job.first_run = False, UNDEFINED
+        return first if isinstance(first, datetime) else trigger.run_date if isinstance(trigger, DateTrigger) else None
+
+    def _foretell(
+        self, jobs: Sequence[Job], firsts: Mapping[str, datetime | None], rows: Sequence[JobRow], now: datetime
+    ) -> None:
+        """Say when jobs that were just added run next."""
+        found = {row.spec.name: row for row in rows}
+        for job in jobs:
+            row, first = found.get(job.id), firsts[job.id]
+            if row is not None:
+                self.show(job, row, now)
+            if first is not None and (row is None or row.state is not JobState.PAUSED):
+                job.next_run_time = first
 
     def _run_once(self, job: Job, now: datetime) -> None:
         func = job.func

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -87,6 +88,17 @@ class Events:
         self._over: set[int] = set()
         self._outcomes: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
         self._mutex = threading.Lock()
+        self._open = threading.Event()
+        self._open.set()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Tell nothing of runs in this block: the start of the scheduler is told before what it runs."""
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._open.set()
 
     def add(self, listener: Listener, mask: int) -> None:
         """Call this function for events of the mask."""
@@ -111,6 +123,7 @@ class Events:
 
     def begin(self, run: Run) -> None:
         """A body is called."""
+        self._open.wait()
         with self._mutex:
             self._begun[run.id] = run
             self._over.discard(run.id)
@@ -143,6 +156,7 @@ class Events:
 
     def heard(self, event: RunEvent) -> None:
         """What became of a run."""
+        self._open.wait()
         with self._mutex:
             retval, failure = self._outcomes.pop(event.run_id, (None, None))
         code = next((code for kind, code in _CODES if isinstance(event, kind)), None)

@@ -16,6 +16,13 @@ from tenure.ext.apscheduler.triggers import BaseTrigger
 if TYPE_CHECKING:
     from tenure.ext.apscheduler.scheduler import BaseScheduler
 
+    _Job = object
+else:
+    try:
+        from apscheduler.job import Job as _Job
+    except ImportError:
+        _Job = object
+
 
 class Undefined:
     """The type of `UNDEFINED`."""
@@ -24,12 +31,15 @@ class Undefined:
         return "undefined"
 
 
+_OPTIONS = ("misfire_grace_time", "coalesce", "max_instances")
+
 UNDEFINED: Final = Undefined()
 """What was not given."""
 
 
-class Job:
-    """What `add_job` and `get_job` return. Changes go through its methods, or those of the scheduler."""
+class Job(_Job):
+    """What `add_job` and `get_job` return. Changes go through its methods, or those of the scheduler. Where APScheduler is installed it is also one of its jobs,
+    for programs that ask `isinstance`."""
 
     __slots__ = (
         "_scheduler",
@@ -96,6 +106,13 @@ class Job:
     def remove(self) -> None:
         """Take it away."""
         self._scheduler.remove_job(self.id)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it says of itself, in APScheduler's words."""
+        if self.func_ref is None:
+            raise ValueError(f"job {self.id!r}: {self.func!r} has no name under which another process finds it.")
+        words = ("id", "trigger", "executor", "args", "kwargs", "name", *_OPTIONS, "next_run_time")
+        return {"version": 1, "func": self.func_ref, **{word: getattr(self, word) for word in words}}
 
     def __str__(self) -> str:
         when = "pending" if self.pending else "paused" if self.next_run_time is None else None

@@ -6,12 +6,14 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from tenure.clock import sleep
 from tenure.errors import ConfigurationError, StoreError
-from tenure.events import RunEvent
+from tenure.events import RunEvent, RunFailed, RunSkipped, RunSucceeded
 from tenure.ext.apscheduler import events
+from tenure.ext.apscheduler.carried import ends
 from tenure.ext.apscheduler.crowded import Crowded
 from tenure.ext.apscheduler.desk import Desk
 from tenure.ext.apscheduler.errors import SchedulerAlreadyRunningError, SchedulerNotRunningError
@@ -22,6 +24,7 @@ from tenure.ext.apscheduler.job import Job
 from tenure.ext.apscheduler.options import (
     DEFAULTS,
     Executor,
+    MemoryJobStore,
     Options,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
@@ -79,8 +82,18 @@ class Member:
     def start(self, paused: bool = False) -> None:
         """Bring the jobs to the ledger and take part; with `paused=True`, not yet."""
         self._not_running()
+        with self._events.held():
+            self._start(paused=paused)
+
+    def _start(self, *, paused: bool) -> None:
+        told: list[Any] = []
         with self._mutex:
+            if "default" not in self._options.executors:
+                told.append(SchedulerEvent(events.EVENT_EXECUTOR_ADDED, "default"))
             desk = self._opened()
+            if "default" not in self._options.jobstores:
+                self._options.jobstores["default"] = MemoryJobStore()
+                told.append(SchedulerEvent(events.EVENT_JOBSTORE_ADDED, "default"))
             self._refuse_twins(desk.scheduler)
             for job in self._jobs.values():
                 self._fill_in(job)
@@ -92,12 +105,11 @@ class Member:
             self._upkeep.start()
             self.state = STATE_PAUSED if paused else STATE_RUNNING
             _ALL.add(self)
-            added = list(self._jobs)
+            told += [JobEvent(events.EVENT_JOB_ADDED, job_id) for job_id in self._jobs]
             self._jobs = {job.id: job for job in self._jobs.values() if not _once(job)}
             self._name_strangers(desk)
-        self._events.tell(SchedulerEvent(events.EVENT_SCHEDULER_STARTED))
-        for job_id in added:
-            self._events.tell(JobEvent(events.EVENT_JOB_ADDED, job_id))
+        for event in [*told, SchedulerEvent(events.EVENT_SCHEDULER_STARTED)]:
+            self._events.tell(event)
 
     def shutdown(self, wait: bool = True) -> None:
         """Leave: run no more here, and with `wait` let what runs come to its end. The other nodes go on."""
@@ -149,6 +161,7 @@ class Member:
     def add_executor(self, given: Any, alias: str = "default", **executor_opts: Any) -> None:
         """Before the start: one more executor."""
         self._not_running()
+        self._new_alias(alias, "executor", self._options.executors)
         self._options.executors[alias] = executor({"type": given, **executor_opts} if isinstance(given, str) else given)
         self._events.tell(SchedulerEvent(events.EVENT_EXECUTOR_ADDED, alias))
 
@@ -162,6 +175,7 @@ class Member:
     def add_jobstore(self, jobstore: Any, alias: str = "default", **jobstore_opts: Any) -> None:
         """Before the start: where the jobs are."""
         self._not_running()
+        self._new_alias(alias, "job store", self._options.jobstores)
         self._options.jobstores[alias] = store(
             {"type": jobstore, **jobstore_opts} if isinstance(jobstore, str) else jobstore
         )
@@ -235,12 +249,38 @@ class Member:
                 self._options.executors.setdefault("default", self._default_executor())
                 url, application = self._options.place()
                 inner = Scheduler(url, application=application, tz=self._tz, capacity=self._options.capacity)
-                inner.on(RunEvent)(self._events.heard)
+                inner.on(RunEvent)(self._heard)
                 functions = Functions(self._events)
                 functions.allow(self._options.functions)
                 processes = {a for a, one in self._options.executors.items() if isinstance(one, ProcessPoolExecutor)}
                 self._desk = Desk(inner, functions, frozenset(processes))
             return self._desk
+
+    def _heard(self, event: RunEvent) -> None:
+        """What became of a run. Where it was the last of its job, the job is over."""
+        self._events.heard(event)
+        if not isinstance(event, RunSucceeded | RunFailed | RunSkipped):
+            return
+        job_id = events.job_id_of(event.job, event.key)
+        if job_id == event.job and not self._is_over(job_id, event.scheduled_for):
+            return
+        with self._mutex:
+            if self._jobs.pop(job_id, None) is not None:
+                self._opened().functions.forget(job_id)
+        self._events.tell(JobEvent(events.EVENT_JOB_REMOVED, job_id))
+
+    def _is_over(self, job_id: str, since: datetime) -> bool:
+        """Whether nothing is due after this. Only for what may be over the ledger is asked."""
+        job = self._jobs.get(job_id)
+        if job is None and not self._events.wants(events.EVENT_JOB_REMOVED):
+            return False
+        if job is not None and (job.trigger is None or not ends(job.trigger, since)):
+            return False
+        try:
+            rows, _ = self._opened().rows(job_id)
+        except StoreError:
+            return False
+        return not rows
 
     def _fill_in(self, job: Job) -> None:
         """What was not given comes from `job_defaults`."""
@@ -250,6 +290,12 @@ class Member:
                 job.policy.setdefault(word, value)
             elif word not in job.given:
                 setattr(job, word, value)
+
+    def _new_alias(self, alias: str, what: str, known: Mapping[str, object]) -> None:
+        if alias in known:
+            raise ConfigurationError(
+                f'This scheduler already has {"an" if what[0] == "e" else "a"} {what} by the alias of "{alias}". Give one of them another alias, or remove it first.'
+            )
 
     def _known_alias(self, alias: str, what: str, known: Mapping[str, object]) -> None:
         if alias != "default" and alias not in known:

@@ -61,7 +61,7 @@ class BaseScheduler(Member):
         with self._mutex:
             job.id = job.id or self._id_for(func, job)
             job.name = name or str(getattr(called, "__name__", job.id))
-            if job.id in self._jobs and not replace_existing:
+            if job.id in self._jobs and not replace_existing and not self._is_done(job.id):
                 raise ConflictingIdError(job.id)
             if self.state != STATE_STOPPED:
                 self._fill_in(job)
@@ -113,6 +113,7 @@ class BaseScheduler(Member):
         first = first if first in {UNDEFINED, None} else aware(first, self._tz, "next_run_time")
         if job.pending:
             job.first_run = first
+            self._events.tell(JobEvent(events.EVENT_JOB_MODIFIED, job_id))
             return job
         desk = self._opened()
         function = bool(changes.keys() & {"func", "args", "kwargs", "executor"})
@@ -170,22 +171,13 @@ class BaseScheduler(Member):
     def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
         """Take a job away, for all nodes. What runs goes on to its end."""
         del jobstore
-        with self._mutex:
-            known = self._jobs.pop(job_id, None)
-            if self.state == STATE_STOPPED:
-                if known is None:
-                    raise JobLookupError(job_id)
-                return
-        try:
-            self._opened().remove(job_id)
-        except UnknownJob:
-            raise JobLookupError(job_id) from None
+        self._remove(job_id)
         self._events.tell(JobEvent(events.EVENT_JOB_REMOVED, job_id))
 
     def remove_all_jobs(self, jobstore: str | None = None) -> None:
         """Take all jobs of the application away, for all nodes."""
         for job in self.get_jobs():
-            self.remove_job(job.id)
+            self._remove(job.id)
         self._events.tell(SchedulerEvent(events.EVENT_ALL_JOBS_REMOVED, jobstore))
 
     def print_jobs(self, jobstore: str | None = None, out: TextIO | None = None) -> None:
@@ -216,6 +208,22 @@ class BaseScheduler(Member):
         return self._identities.of(
             given, called, job.trigger, job.args, job.kwargs, taken=self._jobs.keys(), running=running
         )
+
+    def _remove(self, job_id: str) -> None:
+        with self._mutex:
+            known = self._jobs.pop(job_id, None)
+        if self.state == STATE_STOPPED:
+            if known is None:
+                raise JobLookupError(job_id)
+            return
+        try:
+            self._opened().remove(job_id)
+        except UnknownJob:
+            raise JobLookupError(job_id) from None
+
+    def _is_done(self, job_id: str) -> bool:
+        """A job that this process has added, and that is over."""
+        return self.state != STATE_STOPPED and not self._opened().rows(job_id)[0]
 
     def _keep(self, job: Job) -> None:
         """Remember a job, unless it runs once and now."""

@@ -414,3 +414,24 @@ def _day(given: date | str) -> date:
     found = aware(given, "UTC", "start_date")
     assert found is not None  # noqa: S101 - it was given
     return found.date()
+
+
+def _register() -> None:
+    """Where APScheduler is installed, let `isinstance` say that these are its triggers: they have the same attributes."""
+    try:
+        from apscheduler.triggers import base, calendarinterval, combining, cron, date, interval
+    except ImportError:
+        return
+    base.BaseTrigger.register(BaseTrigger)
+    for module, ours in (
+        (cron, CronTrigger),
+        (interval, IntervalTrigger),
+        (date, DateTrigger),
+        (calendarinterval, CalendarIntervalTrigger),
+        (combining, OrTrigger),
+        (combining, AndTrigger),
+    ):
+        getattr(module, ours.__name__).register(ours)
+
+
+_register()
