@@ -218,7 +218,9 @@ class Conductor:
 
     def _learn(self, ledger: Ledger) -> None:
         """Which functions jobs name, who has them, and what time it is."""
-        self._planning.learn(ledger, self._as, ledger.functions(self._application))
+        functions = ledger.functions(self._application)
+        self._registry.wanted(functions)
+        self._planning.learn(ledger, self._as, functions)
         sent_at = boottime()
         self._observe(ledger.now(), sent_at)
         self._learns_from = boottime() + (LEARN_SOON if self._planning.learns_on else LEARN_EVERY)

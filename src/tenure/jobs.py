@@ -74,6 +74,9 @@ class Registry:
         """The function of this name."""
         return self._functions.get(name)
 
+    def wanted(self, names: frozenset[str]) -> None:
+        """Jobs name these functions. A registry that knows where to look may take in those that it lacks."""
+
     def find(self, fn: Callable[..., Any]) -> Function | None:
         """The function that was made of this callable; the first, if it has several names."""
         return next((function for function in self._functions.values() if function.callable == fn), None)
@@ -86,7 +89,7 @@ class Registry:
     @property
     def coroutines(self) -> tuple[str, ...]:
         """The names of those that need an event loop."""
-        return tuple(function.name for function in self._functions.values() if function.is_coroutine)
+        return tuple(function.name for function in [*self._functions.values()] if function.is_coroutine)
 
 
 def describe(fn: Callable[..., Any], name: str | None = None) -> Function:

@@ -162,7 +162,10 @@ def test_nodes_and_elections_that_make_no_sense(hand, healthy, caplog, tmp_path)
 
 def test_a_job_of_a_function_that_nobody_registered_runs_nowhere(hand, healthy, caplog, tmp_path):
     healthy.scheduler.start()
-    for function in ("os.system", "subprocess.run", "builtins:eval", "../evil", "tests.bodies:fails"):
+    for function in (
+        "os.system", "subprocess.run", "builtins:eval", "../evil", "tests.bodies:fails", f"{__name__}:Healthy",
+        f"{__name__}:of", f"{__name__}:threading.Thread", "__main__:system", f"{__name__}:<lambda>",
+    ):  # fmt: skip
         hand.job(f"job of {function}", function=function, kwargs='{"command": "touch evil"}')
     healthy.goes_on()
     strange = [run for run in healthy.scheduler.runs(limit=1000) if run.job.startswith("job of ")]

@@ -16,6 +16,7 @@ from tenure.ext.apscheduler.events import NOW
 from tenure.ext.apscheduler.functions import Functions
 from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json
 from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
+from tenure.history import read
 from tenure.intents import Intent
 from tenure.keys import due_key
 from tenure.ledger import JobRow, JobSpec, JobState, RunState
@@ -121,6 +122,10 @@ class Desk:
             self.scheduler.update(job.id, trigger=fresh.trigger, why="further due times")
 
     # Reading
+
+    def look_for_functions(self) -> None:
+        """Find the functions that the ledger's jobs name, as far as the application has loaded them."""
+        self.functions.wanted(self.scheduler.look(lambda ledger: ledger.functions(self.scheduler.application)))
 
     def rows(self, job_id: str | None = None) -> tuple[list[JobRow], datetime]:
         """The jobs that are to be run, and the ledger's time."""
@@ -281,8 +286,9 @@ def _with_first_run(job: Job, now: datetime) -> BaseTrigger:
 
 def _lives(row: JobRow, now: datetime) -> bool:
     """Not finished: something is due, or it is paused."""
+    rule, problem = read(row.spec.trigger)
+    if problem:
+        return False  # the log names it; `tenure jobs` shows it
     if row.state is JobState.PAUSED:
         return True
-    return (
-        row.spec.trigger is not None and from_json(row.spec.trigger).next_after(max(now, moment(row.since))) is not None
-    )
+    return rule is not None and rule.next_after(max(now, moment(row.since))) is not None

@@ -1,5 +1,5 @@
 """The functions that this process can run: under the id of a job with the arguments that stay in the process, and as 'module:function' for arguments that
-are in the ledger. Nothing is imported because a row says so."""
+are in the ledger. Nothing is imported because a row says so: what a row names is looked for among what the application has loaded."""
 
 from __future__ import annotations
 
@@ -10,20 +10,29 @@ from dataclasses import replace
 from typing import Any
 
 from tenure.arguments import encode
+from tenure.clock import boottime
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.events import Events
 from tenure.ext.apscheduler.job import is_coroutine, reference
+from tenure.ext.apscheduler.loaded import Loaded
 from tenure.jobs import Function, Registry, describe
 from tenure.run import Run
+
+LOADING = 5.0
+"""Seconds that a program may take to load its modules after it has started its scheduler."""
 
 
 class Functions(Registry):
     """A registry in which a job may be given another function."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: Events, loaded: Loaded | None) -> None:
         super().__init__()
-        self._events = events
+        self._events, self._loaded = events, loaded
         self._known: dict[str, Callable[..., Any]] = {}
+        self._missed: dict[str, float] = {}
+        self.strange: frozenset[str] = frozenset()
+        """Functions that jobs name and that are not to be found here."""
+        self.on_strange: Callable[[], object] = lambda: None
 
     def put(
         self, name: str, func: Callable[..., Any], args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -76,7 +85,33 @@ class Functions(Registry):
 
     def named(self, name: str) -> Callable[..., Any] | None:
         """The function that jobs of the ledger call so."""
+        if name not in self._functions and self._loaded is not None and (found := self._loaded.find(name)) is not None:
+            self.put_shared(found)
         return self._known.get(name)
+
+    def wanted(self, names: frozenset[str]) -> None:
+        """Look for the functions that jobs name. One that may still be loaded is strange only after a while."""
+        missing = [name for name in names if self.named(name) is None and name not in self._functions]
+        now, loaded = boottime(), self._loaded
+        self._missed = {name: self._missed.get(name, now) for name in missing}
+        self.strange = frozenset(
+            name
+            for name, since in self._missed.items()
+            if loaded is None or now - since >= LOADING or not loaded.may_come(name)
+        )
+        if self.strange:
+            self.on_strange()
+
+    @property
+    def advice(self) -> str:
+        """What to do about jobs whose functions are not here."""
+        if self._loaded is None:
+            return "Name their functions in functions=[…], or remove the jobs."
+        packages = " and ".join(self._loaded.packages)
+        return (
+            f"Found are functions at the top of the modules of {packages}, once these are loaded; for others write importable=['package'] or functions=[…]. "
+            "Remove the jobs that are no longer wanted."
+        )
 
     def forget(self, name: str) -> None:
         """A job was removed, and its arguments with it."""

@@ -21,6 +21,7 @@ from tenure.ext.apscheduler.events import EVENT_ALL, Events, JobEvent, Scheduler
 from tenure.ext.apscheduler.functions import Functions
 from tenure.ext.apscheduler.identity import Identities
 from tenure.ext.apscheduler.job import Job
+from tenure.ext.apscheduler.loaded import Loaded, builder
 from tenure.ext.apscheduler.options import (
     DEFAULTS,
     Executor,
@@ -63,6 +64,7 @@ class Member:
         self._mutex = threading.RLock()
         self._jobs: dict[str, Job] = {}
         self._identities = Identities()
+        self._builder = builder()
         self._desk: Desk | None = None
         self._upkeep: Upkeep | None = None
         self._leaving: threading.Thread | None = None
@@ -98,6 +100,7 @@ class Member:
             for job in self._jobs.values():
                 self._fill_in(job)
             desk.add_all(list(self._jobs.values()))
+            desk.look_for_functions()
             if not paused:
                 self._take_part(desk.scheduler)
             crowded = Crowded(desk.scheduler, self._events)
@@ -107,7 +110,6 @@ class Member:
             _ALL.add(self)
             told += [JobEvent(events.EVENT_JOB_ADDED, job_id) for job_id in self._jobs]
             self._jobs = {job.id: job for job in self._jobs.values() if not _once(job)}
-            self._name_strangers(desk)
         for event in [*told, SchedulerEvent(events.EVENT_SCHEDULER_STARTED)]:
             self._events.tell(event)
 
@@ -219,17 +221,6 @@ class Member:
                 logger.warning("the scheduler is not resumed yet: %s", error, extra={"action": "not_resumed"})
                 sleep(1.0)
 
-    def _name_strangers(self, desk: Desk) -> None:
-        rows, _ = desk.rows()
-        unknown = [row.spec.name for row in rows if desk.functions.get(row.spec.function) is None]
-        if unknown:
-            logger.info(
-                "%d jobs are left to workers that know their functions (%s …); functions=[…] names them here",
-                len(unknown),
-                ", ".join(unknown[:3]),
-                extra={"action": "strangers"},
-            )
-
     def _later(self, action: Callable[[], object]) -> None:
         """Do it after what was begun before, and wait a moment for it."""
         before = self._leaving
@@ -250,8 +241,7 @@ class Member:
                 url, application = self._options.place()
                 inner = Scheduler(url, application=application, tz=self._tz, capacity=self._options.capacity)
                 inner.on(RunEvent)(self._heard)
-                functions = Functions(self._events)
-                functions.allow(self._options.functions)
+                functions = self._functions()
                 processes = {a for a, one in self._options.executors.items() if isinstance(one, ProcessPoolExecutor)}
                 self._desk = Desk(inner, functions, frozenset(processes))
             return self._desk
@@ -281,6 +271,19 @@ class Member:
         except StoreError:
             return False
         return not rows
+
+    def _functions(self) -> Functions:
+        """What is called from here; what stored jobs name is looked for, unless `functions=` says all of it."""
+        allowed, importable = self._options.functions, self._options.importable
+        if allowed is None:
+            return Functions(self._events, Loaded([self._builder.package or self._builder.module, *importable]))
+        if importable:
+            raise ConfigurationError(
+                f"importable={list(importable)!r} beside functions=[…]: with functions= nothing else is looked for. Write one of them."
+            )
+        functions = Functions(self._events, None)
+        functions.allow(allowed)
+        return functions
 
     def _fill_in(self, job: Job) -> None:
         """What was not given comes from `job_defaults`."""

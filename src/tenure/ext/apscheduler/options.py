@@ -74,7 +74,7 @@ _EXECUTOR_TYPES: Mapping[str, Any] = {
 }
 
 
-_OPTIONS = ("jobstores", "executors", "job_defaults", "timezone", "application", "functions")
+_OPTIONS = ("jobstores", "executors", "job_defaults", "timezone", "application", "functions", "importable")
 DEFAULTS = ("misfire_grace_time", "coalesce", "max_instances")
 """What `job_defaults` of APScheduler knows; further words there are tenure's policies."""
 
@@ -91,7 +91,10 @@ class Options:
     job_defaults: dict[str, Any] = field(default_factory=dict)
     timezone: object = None
     application: str | None = None
-    functions: tuple[object, ...] = ()
+    functions: tuple[object, ...] | None = None
+    """All that stored jobs may name; None: what the application has loaded."""
+    importable: tuple[str, ...] = ()
+    """Further packages of the application."""
 
     def take(self, config: Mapping[str, Any]) -> None:
         """Take in what `configure` was given."""
@@ -109,6 +112,8 @@ class Options:
                     self.application = value
                 case "functions":
                     self.functions = tuple(value)
+                case "importable":
+                    self.importable = _packages(value)
                 case "daemon" | "logger" | "jobstore_retry_interval" | "event_loop":
                     pass  # nothing of it is left to decide
                 case _:
@@ -227,6 +232,12 @@ def _read(word: str, given: Any) -> Any:
     if word == "coalesce" and text in _YES | _NO:
         return text in _YES
     return int(text) if word in {"max_instances", "misfire_grace_time"} and text.isdecimal() else given
+
+
+def _packages(given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not all(isinstance(name, str) for name in given):
+        raise ConfigurationError(f"importable: {given!r} is no list of packages. Write importable=['shop.jobs'].")
+    return tuple(given)
 
 
 def _address(named: SQLAlchemyJobStore) -> object:

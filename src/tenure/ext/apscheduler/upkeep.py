@@ -11,6 +11,7 @@ from tenure.clock import walltime
 from tenure.ext.apscheduler.crowded import Crowded
 from tenure.ext.apscheduler.desk import Desk
 from tenure.ext.apscheduler.job import Job
+from tenure.ext.apscheduler.strangers import Strangers
 
 logger = logging.getLogger("tenure")
 
@@ -23,8 +24,10 @@ class Upkeep:
 
     def __init__(self, desk: Desk, jobs: Callable[[], Sequence[Job]], crowded: Crowded) -> None:
         self._desk, self._jobs, self._crowded = desk, jobs, crowded
+        self._strangers = Strangers(desk)
         self._bell = threading.Event()
         self._stopped = False
+        desk.functions.on_strange = self.wake
         self._thread = threading.Thread(target=self._work, name="tenure due times", daemon=True)
 
     def start(self) -> None:
@@ -32,7 +35,7 @@ class Upkeep:
         self._thread.start()
 
     def wake(self) -> None:
-        """A job was added or changed, or somebody listens."""
+        """A job was added or changed, somebody listens, or jobs name functions that are not here."""
         self._bell.set()
 
     def stop(self) -> None:
@@ -44,6 +47,7 @@ class Upkeep:
         while not self._stopped:
             self._bell.clear()
             try:
+                self._strangers.look()
                 waits = [wait for wait in (self._look(), self._crowded.look()) if wait is not None]
                 wait = min(waits, default=None)
             except Exception as error:

@@ -1,0 +1,147 @@
+"""Jobs that were added while the program ran: any worker of any later start finds their functions, among those that the application has loaded itself."""
+
+import queue
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from harness.processes import Worker
+from harness.scratch import eventually
+from security.rows import SqliteHand
+from tenure.errors import ConfigurationError
+from tenure.ext.apscheduler import BackgroundScheduler
+
+BOT = Path(__file__).parent / "apps" / "reminder_bot.py"
+HERE = __name__
+called: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+SHOP = """
+def remind(*args): told.put(args)
+"""
+
+
+def tell(*args: object) -> None:
+    called.put(args)
+
+
+@pytest.fixture(autouse=True)
+def nothing_called(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENURE_URL", sqlite_url)
+    while not called.empty():
+        called.get()
+
+
+def module(name: str, source: str, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A module of this text, loaded."""
+    made = types.ModuleType(name)
+    made.told = called
+    exec(source, vars(made))  # noqa: S102 - a text of this file
+    monkeypatch.setitem(sys.modules, name, made)
+    return made
+
+
+@pytest.fixture
+def shop(monkeypatch):
+    module("shop", SHOP, monkeypatch)
+    return module("shop.jobs", SHOP, monkeypatch)
+
+
+@pytest.mark.parametrize("url", ["sqlite_url", "database"])
+@pytest.mark.timeout(120)
+def test_every_reminder_comes_once_over_two_deployments_of_three_workers(url, request, tmp_path):
+    record = tmp_path / "record"
+
+    def deploy() -> list[Worker]:
+        workers = [Worker(BOT, request.getfixturevalue(url), record).start() for _ in range(3)]
+        for worker in workers:
+            worker.wait_line("ready", within=40)
+        return workers
+
+    def ask(worker: Worker, what: str, seconds: float) -> None:
+        worker.say(**{"in": seconds, "who": "ann", "what": what})
+        worker.wait_line(f"noted {what}")
+
+    def retire(workers: list[Worker]) -> None:
+        workers[0].kill()
+        for worker in workers[1:]:
+            worker.process.stdin.close()
+            assert worker.wait(within=30) == 0, worker.story()
+
+    def reminded() -> list[str]:
+        return sorted(record.read_text().split("\n")[:-1]) if record.exists() else []
+
+    def comes(what: str) -> None:
+        eventually(lambda: f"ann {what}" in reminded(), within=40, what=f"the reminder {what!r}")
+
+    first = deploy()
+    ask(first[0], "at once", 0)
+    comes("at once")
+    ask(first[0], "during the deployment", 0.5)
+    ask(first[1], "later", 8)
+    retire(first)
+    second = deploy()
+    comes("during the deployment")
+    ask(second[2], "of the second", 3)
+    retire(second)
+    third = deploy()
+    comes("later")
+    comes("of the second")
+    retire(third)
+    assert reminded() == ["ann at once", "ann during the deployment", "ann later", "ann of the second"]
+
+
+def test_a_job_added_at_run_time_runs_after_a_restart(caplog):
+    first = BackgroundScheduler(timezone="UTC")
+    first.start()
+    first.add_job(tell, "interval", seconds=1, args=["kept"], id="report:7")
+    first.shutdown()
+    while not called.empty():
+        called.get()
+    strict = BackgroundScheduler(timezone="UTC", functions=[])
+    strict.start()
+    eventually(lambda: "'report:7'" in caplog.text, what="a warning that names the job")
+    assert "functions=[…]" in caplog.text
+    assert strict.get_job("report:7").func is None
+    strict.shutdown()
+    assert called.empty()
+    again = BackgroundScheduler(timezone="UTC")
+    again.start()
+    job = again.get_job("report:7")
+    assert (job.func, job.args, job.func_ref) == (tell, ("kept",), f"{HERE}:tell")
+    assert called.get(timeout=20) == ("kept",)
+    again.shutdown()
+    assert called.empty() or called.get() == ("kept",)
+
+
+def test_a_module_that_is_loaded_later_is_looked_for_again(sqlite_url, monkeypatch, caplog):
+    scheduler = BackgroundScheduler(timezone="UTC", importable=["late"])
+    scheduler.start()
+    SqliteHand(sqlite_url).job("patient", function="late.jobs:remind", kwargs='{"args": ["late"], "kwargs": {}}')
+    scheduler.wakeup()
+    eventually(lambda: "late.jobs:remind" in scheduler.tenure.definitions.registry._missed, within=20)
+    assert "patient" not in caplog.text
+    module("late.jobs", SHOP, monkeypatch)
+    scheduler.wakeup()
+    assert called.get(timeout=30) == ("late",)
+    scheduler.shutdown()
+
+
+def test_the_package_that_built_the_scheduler_is_its_application(shop, monkeypatch, tmp_path):
+    source = "def build(**words):\n    from tenure.ext.apscheduler import BackgroundScheduler\n    return BackgroundScheduler(**words)\n"
+    wrapper = types.ModuleType("flask_apscheduler.scheduler")
+    code = compile(source, str(tmp_path / "site-packages" / "flask_apscheduler" / "scheduler.py"), "exec")
+    exec(code, vars(wrapper))  # noqa: S102 - a text of this file
+    exec("def build(wrapper):\n    return wrapper.build()\n", vars(shop))  # noqa: S102
+    built = shop.build(wrapper)
+    assert (built._builder.module, built._builder.package) == ("shop.jobs", "shop")
+    assert built.tenure.definitions.registry.named("shop:remind") is sys.modules["shop"].remind
+    assert wrapper.build()._builder.module == HERE
+
+
+def test_what_may_be_found_is_said_in_one_way():
+    with pytest.raises(ConfigurationError, match=r"importable='shop'|importable: 'shop'"):
+        BackgroundScheduler(importable="shop")
+    with pytest.raises(ConfigurationError, match="Write one of them"):
+        BackgroundScheduler(importable=["shop"], functions=[tell]).start()
