@@ -13,12 +13,14 @@ On SQLite the file also carries the pulse, so that a heartbeat needs no write to
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import re
 import secrets
 import stat
 import tempfile
 import threading
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +35,8 @@ else:
     fcntl = _fcntl
 
 _PULSE_BYTES = 8
+_IDENTITY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_CONTENT = re.compile(rb".{%d}[0-9a-f]{32}" % _PULSE_BYTES, re.DOTALL)
 
 
 class Proof(Enum):
@@ -157,22 +161,26 @@ def file_of(directory: Path, node: object, suffix: str) -> Path | None:
 
 def clear(directory: Path, node: NodeId) -> None:
     """Remove what a dead node left behind."""
-    for suffix in (".lock", ".bell"):
-        if (path := file_of(directory, node, suffix)) is not None:
-            path.unlink(missing_ok=True)
+    lock, bell = (file_of(directory, node, suffix) for suffix in (".lock", ".bell"))
+    if lock is not None:
+        lock.unlink(missing_ok=True)
+    with suppress(OSError):
+        if bell is not None and stat.S_ISFIFO(bell.lstat().st_mode):
+            bell.unlink()
 
 
 def sweep(directory: Path, older_than: float) -> None:
-    """Remove lock files that nobody holds and that were last written before this time (seconds since 1970)."""
+    """Remove lock files of nodes that nobody holds and that were last written before this time (seconds since 1970).
+
+    The folder may have other programs' files in it, such as `poetry.lock`: a lock file of a node is known by its name and its content.
+    """
     if fcntl is None:
         return
     for path in directory.glob("*.lock"):
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+        if not _IDENTITY.fullmatch(path.stem) or (fd := _open_plain(path)) is None:
             continue
         try:
-            if os.fstat(fd).st_mtime < older_than:
+            if os.fstat(fd).st_mtime < older_than and _CONTENT.fullmatch(os.pread(fd, 64, 0)):
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 clear(directory, path.stem)
         except OSError:
@@ -257,6 +265,60 @@ def runtime_directory() -> Path | None:
     return next((path for path in candidates if _private(path, user)), None)
 
 
+def make_beside(directory: Path, database: os.stat_result) -> str:
+    """Make the folder for a database that is a file, for those who may write the database. Returns what speaks against using it, or ''."""
+    with suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+        if hasattr(os, "geteuid"):
+            with suppress(OSError):  # only root may give it to the database's owner, only a member to its group
+                owner = database.st_uid if os.geteuid() == 0 else -1
+                os.chown(directory, owner, database.st_gid, follow_symlinks=False)
+    if hasattr(os, "geteuid"):
+        with suppress(OSError):
+            fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(fd).st_uid in {os.geteuid(), database.st_uid}:
+                    os.fchmod(fd, _folder_mode(database))  # the database's mode may have changed since it was made
+            finally:
+                os.close(fd)
+    return distrusted(directory, database)
+
+
+def distrusted(directory: Path, database: os.stat_result) -> str:
+    """What speaks against using the folder beside a database, or ''."""
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        return "is a symbolic link" if stat.S_ISLNK(status.st_mode) else "is no folder"
+    if not _may_write(database, status.st_uid):
+        return f"belongs to user {status.st_uid}, who may not write the database"
+    foreign = status.st_mode & 0o020 and status.st_gid != database.st_gid
+    if hasattr(os, "geteuid") and (status.st_mode & 0o022 & ~_folder_mode(database) or foreign):
+        return f"may be written by users who may not write the database (mode {stat.S_IMODE(status.st_mode):o}, group {status.st_gid})"
+    return ""
+
+
+def _folder_mode(database: os.stat_result) -> int:
+    """The owner's, and of those besides who may write the database."""
+    return 0o700 | sum(bits for write, bits in ((0o020, 0o070), (0o002, 0o007)) if database.st_mode & write)
+
+
+def _may_write(database: os.stat_result, user: int) -> bool:
+    """Whether a user may write the database, as its mode and the system's groups have it."""
+    if user in {0, database.st_uid} or database.st_mode & 0o002 or not hasattr(os, "getgrouplist"):
+        return True
+    if not database.st_mode & 0o020:
+        return False
+    if user == os.geteuid():
+        return database.st_gid in {os.getegid(), *os.getgroups()}
+    import pwd
+
+    try:
+        known = pwd.getpwuid(user)
+    except KeyError:
+        return False
+    return database.st_gid in os.getgrouplist(known.pw_name, known.pw_gid)
+
+
 @functools.cache
 def boot_id() -> str:
     """The kernel's name for this boot, '' where it has none. Read once: no process outlives its boot."""
@@ -288,9 +350,8 @@ def _open_matching(directory: Path, node: NodeId, card: HostCard) -> int | None:
     path = file_of(directory, node, ".lock")
     if path is None:
         return None
-    try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0))
-    except OSError:
+    fd = _open_plain(path)
+    if fd is None:
         return None
     try:
         status = os.fstat(fd)
@@ -299,6 +360,19 @@ def _open_matching(directory: Path, node: NodeId, card: HostCard) -> int | None:
         os.close(fd)
         return None
     if (status.st_dev, status.st_ino, nonce) != (card.device, card.inode, card.nonce):
+        os.close(fd)
+        return None
+    return fd
+
+
+def _open_plain(path: Path) -> int | None:
+    """Open a regular file, no link, and nothing at which opening or reading could wait, such as a named pipe."""
+    flags = (getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
+    try:
+        fd = os.open(path, functools.reduce(operator.or_, flags, os.O_RDONLY))
+    except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         return None
     return fd

@@ -173,7 +173,7 @@ class TestSqlite:
     def test_an_evidence_directory_of_somebody_else(self, path):
         os.chown(path.with_name(path.name + "-tenure"), 12345, -1)
         found = finding(f"sqlite:///{path}", "evidence-directory")
-        assert (found.severity, "user 12345" in found.what) == ("warning", True)
+        assert (found.severity, "user 12345" in found.what) == ("problem", True)
 
     def test_tables_missing_outdated_and_too_new(self, path):
         url = f"sqlite:///{path}"

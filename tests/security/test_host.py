@@ -1,9 +1,14 @@
 """What lies on the host: files are found by plain ids alone, links are not followed, and folders that others may write are not used."""
 
+import os
+import stat
+import threading
+import uuid
+
 import pytest
 
 from security.rows import PostgresHand, SqliteHand
-from tenure import evidence
+from tenure import ConfigurationError, Election, doctor, evidence
 from tenure.cli import main
 from tenure.evidence import LockFile, Proof
 from tenure.stores import store_for
@@ -53,6 +58,122 @@ def test_a_folder_that_others_may_write_is_not_used(inside, monkeypatch, mode):
     assert evidence.runtime_directory() == inside
     inside.chmod(mode)
     assert evidence.runtime_directory() is None
+
+
+def test_a_sweep_removes_what_nodes_left_and_nothing_else(inside):
+    def name():
+        return inside / f"{uuid.uuid4()}.lock"
+
+    dead, alive = str(uuid.uuid4()), str(uuid.uuid4())
+    LockFile(inside, dead).let_go()
+    bell = inside / f"{dead}.bell"
+    os.mkfifo(bell)
+    lock = LockFile(inside, alive)
+    others = [inside / file for file in ("poetry.lock", "uv.lock", f"{dead[:-1]}.lock")]
+    for file in (*others, other_content := name(), too_long := name()):
+        file.write_bytes(bytes(8) + b"x" * 32 if file == other_content else bytes(8) + b"a" * 33)
+    (linked := name()).symlink_to(other_content)
+    os.mkfifo(pipe := name())
+    evidence.sweep(inside, older_than=2**40)
+    assert not bell.exists()
+    kept = {*others, other_content, too_long, linked, pipe, lock.path}
+    assert set(inside.iterdir()) == kept
+    lock.remove()
+
+
+def test_a_bell_that_is_no_pipe_is_neither_rung_nor_removed(inside):
+    node = str(uuid.uuid4())
+    file = inside / f"{node}.bell"
+    file.write_text("mine")
+    Bell.ring(inside, node, "words")
+    evidence.clear(inside, node)
+    assert file.read_text() == "mine"
+
+
+def test_a_pipe_in_the_place_of_a_lock_file_holds_nobody_up(inside):
+    lock = LockFile(inside, "known")
+    lock.path.unlink()
+    os.mkfifo(lock.path)
+    seen = []
+    looks = threading.Thread(
+        target=lambda: seen.extend(
+            (evidence.probe(inside, "known", lock.card()), evidence.read_pulse(inside, "known", lock.card()))
+        ),
+        daemon=True,
+    )
+    looks.start()
+    looks.join(10)
+    assert seen == [Proof.NOTHING, None]
+    lock.remove()
+
+
+@pytest.mark.parametrize(
+    ("database", "folder", "file"),
+    [(0o644, 0o700, 0o600), (0o600, 0o700, 0o600), (0o664, 0o770, 0o660), (0o666, 0o777, 0o666)],
+)
+def test_who_may_not_write_the_database_may_not_touch_the_files_beside_it(tmp_path, database, folder, file):
+    path = tmp_path / "tenure.db"
+    store = store_for(f"sqlite:///{path}")
+    store.prepare()
+    path.chmod(database)
+    store.prepare()
+    directory = store.evidence_directory
+    assert stat.S_IMODE(directory.stat().st_mode) == folder
+    mask = os.umask(0)
+    try:
+        with Election(f"sqlite:///{path}", "billing") as election:
+            assert election.wait_until_leading(10)
+            modes = {stat.S_IMODE(entry.stat().st_mode) for entry in directory.iterdir()}
+            assert {entry.suffix for entry in directory.iterdir()} == {".lock", ".bell"}
+    finally:
+        os.umask(mask)
+    assert modes == {file}
+
+
+class TestAUserWhoMayWriteBesideTheDatabase:
+    """She makes the folder `<database>-tenure` before the first node starts."""
+
+    @pytest.fixture
+    def path(self, tmp_path):
+        (tmp_path / "shared").mkdir()
+        (tmp_path / "shared").chmod(0o1777)
+        return tmp_path / "shared" / "tenure.db"
+
+    def refused(self, path, words):
+        with pytest.raises(ConfigurationError, match=words):
+            store_for(f"sqlite:///{path}").prepare()
+        (found,) = [one for one in doctor.examine(f"sqlite:///{path}") if one.code == "evidence-directory"]
+        assert (found.severity, words in found.what) == ("problem", True)
+
+    def test_a_link_to_a_folder_of_ours_is_not_used(self, path, tmp_path):
+        (tmp_path / "mine").mkdir()
+        path.with_name(path.name + "-tenure").symlink_to(tmp_path / "mine")
+        self.refused(path, "is a symbolic link")
+        assert list((tmp_path / "mine").iterdir()) == []
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+    def test_a_folder_of_hers_is_not_used(self, path):
+        directory = path.with_name(path.name + "-tenure")
+        directory.mkdir()
+        os.chown(directory, 12345, 12345)
+        directory.chmod(0o777)
+        self.refused(path, "belongs to user 12345")
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o777
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+    def test_a_folder_of_whoever_may_write_the_database_is_used(self, path):
+        store = store_for(f"sqlite:///{path}")
+        store.prepare()
+        path.chmod(0o666)
+        os.chown(store.evidence_directory, 12345, -1)
+        store.prepare()
+
+    def test_a_folder_of_ours_that_others_may_write_is_closed(self, path):
+        directory = path.with_name(path.name + "-tenure")
+        directory.mkdir()
+        directory.chmod(0o777)
+        store_for(f"sqlite:///{path}").prepare()
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("store", ["sqlite_url", "database"])

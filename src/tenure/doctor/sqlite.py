@@ -280,7 +280,7 @@ class _Patient:
 
     def _evidence_directory(self, nodes: list[_Node]) -> None:
         directory, alive = self._directory, [node for node in nodes if node.state == "alive"]
-        if not directory.exists():
+        if not os.path.lexists(directory):
             self._report.add(
                 "evidence-directory",
                 "problem" if alive else "ok",
@@ -291,20 +291,20 @@ class _Patient:
                 else "",
             )
             return
-        status, owner = directory.stat(), self._path.stat().st_uid
-        if not directory.is_dir() or not _may(directory, os.R_OK | os.W_OK | os.X_OK):
+        status, database = directory.lstat(), self._path.stat()
+        if why := evidence.distrusted(directory, database):
+            self._report.add(
+                "evidence-directory",
+                "problem",
+                f"the folder {directory} {why}: no node starts with it",
+                do="Find out who made it, and remove it. Let no other user write the folder that the database is in.",
+            )
+        elif not _may(directory, os.R_OK | os.W_OK | os.X_OK):
             self._report.add(
                 "evidence-directory",
                 "problem",
                 f"{_me()} cannot read and write the folder {directory} (owner {status.st_uid}, mode {status.st_mode & 0o777:o})",
-                do=f"Run all nodes as one user, or: chmod g+rwx {directory} and a common group.",
-            )
-        elif status.st_uid != owner:
-            self._report.add(
-                "evidence-directory",
-                "warning",
-                f"the folder {directory} belongs to user {status.st_uid}, the database to user {owner}",
-                do=f"chown {owner} {directory}",
+                do=f"Run all nodes as one user, or give the database and {directory} a common group, and chmod g+rw the database: the next start does the rest.",
             )
         else:
             self._report.add("evidence-directory", "ok", f"{directory} can be read and written")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,6 +59,7 @@ class Bell:
         with suppress(OSError, AttributeError):
             fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                os.write(fd, f"{words}\n".encode())
+                if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                    os.write(fd, f"{words}\n".encode())
             finally:
                 os.close(fd)

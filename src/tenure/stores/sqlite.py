@@ -148,15 +148,12 @@ class SqliteStore(Store):
             )
 
     def _make_directory(self) -> None:
-        """Who can open the database can see the lock files."""
-        status = self.path.stat()
-        mode = status.st_mode & 0o666
         directory = self.evidence_directory
-        with suppress(FileExistsError):
-            directory.mkdir()
-            directory.chmod(mode | (mode & 0o444) >> 2)
-            if hasattr(os, "geteuid") and os.geteuid() == 0:
-                os.chown(directory, status.st_uid, status.st_gid)
+        if why := evidence.make_beside(directory, self.path.stat()):
+            raise ConfigurationError(
+                f"{self.shown}: the folder {directory} {why}. Nodes prove each other's deaths by files in it, so that its owner could stop them. "
+                "Remove it, or put the database into a folder that other users may not write."
+            )
 
 
 class SqliteSession(Session):
