@@ -310,6 +310,9 @@ def works(python: Path) -> bool:
 def run(program: str, *args: str) -> int:
     """A program of the virtual environment, its output shown as it comes."""
     env = os.environ | {"PATH": f"{VENV / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(VENV)}
+    # Tests start many processes: each would compile the package anew where the environment forbids to write bytecode.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    env["PYTHONPYCACHEPREFIX"] = str(VENV / "pycache")
     say(" ".join([program, *args]))
     try:
         return subprocess.run([VENV / "bin" / program, *args], cwd=ROOT, env=env, check=False).returncode

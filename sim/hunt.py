@@ -70,10 +70,12 @@ def many(seeds: Iterable[int], until: Callable[[], bool] = lambda: False, *, sto
 
 def directed() -> dict[str, list[str]]:
     """The directed schedules under the protocol as it is: what each of them broke."""
-    return {
-        name: [violation for plan in plans for violation in history.play(plan).violations[:1]]
-        for name, plans in schedules.SCHEDULES.items()
-    }
+    return {name: broken_in(plans) for name, plans in schedules.SCHEDULES.items()}
+
+
+def broken_in(plans: Iterable[Plan]) -> list[str]:
+    """The first promise that each of these histories breaks."""
+    return [violation for plan in plans for violation in history.play(plan).violations[:1]]
 
 
 @dataclass(frozen=True, slots=True)

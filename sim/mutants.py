@@ -147,7 +147,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("release without comparing the term", "G2", lambda: [(R, "release", broken.any_release)], held_up("release")),
     Mutant("grant over a live holder", "G2", lambda: [(R, "vacancy", broken.always_vacant)]),
     Mutant("grant without comparing term and holder", "G1", lambda: [(S, "acquire", broken.careless_acquire)], held_up("acquire")),
-    Mutant("evidence without comparing the count", "1.20", lambda: [(R, "declarable", lambda rows, dead, _s, _t: rows.alive(dead))], lambda plan: held_up("declare")(quiet(plan))),
+    Mutant("evidence without comparing the count", "1.20", lambda: [(R, "declarable", lambda rows, dead, _s, _t: rows.alive(dead))], lambda plan: held_up("declare")(quiet(plan)), "late declaration"),
     Mutant("open acquire released by a beat", "2.1", lambda: [(L, "_compare", broken.compare_open)], held_up("acquire"), "late grant"),
     Mutant("term taken away by an older snapshot", "2.2", lambda: [(L, "_compare", broken.compare_old)], held_up("beat")),
     Mutant("no wait after a session was seen free", "1.12", lambda: [(copies.watch.Suspicion, "ripe_at", property(lambda s: s.since))], sessions),

@@ -70,6 +70,15 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
         for nth in range(5, 9)
         for slow in range(nth - 1, nth + 3)
     ),
+    # Four beats are lost, and the declaration that follows is on its way for so long that the next beat comes first.
+    "late declaration": tuple(
+        _plan(
+            "late declaration", 2,
+            placed=(*_every("n0", "beat", nth, nth + 4, request=NEVER), *_every("n1", "declare", 1, 9, request=late)),
+        )
+        for nth in range(5, 8)
+        for late in (1.2, 1.8)
+    ),
     # An old beat, which names a session that is no more, arrives after the one that names the new session.
     "late advert": tuple(
         _plan(
