@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tenure import Run, Scheduler
+from tenure import Run, Scheduler, every
 from tenure.cli import main
 from tenure.ledger import NewRun, Planned
 
@@ -174,6 +174,26 @@ def test_what_was_removed_and_is_still_defined_is_shown_and_can_be_restored(tenu
     code, _, err = tenure("restore", "daily")
     assert (code != 0, "is active, not removed" in err) == (True, True)
     assert tenure("restore", "dayly")[0] != 0
+
+
+def test_what_was_changed_is_shown_with_what_the_code_says_and_can_be_reset(tenure, asked, jobs):
+    assert "(changed)" not in tenure("jobs")[1]
+    jobs.update("daily", trigger=every("9h"), by="ada\n", why="too often")
+    [daily] = [job for job in asked("jobs") if job["name"] == "daily"]
+    assert (daily["changed_by"], daily["changed_why"]) == ("ada\n", "too often")
+    assert daily["code"] == {"trigger": "At 03:00 every day, Asia/Seoul"}
+    out = tenure("jobs")[1]
+    assert re.search(r"^daily +active +Every 9 h .*\(changed\)", out, re.MULTILINE)
+    assert re.search(
+        rf"'daily' was changed by ada.* \(too often\) at {SECOND}\. The code says trigger: At 03:00 every day", out
+    )
+    assert "It runs as changed by ada" in tenure("why", "daily")[1]
+    code, out, _ = tenure("reset", "daily", "--by", "ada", "--why", "a mistake")
+    assert (code, bool(re.fullmatch(rf"'daily' is what the code says; next {SECOND}\n", out))) == (0, True)
+    code, _, err = tenure("reset", "daily")
+    assert (code != 0, "There is nothing to reset." in err) == (True, True)
+    [daily] = [job for job in asked("jobs") if job["name"] == "daily"]
+    assert (daily["changed_at"], daily["code"]) == (None, None)
 
 
 def test_cancelling_a_run(tenure, asked, jobs):

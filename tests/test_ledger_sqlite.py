@@ -71,8 +71,8 @@ class TestAnIdleNodeWaitsForNoWriter:
         added = JobChange(scene.application, "job", Change.ADDED, spec=scene.spec(release=2), next_due=scene.start)
         scene.ledger.sync(scene.application, 2, [added])
         somebody_writes()
-        (row,) = scene.ledger.sync(scene.application, 2, [added])
-        assert row.generation == 1
+        (synced,) = scene.ledger.sync(scene.application, 2, [added])
+        assert synced.job.generation == 1
 
     def test_to_prune_nothing_and_to_be_refused(self, scene, somebody_writes):
         assert scene.ledger.guard("mail", "1", None, "a")

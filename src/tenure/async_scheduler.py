@@ -166,7 +166,7 @@ class AsyncScheduler(Decorators):
         why: str = "",
         **policy: Unpack[Policy],
     ) -> JobView:
-        """Change what is given and keep the rest."""
+        """Change what is given and keep the rest. For a job that is defined in code this holds until its definition there changes, or `reset`."""
         intents = self._scheduler.intents
         intent = intents.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=Said(by, why))
         return await self._change(intent, conn)
@@ -184,6 +184,10 @@ class AsyncScheduler(Decorators):
     async def restore(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take a removal back."""
         return await self._change(self._scheduler.intents.restore(name, Said(by, why)), conn)
+
+    async def reset(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
+        """Take updates of a job back: it is again what its definition in the code says."""
+        return await self._change(self._scheduler.intents.reset(name, Said(by, why)), conn)
 
     async def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
         """Go on from now."""

@@ -106,7 +106,7 @@ class Client(Decorators):
         why: str = "",
         **policy: Unpack[Policy],
     ) -> JobView:
-        """Change what is given and keep the rest. A job that is defined in code gets its words from there again at the next start."""
+        """Change what is given and keep the rest. For a job that is defined in code this holds until its definition there changes, or `reset`."""
         return self.change(
             self._intents.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=Said(by, why)), conn
         )
@@ -118,6 +118,10 @@ class Client(Decorators):
     def restore(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take a removal back: the job is due again from now on, as it was when it was removed."""
         return self.change(self._intents.restore(name, Said(by, why)), conn)
+
+    def reset(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
+        """Take updates of a job back: it is again what its definition in the code says, from now on."""
+        return self.change(self._intents.reset(name, Said(by, why)), conn)
 
     def pause(
         self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import NamedTuple
 
+from tenure import deployed
 from tenure.attempt import Attempt
 from tenure.bridge import without_loop
 from tenure.chance import fraction
@@ -29,10 +30,10 @@ from tenure.election import Election
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
 from tenure.jobs import Registry
 from tenure.keys import planner_of
-from tenure.ledger import ClaimedRun, Ended, Ending, JobRow, LostRun, MissedJob, NodeFacts, RunState
+from tenure.ledger import ClaimedRun, Ended, Ending, JobRow, JobState, LostRun, MissedJob, NodeFacts, RunState
 from tenure.listeners import Listeners
 from tenure.model import Cadence, NodeId
-from tenure.moments import moment, shown
+from tenure.moments import moment
 from tenure.node import Node, retire
 from tenure.plan import Verdict
 from tenure.quiet import Quiet
@@ -396,8 +397,10 @@ class Engine:
             jobs: list[JobRow] = []
             for first in range(0, len(changes), SYNC_BATCH):
                 batch = changes[first : first + SYNC_BATCH]
-                jobs += session.ledger.sync(options.application, options.release, batch)
-                _warn_of_removed(session.ledger.removed(options.application, [change.name for change in batch]))
+                synced = session.ledger.sync(options.application, options.release, batch)
+                brought = {change.name: change.spec for change in batch if change.spec is not None}
+                deployed.tell(session.ledger, synced, brought, options.tz)
+                jobs += [one.job for one in synced if one.job.state is not JobState.REMOVED]
             return jobs
         finally:
             session.close()
@@ -508,21 +511,6 @@ class Engine:
                 if run.id in skipped:
                     when = moment(run.scheduled_for, self._tz)
                     self._listeners.tell(RunSkipped(job.name, run.id, "", when, error=verdict.reason))
-
-
-def _warn_of_removed(jobs: Sequence[JobRow]) -> None:
-    """Jobs that this process defines and that somebody removed."""
-    for job in jobs:
-        name, by = job.spec.name, f" by {job.removed_by}" if job.removed_by else ""
-        when = "" if job.removed_at is None else f" at {shown(job.removed_at)}"
-        logger.warning(
-            "job %r is defined here, but was removed%s%s: it does not run. `tenure restore %s`, or a change of its definition, brings it back",
-            name,
-            by,
-            when,
-            name,
-            extra={"action": "removed_but_defined"},
-        )
 
 
 _NEXT = {RunState.PENDING: "it is tried again"}

@@ -94,8 +94,10 @@ class Intents:
 
         def work(ledger: Looks) -> JobChange:
             called = function.name if function is not None else self._elsewhere(ledger, str(fn))
-            spec = self._definitions.spec(name, called, placed, checked, text, in_code=False)
-            return verbs.added(spec, ledger.now(), said)
+            spec, now = self._definitions.spec(name, called, placed, checked, text, in_code=False), ledger.now()
+            change = verbs.added(spec, now, said)
+            there = ledger.jobs(self._definitions.application, name, removed=True)
+            return verbs.added_over(there[0], change, now) if there and there[0].state is JobState.REMOVED else change
 
         return Intent("add", name, work)
 
@@ -142,6 +144,10 @@ class Intents:
             return verbs.restored(rows[0], ledger.now(), said)
 
         return Intent("restore", name, work)
+
+    def reset(self, name: str, said: Said) -> Intent[JobChange]:
+        """It is what the code says."""
+        return Intent("reset", name, lambda ledger: verbs.reset(self._known(ledger, name), ledger.now(), said))
 
     def run_now(self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: Said) -> Intent[Asked]:
         """A run at once."""

@@ -11,7 +11,7 @@ An instant is a float: seconds since 1970 in UTC, rounded to microseconds. Zones
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple, NewType
 
@@ -129,6 +129,21 @@ class JobSpec:
     tzdata: str = ""
     """The newest release of the zone rules that it was written with; '' where its trigger does not depend on them."""
 
+    def same_as(self, other: JobSpec) -> bool:
+        """Equal, apart from the releases of code and zone rules."""
+        return replace(self, release=other.release, tzdata=other.tzdata) == other
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """An `update()` of a job that code defines. It holds until the code's definition changes, or `reset`."""
+
+    code: JobSpec
+    """What the code says; its release is that of the row."""
+    at: Instant
+    by: str = ""
+    why: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
@@ -154,6 +169,23 @@ class JobRow:
     removed_by: str = ""
     next_reading: str | None = None
     """What `next_due` stands for where its trigger depends on a zone: the release of the zone rules, '@', and the reading of the wall clock."""
+    override: Override | None = None
+    """Its definition in force differs from the code's, because of an `update()`."""
+
+    @property
+    def code(self) -> JobSpec:
+        """What the code last said; of a job that was added at run time, what is in force."""
+        return self.spec if self.override is None else replace(self.override.code, release=self.spec.release)
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What became of a job that a node brought at its start."""
+
+    job: JobRow
+    """As it is now, also if it is REMOVED."""
+    was: JobRow | None
+    """As it was before; None if it was not there. Of the same generation if its definition was left alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,6 +297,7 @@ class Planning:
                 runs=runs,
                 why=f"{ANEW} {self._tzdata}",
                 generation=job.generation,
+                override=job.override,
                 next_reading=reading_of(trigger, next_due),
             )
         )
@@ -352,6 +353,7 @@ class Planning:
                 runs=runs,
                 why=why,
                 generation=job.generation,
+                override=job.override,
                 next_reading=reading_of(trigger, next_due),
             )
         )

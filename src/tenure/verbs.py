@@ -17,10 +17,23 @@ from typing import Final, Protocol
 
 from tenure.clock import boottime, sleep
 from tenure.durations import Duration, readable, seconds
-from tenure.errors import ConfigurationError, JobExists, RunError, UnknownJob
+from tenure.errors import ConfigurationError, JobError, JobExists, RunError, UnknownJob
 from tenure.history import read
 from tenure.keys import digest_of, due_key, generated_key, is_generated
-from tenure.ledger import Change, Instant, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunRow, RunState, Unplanned
+from tenure.ledger import (
+    Change,
+    Instant,
+    JobRow,
+    JobSpec,
+    JobState,
+    NewRun,
+    Override,
+    Rules,
+    RunId,
+    RunRow,
+    RunState,
+    Unplanned,
+)
 from tenure.moments import instant, moment, shown
 from tenure.plan import ahead, late, plan, reading_of
 from tenure.policy import named, rules
@@ -126,7 +139,18 @@ def restored(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
         raise JobExists(
             f"restore: job {job.spec.name!r} of application {job.spec.application!r} is {job.state}, not removed. There is nothing to restore."
         )
-    return replace(added(job.spec, now, Said(said.by, said.why or "restored")), generation=job.generation)
+    change = added(job.spec, now, Said(said.by, said.why or "restored"))
+    return replace(change, generation=job.generation, override=job.override)
+
+
+def added_over(job: JobRow, change: JobChange, now: Instant) -> JobChange:
+    """A job that is added at run time where one of the code was removed. It holds as an update would: else the next start would undo it."""
+    if change.spec is None or not job.code.in_code:
+        return change
+    spec = replace(change.spec, in_code=True)
+    if spec.same_as(job.code):
+        return replace(change, spec=spec, generation=job.generation)
+    return replace(change, override=_override(job, now, Said(change.by, change.why)), generation=job.generation)
 
 
 def exists(application: str, name: str) -> JobExists:
@@ -188,10 +212,23 @@ def updated(
         spec = replace(spec, kwargs=kwargs)
     if not isinstance(trigger, Kept):
         spec = replace(spec, trigger=None if trigger is None else trigger.to_json())
+    return _redefined(job, spec, now, said)
+
+
+def reset(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
+    """Take updates by hand back: the job is what the code says."""
+    name, application = job.spec.name, job.spec.application
+    if job.override is None:
+        so = "is what the code says" if job.spec.in_code else "was added at run time, and no code defines it"
+        raise JobError(f"reset: job {name!r} of application {application!r} {so}. There is nothing to reset.")
+    return _redefined(job, job.code, now, Said(said.by, said.why or "reset to the code's definition"))
+
+
+def _redefined(job: JobRow, spec: JobSpec, now: Instant, said: Said) -> JobChange:
     past = _unplanned(job, now)
     starts = _ahead if spec.trigger == job.spec.trigger else _from_now_on
     planned = None if spec.trigger is None else from_json(spec.trigger)
-    spec = replace(spec, tzdata=max(job.spec.tzdata, tzdata_version()) if planned is not None and planned.zoned else "")
+    spec = replace(spec, tzdata=max(spec.tzdata, tzdata_version()) if planned is not None and planned.zoned else "")
     next_due, runs = (None, ()) if planned is None else starts(planned, spec, now)
     return JobChange(
         application=spec.application,
@@ -204,7 +241,19 @@ def updated(
         why=said.why,
         generation=job.generation,
         next_reading=reading_of(planned, next_due),
+        override=_overridden(job, spec, now, said),
     )
+
+
+def _overridden(job: JobRow, spec: JobSpec, now: Instant, said: Said) -> Override | None:
+    """Who is to be named for a definition that is not the code's."""
+    if not job.code.in_code or spec.same_as(job.code):
+        return None
+    return job.override if spec.same_as(job.spec) else _override(job, now, said)
+
+
+def _override(job: JobRow, now: Instant, said: Said) -> Override:
+    return Override(replace(job.code, release=0), now, said.by, said.why)
 
 
 def amended(old: Rules, policy: Mapping[str, object], *, where: str) -> Rules:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Self
 
 from tenure.arguments import decode, plain
+from tenure.differences import differences, explained
 from tenure.errors import UnreadableArguments
 from tenure.history import read
 from tenure.ledger import UNBEGUN, Instant, JobRow, JobStats, Rules, RunRow, RunState
@@ -42,6 +43,12 @@ class JobView:
     paused_why: str = ""
     removed_at: datetime | None = None
     removed_by: str = ""
+    changed_at: datetime | None = None
+    """When an `update()` made it another job than the code says; None while it is what the code says, and where no code defines it."""
+    changed_by: str = ""
+    changed_why: str = ""
+    code: dict[str, str] | None = None
+    """What the code says instead, in words, by what differs: `{"trigger": "Every 5 s …", "retries": "0"}`. `reset` puts that back."""
     unanswered: tuple[str, ...] = ()
     """Of what `pause` and `remove` return: nodes that did not answer within their ttl, so that runs they had claimed may still begin there."""
 
@@ -71,6 +78,7 @@ class JobView:
             paused_why=row.paused_why,
             removed_at=_moment(row.removed_at, where),
             removed_by=row.removed_by,
+            **_override(row, where),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -200,9 +208,18 @@ def zone_of(trigger: str | None, default: str) -> tzinfo:
 
 @lru_cache(maxsize=4096)
 def _explained(trigger: str | None) -> str:
-    """In plain words, or why it cannot be."""
-    found, unreadable = read(trigger)
-    return unreadable if found is None else found.explain()
+    return explained(trigger)
+
+
+def _override(row: JobRow, where: tzinfo) -> dict[str, Any]:
+    if row.override is None:
+        return {}
+    return {
+        "changed_at": moment(row.override.at, where),
+        "changed_by": row.override.by,
+        "changed_why": row.override.why,
+        "code": {word: theirs for word, _, theirs in differences(row.spec, row.code)},
+    }
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import tzinfo
 
+from tenure.differences import in_force
 from tenure.durations import readable
 from tenure.history import Stretch, stretches, zone_of
 from tenure.ledger import OPEN, STOPPED, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
@@ -42,7 +43,7 @@ class _Answer:
         self._zone: tzinfo = zone_of(life[-1].trigger, now)
 
     def give(self, at: Instant | None) -> str:
-        return self._for_now() if at is None else self._for_time(at)
+        return self._for_now() + self._overridden() if at is None else self._for_time(at)
 
     # For now
 
@@ -89,6 +90,16 @@ class _Answer:
         if job.paused_until <= self._now:
             return f"The pause of {self._name}{by}{because} is over since {self._at(job.paused_until)}: the next node that plans resumes it."
         return f"{self._name} is paused{by}{because} since {since}, until {self._at(job.paused_until)}. {self._next(here, job.paused_until)}"
+
+    def _overridden(self) -> str:
+        job = self._job
+        if job.override is None or job.state is JobState.REMOVED:
+            return ""
+        by, because = (
+            f" by {job.override.by}" if job.override.by else "",
+            f" ({job.override.why})" if job.override.why else "",
+        )
+        return f" It runs as changed{by}{because} at {self._at(job.override.at)}, not as the code says: {in_force(job.spec, job.code)}."
 
     def _next(self, here: Stretch, after: Instant | None = None) -> str:
         if here.unreadable:

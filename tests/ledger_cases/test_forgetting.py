@@ -130,7 +130,8 @@ def test_code_that_defines_a_forgotten_job_adds_it_as_a_new_one(scene, worker):
     scene.remove("poll")
     assert _forget(scene) == 1
     change = JobChange(scene.application, "poll", Change.ADDED, spec=scene.spec("poll"), next_due=scene.start + SOON)
-    (new,) = scene.ledger.sync(scene.application, 0, [change])
+    (synced,) = scene.ledger.sync(scene.application, 0, [change])
+    new = synced.job
     assert (new.id != old.id, new.generation > old.generation + 1, new.state) == (True, True, JobState.ACTIVE)
     assert scene.pause("poll", generation=old.generation) is None
     key = due_key(scene.at(300))

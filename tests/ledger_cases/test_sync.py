@@ -10,7 +10,9 @@ def _sync(scene, release, *specs, runs=()):
         JobChange(scene.application, spec.name, Change.ADDED, spec=spec, next_due=scene.start + SOON, runs=runs)
         for spec in specs
     ]
-    return scene.ledger.sync(scene.application, release, changes)
+    synced = scene.ledger.sync(scene.application, release, changes)
+    assert [one.job for one in synced] == [scene.job(name) for name in sorted(spec.name for spec in specs)]
+    return [one.job for one in synced if one.job.state is not JobState.REMOVED]
 
 
 def test_sync_adds_what_is_not_there(scene, ledger):

@@ -210,6 +210,18 @@ def _doing(verb: Verb) -> None:
         )
     )
     _job(restore)
+    reset = _by(
+        verb(
+            "reset",
+            jobs.reset,
+            "take updates of a job back",
+            "Take updates of a job back that were made by scheduler.update(): it is what its definition in the code says, from\n"
+            "now on. No process that has the code need run.",
+            "tenure reset poll_orders",
+            json=True,
+        )
+    )
+    _job(reset)
     cancel = _by(
         verb(
             "cancel",
@@ -221,7 +233,7 @@ def _doing(verb: Verb) -> None:
         )
     )
     cancel.add_argument("run_id", metavar="RUN", type=int, help="the number of the run, as in `tenure runs`")
-    for word in (pause, resume, remove, restore, cancel):
+    for word in (pause, resume, remove, restore, reset, cancel):
         word.add_argument("--why", default="", help="the reason, for people")
     backfill = _by(
         verb(

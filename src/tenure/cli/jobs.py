@@ -22,6 +22,7 @@ from tenure.ledger import JobState, RunState
 from tenure.lookup import Lookup
 from tenure.moments import moment
 from tenure.scheduler import Scheduler
+from tenure.stores.unreadable import printable
 from tenure.triggers import Trigger, cron, every
 from tenure.views import JobView, RunView, StatsView
 
@@ -108,6 +109,9 @@ def jobs(arguments: argparse.Namespace) -> int:
     else:
         columns = ["job", "state", "trigger", "next due", "runs", "failed", "took p50", "p99", "late p50", "p99"]
         table([*columns, "last"], [_job(job, stats) for job, stats in found])
+        for job, _ in found:
+            if job.changed_at is not None:
+                print(printable(_changed(job)))
     return 0
 
 
@@ -228,6 +232,14 @@ def restore(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def reset(arguments: argparse.Namespace) -> int:
+    """Take updates of a job back."""
+    with _application(arguments) as scheduler:
+        job = scheduler.reset(arguments.job, why=arguments.why, by=_by(arguments))
+    _tell(arguments, job.as_dict(), f"{job.name!r} is what the code says; {_outlook(job)}")
+    return 0
+
+
 def cancel(arguments: argparse.Namespace) -> int:
     """End a run."""
     with _application(arguments) as scheduler:
@@ -321,7 +333,7 @@ def _job(job: JobView, stats: StatsView) -> list[str]:
     return [
         job.name,
         job.state,
-        job.trigger.split(". ")[0] or "when asked",
+        (job.trigger.split(". ")[0] or "when asked") + (" (changed)" if job.changed_at is not None else ""),
         _time(job.next_due) if job.state == "active" else _outlook(job),
         str(stats.runs),
         str(stats.failed),
@@ -359,6 +371,13 @@ def _sentence(run: RunView) -> str:
 
 def _removed_but_in_code(job: JobView) -> str:
     return f"{job.name!r} is defined in code, but {_outlook(job)}: it does not run. `tenure restore {job.name}` brings it back"
+
+
+def _changed(job: JobView) -> str:
+    by = f" by {job.changed_by}" if job.changed_by else ""
+    because = f" ({job.changed_why})" if job.changed_why else ""
+    code = ", ".join(f"{word}: {said}" for word, said in (job.code or {}).items()) or "it is defined there"
+    return f"{job.name!r} was changed{by}{because} at {_time(job.changed_at)}. The code says {code}. `tenure reset {job.name}` puts that back"
 
 
 def _outlook(job: JobView) -> str:

@@ -217,15 +217,20 @@ class Sync(StrEnum):
 
 
 def synced(row: JobRow | None, spec: JobSpec, release: int) -> Sync:
-    """Compare a job defined in code with the row that is there, tombstones included."""
+    """Compare a job defined in code with what the code last said of it, tombstones included. An `update()` by hand does not matter."""
     if row is None:
         return Sync.ADD
     if row.spec.release > release:
         return Sync.LEAVE
-    equal = replace(spec, release=row.spec.release, tzdata=row.spec.tzdata) == row.spec
-    if row.state is JobState.REMOVED:
-        return Sync.RAISE if equal else Sync.ADD
-    return Sync.RAISE if equal else Sync.UPDATE
+    if spec.same_as(row.code):
+        return Sync.RAISE
+    return Sync.ADD if row.state is JobState.REMOVED else Sync.UPDATE
+
+
+def raised(row: JobRow, spec: JobSpec) -> JobSpec:
+    """Its spec, with the release of the code that defines it just the same, and its zone rules unless it has another trigger by an `update()`."""
+    tzdata = max(row.spec.tzdata, spec.tzdata) if row.override is None else row.spec.tzdata
+    return replace(row.spec, release=max(row.spec.release, spec.release), tzdata=tzdata)
 
 
 SEEN_EVERY = 60.0
@@ -234,7 +239,7 @@ SEEN_EVERY = 60.0
 
 def must_be_seen(row: JobRow, now: Instant) -> bool:
     """Whether it must be written that code defines a job, because its row would be forgotten otherwise."""
-    if not row.spec.in_code or row.state not in {JobState.REMOVED, JobState.DONE}:
+    if not row.code.in_code or row.state not in {JobState.REMOVED, JobState.DONE}:
         return False
     return row.defined_at < now - SEEN_EVERY or (row.removed_at is not None and row.defined_at <= row.removed_at)
 

@@ -36,6 +36,7 @@ from tenure.ledger import (
     MissedJob,
     NewRun,
     NodeFacts,
+    Override,
     Past,
     Planned,
     Pruned,
@@ -43,6 +44,7 @@ from tenure.ledger import (
     RunId,
     RunRow,
     RunState,
+    Synced,
     Tally,
     Unplanned,
 )
@@ -73,6 +75,8 @@ class JobChange:
     """Change it only if it is still of this generation."""
     next_reading: str | None = None
     """Of `next_due`, as in `JobRow`."""
+    override: Override | None = None
+    """For ADDED and UPDATED, as in `JobRow`. None: `spec` is what the code says, or no code defines the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,7 @@ class Ledger(ABC):
 
         ADDED    the job must not be there, be removed, or be DONE and not be defined in code; else None is returned and nothing
                  changes. `since` is now. The runs of a DONE job stay: what has run is not run again.
-        UPDATED  the job must be there. The spec is replaced; state stays. If the trigger changed `since` is now. Due and unstarted,
+        UPDATED  the job must be there. Spec and override are replaced; state stays. If the trigger changed `since` is now. Due and unstarted,
                  retrying and waiting runs stay as they are, with the new generation. On a paused job `next_due` is kept for the resume.
         PAUSED   state PAUSED, `paused_until/by/why`; runs of kind DUE that are due (PENDING with attempt 0, or WAITING) become
                  SKIPPED('paused'); those of other kinds and those between attempts stay and are not claimed while paused.
@@ -162,13 +166,14 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[JobRow]:
+    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[Synced]:
         """At start: bring the jobs defined in code to the ledger, as `change` does it, each in its turn.
 
-        A job whose row has a higher release is left alone, and so is one whose spec is equal to the row's (release and tzdata aside,
-        which are raised). One that was removed by hand (REMOVED) and is defined in code is added again only if its spec differs; else
+        A job whose row has a higher release is left alone, and so is one of which the code last said the same (`JobRow.code`; release
+        and tzdata aside, which are raised, tzdata only without an override). So an `update()` holds until the code says something
+        else. One that was removed by hand (REMOVED) and is defined in code is added again only if the code says something else; else
         `defined_at` is now, also of one that is DONE (written at most once a minute). Returns
-        those of the given jobs that are not removed, by name; however many others there are is no matter.
+        the given jobs by name, also those that stay removed; however many others there are is no matter.
         """
 
     @abstractmethod

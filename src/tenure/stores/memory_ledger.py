@@ -40,6 +40,7 @@ from tenure.ledger import (
     RunKind,
     RunRow,
     RunState,
+    Synced,
     Tally,
     Unplanned,
 )
@@ -190,7 +191,7 @@ class MemoryLedger(Ledger):
                     next_reading=change.next_reading,
                     since=now,
                 )
-                return replace(new, defined_at=now)
+                return replace(new, defined_at=now, override=change.override)
             case Change.UPDATED:
                 spec = _spec(change)
                 since = row.since if spec.trigger == row.spec.trigger else now
@@ -201,7 +202,7 @@ class MemoryLedger(Ledger):
                     next_reading=change.next_reading,
                     since=since,
                 )
-                return replace(kept, spec=spec, defined_at=now)
+                return replace(kept, spec=spec, defined_at=now, override=change.override)
             case Change.PAUSED:
                 return replace(
                     awake, state=JobState.PAUSED, paused_until=change.until, paused_by=change.by, paused_why=change.why
@@ -220,11 +221,12 @@ class MemoryLedger(Ledger):
                     removed_by=change.by,
                 )
 
-    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[JobRow]:
+    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[Synced]:
         with self._world.mutex:
+            before: dict[str, JobRow | None] = {}
             for change in changes:
                 spec = replace(_spec(change), release=release)
-                row = self._tables.job(application, change.name)
+                row = before[change.name] = self._tables.job(application, change.name)
                 if row is not None and admission.must_be_seen(self._shown(row), self.now()):
                     row = self._tables.put(replace(row, defined_at=self.now()))
                 match admission.synced(row, spec, release):
@@ -233,10 +235,9 @@ class MemoryLedger(Ledger):
                     case Sync.UPDATE:
                         self.change(replace(change, what=Change.UPDATED, spec=spec, generation=None))
                     case Sync.RAISE if row is not None:
-                        newer = replace(row.spec, release=release, tzdata=max(row.spec.tzdata, spec.tzdata))
-                        self._tables.put(replace(row, spec=newer))
-            given = {change.name for change in changes}
-            return [row for row in self.jobs(application) if row.spec.name in given]
+                        self._tables.put(replace(row, spec=admission.raised(row, spec)))
+            after = ((self._tables.job(application, name), was) for name, was in sorted(before.items()))
+            return [Synced(self._shown(row), was) for row, was in after if row is not None]
 
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
         with self._world.mutex:

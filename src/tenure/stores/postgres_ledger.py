@@ -37,6 +37,7 @@ from tenure.ledger import (
     RunKind,
     RunRow,
     RunState,
+    Synced,
     Tally,
     Unplanned,
 )
@@ -52,9 +53,11 @@ from tenure.stores.postgres_rows import (
     REACHING,
     RUN,
     SPAN,
+    WAS,
     job_row,
     rules_of,
     run_row,
+    synced_row,
     written_asked,
     written_change,
 )
@@ -87,6 +90,7 @@ def load(schema: str, order: str) -> dict[str, str]:
         "postgres",
         "ledger.sql",
         job=JOB,
+        was=WAS,
         run=RUN,
         span=SPAN,
         reaching=REACHING,
@@ -145,14 +149,14 @@ class PostgresLedger(Ledger):
         rows = self._run("change", change=json.dumps(written_change(change)))
         return job_row(change.application, rows[0]) if rows else None
 
-    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[JobRow]:
+    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[Synced]:
         written = [
             written_change(replace(change, spec=replace(change.spec, release=release), generation=None))
             for change in changes
             if change.spec is not None
         ]
         rows = self._run("sync", application=application, release=release, changes=json.dumps(written))
-        return [job_row(application, row) for row in rows]
+        return sorted((synced_row(application, row) for row in rows), key=lambda synced: synced.job.spec.name)
 
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
         if name is None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 from tenure.keys import due_key
-from tenure.ledger import JobId, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunKind, RunRow, RunState
+from tenure.ledger import JobId, JobRow, JobSpec, JobState, NewRun, Rules, RunId, RunKind, RunRow, RunState, Synced
+from tenure.stores import overrides
 from tenure.stores.ledger import Asked, JobChange
 from tenure.stores.unreadable import clamped, clamped_or_none, rules_from, storable
 
@@ -16,8 +17,10 @@ JOB = (
     "CASE WHEN j.state OPERATOR(pg_catalog.=) 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL THEN {schema}.state_of_planned(j.id) ELSE j.state END, j.generation, "
     "pg_catalog.date_part('epoch', j.next_due), pg_catalog.date_part('epoch', j.paused_until), j.paused_by, j.paused_why, "
     "pg_catalog.date_part('epoch', j.since), pg_catalog.date_part('epoch', j.kept_since), "
-    "pg_catalog.date_part('epoch', j.defined_at), pg_catalog.date_part('epoch', j.removed_at), j.removed_by, j.next_reading"
+    "pg_catalog.date_part('epoch', j.defined_at), pg_catalog.date_part('epoch', j.removed_at), j.removed_by, j.next_reading, j.override::pg_catalog.text"
 )
+WAS = JOB.replace("j.", "b.")
+"""The same job before."""
 RUN = (
     "r.id, r.job, j.name, r.key, r.kind::pg_catalog.text, r.state::pg_catalog.text, pg_catalog.date_part('epoch', r.scheduled_for), "
     "pg_catalog.date_part('epoch', r.due_at), r.attempt, r.failures, r.losses, r.label, pg_catalog.date_part('epoch', r.claimed_at), "
@@ -34,13 +37,6 @@ REACHING = (
     "AND f.scheduled_for < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
 )
 """Those that stand for several due times, began before the span and reach into it; none if it has no beginning."""
-
-_DEFAULTS = {f.name: f.default for f in fields(Rules) if f.default is not MISSING}
-
-
-def written_rules(rules: Rules) -> dict[str, Any]:
-    """What differs from the defaults: a library that knows one rule more finds its jobs unchanged."""
-    return {name: value for name, value in asdict(rules).items() if name in _DEFAULTS and value != _DEFAULTS[name]}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -63,6 +59,7 @@ def written_change(change: JobChange) -> dict[str, Any]:
         "why": storable(change.why),
         "until": change.until,
         "generation": change.generation,
+        "override": overrides.written(change.override),
     }
 
 
@@ -77,7 +74,7 @@ def _written_spec(spec: JobSpec) -> dict[str, Any]:
         "function": spec.function,
         "trigger": spec.trigger,
         "kwargs": spec.kwargs,
-        "rules": written_rules(rules),
+        "rules": overrides.written_rules(rules),
         "queue": rules.queue,
         "overlap": rules.overlap,
         "max_running": rules.max_running,
@@ -97,12 +94,12 @@ def _written_run(run: NewRun) -> dict[str, Any]:
 def job_row(application: str, row: tuple[Any, ...]) -> JobRow:
     """A row of JOB."""
     job, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, *times = row
-    next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, reading = (
-        times
-    )
+    next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, *rest = times
+    removed_at, removed_by, reading, override = rest
+    spec = JobSpec(application, name, function, trigger, rules_of(rules), kwargs, in_code, release, tzdata)
     return JobRow(
         JobId(job),
-        JobSpec(application, name, function, trigger, rules_of(rules), kwargs, in_code, release, tzdata),
+        spec,
         JobState(state),
         generation,
         clamped_or_none(next_due),
@@ -115,7 +112,15 @@ def job_row(application: str, row: tuple[Any, ...]) -> JobRow:
         clamped_or_none(removed_at),
         removed_by,
         next_reading=reading,
+        override=overrides.read(override, spec),
     )
+
+
+def synced_row(application: str, row: tuple[Any, ...]) -> Synced:
+    """A row of JOB and WAS."""
+    half = len(row) // 2
+    was = None if row[half] is None else job_row(application, row[half:])
+    return Synced(job_row(application, row[:half]), was)
 
 
 def run_row(row: tuple[Any, ...]) -> RunRow:

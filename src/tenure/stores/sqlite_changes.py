@@ -80,7 +80,7 @@ def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange,
         generation = last + 1
     added = change.what is Change.ADDED
     if added or change.what is Change.UPDATED:
-        columns = definition(_spec(change))
+        columns = definition(_spec(change), change.override)
         if job_id is None:
             cursor = execute(
                 connection, "add_job", application=change.application, name=change.name, now=now, **columns
@@ -126,7 +126,8 @@ def sync(
         if what in {Sync.RAISE, Sync.LEAVE}:
             execute(connection, "see_defined", id=rows[one.name].id, now=now)
         if what is Sync.RAISE:
-            execute(connection, "raise_release", id=rows[one.name].id, release=release, tzdata=spec.tzdata)
+            newer = admission.raised(rows[one.name], spec)
+            execute(connection, "raise_release", id=rows[one.name].id, release=newer.release, tzdata=newer.tzdata)
         elif what is not Sync.LEAVE:
             said = Change.ADDED if what is Sync.ADD else Change.UPDATED
             change(connection, replace(one, what=said, spec=spec, generation=None), now)
@@ -142,8 +143,7 @@ def to_sync(
     for one in changes:
         spec, row = replace(_spec(one), release=release), rows.get(one.name)
         what = admission.synced(row, spec, release)
-        raised = row is not None and (release > row.spec.release or spec.tzdata > row.spec.tzdata)
-        if what is Sync.RAISE and not raised:
+        if what is Sync.RAISE and row is not None and admission.raised(row, spec) == row.spec:
             what = Sync.LEAVE
         if what is not Sync.LEAVE or (row is not None and admission.must_be_seen(row, instant(now))):
             found.append((one, what))

@@ -38,6 +38,7 @@ from tenure.ledger import (
     RunId,
     RunRow,
     RunState,
+    Synced,
     Tally,
     Unplanned,
 )
@@ -129,19 +130,17 @@ class SqliteLedger(Ledger):
             self._wake(change.application)
         return changed
 
-    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[JobRow]:
+    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[Synced]:
         with self._desk.read():
-            rows = self._given(application, changes)
+            rows = before = self._given(application, changes)
         if sqlite_changes.to_sync(rows, release, changes, self._now()):
             with self._desk.write():
-                rows = self._given(application, changes)
-                changed = sqlite_changes.sync(self._connection, rows, release, changes, self._now())
+                before = self._given(application, changes)
+                changed = sqlite_changes.sync(self._connection, before, release, changes, self._now())
                 rows = self._given(application, changes)
             if changed:
                 self._wake(application)
-        return sorted(
-            (row for row in rows.values() if row.state is not JobState.REMOVED), key=lambda row: row.spec.name
-        )
+        return [Synced(row, before.get(name)) for name, row in sorted(rows.items())]
 
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
         with self._desk.read():

@@ -21,13 +21,14 @@ from tenure.ledger import (
     JobSpec,
     JobState,
     NodeFacts,
+    Override,
     Rules,
     RunId,
     RunKind,
     RunRow,
     RunState,
 )
-from tenure.stores import statements
+from tenure.stores import overrides, statements
 from tenure.stores.unreadable import EARLIEST, LATEST, MOST, clamped, rules_from
 
 Micros = int
@@ -97,7 +98,7 @@ def rules_of(text: str) -> Rules:
     return rules_from(text)
 
 
-def definition(spec: JobSpec) -> dict[str, object]:
+def definition(spec: JobSpec, override: Override | None) -> dict[str, object]:
     """The columns that say what a job is."""
     return {
         "function": spec.function,
@@ -109,18 +110,20 @@ def definition(spec: JobSpec) -> dict[str, object]:
         "in_code": spec.in_code,
         "release": spec.release,
         "tzdata": spec.tzdata,
+        "override": None if override is None else json.dumps(overrides.written(override), ensure_ascii=False),
     }
 
 
 def job_row(row: tuple[Any, ...]) -> JobRow:
     (job, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, *rest) = row
     (state, generation, next_due, paused_until, paused_by, paused_why, since, kept_since, *rest) = rest
-    (defined_at, removed_at, removed_by, reading) = rest
+    (defined_at, removed_at, removed_by, reading, override) = rest
+    spec = JobSpec(
+        application, name, function, trigger, rules_of(rules), kwargs, bool(in_code), release=release, tzdata=tzdata
+    )
     return JobRow(
         id=JobId(job),
-        spec=JobSpec(
-            application, name, function, trigger, rules_of(rules), kwargs, bool(in_code), release=release, tzdata=tzdata
-        ),
+        spec=spec,
         state=JobState(state),
         generation=generation,
         next_due=instant_or_none(next_due),
@@ -133,6 +136,7 @@ def job_row(row: tuple[Any, ...]) -> JobRow:
         removed_at=instant_or_none(removed_at),
         removed_by=removed_by,
         next_reading=text_or_none(reading),
+        override=overrides.read(override, spec),
     )
 
 

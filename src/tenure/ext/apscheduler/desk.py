@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from tenure import verbs
+from tenure import deployed, verbs
 from tenure.arguments import decode
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.carried import Starting, Stated, carried, last_listed
@@ -19,13 +19,13 @@ from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
 from tenure.history import read
 from tenure.intents import Intent
 from tenure.keys import due_key
-from tenure.ledger import JobRow, JobSpec, JobState, RunState
+from tenure.ledger import JobRow, JobSpec, JobState, RunState, Synced
 from tenure.moments import instant, moment
 from tenure.plan import MISSED
 from tenure.policy import rules
 from tenure.scheduler import Scheduler
-from tenure.stores.ledger import JobChange, RunQuery
-from tenure.triggers import from_json
+from tenure.stores.ledger import JobChange, Ledger, RunQuery
+from tenure.triggers import Trigger, from_json
 
 logger = logging.getLogger("tenure")
 
@@ -51,7 +51,7 @@ class Desk:
             lasting = [job for job in jobs if not self._once_and_now(job, moment(now))]
             changes = [verbs.added(self._spec(job, moment(now)), now) for job in lasting]
             if changes:
-                ledger.sync(self.scheduler.application, 0, changes)
+                self._sync(ledger, changes)
         firsts = {job.id: self._begin(job, moment(now), new=job.id not in there) for job in jobs}
         if jobs:
             rows = self.scheduler.look(lambda ledger: ledger.jobs(self.scheduler.application))
@@ -66,7 +66,7 @@ class Desk:
                 change = verbs.added(self._spec(job, moment(now)), now)
                 new = ledger.change(change) is not None
                 if not new:
-                    ledger.sync(self.scheduler.application, 0, [change])
+                    self._sync(ledger, [change])
         first = self._begin(job, moment(now), new=new)
         rows = self.scheduler.look(lambda ledger: ledger.jobs(self.scheduler.application, job.id))
         self._foretell([job], {job.id: first}, rows, moment(now))
@@ -82,7 +82,8 @@ class Desk:
             words: dict[str, Any] = {}
             if trigger:
                 words["trigger"] = None if spec.trigger is None else from_json(spec.trigger)
-            change = verbs.updated(row, now, policy=policy, **words)
+            # The program speaks, as it does at its start, and not people by hand: what it says there counts again then.
+            change = replace(verbs.updated(row, now, policy=policy, **words), override=None)
             if function and change.spec is not None:
                 change = replace(change, spec=replace(change.spec, function=spec.function, kwargs=spec.kwargs))
             return change
@@ -119,7 +120,7 @@ class Desk:
         if there is None:
             job.write_on_at = None  # removed, or given another trigger by somebody
         elif fresh.trigger is not None and ((end := last_listed(fresh.trigger)) is None or end > there):
-            self.scheduler.update(job.id, trigger=fresh.trigger, why="further due times")
+            self._list_further(job.id, fresh.trigger)
 
     # Reading
 
@@ -158,6 +159,24 @@ class Desk:
         return job
 
     # What the above is made of
+
+    def _sync(self, ledger: Ledger, changes: Sequence[JobChange]) -> None:
+        synced = ledger.sync(self.scheduler.application, 0, changes)
+        brought = {change.name: change.spec for change in changes if change.spec is not None}
+        deployed.tell(ledger, filter(_is_news, synced), brought, self.scheduler.definitions.tz)
+
+    def _list_further(self, job_id: str, trigger: Trigger) -> None:
+        """Both in force and as what the program says: no change by hand."""
+
+        def work(ledger: verbs.Looks) -> JobChange:
+            row = verbs.known(ledger, self.scheduler.application, job_id)
+            change = verbs.updated(row, ledger.now(), trigger=trigger, said=verbs.Said(why="further due times"))
+            said = row.override
+            if said is not None:
+                said = replace(said, code=replace(said.code, trigger=trigger.to_json()))
+            return replace(change, override=said)
+
+        self.scheduler.change(Intent("update", job_id, work))
 
     def _spec(self, job: Job, now: datetime) -> JobSpec:
         """The job as the ledger wants it; registers its function on the way."""
@@ -292,3 +311,14 @@ def _lives(row: JobRow, now: datetime) -> bool:
     if row.state is JobState.PAUSED:
         return True
     return rule is not None and rule.next_after(max(now, moment(row.since))) is not None
+
+
+def _is_news(synced: Synced) -> bool:
+    """Of a new job `_run_late` says what is to be said, and lists of due times differ with every start."""
+    job, was = synced.job, synced.was
+    if was is None:
+        return False
+    if was.state is JobState.REMOVED or was.generation == job.generation:
+        return True
+    rules = (read(spec.trigger)[0] for spec in (was.code, job.code))
+    return not all(rule is not None and last_listed(rule) is not None for rule in rules)

@@ -82,6 +82,7 @@ CREATE TABLE {schema}.job (
     defined_at   timestamptz NOT NULL DEFAULT clock_timestamp(),   -- of what is removed or done: when code that defines it was last seen
     removed_at   timestamptz,
     removed_by   text NOT NULL DEFAULT '',
+    override     jsonb,              -- what the code says, and who changed the job when; null: the code says what is in force
     UNIQUE (application, name),
     CHECK (state <> 'removed' OR next_due IS NULL)
 ) WITH (

@@ -111,8 +111,7 @@ BEGIN
         j.in_code := spec ->> 'in_code';
         j.release := spec ->> 'release';
         j.tzdata := spec ->> 'tzdata';
-    END IF;
-    IF what_ IN ('added', 'updated') THEN
+        j.override := nullif(change -> 'override', 'null');
         j.defined_at := now_;
     END IF;
     IF what_ <> 'updated' THEN
@@ -133,9 +132,9 @@ BEGIN
     j.lane := CASE j.state WHEN 'active' THEN {schema}.lane_of(app, j.function, j.queue) END;
     UPDATE {schema}.job x
        SET (state, generation, next_due, next_reading, function, trigger, kwargs, rules, queue, lane, overlap, max_running, on_time, on_lost, max_lost,
-            in_code, release, tzdata, paused_until, paused_by, paused_why, since, defined_at, removed_at, removed_by)
+            in_code, release, tzdata, override, paused_until, paused_by, paused_why, since, defined_at, removed_at, removed_by)
          = ROW (j.state, j.generation, j.next_due, j.next_reading, j.function, j.trigger, j.kwargs, j.rules, j.queue, j.lane, j.overlap, j.max_running, j.on_time,
-                j.on_lost, j.max_lost, j.in_code, j.release, j.tzdata, j.paused_until, j.paused_by, j.paused_why, j.since,
+                j.on_lost, j.max_lost, j.in_code, j.release, j.tzdata, j.override, j.paused_until, j.paused_by, j.paused_why, j.since,
                 j.defined_at, j.removed_at, j.removed_by)
      WHERE x.id = j.id;
 
@@ -164,13 +163,17 @@ BEGIN
 END $$;
 
 -- The jobs defined in code, at start: those that are there come first, by id, so that two nodes do not lock each other out.
-CREATE FUNCTION {schema}.sync_jobs(of_application text, of_release bigint, changes jsonb) RETURNS SETOF {schema}.job
+-- Compared with what the code last said, so that an update by hand holds until the code says something else. Returns each job as it
+-- is, and as it was.
+CREATE FUNCTION {schema}.sync_jobs(of_application text, of_release bigint, changes jsonb) RETURNS TABLE (after {schema}.job, before {schema}.job)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     change jsonb;
     spec   jsonb;
     j      {schema}.job%ROWTYPE;
+    said   jsonb;     -- by the code, the last time
     equal  boolean;
+    added  boolean;
 BEGIN
     FOR change IN
         SELECT c FROM jsonb_array_elements(changes) WITH ORDINALITY AS t (c, place)
@@ -179,35 +182,45 @@ BEGIN
          ORDER BY x.id NULLS LAST, c ->> 'name', place
     LOOP
         spec := change -> 'spec';
+        before := NULL;
         SELECT x.* INTO j FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
          WHERE a.name = of_application AND x.name = change ->> 'name';
         IF j.id IS NULL THEN
             PERFORM {schema}.change_job(change || '{"what": "added"}');
-            IF FOUND THEN CONTINUE; END IF;
+            added := FOUND;
             SELECT x.* INTO j FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
              WHERE a.name = of_application AND x.name = change ->> 'name';
+            IF added THEN
+                after := j;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
         END IF;
-        equal := (j.function, j.kwargs, j.in_code) = (spec ->> 'function', spec ->> 'kwargs', (spec ->> 'in_code')::boolean)
-                 AND j.trigger IS NOT DISTINCT FROM spec ->> 'trigger' AND j.rules::jsonb = spec -> 'rules';
+        before := j;
+        said := coalesce(j.override -> 'code',
+                         jsonb_build_object('function', j.function, 'trigger', j.trigger, 'kwargs', j.kwargs, 'rules', j.rules));
+        equal := (j.in_code OR j.override IS NOT NULL) = (spec ->> 'in_code')::boolean
+                 AND said = jsonb_build_object('function', spec -> 'function', 'trigger', spec -> 'trigger', 'kwargs', spec -> 'kwargs',
+                                               'rules', spec -> 'rules');
         -- Code still defines what was removed, or is done: its row must stay. Not written more than once a minute.
-        IF j.in_code AND (j.state = 'removed' OR (j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL))
+        IF (j.in_code OR j.override IS NOT NULL) AND (j.state = 'removed' OR (j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL))
            AND (j.defined_at <= j.removed_at OR j.defined_at < clock_timestamp() - interval '1 minute') THEN
             UPDATE {schema}.job x SET defined_at = clock_timestamp() WHERE x.id = j.id;
         END IF;
         IF j.release > of_release THEN
-            CONTINUE;
+            NULL;
         ELSIF j.state = 'removed' AND NOT equal THEN
             PERFORM {schema}.change_job(change || '{"what": "added"}');
         ELSIF NOT equal THEN
             PERFORM {schema}.change_job(change || '{"what": "updated"}');
-        ELSIF j.release < of_release OR j.tzdata < spec ->> 'tzdata' THEN
-            UPDATE {schema}.job x SET release = of_release, tzdata = greatest(x.tzdata, spec ->> 'tzdata')
+        ELSIF j.release < of_release OR (j.override IS NULL AND j.tzdata < spec ->> 'tzdata') THEN
+            UPDATE {schema}.job x
+               SET release = of_release, tzdata = CASE WHEN x.override IS NULL THEN greatest(x.tzdata, spec ->> 'tzdata') ELSE x.tzdata END
              WHERE x.id = j.id AND x.release <= of_release;
         END IF;
+        SELECT x.* INTO after FROM {schema}.job x WHERE x.id = j.id;
+        RETURN NEXT;
     END LOOP;
-    RETURN QUERY SELECT x.* FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
-                  WHERE a.name = of_application AND x.state <> 'removed'
-                    AND x.name = ANY (ARRAY(SELECT c ->> 'name' FROM jsonb_array_elements(changes) c)) ORDER BY x.name COLLATE "C";
 END $$;
 
 -- One row for each that was asked, in order; a row of nulls where nothing was done.

@@ -19,7 +19,7 @@ SELECT n.name FROM names n WHERE n.name IS NOT NULL
 SELECT {job} FROM {schema}.change_job(%(change)s) j
 
 -- name: sync
-SELECT {job} FROM {schema}.sync_jobs(%(application)s, %(release)s, %(changes)s) j
+SELECT {job}, {was} FROM {schema}.sync_jobs(%(application)s, %(release)s, %(changes)s) s, LATERAL (SELECT (s.after).*) j, LATERAL (SELECT (s.before).*) b
 
 -- name: job
 SELECT {job} FROM {schema}.job j

@@ -54,6 +54,7 @@ CREATE TABLE tenure_job (
     defined_at    INTEGER NOT NULL DEFAULT 0,   -- of what is removed or done: when code that defines it was last seen
     removed_at    INTEGER,
     removed_by    TEXT NOT NULL DEFAULT '',
+    override      TEXT,               -- JSON: what the code says, and who changed the job when; NULL: the code says what is in force
     UNIQUE (application, name)
 );
 

@@ -5,7 +5,7 @@ SELECT id, application, name, function, trigger, rules, kwargs, in_code, release
              AND NOT EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_open
                               WHERE r.job = tenure_job.id AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running'))
             THEN 'done' ELSE state END,
-       generation, next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
+       generation, next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading, override
   FROM tenure_job WHERE application = :application AND name = :name
 
 -- name: jobs
@@ -14,7 +14,7 @@ SELECT id, application, name, function, trigger, rules, kwargs, in_code, release
              AND NOT EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_open
                               WHERE r.job = tenure_job.id AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running'))
             THEN 'done' ELSE state END,
-       generation, next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
+       generation, next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading, override
   FROM tenure_job WHERE application = :application ORDER BY name
 
 -- name: applications
@@ -53,7 +53,7 @@ SELECT f.node, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, n.
 
 -- name: removed
 SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
-       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
+       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading, override
   FROM tenure_job INDEXED BY tenure_job_removed
  WHERE application = :application AND state = 'removed' AND in_code
    AND (:names IS NULL OR name IN (SELECT value FROM json_each(:names)))
@@ -61,15 +61,15 @@ SELECT id, application, name, function, trigger, rules, kwargs, in_code, release
 
 -- name: add_job
 INSERT INTO tenure_job (application, name, function, trigger, rules, queue, max_running, kwargs, in_code, release, tzdata, since,
-                        defined_at, kept_since)
-VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, :kwargs, :in_code, :release, :tzdata, :now, :now,
+                        override, defined_at, kept_since)
+VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, :kwargs, :in_code, :release, :tzdata, :now, :override, :now,
         coalesce((SELECT f.kept_since FROM tenure_forgotten f WHERE f.application = :application), 0))
 
 -- name: define_job
 -- The same trigger goes on counting from where it did; also a job that is added again begins anew.
 UPDATE tenure_job
    SET function = :function, trigger = :trigger, rules = :rules, queue = :queue, max_running = :max_running, kwargs = :kwargs,
-       in_code = :in_code, release = :release, tzdata = :tzdata, defined_at = :now,
+       in_code = :in_code, release = :release, tzdata = :tzdata, override = :override, defined_at = :now,
        since = CASE WHEN :added OR trigger IS NOT :trigger THEN :now ELSE since END
  WHERE id = :id
 
@@ -92,7 +92,7 @@ UPDATE tenure_job
  WHERE id = :id
 
 -- name: raise_release
-UPDATE tenure_job SET release = max(release, :release), tzdata = max(tzdata, :tzdata) WHERE id = :id
+UPDATE tenure_job SET release = :release, tzdata = :tzdata WHERE id = :id
 
 -- name: see_defined
 UPDATE tenure_job SET defined_at = max(defined_at, :now) WHERE id = :id
@@ -125,25 +125,25 @@ UPDATE tenure_run INDEXED BY tenure_run_several SET until = :now WHERE job = :id
 -- name: planned_by_others
 -- '@' comes just before 'A': all readings of one release lie between the two.
 SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
-       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
+       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading, override
   FROM tenure_job INDEXED BY tenure_job_reading
  WHERE application = :application AND state = 'active' AND next_reading IS NOT NULL AND next_reading < :tzdata || '@'
 UNION ALL
 SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
-       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
+       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading, override
   FROM tenure_job INDEXED BY tenure_job_reading
  WHERE application = :application AND state = 'active' AND next_reading IS NOT NULL AND next_reading >= :tzdata || 'A'
  LIMIT :limit
 
 -- name: planned_by_older
 SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
-       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
+       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading, override
   FROM tenure_job INDEXED BY tenure_job_older_zones
  WHERE application = :application AND state = 'active' AND next_reading < tzdata ORDER BY name LIMIT :limit
 
 -- name: planned_beyond
 SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
-       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading
+       paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading, override
   FROM tenure_job INDEXED BY tenure_job_unplanned
  WHERE application = :application AND state = 'active' AND next_due IS NOT NULL AND (next_due, id) > (:due, :id)
  ORDER BY next_due, id LIMIT :limit

@@ -1,0 +1,62 @@
+"""The override of a job as a row keeps it: one JSON object, NULL where the definition in force is the code's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, asdict, fields, replace
+from typing import Any
+
+from tenure.ledger import JobSpec, Override, Rules
+from tenure.stores.unreadable import clamped, is_instant, rules_from, storable
+
+_DEFAULTS = {f.name: f.default for f in fields(Rules) if f.default is not MISSING}
+
+
+def written_rules(rules: Rules) -> dict[str, Any]:
+    """What differs from the defaults: a library that knows one rule more finds its jobs unchanged."""
+    return {name: value for name, value in asdict(rules).items() if name in _DEFAULTS and value != _DEFAULTS[name]}
+
+
+def written(override: Override | None) -> dict[str, Any] | None:
+    """For the row. `sync_jobs` of PostgreSQL compares `code` with what a node brings."""
+    if override is None:
+        return None
+    code = override.code
+    return {
+        "code": {
+            "function": code.function,
+            "trigger": code.trigger,
+            "kwargs": code.kwargs,
+            "rules": written_rules(code.rules),
+        },
+        "tzdata": code.tzdata,
+        "at": override.at,
+        "by": storable(override.by),
+        "why": storable(override.why),
+    }
+
+
+def read(text: object, spec: JobSpec) -> Override | None:
+    """From the row of a job with this spec. What cannot be read is none: then the definition in force counts as the code's."""
+    if not isinstance(text, str):
+        return None
+    try:
+        found = json.loads(text)
+        code, at, words = found["code"], found["at"], [found["by"], found["why"], found["tzdata"]]
+        function, trigger, kwargs, rules = (code[word] for word in ("function", "trigger", "kwargs", "rules"))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    words += [function, kwargs, "" if trigger is None else trigger]
+    if not is_instant(at) or not all(isinstance(word, str) for word in words):
+        return None
+    said = replace(
+        spec,
+        function=function,
+        trigger=trigger,
+        kwargs=kwargs,
+        rules=rules_from(json.dumps(rules)),
+        in_code=True,
+        release=0,
+        tzdata=found["tzdata"],
+    )
+    return Override(said, clamped(at), found["by"], found["why"])

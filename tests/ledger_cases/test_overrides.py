@@ -1,0 +1,206 @@
+"""An update by hand of a job that code defines: it holds until the code says something else, and `reset` takes it back."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from ledger_cases.scene import DAILY, HOURLY, SOON, Scene
+from tenure import verbs
+from tenure.errors import JobError
+from tenure.ledger import Change, JobRow, JobState, Override, Synced
+from tenure.stores.ledger import JobChange
+from tenure.triggers import every
+from tenure.verbs import Said
+
+NINE = every("9s").to_json()
+
+
+def _start(scene: Scene, release: int = 0, **spec: object) -> Synced:
+    """What a worker with this code brings."""
+    written = scene.spec(release=release, **spec)
+    change = JobChange(scene.application, "job", Change.ADDED, spec=written, next_due=scene.start + SOON)
+    (synced,) = scene.ledger.sync(scene.application, release, [change])
+    return synced
+
+
+def _update(scene: Scene, by: str = "ops", why: str = "", **words: object) -> JobRow:
+    ledger = scene.ledger
+    changed = ledger.change(verbs.updated(scene.job(), ledger.now(), said=Said(by, why), **words))
+    assert changed is not None
+    return changed
+
+
+def _reset(scene: Scene) -> JobRow:
+    row = scene.ledger.change(verbs.reset(scene.job(), scene.ledger.now(), Said("ops")))
+    assert row is not None
+    return row
+
+
+def test_an_update_by_hand_survives_every_start_with_the_same_code(scene, about_now):
+    _start(scene, kwargs='{"a":"ä"}', retries=1)
+    row = _update(scene, trigger=every("9s"), why="it is slow")
+    assert row.override is not None
+    assert (row.spec.trigger, row.override.by, row.override.why, about_now(row.override.at)) == (
+        NINE,
+        "ops",
+        "it is slow",
+        True,
+    )
+    assert row.code.same_as(scene.spec(kwargs='{"a":"ä"}', retries=1))
+    for release in (0, 1, 1):
+        synced = _start(scene, release, kwargs='{"a":"ä"}', retries=1)
+        assert (synced.job.spec.trigger, synced.job.generation, synced.job.spec.release) == (NINE, 2, release)
+        assert synced.was is not None
+        assert synced.was.generation == 2
+    assert scene.job().override == row.override
+    assert [record.what for record in scene.ledger.changes(scene.application)] == [Change.ADDED, Change.UPDATED]
+
+
+@pytest.mark.parametrize("code", [{"trigger": DAILY}, {"function": "g"}, {"kwargs": '{"a":1}'}, {"retries": 2}])
+def test_a_changed_definition_ends_it(scene, code):
+    _start(scene)
+    _update(scene, trigger=every("9s"))
+    synced = _start(scene, **code)
+    assert (synced.job.override, synced.job.generation) == (None, 3)
+    assert synced.job.spec.same_as(scene.spec(**code))
+    assert synced.was is not None
+    assert (synced.was.spec.trigger, synced.was.code.trigger) == (NINE, HOURLY)
+    again = _start(scene, **code)
+    assert again.was == again.job == synced.job
+
+
+def test_code_of_a_lower_release_does_not_end_it(scene):
+    _start(scene, 5)
+    _update(scene, trigger=every("9s"))
+    assert _start(scene, 4, trigger=DAILY).job == scene.job()
+    assert (scene.job().spec.trigger, scene.job().code.trigger) == (NINE, HOURLY)
+
+
+def test_a_second_update_keeps_what_the_code_says(scene):
+    _start(scene)
+    _update(scene, trigger=every("9s"))
+    row = _update(scene, by="night shift", policy={"retries": 3})
+    assert row.override is not None
+    assert (row.spec.trigger, row.spec.rules.retries, row.override.by) == (NINE, 3, "night shift")
+    assert row.code.same_as(scene.spec())
+
+
+def test_an_update_that_changes_nothing_changes_no_name(scene):
+    _start(scene)
+    assert _update(scene, policy={"retries": 0}).override is None
+    before = _update(scene, policy={"retries": 3}).override
+    assert _update(scene, by="night shift", policy={"retries": 3}).override == before
+
+
+def test_an_update_to_what_the_code_says_is_no_override(scene):
+    _start(scene)
+    _update(scene, trigger=every("9s"))
+    assert _update(scene, trigger=every("1h")).override is None
+
+
+def test_reset_puts_the_definition_of_the_code_back(scene):
+    _start(scene, 3, kwargs='{"a":1}', timeout=5.0)
+    before = scene.job()
+    _update(scene, trigger=None, kwargs="{}", policy={"timeout": None, "queue": "slow"})
+    assert scene.job().next_due is None
+    row = _reset(scene)
+    assert (row.spec, row.override, row.state) == (before.spec, None, JobState.ACTIVE)
+    assert row.next_due is not None
+    assert _start(scene, 3, kwargs='{"a":1}', timeout=5.0).job == row
+    with pytest.raises(JobError, match="is what the code says"):
+        _reset(scene)
+
+
+def test_there_is_nothing_to_reset_in_a_job_that_was_added_at_run_time(scene):
+    scene.add(in_code=False)
+    assert _update(scene, trigger=every("9s")).override is None
+    with pytest.raises(JobError, match="added at run time"):
+        _reset(scene)
+
+
+def test_pauses_and_resumes_leave_it_alone(scene):
+    _start(scene)
+    override = _update(scene, trigger=every("9s")).override
+    scene.pause()
+    assert (scene.job().state, scene.job().override) == (JobState.PAUSED, override)
+    assert _update(scene, policy={"retries": 1}).state is JobState.PAUSED
+    assert _reset(scene).state is JobState.PAUSED
+    scene.resume()
+    assert (scene.job().state, scene.job().override) == (JobState.ACTIVE, None)
+
+
+def test_what_was_changed_and_then_removed_stays_removed(scene):
+    _start(scene)
+    _update(scene, trigger=every("9s"))
+    scene.remove()
+    synced = _start(scene)
+    assert (synced.job.state, synced.job.spec.trigger) == (JobState.REMOVED, NINE)
+    assert synced.was is not None
+    assert synced.was.generation == synced.job.generation
+    back = _start(scene, function="g").job
+    assert (back.state, back.spec.trigger, back.override) == (JobState.ACTIVE, HOURLY, None)
+
+
+def test_a_restored_job_is_still_changed(scene):
+    _start(scene)
+    override = _update(scene, trigger=every("9s")).override
+    scene.remove()
+    row = scene.ledger.change(verbs.restored(scene.job(), scene.ledger.now()))
+    assert row is not None
+    assert (row.state, row.spec.trigger, row.override) == (JobState.ACTIVE, NINE, override)
+    assert _start(scene).job == row
+    assert _reset(scene).spec.trigger == HOURLY
+
+
+def _add_over(scene: Scene, **spec: object) -> JobRow:
+    change = verbs.added(scene.spec(in_code=False, **spec), scene.ledger.now(), Said("ops"))
+    row = scene.ledger.change(verbs.added_over(scene.job(), change, scene.ledger.now()))
+    assert row is not None
+    return row
+
+
+def test_a_job_that_was_added_over_a_removed_one_of_the_code_holds_too(scene):
+    _start(scene)
+    scene.remove()
+    row = _add_over(scene, trigger=NINE)
+    assert (row.spec.in_code, row.spec.trigger, row.code.trigger) == (False, NINE, HOURLY)
+    assert _start(scene).job == row
+    assert _update(scene, policy={"retries": 1}).code.trigger == HOURLY
+    back = _reset(scene)
+    assert (back.spec.in_code, back.spec.trigger, back.override) == (True, HOURLY, None)
+
+
+def test_adding_what_the_code_says_is_no_override(scene):
+    _start(scene)
+    scene.remove()
+    row = _add_over(scene)
+    assert (row.spec.in_code, row.override) == (True, None)
+
+
+def test_zone_rules_of_the_code_are_not_those_of_another_trigger(scene):
+    """A trigger by hand that depends on no zone can be planned by any node."""
+    _start(scene, 1, tzdata="2026a")
+    _update(scene, trigger=every("9s"))
+    row = _start(scene, 2, tzdata="2026b").job
+    assert (row.spec.release, row.spec.tzdata) == (2, "")
+
+
+def test_planning_anew_keeps_it(scene):
+    """What the planner writes is no change by hand."""
+    _start(scene)
+    row = _update(scene, trigger=every("9s"))
+    scene.change(Change.UPDATED, spec=row.spec, next_due=scene.start + 9, override=row.override)
+    assert scene.job().override == row.override
+    assert _start(scene).job.spec.trigger == NINE
+
+
+def test_an_override_is_written_as_it_is(scene):
+    code = scene.spec(
+        function="fün", kwargs=json.dumps({"a": "\0 \\u0000 '"}), trigger=None, backoff=(1.0, 2.0), max_lost=9
+    )
+    override = Override(code, scene.start, "o'ps", "\N{SNOWMAN}")
+    scene.change(Change.ADDED, spec=scene.spec(), override=override)
+    assert scene.job().override == override
+    assert scene.job().code == replace(code, release=0)
+    assert [row.override for row in scene.ledger.jobs(scene.application)] == [override]
