@@ -1,5 +1,6 @@
 """Taking part: start and stop, signals, forks, events, and the same on every store."""
 
+import asyncio
 import contextlib
 import signal
 import threading
@@ -14,6 +15,7 @@ import pytest
 from harness.processes import Worker
 from harness.scratch import eventually
 from tenure import (
+    AsyncScheduler,
     ConfigurationError,
     Run,
     RunEvent,
@@ -21,6 +23,7 @@ from tenure import (
     RunRetried,
     RunSucceeded,
     Scheduler,
+    StoreUnavailable,
     errors,
     events,
     every,
@@ -238,6 +241,29 @@ def test_run_ends_when_somebody_stops_it(local) -> None:
 
 
 # In processes of their own
+
+
+def test_run_goes_on_although_its_jobs_cannot_be_listed(local, monkeypatch, capsys) -> None:
+    """The database goes away between the start and the headline, or the terminal cannot show it."""
+
+    def those(*_: object) -> None:
+        threading.Timer(0.0, local.stop).start()
+        raise StoreUnavailable("the database is away")
+
+    monkeypatch.setattr(local._lookup, "those", those)
+    local.run(lines=True)
+    assert "the database is away" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_run_leaves_nothing_started_when_it_raises(local, monkeypatch, colour) -> None:
+    def broken(_: object) -> None:
+        raise KeyError("colour")
+
+    monkeypatch.setattr(local, "greet", broken)
+    with pytest.raises(KeyError):
+        asyncio.run(AsyncScheduler(local).run()) if colour == "async" else local.run()
+    assert not local.started
 
 
 def test_a_signal_drains(sqlite_url) -> None:

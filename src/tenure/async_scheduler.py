@@ -119,12 +119,12 @@ class AsyncScheduler(Decorators):
 
         with self._scheduler.staged(lines, nudge=lambda: on_loop(bool)) as (stage, say):
             await self.start()
-            await asyncio.to_thread(self._scheduler.greet, say)
-            # A thread of its own: it waits for as long as this runs, and a loop has few for its coroutines.
-            threading.Thread(target=serve, name="tenure serves", daemon=True).start()
             try:
+                await asyncio.to_thread(self._scheduler.greet, say)
+                # A thread of its own: it waits for as long as this runs, and a loop has few for its coroutines.
+                threading.Thread(target=serve, name="tenure serves", daemon=True).start()
                 await ended.wait()
-            except asyncio.CancelledError:
+            except BaseException:  # a cancellation, for one
                 await self.stop()  # which wakes the stage, and so ends the thread
                 raise
 

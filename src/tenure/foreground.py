@@ -142,7 +142,7 @@ def line(event: RunEvent, now: datetime) -> str:
 
 def say(text: str) -> None:
     """To the terminal, if it is still there."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, AttributeError):  # closed, too narrow for a letter, or none at all
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 

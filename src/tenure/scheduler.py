@@ -30,7 +30,7 @@ from tenure.clock import boottime, walltime
 from tenure.decorators import Definitions
 from tenure.durations import Duration, positive, seconds
 from tenure.engine import Engine, EngineOptions, Health
-from tenure.errors import ConfigurationError
+from tenure.errors import ConfigurationError, TenureError
 from tenure.events import RunEvent
 from tenure.forking import refuse_before_fork
 from tenure.listeners import EventKind, Listener, Listeners
@@ -217,8 +217,12 @@ class Scheduler(Client):
         """Start, and block until SIGTERM, SIGINT, SIGHUP or `stop()`. A second signal tells what runs to end. On a terminal it says what it does."""
         with self.staged(lines) as (stage, say):
             self.start()
-            self.greet(say)
-            foreground.serve(self, stage, say)
+            try:
+                self.greet(say)
+                foreground.serve(self, stage, say)
+            except BaseException:
+                self.stop()
+                raise
 
     @contextmanager
     def staged(
@@ -245,9 +249,14 @@ class Scheduler(Client):
 
     def greet(self, say: Callable[[str], None]) -> None:
         """Say which store, which node, which jobs."""
-        if self.started and say is not _nothing:
-            for text in self._headline():
-                say(text)
+        if not self.started or say is _nothing:
+            return
+        try:
+            lines = self._headline()
+        except (TenureError, OSError) as error:  # the runs go on, or will
+            lines = [f"tenure: the jobs of {self.application!r} cannot be listed now: {error}"]
+        for text in lines:
+            say(text)
 
     @property
     def ran(self) -> bool:
