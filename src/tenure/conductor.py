@@ -44,7 +44,7 @@ LEARN_EVERY, LEARN_SOON = 10.0, 1.0
 PRUNE_EVERY, PRUNE_SOON = 60.0, 5.0
 """When retention goes through all jobs again: after it has found nothing, and after it has."""
 FORGET_BATCH = 100
-"""How many jobs are forgotten at once."""
+"""How many jobs are forgotten at once, with ten times as many of their changes."""
 PRUNE_BATCH, PRUNE_JOBS = (50, 1000), 100
 """How many runs are removed at once, at least and at most, of how many jobs: as many as take `PRUNE_TIME`, because claims wait meanwhile."""
 PRUNE_TIME = 0.008
@@ -429,13 +429,12 @@ class Conductor:
         self._pruned = pruned.up_to or JobId(0)
         if not self._pruned:
             live = {function for node in ledger.nodes(self._application) for function in node.functions}
-            bounds = {"before": wall - age, "keys_before": wall - keys_age}
-            forgotten = ledger.forget(self._application, **bounds, defined=live, limit=FORGET_BATCH)
+            forgotten = ledger.forget(self._application, before=wall - age, defined=live, limit=FORGET_BATCH)
             now, took = boottime(), boottime() - now
-            if forgotten == FORGET_BATCH:
+            if forgotten.more:
                 self._prunes_from = now + took
                 return
-            self._found_old |= forgotten > 0
+            self._found_old |= forgotten.jobs > 0
             self._prunes_from = now + (PRUNE_SOON if self._found_old else PRUNE_EVERY)
             self._found_old = self._prunes_on = False
 

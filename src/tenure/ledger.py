@@ -496,6 +496,16 @@ class Pruned:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What retention did to jobs that are over."""
+
+    jobs: int
+    """How many were deleted."""
+    more: bool = False
+    """There may be more."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobStats:
     """Figures of a job's recent runs, in seconds; None where there are none."""
 

@@ -13,11 +13,12 @@ from tenure.triggers import at
 
 
 def _forget(scene, *, ago=0.0, keys_ago=0.0, defined=(), limit=100):
-    """As of the future, so that what was written just now is old."""
+    """As retention does it, as of the future, so that what was written just now is old. Returns how many jobs are gone."""
     now = scene.ledger.now() + 60
-    return scene.ledger.forget(
-        scene.application, before=now - ago, keys_before=now - keys_ago, defined=defined, limit=limit
-    )
+    bounds = {"before": now - ago, "keys_before": now - keys_ago}
+    while scene.ledger.prune(scene.application, **bounds, keep=100, limit=limit).removed:
+        """There may be more."""
+    return scene.ledger.forget(scene.application, before=now - ago, defined=defined, limit=limit).jobs
 
 
 def _one_off(scene, name="job", ago=10, **more):
@@ -70,7 +71,7 @@ def test_what_is_still_needed_stays(scene, worker, what):
         case "of another application":
             now = scene.ledger.now() + 60
             scene.remove("other")
-            assert scene.ledger.forget("another", before=now, keys_before=now, defined=(), limit=9) == 0
+            assert scene.ledger.forget("another", before=now, defined=(), limit=9).jobs == 0
             return
     before = _names(scene)
     assert _forget(scene) == 0
@@ -114,12 +115,48 @@ def test_a_job_stays_while_a_key_of_it_is_kept(scene, worker):
     worker.finish(worker.take().id)
     scene.ask(key="mine")
     worker.finish(worker.take().id)
-    assert _forget(scene, keys_ago=3600) == 0, "its run is there"
-    scene.ledger.prune(scene.application, before=scene.ledger.now() + 60, keep=0, limit=10)
-    assert _forget(scene, keys_ago=3600) == 0, "its key is kept"
+    assert scene.ledger.forget(scene.application, before=scene.ledger.now() + 60, defined=(), limit=9).jobs == 0
+    assert len(scene.runs()) == 2, "a run that is there keeps its job"
+    assert _forget(scene, keys_ago=3600) == 0
+    assert scene.runs() == [], "its key is kept"
     assert _forget(scene) == 1
     assert _one_off(scene) is not None
     assert scene.ask(key="mine").state is RunState.PENDING
+
+
+def test_a_job_with_many_runs_and_changes_is_forgotten_in_slices(scene, worker):
+    """No statement takes longer than so many rows do, however much is kept of a job."""
+    _one_off(scene)
+    worker.finish(worker.take().id)
+    for _ in range(11):
+        scene.ask()
+    for run in worker.claim(limit=20).runs:
+        worker.finish(run.id)
+    for _ in range(11):
+        scene.pause()
+        scene.resume(next_due=None)
+    scene.remove()
+    now = scene.ledger.now() + 60
+    slices = []
+    while (pruned := scene.ledger.prune(scene.application, before=now, keys_before=now, keep=100, limit=5)).removed:
+        slices.append(pruned.removed)
+    assert (slices, scene.runs()) == ([5, 5, 2], [])
+    left = [len(scene.ledger.changes(scene.application))]
+    while (forgotten := scene.ledger.forget(scene.application, before=now, defined=(), limit=1)).more:
+        left.append(len(scene.ledger.changes(scene.application)))
+        if not forgotten.jobs:
+            assert _names(scene) == ["job"]
+    assert left == [24, 14, 4, 0]
+    assert _names(scene) == []
+
+
+def test_what_a_job_that_is_over_has_ended_lately_stays(scene, worker):
+    """It was due long ago, and took long."""
+    _one_off(scene, ago=3600)
+    now = scene.ledger.now()
+    worker.finish(worker.take().id, finished_at=now + 30)
+    assert scene.ledger.prune(scene.application, before=now + 15, keep=0, limit=9).removed == 0
+    assert _forget(scene) == 1
 
 
 def test_code_that_defines_a_forgotten_job_adds_it_as_a_new_one(scene, worker):

@@ -82,7 +82,7 @@ def jobs(url: str, session: Session) -> None:
     assert ledger.changes(application)
     assert ledger.jobs(application)
     assert ledger.prune(application, before=now + 1, keep=0, limit=100).removed >= 1
-    assert ledger.forget(application, before=now + 60, keys_before=now + 60, defined=(), limit=9) >= 0
+    assert ledger.forget(application, before=now + 60, defined=(), limit=9).jobs >= 0
     assert ledger.guard(application, "key", None, "me")
     ledger.unguard(application, "key", "me")
 

@@ -27,6 +27,7 @@ from tenure.ledger import (
     ClaimRequest,
     Ended,
     Ending,
+    Forgotten,
     Instant,
     JobId,
     JobRow,
@@ -374,17 +375,15 @@ class Ledger(ABC):
         keys_before: Instant = 0.0,
     ) -> Pruned:
         """In so many jobs with numbers beyond this one remove at most `limit` final runs scheduled before this instant, never the newest `keep` of a job, never any at or after the job's oldest
-        open run; `kept_since` of the job moves to just after what was removed. Of runs that were
+        open run. Of a job that is REMOVED or DONE, and was written, removed and seen in code before this instant, no newest are kept, but what finished since; `kept_since` of the job moves to just after what was removed. Of runs that were
         asked for under a key of somebody's own the key is kept, with the outcome, until they are scheduled before `keys_before`. What others have locked is left; `more` says whether to ask for the same jobs again."""
 
     @abstractmethod
-    def forget(
-        self, application: str, *, before: Instant, keys_before: Instant, defined: Collection[str], limit: int
-    ) -> int:
-        """Delete at most `limit` jobs that are REMOVED or DONE, with their runs, logs and changes, and say how many that were.
+    def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
+        """Delete at most `limit` jobs that are REMOVED or DONE, and ten times as many of their changes.
 
-        Only those that were written and removed, and seen in code, before this instant, that have no open run, none scheduled or
-        finished since, and no key of a run that was asked for since `keys_before`. Of those that are in code and whose function is among
+        Only those that were written and removed, and seen in code, before this instant, and of which `prune` has left neither
+        a run nor a key. Of those that are in code and whose function is among
         `defined`, because nodes that are alive have it, `defined_at` is brought up to date instead. A job that is added later goes on
         from the highest generation of what was forgotten in its application, and `kept_since` is this instant: it may have the name of
         one that was forgotten, and due times of that one must not be taken for due times that have not run.

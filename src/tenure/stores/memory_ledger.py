@@ -20,6 +20,7 @@ from tenure.ledger import (
     ClaimRequest,
     Ended,
     Ending,
+    Forgotten,
     Held,
     Instant,
     JobId,
@@ -685,14 +686,21 @@ class MemoryLedger(Ledger):
         runs = sorted(self._tables.keys[row.id].values(), key=lambda run: (run.scheduled_for, run.id))
         bound = min((run.scheduled_for for run in runs if not run.state.final), default=before)
         final = [run for run in runs if run.state.final]
+        if self._is_over(row, before):
+            return [run for run in final if run.last < min(before, bound) and (run.finished_at or 0.0) < before]
         return [run for run in final[: max(0, len(final) - keep)] if run.last < min(before, bound)]
 
-    def forget(
-        self, application: str, *, before: Instant, keys_before: Instant, defined: Collection[str], limit: int
-    ) -> int:
+    def _is_over(self, row: JobRow, before: Instant) -> bool:
+        """Nothing has been or will be due since this instant, and no code has defined it."""
+        done = row.state is JobState.ACTIVE and row.next_due is None and row.spec.trigger is not None
+        return (done or row.state is JobState.REMOVED) and max(
+            row.defined_at, row.since, row.removed_at or 0.0
+        ) < before
+
+    def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
         with self._world.mutex:
             now, tables = self.now(), self._tables
-            before, keys_before = min(before, now), min(keys_before, now)
+            before = min(before, now)
             over = [
                 row
                 for row in self.jobs(application, removed=True)
@@ -701,30 +709,24 @@ class MemoryLedger(Ledger):
             for row in over:
                 if row.spec.in_code and row.spec.function in defined and row.defined_at < now - (now - before) / 10:
                     tables.put(replace(tables.jobs[row.id], defined_at=now))
-            old = [row for row in over if self._may_be_forgotten(tables.jobs[row.id], before, keys_before)]
-            gone = sorted(old, key=lambda row: (row.defined_at, row.id))[:limit]
+            old = [row for row in over if self._may_be_forgotten(tables.jobs[row.id], before)]
+            found = sorted(old, key=lambda row: (row.defined_at, row.id))[:limit]
+            ids, left = {row.id for row in found}, limit * 10
+            changes = [change for change in tables.changes if change.job in ids]
+            tables.changes = [change for change in tables.changes if change.job not in ids] + changes[left:]
+            gone = [row for row in found if row.id not in {change.job for change in changes[left:]}]
             for row in gone:
                 tables.forget(row)
             if gone:
                 kept_since, generation = tables.forgotten.get(application, (0.0, 0))
                 highest = max(generation, *(row.generation for row in gone))
                 tables.forgotten[application] = max(kept_since, before), highest
-            return len(gone)
+            return Forgotten(len(gone), more=len(found) == limit or len(gone) < len(found))
 
-    def _may_be_forgotten(self, row: JobRow, before: Instant, keys_before: Instant) -> bool:
-        runs = self._tables.keys[row.id].values()
-        return (
-            max(row.defined_at, row.since, row.removed_at or 0.0) < before
-            and not self._tables.open[row.id]
-            and all(run.scheduled_for < before and (run.finished_at or 0.0) < before for run in runs)
-            and not any(
-                run.kind is RunKind.ASKED and run.scheduled_for >= keys_before and not is_generated(run.key)
-                for run in runs
-            )
-            and not any(
-                job == row.id and run.scheduled_for >= keys_before for (job, _), run in self._tables.kept_keys.items()
-            )
-        )
+    def _may_be_forgotten(self, row: JobRow, before: Instant) -> bool:
+        if not self._is_over(row, before) or self._tables.keys[row.id]:
+            return False
+        return all(job != row.id for job, _ in self._tables.kept_keys)
 
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
         with self._world.mutex:

@@ -18,6 +18,7 @@ from tenure.ledger import (
     ClaimRequest,
     Ended,
     Ending,
+    Forgotten,
     Held,
     Instant,
     JobId,
@@ -501,11 +502,10 @@ class PostgresLedger(Ledger):
         )
         return Pruned(removed, up_to, more)
 
-    def forget(
-        self, application: str, *, before: Instant, keys_before: Instant, defined: Collection[str], limit: int
-    ) -> int:
-        bounds = {"before": before, "keys_before": keys_before, "limit": limit}
-        return int(self._one("forget", application=application, defined=texts(sorted(defined)), **bounds))
+    def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
+        bounds = {"before": before, "limit": limit}
+        ((jobs, more),) = self._run("forget", application=application, defined=texts(sorted(defined)), **bounds)
+        return Forgotten(jobs, more)
 
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
         return bool(self._run("guard", name=name, key=key, within=within, by=by))

@@ -22,6 +22,7 @@ from tenure.ledger import (
     ClaimRequest,
     Ended,
     Ending,
+    Forgotten,
     Instant,
     JobId,
     JobRow,
@@ -508,41 +509,42 @@ class SqliteLedger(Ledger):
             nothing=ALWAYS,
         ).fetchall()
         found: list[tuple[JobId, RunId, Micros]] = []
-        for job, bound in jobs:
-            rows = execute(self._connection, "oldest", job=job, before=bound, limit=limit - len(found))
+        for job, bound, over in jobs:
+            finished_before = before if over else NEVER
+            bounds = {"before": bound, "finished_before": finished_before, "limit": limit - len(found)}
+            rows = execute(self._connection, "oldest", job=job, **bounds)
             found += [(JobId(job), RunId(one), last) for one, last in rows]
             if len(found) >= limit:
                 break
         return found
 
-    def forget(
-        self, application: str, *, before: Instant, keys_before: Instant, defined: Collection[str], limit: int
-    ) -> int:
+    def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
         now = self._now()
         old = min(micros(before), now)
         bounds: dict[str, object] = {
             "application": application,
             "defined": json.dumps(sorted(defined)),
             "before": old,
-            "keys_before": min(micros(keys_before), now),
             "seen_before": now - (now - old) // 10,
-            "generated": "asked-" + "[0-9a-f]" * 16,
             "limit": limit,
         }
         with self._desk.read():
             seen = execute(self._connection, "live_code", **bounds).fetchone()
             if seen is None and execute(self._connection, "forgettable", **bounds).fetchone() is None:
-                return 0
+                return Forgotten(0)
         with self._desk.write():
             for (job,) in execute(self._connection, "live_code", **bounds).fetchall():
                 execute(self._connection, "see_defined", id=job, now=now)
-            gone = execute(self._connection, "forgettable", **bounds).fetchall()
-            for what in ("logs_of_job", "runs_of_job", "keys_of_job", "changes_of_job", "job"):
-                execute_many(self._connection, f"forget_{what}", ((job,) for job, _ in gone))
+            found = execute(self._connection, "forgettable", **bounds).fetchall()
+            jobs = json.dumps([job for job, _ in found])
+            execute(self._connection, "forget_changes", jobs=jobs, rows=limit * 10)
+            left = {job for (job,) in execute(self._connection, "with_changes", jobs=jobs).fetchall()}
+            gone = [(job, generation) for job, generation in found if job not in left]
+            execute_many(self._connection, "forget_job", ((job,) for job, _ in gone))
             if gone:
                 highest = max(generation for _, generation in gone)
                 execute(self._connection, "note_forgotten", application=application, before=old, generation=highest)
-        return len(gone)
+        return Forgotten(len(gone), more=len(found) == limit or bool(left))
 
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
         with self._desk.read():

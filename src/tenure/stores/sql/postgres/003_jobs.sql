@@ -286,51 +286,50 @@ BEGIN
     END LOOP;
 END $$;
 
--- Retention of jobs: those that are removed or done, that no code has defined and that have not run since an instant are deleted,
--- with all that is kept of them. It runs as its owner, who alone may delete a job; whoever calls it may have no more deleted than this.
-CREATE FUNCTION {schema}.forget_jobs(of_application text, old float8, keys_old float8, defined text[], at_most int) RETURNS bigint
+-- Retention of jobs: those that are removed or done, that no code has defined since an instant, and of which `prune_runs` has left
+-- neither a run nor a key, are deleted. So are their changes, at most ten times as many as jobs, so that no statement is a long one: a job goes with the last of them.
+-- It runs as its owner, who alone may delete a job; whoever calls it may have no more deleted than this.
+CREATE FUNCTION {schema}.forget_jobs(of_application text, old float8, defined text[], at_most int, OUT forgotten bigint, OUT more boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     now_   timestamptz := clock_timestamp();
     before timestamptz := least(to_timestamp(old), now_);
-    keys   timestamptz := least(to_timestamp(keys_old), now_);
     app    int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
+    found_ bigint[];
     gone   bigint[];
 BEGIN
+    forgotten := 0;
+    more := false;
     UPDATE {schema}.job j SET defined_at = now_   -- nodes that are alive have the code of these; to be written now and then is enough
      WHERE j.id IN (SELECT o.id FROM {schema}.job o
                      WHERE o.application = app AND (o.state = 'removed' OR (o.state = 'active' AND o.next_due IS NULL AND o.trigger IS NOT NULL))
                        AND o.defined_at < now_ - (now_ - before) / 10 AND o.in_code AND o.function = ANY (defined)
                      ORDER BY o.id FOR NO KEY UPDATE SKIP LOCKED);
-    SELECT array_agg(l.id) INTO gone
+    SELECT array_agg(l.id) INTO found_
       FROM (SELECT j.id FROM {schema}.job j
              WHERE j.application = app AND (j.state = 'removed' OR (j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL))
                AND NOT (j.in_code AND j.function = ANY (defined))   -- the update may have passed it by
                AND j.defined_at < before AND j.since < before AND (j.removed_at IS NULL OR j.removed_at < before)
-               AND NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = j.id AND r.state <= 'running')
-               AND NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = j.id AND r.state > 'running'
-                                  AND (r.scheduled_for >= before OR r.finished_at >= before
-                                       OR (r.kind = 'asked' AND r.scheduled_for >= keys AND r.key !~ '^asked-[0-9a-f]{16}$')))
-               AND NOT EXISTS (SELECT FROM {schema}.kept_key k WHERE k.job = j.id AND k.scheduled_for >= keys)
+               AND NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = j.id)
+               AND NOT EXISTS (SELECT FROM {schema}.kept_key k WHERE k.job = j.id)
              ORDER BY j.defined_at LIMIT at_most FOR UPDATE SKIP LOCKED) l;
     -- Asked again under the locks: from here on nobody can ask for a run of them.
-    SELECT array_agg(g.id) INTO gone FROM unnest(gone) AS g (id)
-     WHERE NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = g.id AND r.state <= 'running')
-       AND NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = g.id AND r.state > 'running'
-                          AND (r.scheduled_for >= before OR r.finished_at >= before
-                               OR (r.kind = 'asked' AND r.scheduled_for >= keys AND r.key !~ '^asked-[0-9a-f]{16}$')));
-    IF gone IS NULL THEN RETURN 0; END IF;
-    DELETE FROM {schema}.run_log l USING {schema}.run r WHERE r.job = ANY (gone) AND l.run = r.id;
-    DELETE FROM {schema}.run r WHERE r.job = ANY (gone);
-    DELETE FROM {schema}.kept_key k WHERE k.job = ANY (gone);
-    DELETE FROM {schema}.job_change c WHERE c.job = ANY (gone);
+    SELECT array_agg(g.id) INTO found_ FROM unnest(found_) AS g (id)
+     WHERE NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = g.id);
+    IF found_ IS NULL THEN RETURN; END IF;
+    DELETE FROM {schema}.job_change c
+     USING (SELECT o.id FROM {schema}.job_change o WHERE o.job = ANY (found_) LIMIT at_most * 10) d WHERE c.id = d.id;
+    SELECT array_agg(g.id) INTO gone FROM unnest(found_) AS g (id)
+     WHERE NOT EXISTS (SELECT FROM {schema}.job_change c WHERE c.job = g.id);
+    forgotten := coalesce(cardinality(gone), 0);
+    more := cardinality(found_) = at_most OR forgotten < cardinality(found_);
+    IF forgotten = 0 THEN RETURN; END IF;
     UPDATE {schema}.application a
        SET kept_since = greatest(a.kept_since, before),
            generation = greatest(a.generation, (SELECT max(j.generation) FROM {schema}.job j WHERE j.id = ANY (gone)))
      WHERE a.id = app;
     DELETE FROM {schema}.job j WHERE j.id = ANY (gone);
-    RETURN cardinality(gone);
 END $$;
 
 CREATE FUNCTION {schema}.cancel_run(of_run bigint, said text) RETURNS SETOF {schema}.run

@@ -595,14 +595,18 @@ BEGIN
     IF cardinality(page) = in_jobs THEN up_to := page[in_jobs]; END IF;
     SELECT array_agg(d.id), array_agg(DISTINCT d.job) INTO doomed, jobs
       FROM (SELECT r.id, r.job
-              FROM unnest(page) AS j (id)
+              FROM unnest(page) AS p (id)
+              JOIN LATERAL (SELECT x.id, (x.state = 'removed' OR (x.state = 'active' AND x.next_due IS NULL AND x.trigger IS NOT NULL))
+                                         AND x.defined_at < before AND x.since < before AND (x.removed_at IS NULL OR x.removed_at < before) AS over
+                              FROM {schema}.job x WHERE x.id = p.id) j ON true   -- of a job that is over nothing is kept: `forget_jobs` follows
               CROSS JOIN LATERAL (SELECT least(before, min(o.scheduled_for)) AS instant
                                     FROM {schema}.run o WHERE o.job = j.id AND o.state <= 'running') bound
               CROSS JOIN LATERAL (SELECT f.id, f.job FROM {schema}.run f
                                    WHERE f.job = j.id AND f.state > 'running'
                                      AND f.scheduled_for < bound.instant AND coalesce(f.until, f.scheduled_for) < bound.instant
+                                     AND NOT (j.over AND coalesce(f.finished_at, f.scheduled_for) >= before)
                                      AND f.id <> ALL (ARRAY(SELECT k.id FROM {schema}.run k WHERE k.job = j.id AND k.state > 'running'
-                                                             ORDER BY k.scheduled_for DESC, k.id DESC LIMIT keep))
+                                                             ORDER BY k.scheduled_for DESC, k.id DESC LIMIT CASE WHEN j.over THEN 0 ELSE keep END))
                                    ORDER BY f.scheduled_for LIMIT at_most) r
              LIMIT at_most) d;
     more := greatest(coalesce(cardinality(doomed), 0), keys) >= at_most;   -- of those that are removed below, others may have some locked

@@ -284,7 +284,7 @@ SELECT removed, up_to, more
   FROM {schema}.prune_runs(%(application)s, %(before)s, %(keep)s::int, %(limit)s::int, %(beyond)s, %(jobs)s::int, %(keys_before)s)
 
 -- name: forget
-SELECT {schema}.forget_jobs(%(application)s, %(before)s, %(keys_before)s, %(defined)s, %(limit)s::int)
+SELECT forgotten, more FROM {schema}.forget_jobs(%(application)s, %(before)s, %(defined)s, %(limit)s::int)
 
 -- name: guard
 -- Whoever comes at the same time waits for the first one's commit, and then sees it.

@@ -546,22 +546,27 @@ SELECT r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r
 SELECT id FROM tenure_job WHERE id > :beyond AND application = :application ORDER BY id LIMIT :jobs
 
 -- name: prunable
--- Jobs with something old enough, and up to where it may be removed: not the newest, nothing at or after what is open.
+-- Jobs with something old enough, and up to where it may be removed: not the newest, nothing at or after what is open. Of a job that is over
+-- nothing is kept.
 SELECT j.id,
        min(:before,
+           CASE WHEN j.over THEN :before ELSE
            coalesce((SELECT scheduled_for FROM tenure_run INDEXED BY tenure_run_of_job
                       WHERE job = j.id AND state NOT IN ('pending', 'waiting', 'running') AND :keep > 0
                       ORDER BY scheduled_for DESC LIMIT 1 OFFSET :keep - 1),
-                    CASE WHEN :keep > 0 THEN :nothing ELSE :before END),
+                    CASE WHEN :keep > 0 THEN :nothing ELSE :before END) END,
            coalesce((SELECT min(scheduled_for) FROM tenure_run INDEXED BY tenure_run_open
-                      WHERE job = j.id AND (state = 'pending' OR state = 'waiting' OR state = 'running')), :before))
-  FROM tenure_job j
- WHERE j.id BETWEEN :low AND :high AND j.application = :application
-   AND EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_of_job WHERE r.job = j.id AND r.scheduled_for < :before)
+                      WHERE job = j.id AND (state = 'pending' OR state = 'waiting' OR state = 'running')), :before)),
+       j.over
+  FROM (SELECT id, (state = 'removed' OR (state = 'active' AND next_due IS NULL AND trigger IS NOT NULL))
+                   AND defined_at < :before AND since < :before AND coalesce(removed_at, 0) < :before AS over
+          FROM tenure_job WHERE id BETWEEN :low AND :high AND application = :application) j
+ WHERE EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_of_job WHERE r.job = j.id AND r.scheduled_for < :before)
 
 -- name: oldest
 SELECT id, coalesce(until, scheduled_for) FROM tenure_run INDEXED BY tenure_run_of_job
- WHERE job = :job AND scheduled_for < :before AND coalesce(until, scheduled_for) < :before ORDER BY scheduled_for, id LIMIT :limit
+ WHERE job = :job AND scheduled_for < :before AND coalesce(until, scheduled_for) < :before AND coalesce(finished_at, 0) < :finished_before
+ ORDER BY scheduled_for, id LIMIT :limit
 
 -- name: forget_log
 DELETE FROM tenure_log WHERE run = ?
@@ -586,24 +591,15 @@ SELECT j.id, j.generation FROM tenure_job j INDEXED BY tenure_job_over
  WHERE j.application = :application AND (j.state = 'removed' OR (j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL))
    AND j.defined_at < :before AND j.since < :before AND coalesce(j.removed_at, 0) < :before
    AND NOT (j.in_code AND j.function IN (SELECT value FROM json_each(:defined)))
-   AND NOT EXISTS (SELECT 1 FROM tenure_run r
-                    WHERE r.job = j.id
-                      AND (r.state IN ('pending', 'waiting', 'running') OR r.scheduled_for >= :before OR r.finished_at >= :before
-                           OR (r.kind = 'asked' AND r.scheduled_for >= :keys_before AND NOT r.key GLOB :generated)))
-   AND NOT EXISTS (SELECT 1 FROM tenure_kept_key k WHERE k.job = j.id AND k.scheduled_for >= :keys_before)
+   AND NOT EXISTS (SELECT 1 FROM tenure_run r WHERE r.job = j.id)
+   AND NOT EXISTS (SELECT 1 FROM tenure_kept_key k WHERE k.job = j.id)
  ORDER BY j.defined_at LIMIT :limit
 
--- name: forget_logs_of_job
-DELETE FROM tenure_log WHERE run IN (SELECT id FROM tenure_run WHERE job = ?)
+-- name: forget_changes
+DELETE FROM tenure_change WHERE id IN (SELECT c.id FROM json_each(:jobs) j CROSS JOIN tenure_change c ON c.job = j.value LIMIT :rows)
 
--- name: forget_runs_of_job
-DELETE FROM tenure_run WHERE job = ?
-
--- name: forget_keys_of_job
-DELETE FROM tenure_kept_key WHERE job = ?
-
--- name: forget_changes_of_job
-DELETE FROM tenure_change WHERE job = ?
+-- name: with_changes
+SELECT j.value FROM json_each(:jobs) j WHERE EXISTS (SELECT 1 FROM tenure_change c WHERE c.job = j.value)
 
 -- name: forget_job
 DELETE FROM tenure_job WHERE id = ?
