@@ -23,10 +23,10 @@ from ext import beats
 from harness.components import need
 from harness.processes import Worker
 from harness.scratch import eventually
-from tenure import ConfigurationError
+from tenure import ConfigurationError, StoreUnavailable
 from tenure.campaign import Campaign
 from tenure.ext.celery import task_id
-from tenure.ext.celery.beat import AWAKE, CAPACITY
+from tenure.ext.celery.beat import AGAIN, AWAKE, CAPACITY, Node
 from tenure.ext.celery.schedules import trigger_of
 from tenure.signals import SAME
 from tenure.triggers import cron
@@ -199,6 +199,33 @@ def test_what_is_changed_while_it_runs_is_taken_in(app, ticking) -> None:
     beat._look()
     assert [job.name for job in beat._node.jobs()] == ["kept", "new"]
     assert not node.started
+
+
+def test_a_removal_that_failed_is_tried_again(app, ticking, monkeypatch) -> None:
+    app.conf.beat_schedule = {
+        name: {"task": "nothing", "schedule": timedelta(hours=1)} for name in ("kept", "gone", "gone too", "back")
+    }
+    beat = tenure.ext.celery.Scheduler(app)
+    ticking(beat)
+    remove = Node.remove
+
+    def away(self: Node, name: str, **words: str) -> object:
+        monkeypatch.setattr(Node, "remove", remove)
+        raise StoreUnavailable("the database is away")
+
+    monkeypatch.setattr(Node, "remove", away)
+    entry = beat.schedule["back"]
+    for name in ("gone", "gone too", "back"):
+        del beat.schedule[name]
+    assert beat._look() == AGAIN
+    node = beat._node
+    beat.schedule["back"] = entry
+    assert beat._look() == beat.max_interval
+    assert [job.name for job in beat._node.jobs()] == ["back", "kept"]
+    assert not node.started
+    node = beat._node
+    beat._look()
+    assert beat._node is node
 
 
 def test_a_database_that_is_away_is_tried_again(app, ticking) -> None:

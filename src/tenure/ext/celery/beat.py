@@ -59,6 +59,8 @@ class Shared:
     _node: Node | None = None
     _goodbye: Goodbye | None = None
     _entries: Mapping[str, Any] = {}
+    _gone: frozenset[str] = frozenset()
+    """Entries that are gone, and whose jobs are still to be removed."""
     _looks_from = 0.0
 
     def tick(self, *_args: object, **_kwargs: object) -> float:
@@ -73,10 +75,11 @@ class Shared:
     def _look(self) -> float:
         """Take in what was changed. Returns after how long to look again."""
         entries = dict(self.schedule)
-        if self._node is not None and entries == self._entries:
-            return self.max_interval
         try:
-            self._take_in(entries)
+            node = self._node
+            if node is None or entries != self._entries:
+                node = self._take_in(entries)
+            self._remove_gone(node)
         except StoreUnavailable as error:
             logger.error("beat: %s Trying again in %g s.", error, AGAIN)  # noqa: TRY400 - the sentence says it all
             return AGAIN
@@ -121,9 +124,9 @@ class Shared:
     def sent(self, entry: Any, run: Run) -> None:
         """A message is with the broker."""
 
-    def _take_in(self, entries: Mapping[str, Any]) -> None:
+    def _take_in(self, entries: Mapping[str, Any]) -> Node:
         node, old = self.node(entries), self._node
-        gone = set(self._entries) - set(entries)
+        self._gone = self._gone.union(self._entries).difference(entries)
         if old is not None:
             goodbye = self._goodbye
             self._node = self._goodbye = None
@@ -132,9 +135,13 @@ class Shared:
                 goodbye.forget()
         node.start()
         self._node, self._entries, self._goodbye = node, entries, Goodbye(node)
-        for name in gone:
+        return node
+
+    def _remove_gone(self, node: Node) -> None:
+        for name in sorted(self._gone):
             with suppress(UnknownJob):  # another beat was faster
                 node.remove(name, by="celery beat", why="its entry is gone")
+            self._gone -= {name}
 
     def _sender(self, application: str, entry: Any) -> Callable[[Run], None]:
         def send(run: Run) -> None:
