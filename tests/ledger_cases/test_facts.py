@@ -1,10 +1,12 @@
 """What nodes write down about themselves: for people and for planning, never for a claim."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import psycopg
 import pytest
 
+from harness.scratch import eventually
 from ledger_cases.scene import Scene
 from tenure.keys import planner_of
 from tenure.ledger import NodeFacts
@@ -101,4 +103,29 @@ def test_a_sweep_passes_by_the_set_of_a_node_that_writes_its_facts(ledger_databa
         )
         scene.session.sweep()
     assert [facts.functions for facts in scene.ledger.nodes(scene.application)] == [{"f"}]
+    scene.close()
+
+
+def test_a_sweep_leaves_a_set_that_a_node_refers_to_since_the_sweep_began(database):
+    """The set comes last among many, so that facts are written between the sweep's look at them and its look at the set."""
+    store = store_for(database)
+    store.prepare()
+    scene, sweeper = Scene(store), store.session("sweeper", 10.0)
+    worker = scene.worker()
+    ledger, facts = worker.ledger, _facts(scene, worker, "f")
+    ledger.write_facts(facts)
+    with psycopg.connect(database, autocommit=True) as server, ThreadPoolExecutor(1) as pool:
+        (ours,) = server.execute("SELECT hash FROM tenure.function_set").fetchone()
+        ledger.remove_facts(worker.id, scene.application)
+        server.execute("DELETE FROM tenure.function_set")
+        server.execute("INSERT INTO tenure.function_set SELECT 'set ' || n, '{}' FROM generate_series(1, 30000) n")
+        server.execute("INSERT INTO tenure.function_set VALUES (%s, '{f}')", [ours])
+        swept = pool.submit(sweeper.sweep)
+        sweeps = "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND application_name = 'tenure:sweeper' AND query LIKE '%function%'"
+        eventually(lambda: swept.done() or server.execute(sweeps).fetchone())
+        ledger.write_facts(facts)
+        swept.result(10)
+        assert server.execute("SELECT hash FROM tenure.function_set").fetchall() == [(ours,)]
+    assert [found.functions for found in scene.ledger.nodes(scene.application)] == [{"f"}]
+    sweeper.close()
     scene.close()

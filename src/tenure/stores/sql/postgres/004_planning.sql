@@ -20,6 +20,20 @@ BEGIN
     PERFORM pg_notify('{channel}', '!' || of_application);
 END $$;
 
+CREATE FUNCTION {schema}.sweep_functions() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    unused text[];
+BEGIN
+    -- A node that writes its facts just now has the one locked that it is about to refer to.
+    SELECT array_agg(o.hash) INTO unused
+      FROM (SELECT s.hash FROM {schema}.function_set s
+             WHERE NOT EXISTS (SELECT FROM {schema}.node_facts f WHERE f.functions = s.hash) FOR UPDATE SKIP LOCKED) o;
+    -- Asked again under the locks: it may have been written down since the statement above began.
+    DELETE FROM {schema}.function_set s
+     WHERE s.hash = ANY (unused) AND NOT EXISTS (SELECT FROM {schema}.node_facts f WHERE f.functions = s.hash);
+END $$;
+
 CREATE FUNCTION {schema}.unplanned_jobs(of_application text, before float8, at_most int, strangers text[], zones text, overdue float8)
 RETURNS TABLE (id bigint, name text, generation bigint, next_due float8, trigger text, rules text, resumes boolean, next_reading text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp

@@ -108,10 +108,7 @@ DELETE FROM {schema}.node n
    AND NOT EXISTS (SELECT FROM {schema}.election e WHERE e.holder = n.id)
 
 -- name: sweep_functions
--- A node that writes its facts just now has the one that it is about to refer to.
-DELETE FROM {schema}.function_set s
- WHERE s.hash IN (SELECT o.hash FROM {schema}.function_set o
-                   WHERE NOT EXISTS (SELECT FROM {schema}.node_facts f WHERE f.functions = o.hash) FOR UPDATE SKIP LOCKED)
+SELECT {schema}.sweep_functions()
 
 -- name: schema_version
 SELECT version, oldest FROM {schema}.schema_version
