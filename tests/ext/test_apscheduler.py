@@ -533,12 +533,3 @@ def test_unknown_aliases(sched):
     sched.add_job(tell, "cron", hour=3, executor="other")
     with pytest.raises(KeyError, match="No such executor: other"):
         sched.start()
-
-
-def test_two_schedulers_of_one_process_are_told_apart_by_their_application(sched):
-    sched.start()
-    with pytest.raises(ConfigurationError, match="application="):
-        BackgroundScheduler().start()
-    other = BackgroundScheduler(application="other")
-    other.start()
-    other.shutdown()

@@ -1,12 +1,16 @@
 """Which jobs are one: ids that were not given, dates that have run, schedulers beside each other."""
 
 import functools
+import os
 import queue
+import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from harness.processes import Worker
+from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import BackgroundScheduler, ConflictingIdError
 
 HERE = __name__
@@ -192,3 +196,94 @@ def test_a_date_of_long_ago_without_a_limit_has_one_run_under_its_due_time(sched
     assert called.get(timeout=20) == ((), {})
     assert [run.key for run in sched.tenure.runs()] == ["2020-01-02T00:00:00Z"]
     assert called.empty()
+
+
+def test_a_second_scheduler_of_a_process_has_an_application_of_its_own(sched, caplog):
+    """As `create_app()` in each test of a suite, and a library that brings a scheduler."""
+    sched.add_job(tell, "cron", hour=3, id="job")
+    sched.start()
+    others = [BackgroundScheduler(timezone="UTC") for _ in range(2)]
+    for other in others:
+        other.add_job(tell, "interval", days=40, id="job", args=["other"])
+        other.start()
+    names = [one.tenure.application for one in (sched, *others)]
+    assert names[0] == "default"
+    assert len(set(names)) == 3
+    assert all(name.startswith(HERE) for name in names[1:])
+    said = [record.getMessage() for record in caplog.records if record.action == "set_apart"]
+    assert len(said) == 2
+    assert all("application='…'" in line for line in said)
+    assert [ids(one) for one in others] == [["job"], ["job"]]
+    for other in others:
+        other.shutdown()
+    sched.shutdown()
+    again = BackgroundScheduler(timezone="UTC")
+    again.start()
+    assert again.tenure.application == "default", "nothing is set apart from what has ended"
+    again.shutdown()
+
+
+def test_an_application_that_was_given_twice_is_refused():
+    first, second = (BackgroundScheduler(timezone="UTC", application="shop") for _ in range(2))
+    first.start()
+    with pytest.raises(ConfigurationError, match="another application="):
+        second.start()
+    first.shutdown()
+    second.start()
+    second.shutdown()
+
+
+SLOW = """
+import sys, threading, time
+from tenure.ext.apscheduler import {name}
+
+def slow():
+    print("begun", flush=True)
+    begun.set()
+    time.sleep(1.5)
+    print("ended", flush=True)
+
+begun = threading.Event()
+scheduler = {name}()
+scheduler.add_job(slow, "interval", seconds=1, id="slow")
+"""
+
+
+def test_a_program_that_ends_without_shutdown_waits_for_what_runs(tmp_path, sqlite_url):
+    program = tmp_path / "program.py"
+    program.write_text(SLOW.format(name="BackgroundScheduler") + "scheduler.start()\nbegun.wait()\n")
+    worker = Worker(program, env={"TENURE_URL": sqlite_url}).start()
+    assert worker.wait(within=30) == 0, worker.story()
+    assert worker.lines == ["begun", "ended"]
+    runs = BackgroundScheduler().tenure.runs()
+    assert [run.state for run in runs if run.attempt] == ["succeeded"]
+
+
+@pytest.mark.parametrize("shutdown", ["scheduler.shutdown()", "pass"])
+def test_an_interrupted_program_waits_for_what_runs(shutdown, tmp_path, sqlite_url):
+    program = tmp_path / "program.py"
+    end = f"try:\n    scheduler.start()\nexcept KeyboardInterrupt:\n    {shutdown}\n"
+    program.write_text(SLOW.format(name="BlockingScheduler") + end)
+    worker = Worker(program, env={"TENURE_URL": sqlite_url}).start()
+    worker.wait_line("begun", within=30)
+    os.kill(worker.pid, signal.SIGINT)
+    assert worker.wait(within=30) == 0, worker.story()
+    assert worker.lines == ["begun", "ended"]
+    runs = BackgroundScheduler().tenure.runs()
+    assert [run.state for run in runs if run.attempt] == ["succeeded"]
+
+
+@pytest.mark.parametrize(
+    "end", ["asyncio.run(main())", "loop = asyncio.new_event_loop(); loop.run_until_complete(main())"]
+)
+def test_a_program_does_not_wait_for_coroutines_whose_loop_is_over(end, tmp_path, sqlite_url):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import asyncio\nfrom tenure.ext.apscheduler import AsyncIOScheduler\n"
+        "async def slow():\n    begun.set()\n    await asyncio.sleep(600)\n"
+        "async def main():\n    global begun\n    begun = asyncio.Event()\n    scheduler = AsyncIOScheduler()\n"
+        "    scheduler.add_job(slow, 'interval', seconds=1, id='slow')\n    scheduler.start()\n    await begun.wait()\n"
+        f"{end}\n"
+    )
+    worker = Worker(program, env={"TENURE_URL": sqlite_url}).start()
+    assert worker.wait(within=40) == 0, worker.story()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -50,6 +52,8 @@ PATIENCE = 2.0
 """How long `pause` waits for runs that have begun before it returns; they go on to their end."""
 
 _ALL: weakref.WeakSet[Member] = weakref.WeakSet()
+_BUILT: Counter[str] = Counter()
+"""How many schedulers each module has built."""
 
 
 class Member:
@@ -65,6 +69,10 @@ class Member:
         self._jobs: dict[str, Job] = {}
         self._identities = Identities()
         self._builder = builder()
+        _BUILT[self._builder.module] += 1
+        self._number = _BUILT[self._builder.module]
+        self._apart: str | None = None
+        """The application, where another scheduler of this process has the one that it would have."""
         self._desk: Desk | None = None
         self._upkeep: Upkeep | None = None
         self._leaving: threading.Thread | None = None
@@ -96,7 +104,7 @@ class Member:
             if "default" not in self._options.jobstores:
                 self._options.jobstores["default"] = MemoryJobStore()
                 told.append(SchedulerEvent(events.EVENT_JOBSTORE_ADDED, "default"))
-            self._refuse_twins(desk.scheduler)
+            desk = self._set_apart(desk)
             for job in self._jobs.values():
                 self._fill_in(job)
             desk.add_all(list(self._jobs.values()))
@@ -108,6 +116,7 @@ class Member:
             self._upkeep.start()
             self.state = STATE_PAUSED if paused else STATE_RUNNING
             _ALL.add(self)
+            atexit.register(self._at_exit)
             told += [JobEvent(events.EVENT_JOB_ADDED, job_id) for job_id in self._jobs]
             self._jobs = {job.id: job for job in self._jobs.values() if not _once(job)}
         for event in [*told, SchedulerEvent(events.EVENT_SCHEDULER_STARTED)]:
@@ -116,6 +125,7 @@ class Member:
     def shutdown(self, wait: bool = True) -> None:
         """Leave: run no more here, and with `wait` let what runs come to its end. The other nodes go on."""
         self._running()
+        atexit.unregister(self._at_exit)
         with self._mutex:
             desk, self.state = self._opened(), STATE_STOPPED
             upkeep, self._upkeep = self._upkeep, None
@@ -239,7 +249,9 @@ class Member:
             if self._desk is None:
                 self._options.executors.setdefault("default", self._default_executor())
                 url, application = self._options.place()
-                inner = Scheduler(url, application=application, tz=self._tz, capacity=self._options.capacity)
+                inner = Scheduler(
+                    url, application=self._apart or application, tz=self._tz, capacity=self._options.capacity
+                )
                 inner.on(RunEvent)(self._heard)
                 functions = self._functions()
                 processes = {a for a, one in self._options.executors.items() if isinstance(one, ProcessPoolExecutor)}
@@ -304,17 +316,46 @@ class Member:
         if alias != "default" and alias not in known:
             raise KeyError(f"No such {what}: {alias}")
 
-    def _refuse_twins(self, inner: Scheduler) -> None:
-        """Two schedulers of one process would be one node twice."""
-        for other in list(_ALL):
-            desk = other._desk  # noqa: SLF001 - one of us
-            if other is self or not other.running or desk is None:
-                continue
-            if (desk.scheduler.store.shown, desk.scheduler.application) == (inner.store.shown, inner.application):
+    def _set_apart(self, desk: Desk) -> Desk:
+        """Two schedulers of one process would be one node twice: the second has an application of its own."""
+        while self._has_twin(desk.scheduler):
+            inner = desk.scheduler
+            if self._options.application is not None:
                 raise ConfigurationError(
                     f"two schedulers of this process are on {inner.store.shown} as application {inner.application!r}. "
-                    "Write application='…' in one of them, or use one scheduler for both."
+                    "Write another application='…' in one of them, or use one scheduler for both."
                 )
+            module, number = self._builder.module, self._number
+            self._apart, self._desk = module if number == 1 else f"{module} {number}", None
+            self._number += 1
+            logger.warning(
+                "another scheduler of this process has the application %r on %s; the one that %s built takes %r. Write application='…' to give it a name of yours",
+                inner.application,
+                inner.store.shown,
+                module,
+                self._apart,
+                extra={"action": "set_apart"},
+            )
+            desk = self._opened()
+        return desk
+
+    def _has_twin(self, inner: Scheduler) -> bool:
+        others = [other._desk for other in list(_ALL) if other is not self and other.running]  # noqa: SLF001 - one of us
+        mine = inner.store.shown, inner.application
+        return any(
+            desk is not None and (desk.scheduler.store.shown, desk.scheduler.application) == mine for desk in others
+        )
+
+    def _at_exit(self) -> None:
+        """The program ends without `shutdown`: begin nothing more, and wait for what runs, as the pools of APScheduler do."""
+        upkeep, inner = self._upkeep, self._opened().scheduler
+        if inner.started:
+            if upkeep is not None:
+                upkeep.stop()
+            inner.stop(self._patience_at_exit())
+
+    def _patience_at_exit(self) -> float:
+        return WAIT
 
     def _running(self) -> None:
         if self.state == STATE_STOPPED:

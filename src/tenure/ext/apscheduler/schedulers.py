@@ -33,8 +33,11 @@ class BlockingScheduler(BaseScheduler):
         try:
             self._ended.wait()
         except BaseException:
-            if self.running:
-                self.shutdown(wait=False)
+            if (
+                self.running
+            ):  # begin nothing more; what runs goes on, until `shutdown` or the end of the program has waited for it
+                inner = self._opened().scheduler
+                threading.Thread(target=inner.stop, args=(WAIT,), name="tenure interrupted", daemon=True).start()
             raise
 
     def shutdown(self, wait: bool = True) -> None:
@@ -65,6 +68,10 @@ class AsyncIOScheduler(BaseScheduler):
 
     def _take_part(self, inner: Scheduler) -> None:
         inner.start_on(self._loop)
+
+    def _patience_at_exit(self) -> float:
+        """For coroutines of a loop that stands still nothing waits: they would never end."""
+        return super()._patience_at_exit() if self._loop.is_running() or self._loop.is_closed() else 0.0
 
     def _leave(self, inner: Scheduler, *, wait: bool) -> None:
         """On the loop itself nothing may wait for coroutines of this loop: a thread does, which the end of the process waits for."""
