@@ -23,6 +23,7 @@ from tenure.forking import refuse_before_fork
 from tenure.model import MARGIN, MAX_NAME, Cadence, Leader, NodeId, TermRecord, Trust
 from tenure.node import Member, Node, shared
 from tenure.stores import Session, Store, store_for
+from tenure.system import need_posix
 from tenure.term import Term
 
 logger = logging.getLogger("tenure")
@@ -327,6 +328,7 @@ class Election:
 
     def join(self) -> bool:
         """`start`, and whether this very call started it."""
+        need_posix()
         refuse_before_fork(f"election {self.name!r}")
         with self._joining:
             with self._changed:

@@ -41,6 +41,7 @@ from tenure.run import Run
 from tenure.runner import Runner
 from tenure.stores import Store
 from tenure.stores.ledger import JobChange
+from tenure.system import need_posix
 from tenure.timekeeper import Timekeeper
 from tenure.triggers import from_json, tzdata_version, zone
 from tenure.version import __version__
@@ -161,6 +162,8 @@ class Engine:
     def start(self, changes: Sequence[JobChange], loop: asyncio.AbstractEventLoop | None = None) -> list[JobRow]:
         """Bring the jobs to the ledger and take part. Raises what is wrong; from then on failures heal by themselves."""
         options = self._options
+        if options.capacity:
+            need_posix()
         self._store.prepare()
         jobs = self._sync(changes)
         if options.capacity == 0 or self.started:

@@ -17,6 +17,7 @@ from tenure import signals
 from tenure.clock import boottime
 from tenure.durations import readable
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
+from tenure.system import need_posix
 from tenure.views import JobView
 
 _WORDS: dict[type[RunEvent], str] = {
@@ -48,6 +49,7 @@ class Stage:
     """
 
     def __init__(self, nudge: Callable[[], object] | None = None) -> None:
+        need_posix()
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         self._nudge = nudge

@@ -32,6 +32,7 @@ from tenure.election import Election
 from tenure.errors import ConfigurationError, TenureError
 from tenure.model import MAX_TTL, Cadence
 from tenure.signals import Wakeups, readable_within
+from tenure.system import need_posix
 from tenure.term import Term
 
 TICK = 0.25
@@ -165,8 +166,7 @@ class Lead:
         again: Again = Again.UNTIL_DONE,
         say: Callable[[str], None],
     ) -> None:
-        if not hasattr(os, "killpg"):
-            raise ConfigurationError("tenure lead needs process groups, which this system does not have.")
+        need_posix()
         self._election, self._command = election, list(command)
         self._timing, self._again, self._say = timing, again, say
         self._wakeups: Wakeups | None = None

@@ -15,12 +15,14 @@ from tenure.demo.show import Show
 from tenure.demo.stage import Stage
 from tenure.demo.summary import summarise
 from tenure.errors import ConfigurationError
+from tenure.system import need_posix
 
 
 def run(*, seconds: float = 36.0, postgres: str | None = None) -> int:
     """Show it on this terminal. 1 if two processes led at once, or a due time was run twice or lost."""
     if seconds <= 0:
         raise ConfigurationError(f"seconds: {seconds:g} must be more than zero.")
+    need_posix()
     with Stage(postgres) as stage:
         screen = Screen(sys.stdout)
         show = Show(stage, screen, seconds)

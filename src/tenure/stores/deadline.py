@@ -36,7 +36,7 @@ class DeadlineConnection(psycopg.Connection[tuple[Any, ...]]):
         try:
             wanted = next(gen)
             fileno = self.pgconn.socket
-            poll = select.poll()
+            poll = _Poll()
             while True:
                 poll.register(fileno, _EVENTS[wanted])
                 happened = poll.poll(max(deadline - boottime(), 0.0) * 1000)
@@ -63,8 +63,8 @@ class DeadlineConnection(psycopg.Connection[tuple[Any, ...]]):
         """Whether it still works after it has rested for so many seconds."""
         usual, self.timeout = self.timeout, ANSWER_WITHIN
         try:
-            poll = select.poll()
-            poll.register(self.fileno(), select.POLLIN)
+            poll = _Poll()
+            poll.register(self.fileno(), _IN)
             if poll.poll(0):  # what the server sends unasked is a goodbye
                 return False
             if idle > ASKED_AFTER:
@@ -81,7 +81,25 @@ _END_WHEN_IDLE = (
 )
 """Where the server's administrator has chosen a time already, that one counts."""
 
-_EVENTS = {Wait.R: select.POLLIN, Wait.W: select.POLLOUT, Wait.RW: select.POLLIN | select.POLLOUT}
+if hasattr(select, "poll"):
+    _Poll, _IN, _OUT = select.poll, select.POLLIN, select.POLLOUT
+else:  # Windows, where no node runs; verbs wait for one connection at a time
+    _IN, _OUT = 1, 4
 
-_READY = {select.POLLIN: Ready.R, select.POLLOUT: Ready.W, select.POLLIN | select.POLLOUT: Ready.RW}
+    class _Poll:  # type: ignore[no-redef]
+        """As much of `select.poll` as is used above."""
+
+        def register(self, fileno: int, events: int) -> None:
+            self._fileno, self._events = fileno, events
+
+        def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+            reads, writes = ([self._fileno] if self._events & one else [] for one in (_IN, _OUT))
+            readable, writable, _ = select.select(reads, writes, [], milliseconds / 1000)
+            found = (_IN if readable else 0) | (_OUT if writable else 0)
+            return [(self._fileno, found)] if found else []
+
+
+_EVENTS = {Wait.R: _IN, Wait.W: _OUT, Wait.RW: _IN | _OUT}
+
+_READY = {_IN: Ready.R, _OUT: Ready.W, _IN | _OUT: Ready.RW}
 """Anything else is an error, which shows in whatever was waited for."""
