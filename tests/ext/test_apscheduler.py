@@ -206,7 +206,7 @@ def test_jobs_are_looked_at_changed_and_removed(sched):
     job.modify(max_instances=3, misfire_grace_time=30, args=[2])
     rules = sched.tenure.find_job("a").rules
     assert (rules.max_running, rules.grace, rules.missed) == (3, 30.0, "skip")
-    assert sched.tenure.find_job("a").kwargs == {"args": [2], "kwargs": {}}
+    assert sched.tenure.find_job("a").kwargs == {"args": [2], "kwargs": {}, "job": {"name": "the first"}}
     job.modify(misfire_grace_time=None, coalesce=False)
     rules = sched.tenure.find_job("a").rules
     assert (rules.grace, rules.missed) == (None, "all")
@@ -332,6 +332,84 @@ def test_jobs_and_triggers_are_theirs_for_programs_that_ask(sched):
         "__weakref__", "_jobstore_alias", "_scheduler", "func_ref"
     }  # fmt: skip
     assert (state["func"], state["args"], state["trigger"]) == (theirs.func_ref, (1,), job.trigger)
+
+
+def test_job_stores_are_told_apart(sched):
+    sched.add_jobstore("memory", "mine")
+    heard = Heard(sched, EVENT_JOB_ADDED | EVENT_JOB_MODIFIED | EVENT_JOB_REMOVED | EVENT_JOB_EXECUTED)
+    sched.add_job(tell, "interval", hours=1, id="early", jobstore="mine")
+    assert [job.id for job in sched.get_jobs("mine")] == ["early"]
+    assert sched.get_jobs("default") == []
+    sched.start()
+    sched.add_job(tell, "interval", hours=1, id="kept")
+    sched.add_job(tell, "interval", hours=1, id="late", jobstore="mine")
+    reader = BackgroundScheduler()  # another process sees the same
+    reader.state = ours.STATE_PAUSED
+    for scheduler in (sched, reader):
+        assert {job.id for job in scheduler.get_jobs("mine")} == {"early", "late"}
+        assert [job.id for job in scheduler.get_jobs("default")] == ["kept"]
+        assert scheduler.get_jobs("other") == []
+        assert scheduler.get_job("late", "mine") is not None
+        assert scheduler.get_job("late", "default") is None
+    with pytest.raises(JobLookupError):
+        sched.remove_job("late", "default")
+    with pytest.raises(JobLookupError):
+        sched.modify_job("late", "default", name="other")
+    sched.modify_job("late", "mine", next_run_time=datetime.now(UTC))
+    assert [(heard.next().jobstore) for _ in range(5)] == ["mine", "default", "mine", "mine", "mine"]
+    out = io.StringIO()
+    sched.print_jobs(out=out)
+    titles = [line for line in out.getvalue().splitlines() if not line.startswith(" ")]
+    assert titles == ["Jobstore default:", "Jobstore mine:"]
+    sched.remove_all_jobs("mine")
+    assert [job.id for job in sched.get_jobs()] == ["kept"]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "words", "shown"),
+    [
+        ("cron", {"hour": 3}, "cron[hour='3']"),
+        ("cron", {"day_of_week": "mon-fri", "hour": "9-17", "minute": "*/5"}, None),
+        ("cron", {"day": "last", "hour": 3}, "cron[day='last', hour='3']"),
+        ("cron", {"month": "1,7", "day": 1}, "cron[month='1,7']"),
+        ("cron", {"second": "*/10"}, None),
+        ("interval", {"minutes": 5}, None),
+        ("interval", {"minutes": 7, "start_date": "2026-01-01 00:03:00"}, None),
+        ("date", {"run_date": FAR}, None),
+        ("calendarinterval", {"months": 2, "hour": 9, "start_date": "2026-01-31"}, None),
+        ("or", {"triggers": [CronTrigger(hour=3, timezone="UTC"), CronTrigger(hour=5, timezone="UTC")]}, None),
+    ],
+    ids=str,
+)
+def test_a_job_that_another_process_has_added_shows_its_name_and_trigger(sched, trigger, words, shown):
+    sched.start(paused=True)
+    mine = sched.add_job(tell, trigger, id="tea", name="Tea for Bob", **words)
+    reader = BackgroundScheduler(timezone="UTC")
+    reader.state = ours.STATE_PAUSED
+    theirs = reader.get_job("tea")
+    assert theirs.name == "Tea for Bob"
+    assert type(theirs.trigger) is type(mine.trigger)
+    assert str(theirs.trigger) == (shown or str(mine.trigger))
+    assert theirs.next_run_time == mine.next_run_time
+    mine.modify(name="Tea for Ann")
+    assert reader.get_job("tea").name == "Tea for Ann"
+
+
+def test_what_their_words_cannot_say_is_shown_as_a_sentence(sched):
+    sched.start(paused=True)
+    sched.add_job(tell, "cron", day="2nd mon", hour=3, id="rare")
+    reader = BackgroundScheduler(timezone="UTC")
+    reader.state = ours.STATE_PAUSED
+    job = reader.get_job("rare")
+    assert (type(job.trigger), job.name) == (carried.Stated, "tell")
+    assert job.next_run_time == sched.get_job("rare").next_run_time
+
+
+def test_a_job_that_is_over_when_it_is_added_is_listed_and_never_runs(sched):
+    sched.add_job(tell, "interval", hours=1, end_date=datetime(2020, 1, 1), id="over")
+    sched.start()
+    job = sched.get_job("over")
+    assert (job.next_run_time, str(job)) == (None, "tell (trigger: interval[1:00:00], paused)")
 
 
 def test_next_run_time(sched):

@@ -10,10 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import Any
 
 from tenure import triggers
+from tenure.clock import walltime
 from tenure.errors import ConfigurationError
-from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger, IntervalTrigger
+from tenure.ext.apscheduler import fields
+from tenure.ext.apscheduler.triggers import (
+    BaseTrigger,
+    CalendarIntervalTrigger,
+    CronTrigger,
+    DateTrigger,
+    IntervalTrigger,
+    OrTrigger,
+)
 from tenure.ext.apscheduler.zones import zone_name
 from tenure.triggers import Trigger
 from tenure.triggers.combined import Union
@@ -59,6 +69,35 @@ class Stated(BaseTrigger):
 
     def __str__(self) -> str:
         return self.rule.explain()
+
+
+def stated(rule: Trigger) -> BaseTrigger:
+    """A trigger that was read from the ledger: one of APScheduler's, where its words say exactly the same."""
+    try:
+        found = _in_their_words(rule)
+    except ConfigurationError:
+        found = None
+    return found if found is not None and found.pure(walltime()) == rule else Stated(rule)
+
+
+def _in_their_words(rule: Trigger) -> BaseTrigger | None:
+    match rule:
+        case triggers.Cron():
+            said: dict[str, Any] | None = fields.words(rule.expr)
+            return None if said is None else CronTrigger(**said, timezone=rule.tz)
+        case triggers.Every():
+            start = None if rule.anchor == EPOCH else rule.anchor
+            return IntervalTrigger(seconds=rule.period.total_seconds(), start_date=start, timezone=rule.tz)
+        case triggers.At():
+            return DateTrigger(rule.when, timezone=rule.tz)
+        case triggers.Calendar():
+            given: dict[str, Any] = {rule.unit: rule.step, "hour": rule.at.hour, "minute": rule.at.minute}
+            given["second"] = rule.at.second
+            return CalendarIntervalTrigger(**given, start_date=rule.start, timezone=rule.tz)
+        case Union() if last_listed(rule) is None:
+            return OrTrigger([stated(part) for part in rule.parts])
+        case _:
+            return None
 
 
 @dataclass(frozen=True, slots=True)

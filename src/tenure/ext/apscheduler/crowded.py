@@ -43,5 +43,7 @@ class Crowded:
         for run in reversed(skipped):
             if run.reason == OVERLAP and run.id not in self._told:
                 self._told.append(run.id)
-                event = JobSubmissionEvent(EVENT_JOB_MAX_INSTANCES, job, scheduled_run_times=(run.scheduled_for,))
+                event = JobSubmissionEvent(
+                    EVENT_JOB_MAX_INSTANCES, job, self._events.store_of(job), (run.scheduled_for,)
+                )
                 self._events.tell(event)

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tenure import deployed, verbs
-from tenure.arguments import decode
+from tenure.arguments import decode, encode
 from tenure.errors import ConfigurationError
-from tenure.ext.apscheduler.carried import Starting, Stated, carried, last_listed
+from tenure.ext.apscheduler.carried import Starting, carried, last_listed, stated
 from tenure.ext.apscheduler.events import NOW
 from tenure.ext.apscheduler.functions import Functions
-from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json
+from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json, plain_name
 from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
 from tenure.history import read
 from tenure.intents import Intent
@@ -144,7 +144,9 @@ class Desk:
         job.next_run_time = rule.next_after(max(now, moment(row.since))) if active and rule is not None else None
         mine = None if job.trigger is None else carried(job.trigger, now).trigger
         if rule is not None and last_listed(rule) is None and mine != rule:
-            job.trigger = Stated(rule)
+            job.trigger = stated(rule)
+        if job.executor not in self._processes:
+            job.name = about(row.spec).get("name", job.name)
         return job
 
     def stranger(self, row: JobRow, blank: Job) -> Job:
@@ -153,7 +155,8 @@ class Desk:
         kept = decode(spec.kwargs)
         job.func_ref, job.func = spec.function, self.functions.named(spec.function)
         job.args, job.kwargs, job.shared = tuple(kept.get("args", ())), dict(kept.get("kwargs", {})), True
-        job.trigger = None if spec.trigger is None else Stated(from_json(spec.trigger))
+        job.trigger = None if spec.trigger is None else stated(from_json(spec.trigger))
+        job.name, job.jobstore = plain_name(spec.function), about(spec).get("jobstore", "default")
         job.misfire_grace_time, job.coalesce = spec.rules.grace, spec.rules.missed != "all"
         job.max_instances = spec.rules.max_running or 1
         return job
@@ -193,16 +196,17 @@ class Desk:
         """Under which name the function is registered, and the arguments that the ledger keeps."""
         func = job.func
         if func is None:
-            return job.func_ref or job.id, as_json(job.args, job.kwargs) or "{}"
+            return job.func_ref or job.id, as_json(job.args, job.kwargs, job.about(job.func_ref or job.id)) or "{}"
         shared = self.functions.put_shared(func)
         if job.executor in self._processes:
             return job.id, self.functions.put_process(job.id, func, job.args, job.kwargs)
-        text = as_json(job.args, job.kwargs)
-        if job.shared and shared is not None and text is not None:
-            return shared, text
+        if job.shared and shared is not None:
+            text = as_json(job.args, job.kwargs, job.about(shared))
+            if text is not None:
+                return shared, text
         job.shared = False
         self.functions.put(job.id, func, job.args, job.kwargs)
-        return job.id, "{}"
+        return job.id, encode({"job": said} if (said := job.about(job.id)) else {})
 
     def _policy(self, job: Job) -> dict[str, Any]:
         policy: dict[str, Any] = {"max_running": job.max_instances, "overlap": "skip"}
@@ -293,6 +297,12 @@ class Desk:
         )
 
 
+def about(spec: JobSpec) -> Mapping[str, str]:
+    """What the ledger keeps of a job beside its arguments."""
+    kept = decode(spec.kwargs).get("job")
+    return kept if isinstance(kept, dict) else {}
+
+
 def _with_first_run(job: Job, now: datetime) -> BaseTrigger:
     """The trigger, beginning when `next_run_time` says."""
     if job.trigger is None:
@@ -304,13 +314,11 @@ def _with_first_run(job: Job, now: datetime) -> BaseTrigger:
 
 
 def _lives(row: JobRow, now: datetime) -> bool:
-    """Not finished: something is due, or it is paused."""
+    """Not finished: something is due, it is paused, or nothing was due when it was added."""
     rule, problem = read(row.spec.trigger)
     if problem:
         return False  # the log names it; `tenure jobs` shows it
-    if row.state is JobState.PAUSED:
-        return True
-    return rule is not None and rule.next_after(max(now, moment(row.since))) is not None
+    return row.state is JobState.PAUSED or rule is None or rule.next_after(max(now, moment(row.since))) is not None
 
 
 def _is_news(synced: Synced) -> bool:

@@ -88,6 +88,7 @@ class Events:
         self._over: set[int] = set()
         self._outcomes: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
         self._mutex = threading.Lock()
+        self.store_of: Callable[[str], str] = lambda _job: "default"
         self._open = threading.Event()
         self._open.set()
 
@@ -127,11 +128,8 @@ class Events:
         with self._mutex:
             self._begun[run.id] = run
             self._over.discard(run.id)
-        self.tell(
-            JobSubmissionEvent(
-                EVENT_JOB_SUBMITTED, job_id_of(run.job, run.key), scheduled_run_times=(run.scheduled_for,)
-            )
-        )
+        job_id = job_id_of(run.job, run.key)
+        self.tell(JobSubmissionEvent(EVENT_JOB_SUBMITTED, job_id, self.store_of(job_id), (run.scheduled_for,)))
 
     def begun(self) -> list[Run]:
         """The runs whose bodies have been called; those that have ended since the last look are there once more."""
@@ -168,7 +166,8 @@ class Events:
             failure = RuntimeError(event.error.splitlines()[-1] if event.error else "failed")
         told = JobExecutionEvent(
             code,
-            job_id_of(event.job, event.key),
+            job_id := job_id_of(event.job, event.key),
+            self.store_of(job_id),
             scheduled_run_time=event.scheduled_for,
             retval=retval if code == EVENT_JOB_EXECUTED else None,
             exception=failure,

@@ -105,6 +105,28 @@ def as_trigger(fields: Mapping[str, Field], tz: str) -> Trigger:
     return trigger - closed("other weekdays", weekly=others)
 
 
+def words(expr: str) -> dict[str, str] | None:
+    """The fields that say what an expression of tenure's cron says, as few as will do; None where that is not plain."""
+    parts = expr.lower().split()
+    second, minute, hour, day, month, week = parts if len(parts) == 6 else ["0", *parts]  # noqa: PLR2004 - seconds come first
+    if re.search(r"[#?\d]", week):
+        return None
+    said = {"month": month, "day": day.replace("l", "last"), "day_of_week": _days(week)}
+    said |= {"hour": hour, "minute": minute, "second": second}
+    while len(said) > 1 and said[last := list(said)[-1]] == _LEAST.get(last, "*"):
+        del said[last]  # what is below the last given field is its least value
+    last = list(said)[-1]
+    return {name: text for name, text in said.items() if text != "*" or name == last}
+
+
+def _days(week: str) -> str:
+    """Weekdays that follow each other, as a range."""
+    numbers = [_WEEKDAYS.index(name) for name in week.split(",") if name in _WEEKDAYS]
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):  # noqa: PLR2004 - two are listed
+        return f"{_WEEKDAYS[numbers[0]]}-{_WEEKDAYS[numbers[-1]]}"
+    return week
+
+
 def shared(first: Mapping[str, Field], second: Mapping[str, Field]) -> dict[str, Field] | None:
     """The fields of the times that both allow; None if fields cannot say so, or if there are none."""
     found = {name: _shared(first[name], second[name]) for name in NAMES}

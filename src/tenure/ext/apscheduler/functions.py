@@ -40,7 +40,8 @@ class Functions(Registry):
         """Run this function under this name, with these arguments unless the ledger has others."""
         own, own_named, events = tuple(args), dict(kwargs or {}), self._events
 
-        def plain(run: Run, args: Any = None, kwargs: Any = None) -> None:
+        def plain(run: Run, args: Any = None, kwargs: Any = None, job: Any = None) -> None:
+            del job  # what the ledger keeps about the job, not for its function
             events.begin(run)
             try:
                 value = func(*(own if args is None else args), **(own_named if kwargs is None else kwargs))
@@ -49,7 +50,8 @@ class Functions(Registry):
                 raise
             events.note(run.id, value, None)
 
-        async def coroutine(run: Run, args: Any = None, kwargs: Any = None) -> None:
+        async def coroutine(run: Run, args: Any = None, kwargs: Any = None, job: Any = None) -> None:
+            del job
             events.begin(run)
             try:
                 value = await func(*(own if args is None else args), **(own_named if kwargs is None else kwargs))

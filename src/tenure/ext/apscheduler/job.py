@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +51,7 @@ class Job(_Job):
         "func_ref",
         "given",
         "id",
+        "jobstore",
         "kwargs",
         "max_instances",
         "misfire_grace_time",
@@ -73,6 +74,7 @@ class Job(_Job):
         self.args: tuple[Any, ...] = ()
         self.kwargs: dict[str, Any] = {}
         self.executor = "default"
+        self.jobstore = "default"
         self.misfire_grace_time: float | None = None
         self.coalesce = True
         self.max_instances = 1
@@ -86,6 +88,16 @@ class Job(_Job):
         self.shared = False
         """Its arguments are in the ledger, and any node that knows its function runs it."""
         self.write_on_at: datetime | None = None
+
+    @property
+    def _jobstore_alias(self) -> str | None:
+        """Where it is, under APScheduler's name for it."""
+        return None if self.pending else self.jobstore
+
+    def about(self, function: str) -> dict[str, str]:
+        """What the ledger keeps of it beside its arguments."""
+        said = {"name": (self.name, plain_name(function)), "jobstore": (self.jobstore, "default")}
+        return {word: value for word, (value, usual) in said.items() if value != usual}
 
     def modify(self, **changes: Any) -> Job:
         """Change some of its properties."""
@@ -159,9 +171,14 @@ def is_coroutine(func: Any) -> bool:
     return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(getattr(func, "__call__", None))  # noqa: B004 - the method itself is looked at
 
 
-def as_json(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+def plain_name(function: str) -> str:
+    """What a job of this function is called if nothing else is said."""
+    return function.rpartition(":")[2].rpartition(".")[2]
+
+
+def as_json(args: tuple[Any, ...], kwargs: dict[str, Any], about: Mapping[str, str] | None = None) -> str | None:
     """Arguments as the ledger keeps them; None for what it cannot keep."""
     try:
-        return encode({"args": list(args), "kwargs": kwargs})
+        return encode({"args": list(args), "kwargs": kwargs, **({"job": about} if about else {})})
     except ConfigurationError:
         return None

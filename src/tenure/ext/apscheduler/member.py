@@ -65,6 +65,7 @@ class Member:
         self.state = STATE_STOPPED
         self._options = Options()
         self._events = Events()
+        self._events.store_of = self._store_of
         self._mutex = threading.RLock()
         self._jobs: dict[str, Job] = {}
         self._identities = Identities()
@@ -117,7 +118,7 @@ class Member:
             self.state = STATE_PAUSED if paused else STATE_RUNNING
             _ALL.add(self)
             atexit.register(self._at_exit)
-            told += [JobEvent(events.EVENT_JOB_ADDED, job_id) for job_id in self._jobs]
+            told += [JobEvent(events.EVENT_JOB_ADDED, job.id, job.jobstore) for job in self._jobs.values()]
             self._jobs = {job.id: job for job in self._jobs.values() if not _once(job)}
         for event in [*told, SchedulerEvent(events.EVENT_SCHEDULER_STARTED)]:
             self._events.tell(event)
@@ -266,10 +267,15 @@ class Member:
         job_id = events.job_id_of(event.job, event.key)
         if job_id == event.job and not self._is_over(job_id, event.scheduled_for):
             return
+        alias = self._store_of(job_id)
         with self._mutex:
             if self._jobs.pop(job_id, None) is not None:
                 self._opened().functions.forget(job_id)
-        self._events.tell(JobEvent(events.EVENT_JOB_REMOVED, job_id))
+        self._events.tell(JobEvent(events.EVENT_JOB_REMOVED, job_id, alias))
+
+    def _store_of(self, job_id: str) -> str:
+        job = self._jobs.get(job_id)
+        return "default" if job is None else job.jobstore
 
     def _is_over(self, job_id: str, since: datetime) -> bool:
         """Whether nothing is due after this. Only for what may be over the ledger is asked."""

@@ -50,7 +50,7 @@ class BaseScheduler(Member):
         self._known_alias(jobstore, "job store", self._options.jobstores)
         job = Job(self, id or "", called, made)
         job.args, job.kwargs = tuple(args or ()), dict(kwargs or {})
-        job.executor, job.policy = executor, dict(policy or {})
+        job.executor, job.jobstore, job.policy = executor, jobstore, dict(policy or {})
         given = {"misfire_grace_time": misfire_grace_time, "coalesce": coalesce, "max_instances": max_instances}
         job.given = frozenset(word for word, value in given.items() if value is not UNDEFINED)
         for word in job.given:
@@ -69,7 +69,7 @@ class BaseScheduler(Member):
                 self._opened().add(job)
             self._keep(job)
         if not job.pending:
-            self._events.tell(JobEvent(events.EVENT_JOB_ADDED, job.id))
+            self._events.tell(JobEvent(events.EVENT_JOB_ADDED, job.id, jobstore))
         return job
 
     def scheduled_job(
@@ -91,12 +91,11 @@ class BaseScheduler(Member):
 
     def modify_job(self, job_id: str, jobstore: str | None = None, **changes: Any) -> Job:
         """Change some properties of a job, for all nodes."""
-        del jobstore
         for word in changes.keys() - set(_CHANGEABLE):
             raise ConfigurationError(
                 f"modify_job: {word}={changes[word]!r} cannot be changed. Change {', '.join(_CHANGEABLE)}."
             )
-        job = self._find(job_id)
+        job = self._find(job_id, jobstore)
         if "func" in changes:
             job.func = resolved(changes["func"])
             job.func_ref = reference(job.func)
@@ -113,18 +112,19 @@ class BaseScheduler(Member):
         first = first if first in {UNDEFINED, None} else aware(first, self._tz, "next_run_time")
         if job.pending:
             job.first_run = first
-            self._events.tell(JobEvent(events.EVENT_JOB_MODIFIED, job_id))
+            self._events.tell(JobEvent(events.EVENT_JOB_MODIFIED, job_id, job.jobstore))
             return job
         desk = self._opened()
         function = bool(changes.keys() & {"func", "args", "kwargs", "executor"})
         job.shared = job.shared or function
-        if changes.keys() - {"name", "next_run_time"}:
-            desk.update(job, trigger="trigger" in changes, function=function)
+        named = "name" in changes and job.func is not None
+        if changes.keys() - {"name", "next_run_time"} or named:
+            desk.update(job, trigger="trigger" in changes, function=function or named)
         if first is not UNDEFINED:
             desk.start_at(job, first)
         if self._upkeep is not None:
             self._upkeep.wake()
-        self._events.tell(JobEvent(events.EVENT_JOB_MODIFIED, job_id))
+        self._events.tell(JobEvent(events.EVENT_JOB_MODIFIED, job_id, job.jobstore))
         return self.get_job(job_id) or job
 
     def reschedule_job(self, job_id: str, jobstore: str | None = None, trigger: Any = None, **trigger_args: Any) -> Job:
@@ -140,55 +140,58 @@ class BaseScheduler(Member):
 
     def resume_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
         """Go on from now."""
-        del jobstore
-        job = self._find(job_id)
+        job = self._find(job_id, jobstore)
         if job.pending:
             job.first_run = UNDEFINED
             return job
         self._opened().scheduler.resume(job_id)
-        self._events.tell(JobEvent(events.EVENT_JOB_MODIFIED, job_id))
+        self._events.tell(JobEvent(events.EVENT_JOB_MODIFIED, job_id, job.jobstore))
         return self.get_job(job_id)
 
     def get_jobs(self, jobstore: str | None = None, pending: bool | None = None) -> list[Job]:
         """The jobs of the cluster by their next run times; of a scheduler that is not started, those that were added."""
-        del jobstore
         if self.state == STATE_STOPPED:
-            return [] if pending is False else list(self._jobs.values())
+            return [] if pending is False else [job for job in self._jobs.values() if jobstore in {None, job.jobstore}]
         if pending:
             return []
         rows, now = self._opened().rows()
-        jobs = [self._shown(row, now) for row in rows]
+        jobs = [job for row in rows if jobstore in {None, (job := self._shown(row, now)).jobstore}]
         return sorted(jobs, key=lambda job: (job.next_run_time is None, job.next_run_time or now, job.id))
 
     def get_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
         """One job; None if there is none."""
-        del jobstore
         if self.state == STATE_STOPPED:
-            return self._jobs.get(job_id)
-        rows, now = self._opened().rows(job_id)
-        return self._shown(rows[0], now) if rows else None
+            job = self._jobs.get(job_id)
+        else:
+            rows, now = self._opened().rows(job_id)
+            job = self._shown(rows[0], now) if rows else None
+        return job if job is not None and jobstore in {None, job.jobstore} else None
 
     def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
         """Take a job away, for all nodes. What runs goes on to its end."""
-        del jobstore
+        alias = self._store_of(job_id) if jobstore is None else self._find(job_id, jobstore).jobstore
         self._remove(job_id)
-        self._events.tell(JobEvent(events.EVENT_JOB_REMOVED, job_id))
+        self._events.tell(JobEvent(events.EVENT_JOB_REMOVED, job_id, alias))
 
     def remove_all_jobs(self, jobstore: str | None = None) -> None:
-        """Take all jobs of the application away, for all nodes."""
-        for job in self.get_jobs():
+        """Take all jobs of the application, or of one job store, away, for all nodes."""
+        for job in self.get_jobs(jobstore):
             self._remove(job.id)
         self._events.tell(SchedulerEvent(events.EVENT_ALL_JOBS_REMOVED, jobstore))
 
     def print_jobs(self, jobstore: str | None = None, out: TextIO | None = None) -> None:
         """One line for each job."""
-        out = out or sys.stdout
-        jobs = self.get_jobs(jobstore)
-        pending = self.state == STATE_STOPPED
-        print("Pending jobs:" if pending else f"Jobstore {jobstore or 'default'}:", file=out)
-        lines = [str(job) for job in jobs] or ["No pending jobs" if pending else "No scheduled jobs"]
-        for line in lines:
-            print(f"    {line}", file=out)
+        out, jobs = out or sys.stdout, self.get_jobs(jobstore)
+        if self.state == STATE_STOPPED:
+            shown = {"Pending jobs:": [str(job) for job in jobs] or ["No pending jobs"]}
+        else:
+            aliases = sorted({"default", *self._options.jobstores}) if jobstore is None else [jobstore]
+            shown = {
+                f"Jobstore {alias}:": [str(job) for job in jobs if job.jobstore == alias] or ["No scheduled jobs"]
+                for alias in aliases
+            }
+        for title, lines in shown.items():
+            print(title, *(f"    {line}" for line in lines), sep="\n", file=out)
 
     def export_jobs(self, *_given: object, **_words: object) -> None:
         """Refused: the jobs are rows of a database."""
@@ -232,8 +235,8 @@ class BaseScheduler(Member):
             if self._upkeep is not None:
                 self._upkeep.wake()
 
-    def _find(self, job_id: str) -> Job:
-        job = self.get_job(job_id)
+    def _find(self, job_id: str, jobstore: str | None = None) -> Job:
+        job = self.get_job(job_id, jobstore)
         if job is None:
             raise JobLookupError(job_id)
         return job
