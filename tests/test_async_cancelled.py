@@ -14,7 +14,7 @@ import pytest
 
 import work
 from harness.scratch import eventually
-from tenure import AsyncElection, AsyncScheduler, Election, Lost, RunSucceeded, Scheduler, StoreUnavailable
+from tenure import AsyncElection, AsyncScheduler, Election, Lost, Run, RunSucceeded, Scheduler, StoreUnavailable
 
 WITHIN = 10.0
 
@@ -235,6 +235,38 @@ def test_a_stop_that_is_cancelled_has_begun_and_goes_on(url, make):
     asyncio.run(scene())
     gone_on()
     assert not takes_part()
+
+
+@pytest.mark.parametrize("make", [an_async_scheduler, a_scheduler])
+def test_a_stop_that_is_cancelled_waits_no_longer_for_what_runs(sqlite_url, make):
+    """Else the exit of the process, which waits for the stop, would wait for `drain`."""
+    scheduler, context = make(sqlite_url)
+    threaded = getattr(scheduler, "_scheduler", scheduler)
+    threaded._drain, begun = 600.0, threading.Event()
+
+    @scheduler.job
+    def body(run: Run):
+        begun.set()
+        while run.wait(60):
+            """Go on."""
+        run.check()
+
+    async def scene():
+        serving = asyncio.create_task(inside(context))
+        await asyncio.to_thread(eventually, lambda: threaded.started)
+        await asyncio.to_thread(threaded.run_now, "body")
+        assert await asyncio.to_thread(begun.wait, WITHIN)
+        serving.cancel()  # leaves the block: stop() waits for the body
+        await asyncio.to_thread(eventually, lambda: threaded._engine._parts.runner.stopping)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+
+    asyncio.run(scene())
+    gone_on()
+    assert not threaded.started
+    (run,) = threaded.runs("body")
+    assert (run.state, run.interruptions) == ("pending", 1)
 
 
 # Listeners

@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, Unpack, overload
 from tenure import foreground
 from tenure.aio import NodeOptions
 from tenure.audit import JobAudit
-from tenure.bridge import LoopCaller, enter, on_thread, undone
+from tenure.bridge import LoopCaller, enter, undone
 from tenure.client import TRIES
 from tenure.decorators import Decorators
 from tenure.durations import Duration
@@ -86,8 +86,11 @@ class AsyncScheduler(Decorators):
         await self._scheduler.start_here()
 
     async def stop(self, drain: Duration | None = None) -> bool:
-        """Claim no more, wait for what runs, and leave. True if everything had ended in time."""
-        return await on_thread(functools.partial(self._scheduler.stop, drain))
+        """Claim no more, wait for what runs, and leave. True if everything had ended in time.
+
+        If it is cancelled, it goes on by itself, but waits no longer for what runs: the exit of the process waits for it.
+        """
+        return await self._scheduler.stop_here(drain)
 
     async def __aenter__(self) -> Self:
         await self.start()

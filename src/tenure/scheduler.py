@@ -12,6 +12,7 @@ scheduler.run()
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 import multiprocessing
@@ -131,6 +132,14 @@ class Scheduler(Client):
 
         await bridge.enter(begin, undo)
 
+    async def stop_here(self, drain: Duration | None = None) -> bool:
+        """`stop`. If it is cancelled, it goes on by itself, but waits no longer for what runs: the exit of the process waits for it."""
+        try:
+            return await bridge.on_thread(functools.partial(self.stop, drain))
+        except asyncio.CancelledError:
+            self.stop_now()
+            raise
+
     def start_on(self, loop: asyncio.AbstractEventLoop | None) -> bool:
         """`start`, with the loop that runs coroutine jobs; None: one of our own. True if this very call started it."""
         if _turned_off():
@@ -204,7 +213,7 @@ class Scheduler(Client):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await bridge.on_thread(self.stop)
+        await self.stop_here()
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
