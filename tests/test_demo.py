@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness import scratch
+from tenure.demo.summary import _calls
 from tenure.demo.verdict import Body, Note, judge, judge_bodies
 
 
@@ -128,6 +130,22 @@ def body(label, key="08:00", *, job="tick", ended=True, frozen=False, attempt=1)
 )
 def test_the_judge_finds_what_was_run_twice(bodies, invoices, found):
     assert judge_bodies(bodies, invoices).duplicates == found
+
+
+@pytest.mark.parametrize(
+    ("attempt", "said"),
+    [
+        (
+            1,
+            "2 called, 1 cut short by a kill (1 of them after their run was committed: these are done), 0 called again",
+        ),
+        (2, "2 called, 1 cut short by a kill, 0 called again"),
+    ],
+)
+def test_a_body_that_was_killed_after_its_commit_is_said_to_be_done(attempt, said):
+    killed, other = body("a", ended=False), body("b", "08:01")
+    runs = [SimpleNamespace(job="tick", key="08:00", state="succeeded", attempt=attempt)]
+    assert _calls(judge_bodies([killed, other], []), runs) == f"{said} on another node"
 
 
 def left_nothing(folder: Path) -> None:

@@ -63,7 +63,7 @@ def test_it_was_interrupted_by_the_stop_of_its_node(book):
     assert "interrupted once by the stop of a node" in ended(book, RunState.SUCCEEDED, attempt=2, interruptions=1)
     assert "(the stop of its node has interrupted it)" in ended(book, RunState.PENDING, attempt=1, **stopped)
     told = ended(book, RunState.RUNNING, stopping=True, reason="", interruptions=0)
-    assert told.endswith("That node was asked to stop, and waits for it.")
+    assert told.endswith("waits for it; if its process is gone, the next node that notices takes the run over.")
 
 
 def test_it_was_cancelled(book):

@@ -214,7 +214,11 @@ class _Answer:
                 return f"{subject} was skipped: {self._skipped(run)}"
             case RunState.RUNNING:
                 since = run.claimed_at if run.started_at is None else run.started_at
-                stops = ". That node was asked to stop, and waits for it" if run.stopping else ""
+                stops = (
+                    ". That node was asked to stop, and waits for it; if its process is gone, the next node that notices takes the run over"
+                    if run.stopping
+                    else ""
+                )
                 return f"{subject} is running{self._where(run)}{f' since {self._at(since)}' if since else ''}{stops}."
             case RunState.WAITING:
                 return f"{subject} waits: {self._behind(run)}."

@@ -92,7 +92,7 @@ def status(arguments: argparse.Namespace) -> int:
     print(f"runs     {', '.join(f'{n} {state}' for state, n in counts.items())}{f' ({by_node})' if running else ''}")
     print(f"         {bad} failed or lost since a day ago")
     if awaited:
-        print(f"stops    wait for {_few(awaited)}")
+        print(f"stops    wait for {_few(awaited)} (or that process is gone: the next node that notices takes over)")
     for number, (at, name) in enumerate(due):
         print(f"{'next' if number == 0 else '':9}{_time(at)}  {name}")
     return 0 if planner and planner.healthy else 1
@@ -353,7 +353,7 @@ def _run(run: RunView) -> list[str]:
         "" if run.lateness is None else readable(run.lateness),
         "" if run.duration is None else readable(run.duration),
         run.node,
-        "its node was asked to stop, and waits for it" if run.stopping else _last_line(run.reason),
+        "its node was asked to stop, and waits for it or is gone" if run.stopping else _last_line(run.reason),
     ]
 
 

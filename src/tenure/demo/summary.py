@@ -96,10 +96,7 @@ def _jobs(audits: Sequence[JobAudit], runs: Sequence[RunView], called: Bodies, i
         f"\n{due} due times of {counted(len(audits), 'job')}: {done} succeeded"
         + "".join(f", {count} {end}" for end, count in sorted(ends.items()))
     )
-    print(
-        f"bodies:                            {called.called} called, {called.cut_short} cut short by a kill, "
-        f"{called.repeated} called again on another node"
-    )
+    print(f"bodies:                            {_calls(called, runs)}")
     if late:
         print(
             f"late:                              p50 {_at(late, 0.5)}, p99 {_at(late, 0.99)}, largest {_at(late, 1.0)}"
@@ -121,6 +118,14 @@ def _jobs(audits: Sequence[JobAudit], runs: Sequence[RunView], called: Bodies, i
         if not audit.clean or audit.due != audit.counts.get("succeeded", 0):
             print("\n".join(f"  {line}" for line in audit.lines()))
     return len(called.duplicates) + lost
+
+
+def _calls(called: Bodies, runs: Sequence[RunView]) -> str:
+    """A body that was killed after its run was committed is done, and is not called again."""
+    over = {(run.job, run.key, run.attempt) for run in runs if run.state == "succeeded"}
+    done = sum((body.job, body.key, body.attempt) in over for body in called.cut_short)
+    after = f" ({done} of them after their run was committed: these are done)" if done else ""
+    return f"{called.called} called, {len(called.cut_short)} cut short by a kill{after}, {called.repeated} called again on another node"
 
 
 def _at(ordered: Sequence[float], share: float) -> str:

@@ -89,8 +89,8 @@ class Bodies:
     """What the notes prove of the runs."""
 
     called: int
-    cut_short: int
-    """Bodies that a kill ended."""
+    cut_short: tuple[Body, ...]
+    """Those that a kill ended, or that ended in the moment before."""
     repeated: int
     """Bodies that were called again, because the attempt before was cut short or given up for lost."""
     duplicates: list[str]
@@ -111,7 +111,7 @@ def judge_bodies(bodies: Sequence[Body], invoices: Sequence[str]) -> Bodies:
             duplicates.append(f"the effect of invoice {key} is in the database {copies} times")
     return Bodies(
         called=len(bodies),
-        cut_short=sum(not body.ended for body in bodies),
+        cut_short=tuple(body for body in bodies if not body.ended),
         repeated=sum(len(calls) - 1 for calls in by_key.values()),
         duplicates=duplicates,
     )
