@@ -66,6 +66,7 @@ class Drawing:
         self.model = Model(base)
         self.nodes = tuple(str(uuid.UUID(int=rng.getrandbits(128), version=4)) for _ in range(3))
         self._lanes = random.Random(f"lanes {self.nodes}")
+        self._codes = random.Random(f"codes {self.nodes}")
         self._before: list[tuple[int, Op]] = []
         self._tokens = 0
 
@@ -252,13 +253,17 @@ class Drawing:
         what = self.rng.choice(["updated", "paused", "resumed", "removed", "added"])
         name = job.spec.name if what != "added" or job.state is JobState.REMOVED else "new"
         generation = self.rng.choice([None, None, job.generation])
-        return Op("change", (what, name, *self._rest(job, what), generation if name != "new" else None))
+        by_hand = what == "updated" and self._codes.random() < 0.7
+        code = job.code.rules if by_hand else None
+        return Op("change", (what, name, *self._rest(job, what), generation if name != "new" else None, code))
 
     def sync(self, who: int) -> Op:
         del who
         job = self._job()
         name = self.rng.choice([job.spec.name, job.spec.name, "new"])
         rules, *rest = self._rest(job, "updated")
+        if job.override is not None and self._codes.random() < 0.5:
+            rules = job.code.rules
         return Op("sync", (name, rules, self.rng.choice([0, 1]), *rest))
 
     def plan(self, who: int) -> Op | None:

@@ -11,7 +11,20 @@ from enum import Enum
 from typing import Any, Protocol
 
 from tenure.keys import due_key
-from tenure.ledger import Change, ClaimRequest, Ending, JobId, JobSpec, LogLine, NewRun, Planned, Rules, RunId, RunState
+from tenure.ledger import (
+    Change,
+    ClaimRequest,
+    Ending,
+    JobId,
+    JobSpec,
+    LogLine,
+    NewRun,
+    Override,
+    Planned,
+    Rules,
+    RunId,
+    RunState,
+)
 from tenure.model import Acquire, Advert, Beat, Epoch, NodeCard, NodeId, Vacancy
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
 from tenure.stores.protocol import Session
@@ -107,6 +120,7 @@ def _change(  # noqa: PLR0917 - as it is said
     due: float | None,
     runs: tuple[Any, ...],
     generation: int | None,
+    code: Rules | None = None,
 ) -> JobChange:
     return JobChange(
         APPLICATION,
@@ -117,6 +131,7 @@ def _change(  # noqa: PLR0917 - as it is said
         tuple(_new(hand, *run) for run in runs),
         by="somebody",
         generation=generation,
+        override=None if code is None else Override(_spec(name, code, 0), _at(hand, 0), "somebody"),
     )
 
 

@@ -513,6 +513,14 @@ def insert_all(self: Any, job: Any, runs: Any) -> int:
 _insert = copies.memory_tables.Tables.insert
 
 
+def compared_in_force(row: Any, spec: Any, release: int) -> Any:
+    """What the code last said is not remembered."""
+    return _synced(None if row is None else replace(row, override=None), spec, release)
+
+
+_synced = copies.admission.synced
+
+
 def prune_all(self: Any, application: str, *, before: float, **rest: int) -> int:
     """Whatever is old goes, open or not, and nobody notes it."""
     del rest

@@ -21,7 +21,7 @@ from sim import copies
 from sim.kernel import K, Killed, Process
 from sim.server import Server
 from tenure.audit import audit
-from tenure.ledger import ClaimedRun, JobId, JobRow, JobState, Planned, RunState
+from tenure.ledger import ClaimedRun, JobId, JobRow, JobState, Planned, RunState, Synced
 from tenure.model import NodeId
 from tenure.stores.admission import places
 from tenure.stores.ledger import RunQuery
@@ -236,6 +236,12 @@ class Checker:
         """A pause has returned, and no node was named: nothing begins that was claimed before it. Unless the job was changed meanwhile."""
         if self.server.rows.tables.jobs[job.id].generation == job.generation:
             self._paused[job.id] = job.generation
+
+    def synced(self, jobs: Iterable[Synced]) -> None:
+        """A node has started. The code is the same in all histories, so that it changes nothing that is there: updates by hand hold."""
+        for one in jobs:
+            if one.was is not None and not one.row.spec.same_as(one.was.spec):
+                self.broken("update", f"a start has put {one.row.spec.name} back, which was changed by hand")
 
     def promoted(self, old: Any, new: Any) -> None:
         """A replica took over: what was lost with it is exempt, because nobody can know of it."""

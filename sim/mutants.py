@@ -186,6 +186,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("planned runs that survive an edit", "1.15", lambda: [(copies.memory_tables.Tables, "delete", lambda _tables, _run: None)], edits),
     Mutant("neither comparison nor unique key", "1.29", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan), (copies.memory_tables.Tables, "insert", broken.insert_all)], held_up("plan", "unplanned")),
     Mutant("due times that nobody settles", "1.14", lambda: [(copies.conductor.Conductor, "_settle", lambda conductor, _ledger: setattr(conductor, "_settles_from", 1e12))], jobs("pair", "once")),
+    Mutant("start that compares the code with what is in force", "update", lambda: [(copies.memory_ledger.admission, "synced", broken.compared_in_force)], edits),
     Mutant("ledger pruned past what is open", "G4", lambda: [(copies.memory_ledger.MemoryLedger, "prune", broken.prune_all)]),
     Mutant("backfill of due times whose runs were removed", "G3", broken.backfill_forgotten, quiet, "backfill after retention"),
     Mutant("answer of an abandoned acquire acted on", "2.1, 2.7", lambda: [(L, "_acquired", broken.acquired_anyway)], quiet, "answer after a lapse"),

@@ -335,7 +335,9 @@ def sync(st: Statement, application: str, release: int, changes: Sequence[JobCha
         if (row := known[change.name]) is None
         or (row.state is JobState.REMOVED) is (tables.jobs[row.id].state is JobState.REMOVED)
     ]
-    return st.server.rows.ledger.sync(application, release, still)
+    answer = st.server.rows.ledger.sync(application, release, still)
+    st.server.checker.synced(answer)
+    return answer
 
 
 def plan(st: Statement, batch: Sequence[Planned]) -> Work:

@@ -72,7 +72,7 @@ class TestAnIdleNodeWaitsForNoWriter:
         scene.ledger.sync(scene.application, 2, [added])
         somebody_writes()
         (synced,) = scene.ledger.sync(scene.application, 2, [added])
-        assert synced.job.generation == 1
+        assert synced.row.generation == 1
 
     def test_to_prune_nothing_and_to_be_refused(self, scene, somebody_writes):
         assert scene.ledger.guard("mail", "1", None, "a")

@@ -93,7 +93,7 @@ def everything(ledger: Ledger) -> None:
     assert ledger.settle(job.id, job.generation, make_up=(), skip=(), reason="")
     ledger.change(JobChange("app", "job", Change.UPDATED, SPEC, next_due=job.next_due + 2e-3))
     (synced,) = ledger.sync("app", 0, [JobChange("app", "job", Change.ADDED, SPEC)])
-    assert synced.job.spec.name == "job"
+    assert synced.row.spec.name == "job"
     ledger.functions("app")
     ledger.nodes("app")
 

@@ -17,7 +17,7 @@ logger = logging.getLogger("tenure")
 def tell(ledger: Looks, synced: Iterable[Synced], brought: Mapping[str, JobSpec], tz: str) -> None:
     """Say of each job that was brought where the ledger does not simply do what it did."""
     for one in synced:
-        job, was = one.job, one.was
+        job, was = one.row, one.was
         if was is None or was.generation != job.generation:
             if was is not None:
                 _tell_of_change(was, job)

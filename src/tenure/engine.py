@@ -403,7 +403,7 @@ class Engine:
                 synced = session.ledger.sync(options.application, options.release, batch)
                 brought = {change.name: change.spec for change in batch if change.spec is not None}
                 deployed.tell(session.ledger, synced, brought, options.tz)
-                jobs += [one.job for one in synced if one.job.state is not JobState.REMOVED]
+                jobs += [one.row for one in synced if one.row.state is not JobState.REMOVED]
             return jobs
         finally:
             session.close()

@@ -182,7 +182,7 @@ class JobRow:
 class Synced:
     """What became of a job that a node brought at its start."""
 
-    job: JobRow
+    row: JobRow
     """As it is now, also if it is REMOVED."""
     was: JobRow | None
     """As it was before; None if it was not there. Of the same generation if its definition was left alone."""

@@ -168,7 +168,7 @@ def test_code_that_defines_a_forgotten_job_adds_it_as_a_new_one(scene, worker):
     assert _forget(scene) == 1
     change = JobChange(scene.application, "poll", Change.ADDED, spec=scene.spec("poll"), next_due=scene.start + SOON)
     (synced,) = scene.ledger.sync(scene.application, 0, [change])
-    new = synced.job
+    new = synced.row
     assert (new.id != old.id, new.generation > old.generation + 1, new.state) == (True, True, JobState.ACTIVE)
     assert scene.pause("poll", generation=old.generation) is None
     key = due_key(scene.at(300))

@@ -50,7 +50,7 @@ def test_an_update_by_hand_survives_every_start_with_the_same_code(scene, about_
     assert row.code.same_as(scene.spec(kwargs='{"a":"ä"}', retries=1))
     for release in (0, 1, 1):
         synced = _start(scene, release, kwargs='{"a":"ä"}', retries=1)
-        assert (synced.job.spec.trigger, synced.job.generation, synced.job.spec.release) == (NINE, 2, release)
+        assert (synced.row.spec.trigger, synced.row.generation, synced.row.spec.release) == (NINE, 2, release)
         assert synced.was is not None
         assert synced.was.generation == 2
     assert scene.job().override == row.override
@@ -62,18 +62,18 @@ def test_a_changed_definition_ends_it(scene, code):
     _start(scene)
     _update(scene, trigger=every("9s"))
     synced = _start(scene, **code)
-    assert (synced.job.override, synced.job.generation) == (None, 3)
-    assert synced.job.spec.same_as(scene.spec(**code))
+    assert (synced.row.override, synced.row.generation) == (None, 3)
+    assert synced.row.spec.same_as(scene.spec(**code))
     assert synced.was is not None
     assert (synced.was.spec.trigger, synced.was.code.trigger) == (NINE, HOURLY)
     again = _start(scene, **code)
-    assert again.was == again.job == synced.job
+    assert again.was == again.row == synced.row
 
 
 def test_code_of_a_lower_release_does_not_end_it(scene):
     _start(scene, 5)
     _update(scene, trigger=every("9s"))
-    assert _start(scene, 4, trigger=DAILY).job == scene.job()
+    assert _start(scene, 4, trigger=DAILY).row == scene.job()
     assert (scene.job().spec.trigger, scene.job().code.trigger) == (NINE, HOURLY)
 
 
@@ -107,7 +107,7 @@ def test_reset_puts_the_definition_of_the_code_back(scene):
     row = _reset(scene)
     assert (row.spec, row.override, row.state) == (before.spec, None, JobState.ACTIVE)
     assert row.next_due is not None
-    assert _start(scene, 3, kwargs='{"a":1}', timeout=5.0).job == row
+    assert _start(scene, 3, kwargs='{"a":1}', timeout=5.0).row == row
     with pytest.raises(JobError, match="is what the code says"):
         _reset(scene)
 
@@ -135,10 +135,10 @@ def test_what_was_changed_and_then_removed_stays_removed(scene):
     _update(scene, trigger=every("9s"))
     scene.remove()
     synced = _start(scene)
-    assert (synced.job.state, synced.job.spec.trigger) == (JobState.REMOVED, NINE)
+    assert (synced.row.state, synced.row.spec.trigger) == (JobState.REMOVED, NINE)
     assert synced.was is not None
-    assert synced.was.generation == synced.job.generation
-    back = _start(scene, function="g").job
+    assert synced.was.generation == synced.row.generation
+    back = _start(scene, function="g").row
     assert (back.state, back.spec.trigger, back.override) == (JobState.ACTIVE, HOURLY, None)
 
 
@@ -149,7 +149,7 @@ def test_a_restored_job_is_still_changed(scene):
     row = scene.ledger.change(verbs.restored(scene.job(), scene.ledger.now()))
     assert row is not None
     assert (row.state, row.spec.trigger, row.override) == (JobState.ACTIVE, NINE, override)
-    assert _start(scene).job == row
+    assert _start(scene).row == row
     assert _reset(scene).spec.trigger == HOURLY
 
 
@@ -165,7 +165,7 @@ def test_a_job_that_was_added_over_a_removed_one_of_the_code_holds_too(scene):
     scene.remove()
     row = _add_over(scene, trigger=NINE)
     assert (row.spec.in_code, row.spec.trigger, row.code.trigger) == (False, NINE, HOURLY)
-    assert _start(scene).job == row
+    assert _start(scene).row == row
     assert _update(scene, policy={"retries": 1}).code.trigger == HOURLY
     back = _reset(scene)
     assert (back.spec.in_code, back.spec.trigger, back.override) == (True, HOURLY, None)
@@ -182,7 +182,7 @@ def test_zone_rules_of_the_code_are_not_those_of_another_trigger(scene):
     """A trigger by hand that depends on no zone can be planned by any node."""
     _start(scene, 1, tzdata="2026a")
     _update(scene, trigger=every("9s"))
-    row = _start(scene, 2, tzdata="2026b").job
+    row = _start(scene, 2, tzdata="2026b").row
     assert (row.spec.release, row.spec.tzdata) == (2, "")
 
 
@@ -192,7 +192,7 @@ def test_planning_anew_keeps_it(scene):
     row = _update(scene, trigger=every("9s"))
     scene.change(Change.UPDATED, spec=row.spec, next_due=scene.start + 9, override=row.override)
     assert scene.job().override == row.override
-    assert _start(scene).job.spec.trigger == NINE
+    assert _start(scene).row.spec.trigger == NINE
 
 
 def test_an_override_is_written_as_it_is(scene):

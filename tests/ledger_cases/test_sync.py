@@ -11,8 +11,8 @@ def _sync(scene, release, *specs, runs=()):
         for spec in specs
     ]
     synced = scene.ledger.sync(scene.application, release, changes)
-    assert [one.job for one in synced] == [scene.job(name) for name in sorted(spec.name for spec in specs)]
-    return [one.job for one in synced if one.job.state is not JobState.REMOVED]
+    assert [one.row for one in synced] == [scene.job(name) for name in sorted(spec.name for spec in specs)]
+    return [one.row for one in synced if one.row.state is not JobState.REMOVED]
 
 
 def test_sync_adds_what_is_not_there(scene, ledger):

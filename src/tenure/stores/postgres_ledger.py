@@ -157,7 +157,7 @@ class PostgresLedger(Ledger):
             if change.spec is not None
         ]
         rows = self._run("sync", application=application, release=release, changes=json.dumps(written))
-        return sorted((synced_row(application, row) for row in rows), key=lambda synced: synced.job.spec.name)
+        return sorted((synced_row(application, row) for row in rows), key=lambda synced: synced.row.spec.name)
 
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
         if name is None:

@@ -323,7 +323,7 @@ def _lives(row: JobRow, now: datetime) -> bool:
 
 def _is_news(synced: Synced) -> bool:
     """Of a new job `_run_late` says what is to be said, and lists of due times differ with every start."""
-    job, was = synced.job, synced.was
+    job, was = synced.row, synced.was
     if was is None:
         return False
     if was.state is JobState.REMOVED or was.generation == job.generation:
