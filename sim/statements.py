@@ -337,7 +337,7 @@ def sync(st: Statement, application: str, release: int, changes: Sequence[JobCha
     ]
     answer = st.server.rows.ledger.sync(application, release, still)
     st.server.checker.synced(answer)
-    return answer
+    return [replace(one, was=known[one.row.spec.name]) for one in answer]
 
 
 def plan(st: Statement, batch: Sequence[Planned]) -> Work:

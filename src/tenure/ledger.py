@@ -185,7 +185,7 @@ class Synced:
     row: JobRow
     """As it is now, also if it is REMOVED."""
     was: JobRow | None
-    """As it was before; None if it was not there. Of the same generation if its definition was left alone."""
+    """As it was when this was decided; None if it was not there. Of the same generation if its definition was left alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from tenure.ext.celery import task_id
 from tenure.ext.celery.beat import AGAIN, AWAKE, CAPACITY, Node
 from tenure.ext.celery.schedules import trigger_of
 from tenure.signals import SAME
-from tenure.triggers import cron
+from tenure.triggers import cron, every
 
 MINUTE = timedelta(minutes=1)
 
@@ -226,6 +226,36 @@ def test_a_removal_that_failed_is_tried_again(app, ticking, monkeypatch) -> None
     node = beat._node
     beat._look()
     assert beat._node is node
+
+
+def test_an_entry_that_comes_back_is_sent_again_but_not_one_that_people_removed(app, ticking) -> None:
+    """As one of django-celery-beat that is disabled and enabled again."""
+    app.conf.beat_schedule = {
+        name: {"task": "nothing", "schedule": timedelta(hours=1)} for name in ("blinks", "removed")
+    }
+    beat = tenure.ext.celery.Scheduler(app)
+    ticking(beat)
+    beat._node.remove("removed", by="ada")
+    entry = beat.schedule.pop("blinks")
+    beat._look()
+    assert beat._node.jobs() == []
+    beat.schedule["blinks"] = entry
+    beat._look()
+    assert [(job.name, job.state) for job in beat._node.jobs()] == [("blinks", "active")]
+
+
+def test_an_update_by_hand_of_an_entry_outlives_a_restart_of_the_beat(app, ticking) -> None:
+    app.conf.beat_schedule = {"hourly": {"task": "nothing", "schedule": timedelta(hours=1)}}
+    for _ in range(2):
+        beat = tenure.ext.celery.Scheduler(app)
+        ticking(beat)
+        beat._node.update("hourly", trigger=every("9h"), by="ada")
+        beat.close()
+    assert beat._node.find_job("hourly").changed_by == "ada"
+    app.conf.beat_schedule["hourly"]["schedule"] = timedelta(hours=2)
+    beat = tenure.ext.celery.Scheduler(app)
+    ticking(beat)
+    assert beat._node.find_job("hourly").changed_at is None
 
 
 def test_a_database_that_is_away_is_tried_again(app, ticking) -> None:

@@ -14,7 +14,7 @@ import celery.beat
 from celery.utils.log import get_logger
 
 from tenure.clock import boottime, sleep
-from tenure.errors import StoreUnavailable, UnknownJob
+from tenure.errors import JobError, StoreUnavailable, UnknownJob
 from tenure.ext.celery.schedules import trigger_of
 from tenure.keys import due_key
 from tenure.moments import instant
@@ -38,6 +38,9 @@ AWAKE = 1.0
 """How long the main thread of a beat sleeps at most."""
 LOOK_EVERY = 0.02
 """How often a beat that leaves looks whether it has left."""
+
+BEAT = "celery beat"
+"""Who removes the jobs of entries that are gone."""
 
 _NAMESPACE = uuid5(NAMESPACE_URL, "tenure.ext.celery")
 
@@ -133,6 +136,7 @@ class Shared:
             old.stop()
             if goodbye is not None:
                 goodbye.forget()
+        _bring_back(node, entries)
         node.start()
         self._node, self._entries, self._goodbye = node, entries, Goodbye(node)
         return node
@@ -140,7 +144,7 @@ class Shared:
     def _remove_gone(self, node: Node) -> None:
         for name in sorted(self._gone):
             with suppress(UnknownJob):  # another beat was faster
-                node.remove(name, by="celery beat", why="its entry is gone")
+                node.remove(name, by=BEAT, why="its entry is gone")
             self._gone -= {name}
 
     def _sender(self, application: str, entry: Any) -> Callable[[Run], None]:
@@ -198,6 +202,16 @@ class Scheduler(Shared, celery.beat.Scheduler):  # type: ignore[misc]
         """What is configured, and what Celery adds to it."""
         self.merge_inplace(self.app.conf.beat_schedule)
         self.install_default_entries(self.schedule)
+
+
+def _bring_back(node: Node, entries: Mapping[str, Any]) -> None:
+    """Entries that were gone, and whose jobs a beat therefore removed: disabled, and now enabled again."""
+    with node.ledger() as ledger:
+        removed = ledger.removed(node.application, list(entries))
+    for job in removed:
+        if job.removed_by == BEAT:
+            with suppress(JobError):  # another beat was faster
+                node.restore(job.spec.name, by=BEAT, why="its entry is back")
 
 
 def _id(application: str, entry: str, key: str) -> str:
