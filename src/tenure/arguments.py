@@ -63,6 +63,14 @@ def decode(text: str) -> dict[str, Any]:
     return found
 
 
+def shown(text: str) -> dict[str, Any]:
+    """For people: the arguments, or none where they cannot be read, in which case no body is called with them."""
+    try:
+        return decode(text)
+    except UnreadableArguments:
+        return {}
+
+
 def plain(value: object) -> Any:
     """The value in words of JSON alone, for people and other programs; it cannot be read back."""
     match value:

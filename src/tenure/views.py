@@ -7,9 +7,8 @@ from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any, Self
 
-from tenure.arguments import decode, plain
+from tenure.arguments import plain, shown
 from tenure.differences import differences, explained
-from tenure.errors import UnreadableArguments
 from tenure.history import read
 from tenure.ledger import UNBEGUN, Instant, JobRow, JobStats, Rules, RunRow, RunState
 from tenure.moments import moment
@@ -67,7 +66,7 @@ class JobView:
             trigger=_explained(spec.trigger),
             tz=str(where),
             next_due=due,
-            kwargs=_arguments(spec.kwargs),
+            kwargs=shown(spec.kwargs),
             rules=spec.rules,
             in_code=spec.in_code,
             release=spec.release,
@@ -153,7 +152,7 @@ class RunView:
             count=row.count,
             until=_moment(row.until, where),
             by=row.by,
-            kwargs=None if row.kwargs is None else _arguments(row.kwargs),
+            kwargs=None if row.kwargs is None else shown(row.kwargs),
             stopping=row.stopping and row.state is RunState.RUNNING,
             forgotten=row.digest is not None,
         )
@@ -220,14 +219,6 @@ def _override(row: JobRow, where: tzinfo) -> dict[str, Any]:
         "changed_why": row.override.why,
         "code": {word: theirs for word, _, theirs in differences(row.spec, row.code)},
     }
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    """What the body is given; nothing where that cannot be read, in which case the body is not called."""
-    try:
-        return decode(text)
-    except UnreadableArguments:
-        return {}
 
 
 def _next(trigger: Trigger, row: JobRow, now: Instant) -> datetime | None:

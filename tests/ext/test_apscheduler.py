@@ -6,6 +6,7 @@ import os
 import queue
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +21,7 @@ from apscheduler.jobstores.base import BaseJobStore
 from apscheduler.jobstores.base import JobLookupError as TheirJobLookupError
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore as TheirSQLAlchemyJobStore
 
+from tenure import verbs
 from tenure.errors import ConfigurationError
 from tenure.ext import apscheduler as ours
 from tenure.ext.apscheduler import (
@@ -115,6 +117,18 @@ def test_arguments_that_the_ledger_can_keep_come_back_to_any_worker(sched):
     kept = sched.tenure.find_job("remind").kwargs
     assert (kept["args"], kept["kwargs"]) == (args, kwargs), "they are in the ledger"
     assert kept["args"][0][1].fold == 1
+
+
+@pytest.mark.parametrize(
+    "kwargs", ['{"args": {"$tenure": ["century", 21]}}', '{"args": 5, "kwargs": 5}', "[]", "no JSON"]
+)
+def test_a_row_whose_arguments_cannot_be_read_hides_no_other_job(sched, kwargs):
+    sched.start()
+    sched.add_job(tell, "interval", days=1, id="fine")
+    with sched.tenure.ledger() as ledger:
+        (row,) = ledger.jobs(sched.tenure.application, "fine")
+        ledger.change(verbs.added(replace(row.spec, name="broken", kwargs=kwargs), ledger.now()))
+    assert {(job.id, job.args) for job in sched.get_jobs()} == {("fine", ()), ("broken", ())}
 
 
 def test_what_a_job_raises_is_heard(sched):

@@ -140,6 +140,14 @@ def test_ids_that_apscheduler_makes_up_do_not_count(jobs):
     assert key_of(first, due, due) not in [key_of(other, due, due) for other in others]
 
 
+def test_workers_that_list_a_set_in_another_order_mean_the_same_job(jobs):
+    sets = [{0, 8}, {8, 0}]
+    assert repr(sets[0]) != repr(sets[1]), "as two processes may have it"
+    first, second = (jobs.add_job(len, "cron", hour=3, args=[one]) for one in sets)
+    due = datetime(2026, 6, 1, 3, tzinfo=UTC)
+    assert key_of(first, due, due) == key_of(second, due, due)
+
+
 class ByHand(BaseScheduler):
     """Looks for due jobs when the test says so."""
 

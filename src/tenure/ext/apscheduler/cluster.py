@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from tenure.clock import walltime
 from tenure.errors import ConfigurationError, TenureError
+from tenure.ext.apscheduler.job import as_json
 from tenure.stores import Session, store_for
 
 logger = logging.getLogger("tenure")
@@ -189,7 +190,10 @@ def _name_of(job: Any) -> str:
     """The id; but one that APScheduler made up is another in each worker: function, trigger and arguments stand for it."""
     made_up = re.fullmatch("[0-9a-f]{32}", job.id) and job.func_ref and job._jobstore_alias is not None  # noqa: SLF001 - it is not added yet without
     if made_up and "Memory" in type(job._scheduler._lookup_jobstore(job._jobstore_alias)).__name__:  # noqa: SLF001
-        given = re.sub(" at 0x[0-9a-f]+", "", repr((job.args, sorted(job.kwargs.items()))))
+        told = as_json(
+            tuple(job.args), dict(job.kwargs)
+        )  # the same in every process; the order of a set in its repr is not
+        given = told or re.sub(" at 0x[0-9a-f]+", "", repr((job.args, sorted(job.kwargs.items()))))
         return f"{job.func_ref} {job.trigger} {blake2b(given.encode(), digest_size=8).hexdigest()}"
     return str(job.id)
 

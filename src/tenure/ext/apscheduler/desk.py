@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tenure import deployed, verbs
-from tenure.arguments import decode, encode
+from tenure.arguments import encode, shown
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.carried import Starting, carried, last_listed, stated
 from tenure.ext.apscheduler.events import NOW
@@ -152,9 +152,12 @@ class Desk:
     def stranger(self, row: JobRow, blank: Job) -> Job:
         """A job that another process has added."""
         spec, job = row.spec, blank
-        kept = decode(spec.kwargs)
+        kept = shown(spec.kwargs)
         job.func_ref, job.func = spec.function, self.functions.named(spec.function)
-        job.args, job.kwargs, job.shared = tuple(kept.get("args", ())), dict(kept.get("kwargs", {})), True
+        args, kwargs = kept.get("args"), kept.get("kwargs")
+        job.args = tuple(args) if isinstance(args, list) else ()
+        job.kwargs = kwargs if isinstance(kwargs, dict) else {}
+        job.shared = True
         job.trigger = None if spec.trigger is None else stated(from_json(spec.trigger))
         job.name, job.jobstore = plain_name(spec.function), about(spec).get("jobstore", "default")
         job.misfire_grace_time, job.coalesce = spec.rules.grace, spec.rules.missed != "all"
@@ -299,7 +302,7 @@ class Desk:
 
 def about(spec: JobSpec) -> Mapping[str, str]:
     """What the ledger keeps of a job beside its arguments."""
-    kept = decode(spec.kwargs).get("job")
+    kept = shown(spec.kwargs).get("job")
     return kept if isinstance(kept, dict) else {}
 
 
