@@ -1,15 +1,18 @@
 """Which jobs are one: ids that were not given, dates that have run, schedulers beside each other."""
 
+import contextlib
 import functools
 import os
 import queue
 import signal
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from harness.processes import Worker
+from harness.scratch import eventually
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import BackgroundScheduler, ConflictingIdError
 
@@ -271,6 +274,27 @@ def test_an_interrupted_program_waits_for_what_runs(shutdown, tmp_path, sqlite_u
     assert worker.lines == ["begun", "ended"]
     runs = BackgroundScheduler().tenure.runs()
     assert [run.state for run in runs if run.attempt] == ["succeeded"]
+
+
+def test_a_further_ctrl_c_ends_a_program_that_waits_for_what_runs(tmp_path, sqlite_url):
+    program = tmp_path / "program.py"
+    program.write_text(
+        SLOW.format(name="BlockingScheduler").replace("1.5", "600")
+        + "try:\n    scheduler.start()\nexcept KeyboardInterrupt:\n    pass\n"
+    )
+    worker = Worker(program, env={"TENURE_URL": sqlite_url}).start()
+    worker.wait_line("begun", within=30)
+    os.kill(worker.pid, signal.SIGINT)
+    eventually(lambda: _interrupted(worker), within=30, what="the end")
+    assert worker.wait() == -signal.SIGINT, worker.story()
+
+
+def _interrupted(worker: Worker) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        worker.process.wait(0.2)
+        return True
+    os.kill(worker.pid, signal.SIGINT)
+    return False
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import queue
 import sys
 import types
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from harness.processes import Worker
 from harness.scratch import eventually
 from security.rows import SqliteHand
 from tenure.errors import ConfigurationError
-from tenure.ext.apscheduler import BackgroundScheduler
+from tenure.ext.apscheduler import BackgroundScheduler, SQLAlchemyJobStore
 
 BOT = Path(__file__).parent / "apps" / "reminder_bot.py"
 HERE = __name__
@@ -113,6 +114,21 @@ def test_a_job_added_at_run_time_runs_after_a_restart(caplog):
     assert called.get(timeout=20) == ("kept",)
     again.shutdown()
     assert called.empty() or called.get() == ("kept",)
+
+
+def test_a_date_in_a_store_outlives_a_start_that_does_not_say_it_again(sqlite_url, caplog):
+    stores = {"default": SQLAlchemyJobStore(url=sqlite_url)}
+    first = BackgroundScheduler(timezone="UTC", jobstores=stores)
+    first.add_job(tell, "date", run_date=datetime.now(UTC) + timedelta(hours=1), args=[datetime(2026, 1, 1)])
+    first.start(paused=True)
+    first.shutdown()
+    again = BackgroundScheduler(timezone="UTC", jobstores=stores)
+    again.start()
+    (job,) = again.get_jobs()
+    job.modify(next_run_time=datetime.now(UTC))
+    assert called.get(timeout=20) == (datetime(2026, 1, 1),)
+    again.shutdown()
+    assert "cannot run" not in caplog.text
 
 
 def test_a_module_that_is_loaded_later_is_looked_for_again(sqlite_url, monkeypatch, caplog):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import atexit
 import logging
+import signal
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from tenure.clock import sleep
+from tenure.clock import boottime, sleep
 from tenure.errors import ConfigurationError, StoreError
 from tenure.events import RunEvent, RunFailed, RunSkipped, RunSucceeded
 from tenure.ext.apscheduler import events
@@ -30,6 +32,7 @@ from tenure.ext.apscheduler.options import (
     MemoryJobStore,
     Options,
     ProcessPoolExecutor,
+    SQLAlchemyJobStore,
     ThreadPoolExecutor,
     executor,
     flattened,
@@ -50,6 +53,9 @@ WAIT = 7 * 86400.0
 """`shutdown(wait=True)` and `pause()` wait for what runs, as long as it takes."""
 PATIENCE = 2.0
 """How long `pause` waits for runs that have begun before it returns; they go on to their end."""
+
+TOGETHER = 0.5
+"""Seconds within which two signals are one: some programs send it to a process and to its group."""
 
 _ALL: weakref.WeakSet[Member] = weakref.WeakSet()
 _BUILT: Counter[str] = Counter()
@@ -106,8 +112,10 @@ class Member:
                 self._options.jobstores["default"] = MemoryJobStore()
                 told.append(SchedulerEvent(events.EVENT_JOBSTORE_ADDED, "default"))
             desk = self._set_apart(desk)
+            keeps = any(isinstance(one, SQLAlchemyJobStore) for one in self._options.jobstores.values())
             for job in self._jobs.values():
                 self._fill_in(job)
+                job.shared |= keeps and isinstance(job.trigger, DateTrigger)  # the next start may not say it again
             desk.add_all(list(self._jobs.values()))
             desk.look_for_functions()
             if not paused:
@@ -356,6 +364,7 @@ class Member:
         """The program ends without `shutdown`: begin nothing more, and wait for what runs, as the pools of APScheduler do."""
         upkeep, inner = self._upkeep, self._opened().scheduler
         if inner.started:
+            _let_ctrl_c_end_it()
             if upkeep is not None:
                 upkeep.stop()
             inner.stop(self._patience_at_exit())
@@ -375,3 +384,17 @@ class Member:
 def _once(job: Job) -> bool:
     """It ran once and now, and nothing is left of it."""
     return isinstance(job.trigger, DateTrigger) and job.trigger.now
+
+
+def _let_ctrl_c_end_it() -> None:
+    """While the exit waits, another Ctrl-C ends the process at once, instead of a traceback out of the waiting. One that came together with the first is none."""
+    began_at = boottime()
+
+    def end(number: int, _frame: object) -> None:
+        if boottime() - began_at >= TOGETHER:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with suppress(ValueError):  # not on the main thread
+            signal.signal(signal.SIGINT, end)
