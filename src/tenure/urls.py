@@ -115,7 +115,7 @@ def _postgres(text: str, rest: str) -> PostgresURL:
         query = [(key, value) for key, value in query if key != "prepared_statement_cache_size"]
     kept = "&".join(f"{key}={quote(value, safe='/:,')}" for key, value in query)  # options=-c… has a '=' of its own
     plain = f"postgresql://{parts.netloc}{parts.path}{'?' if kept else ''}{kept}"  # urlunsplit drops the slashes of an empty host
-    guarded = [value for key, value in query if key.endswith("password")]
+    guarded = [value for key, value in query if _is_secret(key)]
     if found := _USERINFO.search(text):
         guarded.append(found["password"])
     return PostgresURL(plain, shown=_masked(plain), secrets=_pieces(guarded))
@@ -126,7 +126,7 @@ def _conninfo(text: str) -> PostgresURL:
     shown, guarded, end = "", [], 0
     for pair in _PAIR.finditer(text):
         shown, stray = _between(shown, text[end : pair.start()])
-        secret = pair["word"].lower().endswith("password")
+        secret = _is_secret(pair["word"])
         shown += f"{pair['word']}={MASK if secret else pair['value']}"
         guarded += [stray, pair["value"] if secret else ""]
         end = pair.end()
@@ -161,7 +161,12 @@ def _refuse_masked(text: str) -> str:
 def _masked(text: str) -> str:
     """Up to the last '@': a password may have any character that nobody encoded."""
     text = _USERINFO.sub(lambda found: f"{found['before']}:{MASK}@", text)
-    return re.sub(r"([?&]\w*password=)[^&]*", rf"\1{MASK}", text, flags=re.IGNORECASE)
+    return re.sub(r"([?&](\w+)=)([^&]*)", lambda found: found[1] + (MASK if _is_secret(found[2]) else found[3]), text)
+
+
+def _is_secret(word: str) -> bool:
+    """Of libpq's words; `sslkey` is the name of a file."""
+    return word.lower().endswith(("password", "secret", "key")) and word.lower() != "sslkey"
 
 
 _USERINFO = re.compile(r"^(?P<before>[^:/]+://[^:@]*|(?![^:/]+://)[^:@]*):(?P<password>.*)@", re.DOTALL)

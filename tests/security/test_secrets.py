@@ -37,6 +37,8 @@ def test_nothing_of_it_is_shown(pieces, separator, encoded):
         f"postgresql+asyncpg://user:{written}@host:5432/db?sslmode=require",
         f"postgresql://host/db?user=u&password={quote(password, safe='')}",
         f"postgresql://host/db?sslpassword={quote(password, safe='')}",
+        f"postgresql://host/db?oauth_client_secret={quote(password, safe='')}",
+        f"host=h scram_client_key='{escaped}' dbname=db",
         f"host=h password='{escaped}' dbname=db",
         f"host=h password={password} dbname=db",
         f"mysql://user:{written}@host/db",
@@ -50,6 +52,11 @@ def test_nothing_of_it_is_shown(pieces, separator, encoded):
         else:
             said = f"{parsed} {parsed!r} {store_for(url)!r}"
         assert not leaks(said, pieces), url
+
+
+def test_the_name_of_a_file_is_no_secret():
+    for url in ("postgresql://host/db?sslkey=client.pem", "host=h sslkey=client.pem dbname=db"):
+        assert "sslkey=client.pem" in str(urls.parse(url))
 
 
 @pytest.mark.parametrize("separator", ["", *"@/:?#%&= '\"\\[]"])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import keyword
 import pickle
 import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 from tenure.clock import walltime
@@ -22,6 +24,9 @@ from tenure.triggers import Trigger, at, every, zone
 from tenure.triggers.combined import Union
 from tenure.urls import PostgresURL, SqliteURL, parse
 
+if TYPE_CHECKING:
+    import psycopg
+
 DIFFERENCES = (
     (
         "nothing is written back to the old store: stop the old scheduler before a node of this one starts, or both run. To keep your code as it "
@@ -33,6 +38,9 @@ DIFFERENCES = (
     ),
     "executors are not carried over: write queue= on a job, and queues= on the nodes that serve it.",
 )
+MAX_BYTES = 1_000_000
+MAX_PARTS = 10_000
+"""A row that has more is no job that an application has written."""
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _PLACES = ("1st", "2nd", "3rd", "4th", "5th", "last")
 _DEFAULT_GRACE = 1
@@ -45,19 +53,48 @@ def read(url: str, *, table: str = "apscheduler_jobs") -> Imported:
         try:
             found.append(_job(names, load(state)))
         except ConfigurationError as error:
-            left.append(Left(id_, str(error)))
+            left.append(Left(str(id_), str(error)))
+        except Exception as error:  # a row is not believed: whatever it brings about, the others are read
+            left.append(Left(str(id_), _unreadable(error)))
     return Imported(f"the table {table} of {parse(url)}", tuple(found), tuple(left), DIFFERENCES)
 
 
-def load(state: bytes) -> dict[str, Any]:
+def load(state: object) -> dict[str, Any]:
     """The words of a pickled job. What is not a date, a zone or plain data becomes a `Stand`, which only has a name."""
+    if not isinstance(state, bytes | memoryview) or len(state) > MAX_BYTES:
+        raise ConfigurationError(f"its row is no pickle of at most {MAX_BYTES} bytes.")
     try:
         loaded = _Reader(io.BytesIO(state)).load()
     except Exception as error:  # whatever a torn or hostile row brings about
-        raise ConfigurationError(f"its row cannot be read ({type(error).__name__}: {error}).") from None
-    if not isinstance(loaded, dict) or "trigger" not in loaded:
+        raise ConfigurationError(_unreadable(error)) from None
+    if not isinstance(loaded, dict) or not {"trigger", "func", "id"} <= loaded.keys():
         raise ConfigurationError("this is no job of APScheduler 3.")
+    _refuse_large(loaded)
     return loaded
+
+
+def _unreadable(error: Exception) -> str:
+    return f"its row cannot be read ({type(error).__name__}: {str(error)[:200]})."
+
+
+def _refuse_large(loaded: object) -> None:
+    """Refuse what is larger written out than it was pickled: a few tuples, each twice in the next, fill any memory."""
+    parts, seen, length = [loaded], 0, 0
+    while parts:
+        seen += 1
+        match part := parts.pop():
+            case dict():
+                parts += [*part.keys(), *part.values()]
+            case list() | tuple() | set() | frozenset():
+                parts += part
+            case Stand():
+                parts.append(part.words)
+            case str() | bytes():
+                length += len(part)
+            case int():
+                length += part.bit_length() // 3
+        if seen > MAX_PARTS or length > MAX_BYTES:
+            raise ConfigurationError(f"it has more than {MAX_PARTS} values or {MAX_BYTES} characters.")
 
 
 class Stand:
@@ -79,7 +116,36 @@ class Stand:
         return f"<{self.module}.{self.name}>"
 
 
-class _Reader(pickle.Unpickler):
+class _Tuple(tuple[Any, ...]):
+    """A tuple that hashes tuples of tuples for nobody: each of them twice in the next would take for ever."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        if any(isinstance(item, tuple) for item in self):
+            raise TypeError("a key that is a tuple of tuples")
+        return super().__hash__()
+
+
+class _Reader(pickle._Unpickler):  # noqa: SLF001 - the one that is written in Python: what it makes of tuples can be chosen
+    stack: list[Any]
+    pop_mark: Callable[[], list[Any]]
+
+    def _tuple(self, count: int) -> None:
+        self.stack[-count:] = [_Tuple(self.stack[-count:])]
+
+    def _marked_tuple(self) -> None:
+        items = self.pop_mark()
+        self.stack.append(_Tuple(items))
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **pickle._Unpickler.dispatch,  # noqa: SLF001
+        pickle.TUPLE[0]: _marked_tuple,
+        pickle.TUPLE1[0]: functools.partial(_tuple, count=1),
+        pickle.TUPLE2[0]: functools.partial(_tuple, count=2),
+        pickle.TUPLE3[0]: functools.partial(_tuple, count=3),
+    }
+
     def find_class(self, module: str, name: str) -> Any:
         plain = {"datetime": datetime, "date": date, "time": time, "timedelta": timedelta, "timezone": timezone}
         if module == "datetime" and name in plain:
@@ -99,33 +165,61 @@ def _named(key: str, *_rest: object) -> tzinfo:
     return zone(key)
 
 
-def _rows(url: str, table: str) -> list[tuple[str, bytes]]:
+def _rows(url: str, table: str) -> list[tuple[object, object]]:
     if not re.fullmatch(r"[A-Za-z_][\w.]*", table, re.ASCII):
         raise ConfigurationError(f"--table: {table!r} is no name of a table.")
-    question = f"SELECT id, job_state FROM {table} ORDER BY id"  # noqa: S608 - checked above
     match parse(url):
-        case SqliteURL(path):
+        case SqliteURL(path) as file:
+            question = f"SELECT id, job_state FROM {table} ORDER BY id"  # noqa: S608 - checked above
             try:
                 with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
                     return connection.execute(question).fetchall()
             except sqlite3.Error as error:
-                raise _unread(url, table, error) from error
+                raise _unread(file, table, str(error)) from error
         case PostgresURL() as place:
             import psycopg
 
             try:
                 with psycopg.connect(place.conninfo, client_encoding="UTF8") as server:
-                    return [(id_, bytes(state)) for id_, state in server.execute(question).fetchall()]
-            except psycopg.OperationalError as error:
-                raise StoreUnavailable(f"{place} does not answer: {error}") from error
+                    return _on_postgres(server, place, table)
             except psycopg.Error as error:
-                raise _unread(url, table, error) from error
-    raise ConfigurationError(f"{url}: jobs are read from SQLite and PostgreSQL.")
+                hidden = place.hide(str(error))
+                cause = error if hidden == str(error) else None  # it may be seen in a traceback
+                if isinstance(error, psycopg.OperationalError):
+                    raise StoreUnavailable(f"{place} does not answer: {hidden}") from cause
+                raise _unread(place, table, hidden) from cause
+    raise ConfigurationError(f"{parse(url)}: jobs are read from SQLite and PostgreSQL.")
 
 
-def _unread(url: str, table: str, error: Exception) -> ConfigurationError:
+def _on_postgres(server: psycopg.Connection[Any], place: PostgresURL, table: str) -> list[tuple[object, object]]:
+    """Only a table is read, and no name but its own is looked for where the role looks: views, policies and what others have put into
+    `public` could run functions as this role."""
+    from psycopg import sql
+
+    server.read_only = True
+    row = server.execute(_TABLE, [table]).fetchone()
+    if row is None:
+        raise _unread(place, table, "there is no such table")
+    schema, name, kind = row
+    if kind not in {"r", "p"}:
+        raise _unread(place, table, "it is no table")
+    server.execute("SET LOCAL search_path = pg_catalog, pg_temp")
+    server.execute("SET LOCAL row_security = off")
+    question = sql.SQL("SELECT id, job_state FROM {} ORDER BY id").format(sql.Identifier(schema, name))
+    return server.execute(question).fetchall()
+
+
+_TABLE = """
+    SELECT n.nspname, c.relname, c.relkind::pg_catalog.text
+      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+     WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass(%s::pg_catalog.text)
+"""
+
+
+def _unread(place: object, table: str, why: str) -> ConfigurationError:
+    first = why.splitlines()[0] if why else "no answer"
     return ConfigurationError(
-        f"{table} of {parse(url)} cannot be read: {str(error).splitlines()[0]}. Write the URL of the SQLAlchemyJobStore; --table names another table."
+        f"{table} of {place} cannot be read: {first}. Write the URL of the SQLAlchemyJobStore; --table names another table."
     )
 
 
@@ -136,9 +230,11 @@ def _job(names: Names, job: Mapping[str, Any]) -> Found:
     trigger, extra = _trigger(job["trigger"], notes)
     policy = {**_policy(job), **extra}
     module, _, function = str(job["func"]).partition(":")
-    if not function.isidentifier():
-        raise ConfigurationError(f"it calls {job['func']!r}, which is no function at the top of a module.")
+    if not all(map(_is_name, (*module.split("."), function))):  # it becomes code
+        raise ConfigurationError(f"it calls {job['func']!r:.200}, which is no function at the top of a module.")
     args, kwargs = job.get("args", ()), job.get("kwargs", {})
+    if not isinstance(args, tuple | list) or not isinstance(kwargs, dict) or not all(map(_is_name, kwargs)):
+        raise ConfigurationError("its arguments are no list, or not named as Python names them.")
     call = f"{function}({', '.join([*map(repr, args), *(f'{key}={value!r}' for key, value in kwargs.items())])})"
     body: tuple[str, ...] = (f"from {module} import {function}", "", call)
     if not plain(list(args)) or not plain(kwargs):
@@ -157,6 +253,10 @@ def _job(names: Names, job: Mapping[str, Any]) -> Found:
     )
 
 
+def _is_name(word: object) -> bool:
+    return isinstance(word, str) and word.isidentifier() and not keyword.iskeyword(word)
+
+
 def _policy(job: Mapping[str, Any]) -> dict[str, object]:
     policy: dict[str, object] = {}
     grace = job.get("misfire_grace_time")
@@ -164,8 +264,10 @@ def _policy(job: Mapping[str, Any]) -> dict[str, object]:
         policy |= {"grace": float(grace), "missed": "skip"}
     elif job.get("coalesce") is False:
         policy["missed"] = "all"
-    if job.get("max_instances", 1) != 1:
-        policy["max_running"] = job["max_instances"]
+    if (most := job.get("max_instances", 1)) != 1:
+        if not isinstance(most, int):
+            raise ConfigurationError(f"its max_instances is {most!r:.80}, which is no number.")
+        policy["max_running"] = most
     return policy
 
 

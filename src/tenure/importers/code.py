@@ -28,7 +28,7 @@ def written(imported: Imported) -> str:
     plain = sorted(line for line in imports if line.startswith("import "))
     ours = [f"from tenure.triggers import {', '.join(sorted(words))}"] if words else []
     head = [
-        f'"""Jobs that were in {imported.origin}. Read what differs before you use them."""'.replace("\\", "\\\\"),
+        f'"""Jobs that were in {_quoted(imported.origin)}. Read what differs before you use them."""',
         "",
         *plain,
         *sorted(imports - set(plain)),
@@ -105,9 +105,19 @@ def _left(left: Left) -> str:
     return f"Left out: {left.source}: {left.why}"
 
 
+def _quoted(text: str) -> str:
+    """As it stands inside a docstring."""
+    return _spelt_out(text.replace("\\", "\\\\").replace('"', '\\"'))
+
+
+def _spelt_out(text: str) -> str:
+    """Without what no source of Python may have, or what would end the line."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def _comment(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
-        for line in text.splitlines():
+        for line in map(_spelt_out, text.replace("\t", " ").splitlines()):
             yield from textwrap.wrap(line, WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
 
 
