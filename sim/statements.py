@@ -259,12 +259,13 @@ def may_run(rows: Any, request: ClaimRequest) -> list[Any]:
 
 
 def finds(rows: Any, request: ClaimRequest) -> bool:
-    """A look that locks nothing: whether anything is due, or waits and has a place."""
+    """A look that locks nothing: whether anything is due, even if it has expired, or waits and has a place."""
     when = rows.now() if request.as_of is None else request.as_of
     for row in may_run(rows, request):
         free = admission.places(row.spec.rules, rows.tables.began(row.id))
         for run in rows.tables.open[row.id].values():
-            if run.ready(when) or (run.state is RunState.WAITING and free != 0):
+            due = run.state is RunState.PENDING and run.due_at <= when
+            if due or (run.state is RunState.WAITING and free != 0):
                 return True
     return False
 

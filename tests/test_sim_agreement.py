@@ -17,6 +17,8 @@ from sim.agreement_play import many  # noqa: E402
 from sim.mutants import MUTANTS, applied  # noqa: E402
 
 CASES = 60
+BESIDES = (249,)
+"""Cases that the model once took for something else: what is due has expired, and a claim has locked its node all the same."""
 SEEDS = {
     "release without comparing the term": 107,
     "grant without comparing term and holder": 10,
@@ -41,7 +43,7 @@ def on_postgres(database):
 
 
 def test_postgres_does_what_the_model_does(on_postgres):
-    tally = many(range(CASES), on_postgres)
+    tally = many([*range(CASES), *BESIDES], on_postgres)
     assert tally.failed == [], "python sim/agreement.py --engine postgres --cases 1 --seed SEED shows it"
     assert tally.waited >= CASES / 10
 
