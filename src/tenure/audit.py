@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
+from tenure.errors import ConfigurationError
 from tenure.history import Stretch, stretches, zone_of
 from tenure.ledger import ANEW, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.moments import shown
@@ -130,7 +131,7 @@ class _Books:
         self._job, self._life, self._since, self._until, self._now = job, life, since, until, now
         rules = job.spec.rules
         self._settled_before = now - rules.on_time - rules.spread - rules.jitter - MARGIN
-        self._zone = zone_of(life[-1].trigger, until)
+        self._zone = zone_of(life[-1].trigger)
         self._rules_since = _rules_since(job, life)
         self._due = 0
         self._counts: Counter[str] = Counter()
@@ -139,6 +140,7 @@ class _Books:
         self._extra: list[RunRow] = []
         self._runs: dict[int, RunRow] = {}
         self._heaps: list[RunRow] = []
+        self._unevaluated: list[Stretch] = []
         self._covered: Counter[int] = Counter()
         self._explained: set[int] = set()
         for run in sorted(runs, key=lambda run: run.scheduled_for):
@@ -156,7 +158,7 @@ class _Books:
             self._find(UNREADABLE, max(stretch.start, self._since), f"its trigger {stretch.unreadable}")
         without: list[Instant] = []
         plain, counts = self._plain, self._counts
-        for at in stretch.due_times(self._since, self._until):
+        for at in self._due_times(stretch):
             self._due += 1
             if (end := plain.pop(_key(at), None)) is not None:
                 if without:
@@ -176,6 +178,13 @@ class _Books:
             else:
                 self._find(OPEN, at, f"its run is {run.state.value}")
         self._without_run(stretch, without, last=stretch.end < self._until)
+
+    def _due_times(self, stretch: Stretch) -> Iterator[Instant]:
+        try:
+            yield from stretch.due_times(self._since, self._until)
+        except ConfigurationError as error:
+            self._unevaluated.append(stretch)
+            self._find(UNREADABLE, max(stretch.start, self._since), f"its trigger cannot be evaluated: {error}")
 
     def look_for_strangers(self) -> None:
         """Planned runs that no trigger explains, and rows that do not stand for as many as they say."""
@@ -207,7 +216,8 @@ class _Books:
     def _may_be_due(self, run: RunRow) -> bool:
         """It is of a trigger that was written just after, or of an `at` that was past when it was written, or that was in force for a moment longer than its end says, or of one that cannot be read."""
         at = run.scheduled_for
-        if any(stretch.unreadable and stretch.start < at <= stretch.end for stretch in self._life):
+        unread = [stretch for stretch in self._life if stretch.unreadable or stretch in self._unevaluated]
+        if any(stretch.start < at <= stretch.end for stretch in unread):
             return True
         near = [stretch for stretch in self._life if stretch.start - UNDERWAY < at <= stretch.start]
         if run.attempt:  # else the change would have taken it away

@@ -8,14 +8,12 @@ At most three connections: the pacemaker's, the campaign's, and the completer's 
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import math
 import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import tzinfo
 from typing import NamedTuple
 
 from tenure import deployed
@@ -28,6 +26,7 @@ from tenure.conductor import Conductor, Hands
 from tenure.durations import readable
 from tenure.election import Election
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
+from tenure.history import zone_of
 from tenure.jobs import Registry
 from tenure.keys import planner_of
 from tenure.ledger import ClaimedRun, Ended, Ending, JobRow, JobState, LostRun, MissedJob, NodeFacts, RunState
@@ -43,7 +42,7 @@ from tenure.stores import Store
 from tenure.stores.ledger import JobChange
 from tenure.system import need_posix
 from tenure.timekeeper import Timekeeper
-from tenure.triggers import from_json, tzdata_version, zone
+from tenure.triggers import tzdata_version, zone
 from tenure.version import __version__
 from tenure.vital import Vital, dead
 
@@ -429,7 +428,7 @@ class Engine:
         run = Run(
             claimed,
             token,
-            tz=_zone_of(claimed.trigger) or self._tz,
+            tz=zone_of(claimed.trigger, claimed.scheduled_for, default=self._options.tz),
             schema=self._options.schema,
             until=lambda: mine.lease_until if mine.id == node else -math.inf,
         )
@@ -524,10 +523,3 @@ _KINDS: dict[RunState, type[RunEvent]] = {
     RunState.CANCELLED: RunCancelled,
     RunState.LOST: RunLost,
 }
-
-
-@functools.lru_cache(maxsize=10_000)
-def _zone_of(trigger: str | None) -> tzinfo | None:
-    """The zone of a trigger, if it has one."""
-    name = None if trigger is None else getattr(from_json(trigger), "tz", None)
-    return zone(name) if name else None

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from functools import lru_cache
 
 from tenure.errors import TenureError
 from tenure.ledger import Change, ChangeRecord, Instant, JobRow, JobState
-from tenure.moments import moment
-from tenure.triggers import Trigger, from_json
+from tenure.triggers import Trigger, from_json, zone
 
 _TICK = 1e-6
 
@@ -65,13 +64,16 @@ def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[Stretch]:
     return found
 
 
-def zone_of(trigger: Trigger | None, near: Instant) -> tzinfo:
-    """The zone in which a trigger writes its due times; UTC where it has none."""
-    due = None if trigger is None else trigger.next_after(moment(near)) or trigger.next_after(moment(0.0))
-    return UTC if due is None or due.tzinfo is None else due.tzinfo
+def zone_of(trigger: Trigger | str | None, due: Instant | None = None, *, default: str = "UTC") -> tzinfo:
+    """The zone of a job, in which its due times are written: for bodies, for people and in tests. `default` is for triggers without one.
+
+    Where the parts of a trigger have several zones, it is that of the part that is due at this instant.
+    """
+    found = read(trigger)[0] if isinstance(trigger, str) else trigger
+    return zone((None if found is None else found.zone_at(due)) or default)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=10_000)
 def read(text: str | None) -> tuple[Trigger | None, str]:
     """The trigger of a row, if it has one that can be read; else what is wrong with it: people must see such a job to remove it."""
     try:

@@ -11,11 +11,11 @@ from tenure import verbs
 from tenure.audit import JobAudit
 from tenure.audit import audit as audit_of
 from tenure.errors import ConfigurationError
-from tenure.history import read
+from tenure.history import read, zone_of
 from tenure.ledger import ChangeRecord, Instant, JobId, JobRow, JobState, Past, RunId, RunRow
 from tenure.moments import moment
 from tenure.stores.ledger import Ledger, RunQuery
-from tenure.views import JobView, RunView, StatsView, zone_of
+from tenure.views import JobView, RunView, StatsView
 from tenure.why import why as why_of
 
 MAX_RUNS = 10_000
@@ -169,15 +169,16 @@ class Lookup:
 
     def shown_run(self, ledger: verbs.Looks, row: RunRow) -> RunView:
         """A run for people."""
-        zones = {job.id: self.zone(job) for job in ledger.jobs(self._application, row.name, removed=True)}
-        return RunView.of(row, zones.get(row.job) or zone_of(None, self._tz))
+        jobs = ledger.jobs(self._application, row.name, removed=True)
+        trigger = next((job.spec.trigger for job in jobs if job.id == row.job), None)
+        return RunView.of(row, zone_of(trigger, row.scheduled_for, default=self._tz))
 
     def shown_runs(self, ledger: Ledger, rows: list[RunRow]) -> list[RunView]:
         """Runs for people, each in the zone of its job."""
         if not rows:
             return []
         triggers = ledger.triggers({row.job for row in rows})
-        return [RunView.of(row, zone_of(triggers.get(row.job), self._tz)) for row in rows]
+        return [RunView.of(row, zone_of(triggers.get(row.job), row.scheduled_for, default=self._tz)) for row in rows]
 
     def _audited(self, ledger: Ledger, row: JobRow, start: Instant, end: Instant) -> JobAudit:
         """Of one job, from all that there is to read of it; once more if it is not clean: retention may have removed runs between the questions."""
@@ -200,7 +201,7 @@ class Lookup:
 
     def zone(self, row: JobRow) -> tzinfo:
         """The zone of a job."""
-        return zone_of(row.spec.trigger, self._tz)
+        return zone_of(row.spec.trigger, default=self._tz)
 
 
 def _walk(row: JobRow, now: datetime) -> Iterator[tuple[datetime, str]]:
@@ -210,8 +211,11 @@ def _walk(row: JobRow, now: datetime) -> Iterator[tuple[datetime, str]]:
     trigger, _ = read(row.spec.trigger)
     if trigger is None:
         return
-    start = now if row.paused_until is None else max(now, moment(row.paused_until))
-    due = trigger.next_after(start)
+    due: datetime | None = now if row.paused_until is None else max(now, moment(row.paused_until))
     while due is not None:
-        yield due, row.spec.name
-        due = trigger.next_after(due)
+        try:
+            due = trigger.next_after(due)
+        except ConfigurationError:
+            return  # `jobs` says what is wrong with it
+        if due is not None:
+            yield due, row.spec.name

@@ -34,6 +34,7 @@ from tenure.ledger import (
 )
 from tenure.moments import instant
 from tenure.triggers import At, Trigger, tzdata_version
+from tenure.triggers.base import Steps
 
 MISSED = "missed"
 """Why a due time was skipped that nobody began in time."""
@@ -41,6 +42,8 @@ MISSED = "missed"
 STEPS = 20_000
 SLICE = 2000
 """How many missed due times are walked through at one visit, where they cannot be counted."""
+WORK = 20_000
+"""After how many steps of evaluations a visit ends, as after a slice: due times may be few and each of them hard to find."""
 FEW = 300
 """So many are walked through rather than counted."""
 MOST = 2_000_000_000
@@ -75,10 +78,9 @@ def plan(
     if due is not None:
         due = _leap(walk, trigger, due, job.rules, now)
     leapt_over = walk.skipped
-    while due is not None and due <= horizon and walk.steps < steps and walk.skipped - leapt_over < SLICE:
-        walk.take(due)
-        due = trigger.following(due)
-    if (walk.steps == steps or walk.skipped - leapt_over == SLICE) and not walk.pending and walk.skipped:
+    while due is not None and due <= horizon and walk.goes_on(steps) and walk.skipped - leapt_over < SLICE:
+        due = walk.take(due, trigger)
+    if due is not None and due <= horizon and not walk.pending and walk.skipped:
         # The newest of all missed due times are still to come: what was kept apart so far is walked again.
         then = walk.late[0] if walk.late else due
         return Planned(job.id, job.generation, job.next_due, then, walk.older(), reading_of(trigger, then))
@@ -91,9 +93,8 @@ def ahead(
     """The `next_due` and the runs of a job that counts from now on: added, changed or resumed. Nothing of the past is among them."""
     walk = _Walk(application, name, rules, now)
     due = trigger.following(now)
-    while due is not None and due <= horizon and walk.steps < steps:
-        walk.take(due)
-        due = trigger.following(due)
+    while due is not None and due <= horizon and walk.goes_on(steps):
+        due = walk.take(due, trigger)
     return due, walk.runs()
 
 
@@ -105,7 +106,7 @@ def late(trigger: Trigger, rules: Rules, *, application: str, name: str, now: In
     if not isinstance(trigger, At) or (due := instant(trigger.when)) > now:
         return ()
     walk = _Walk(application, name, rules, now)
-    walk.take(due)
+    walk.sort_in(due)
     return tuple(walk.pending) or (replace(walk.runs()[0], expires_at=None, state=RunState.SKIPPED, reason=MISSED),)
 
 
@@ -208,14 +209,26 @@ class _Walk:
         self._now, self._on_time, self._jitter = now, rules.on_time, rules.jitter
         self._spread = spread_of(application, name, rules.spread)
         self._shifted = bool(rules.spread or rules.jitter)
-        self.steps = 0
+        self.steps = self.work = 0
         self.pending: list[NewRun] = []
         self.late: deque[Instant] = deque()
         self.skipped = 0
         self._first = self._last = 0.0
 
-    def take(self, due: Instant) -> None:
+    def goes_on(self, steps: int) -> bool:
+        """Whether this visit has time for more."""
+        return self.steps < steps and self.work < WORK
+
+    def take(self, due: Instant, trigger: Trigger) -> Instant | None:
+        """Returns the due time after this one."""
+        self.sort_in(due)
+        taken = Steps()
+        later = trigger.following(due, taken)
         self.steps += 1
+        self.work += taken.taken
+        return later
+
+    def sort_in(self, due: Instant) -> None:
         start = self._start(due)
         if start + self._on_time > self._now:
             self.pending.append(NewRun(due, start, round(start + self._on_time, 6)))

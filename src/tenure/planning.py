@@ -18,11 +18,11 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tenure.clock import boottime
-from tenure.errors import TenureError
+from tenure.errors import ConfigurationError, StoreError, TenureError
 from tenure.ledger import (
     ANEW,
     Change,
@@ -65,6 +65,7 @@ HEAL_EVERY, HEAL_FOR = 30.0, 400.0
 ANEW_BATCH = 100
 """How many jobs are planned anew at once after a change of the zone rules."""
 NAMED = 5
+REMEMBERED = 10_000
 CALM = 0.1
 MARGIN = 60.0
 """A `next_due` is no further beyond the look-ahead than the next due time, give or take this much."""
@@ -96,7 +97,8 @@ class Planning:
         self.learns_on = False
         """Time was up before all that other zone rules have planned was gone over."""
         self._gone_over: set[JobId] = set()
-        self._unreadable: set[tuple[int, int]] = set()
+        self._refused: dict[tuple[JobId, int], str] = {}
+        self._behind: set[JobId] = set()
         self._tzdata = ""
         self._warned: set[str] = set()
         self._older = ""
@@ -146,45 +148,48 @@ class Planning:
             self.heal_soon()
         self._planned_before = leads
         limit = PLAN_BATCH[1] if calm else self._batch
-        jobs = ledger.unplanned(
+        found = ledger.unplanned(
             self._application,
             before=now + (REFILL if leads else UNATTENDED),
-            limit=limit,
+            limit=limit + len(self._refused) + len(self._behind),  # which must not take the places of the others
             strangers=self._absent,
             tzdata=self._zones,
             overdue=now - OVERDUE,
         )
-        self._overdue = ledger.unreadable
+        self._behind.intersection_update(job.id for job in found)
+        jobs = sorted(self._plannable(found), key=lambda job: job.id in self._behind)[:limit]
+        self._overdue = (*ledger.unreadable, *self._refusals(found, now - OVERDUE))
         batch: list[Planned] = []
-        soonest, seen, changed = math.inf, 0, 0
+        soonest, seen, changed, refused = math.inf, 0, 0, len(self._refused)
         for job in jobs:
             late = boottime() >= began_at + PLAN_BURST
-            if late and (batch or changed):
+            if late and (batch or changed or len(self._refused) != refused):
                 break
             seen += 1
             if self._for_others(job, now, leads=leads):
                 continue
-            if job.resumes and not job.trigger:
-                changed += self._resume(ledger, job, None, now)
-                soonest = now
-            trigger = self._trigger(job) if job.trigger else None
-            if trigger is None:
-                continue
-            if job.resumes:
-                changed += self._resume(ledger, job, trigger, now)
-                soonest = now
-            elif self._of_other_rules(job.next_reading):
-                if not late:  # else those that can be planned come first: nothing has changed so far
-                    changed += self._plan_anew(ledger, job.name, now)
+            try:
+                trigger = _read(job.trigger) if job.trigger else None
+                if job.resumes:
+                    changed += self._resume(ledger, job, trigger, now)
                     soonest = now
-            elif (
-                planned := plan(job, trigger, application=self._application, now=now, horizon=now + LOOK_AHEAD)
-            ) is not None:
-                batch.append(planned)
+                elif trigger is None:
+                    pass
+                elif self._of_other_rules(job.next_reading):
+                    if not late:  # else those that can be planned come first: nothing has changed so far
+                        changed += self._plan_anew(ledger, job.name, now)
+                        soonest = now
+                elif planned := plan(job, trigger, application=self._application, now=now, horizon=now + LOOK_AHEAD):
+                    batch.append(planned)
+                    self._note_behind(planned, now)
+            except (StoreError, OSError):
+                raise
+            except Exception as error:  # whatever a row says, the other jobs go on
+                self._refuse(job, error)
         written = ledger.plan(batch) if batch else 0
         if written:
             soonest = min(soonest, min((run.due_at for planned in batch for run in planned.runs), default=math.inf))
-        more = (len(jobs) == limit or seen < len(jobs)) and (written or changed)
+        more = (len(jobs) == limit or seen < len(jobs)) and (written or changed or len(self._refused) != refused)
         self.plans_from = boottime() if more else began_at + (PLAN_EVERY if leads else self._every)
         if more:
             self._pace(seen, boottime() - began_at)
@@ -203,14 +208,29 @@ class Planning:
         fits = int(planned * PLAN_TIME / max(took, 0.000_1))
         self._batch = min(max(fits, PLAN_BATCH[0]), PLAN_BATCH[1])
 
-    def _trigger(self, job: Unplanned) -> Trigger | None:
-        try:
-            return _read(job.trigger)
-        except TenureError as error:
-            if (job.id, job.generation) not in self._unreadable:
-                self._unreadable.add((job.id, job.generation))
-                logger.error("job %r cannot be planned here: %s", job.name, error, extra={"action": "job_unreadable"})  # noqa: TRY400 - the sentence says it all
-            return None
+    def _plannable(self, jobs: Sequence[Unplanned]) -> list[Unplanned]:
+        return [job for job in jobs if (job.id, job.generation) not in self._refused]
+
+    def _refuse(self, job: Unplanned, error: Exception) -> None:
+        """Leave this job alone until it is changed, and say so: its row can be read, but no due time comes of it."""
+        why = str(error) if isinstance(error, TenureError) else f"{type(error).__name__}: {error}"
+        if len(self._refused) >= REMEMBERED:
+            self._refused.clear()
+        self._refused[job.id, job.generation] = why
+        logger.error("job %r cannot be planned here: %s", job.name, why, extra={"action": "job_unreadable"})
+
+    def _refusals(self, jobs: Sequence[Unplanned], overdue: Instant) -> Iterator[str]:
+        for job in jobs:
+            why = self._refused.get((job.id, job.generation))
+            if why is not None and job.next_due is not None and job.next_due < overdue:
+                yield f"job {job.name!r} is overdue and cannot be planned here: {why}"
+
+    def _note_behind(self, planned: Planned, now: Instant) -> None:
+        """A job that is planned in slices comes after the others, whose due times are nearer."""
+        if planned.then_due is not None and planned.then_due <= now and len(self._behind) < REMEMBERED:
+            self._behind.add(planned.id)
+        else:
+            self._behind.discard(planned.id)
 
     def _resume(self, ledger: Ledger, job: Unplanned, trigger: Trigger | None, now: Instant) -> bool:
         """A pause is over. A job without a trigger has only what it was asked for meanwhile. False if it was changed by others."""
@@ -252,7 +272,11 @@ class Planning:
             if boottime() >= ends_at:
                 self.learns_on = True
                 return
-            if not self._plan_anew(ledger, job.spec.name, now):
+            try:
+                anew = self._plan_anew(ledger, job.spec.name, now)
+            except (ConfigurationError, ValueError, OverflowError):
+                anew = False  # `plan` says so when it comes to it
+            if not anew:
                 self._gone_over.add(job.id)
         self._gone_over.clear()
 
@@ -312,6 +336,7 @@ class Planning:
 
     def heal(self, ledger: Ledger) -> None:
         """Look through all jobs, some at a time, for those that a clock that was ahead has put off, and plan them anew."""
+        ends_at = boottime() + PLAN_BURST
         now = self._clock.now(boottime())
         horizon = now + LOOK_AHEAD + MARGIN
         if self._clock.doubts or not self._plans():
@@ -319,12 +344,17 @@ class Planning:
             return
         jobs = ledger.planned_beyond(self._application, max(self._healed, (horizon, JobId(0))), HEAL_BATCH)
         for job in jobs:
+            if boottime() >= ends_at:
+                break
             due = job.next_due or 0.0
             self._healed = (due, job.id)
             trigger = None if self._zones and job.spec.tzdata > self._zones else self._readable(job)
-            if trigger is not None and leapt(trigger, due, horizon=horizon):
-                self._put_right(ledger, job, trigger, now)
-        if len(jobs) == HEAL_BATCH:
+            try:
+                if trigger is not None and leapt(trigger, due, horizon=horizon):
+                    self._put_right(ledger, job, trigger, now)
+            except ConfigurationError:
+                continue  # `plan` says so when it comes to it
+        if len(jobs) == HEAL_BATCH or boottime() >= ends_at:
             self.heals_from = boottime() + CALM
             return
         self._healed = (0.0, JobId(0))

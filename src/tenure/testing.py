@@ -29,6 +29,7 @@ from tenure.connections import target_of
 from tenure.durations import Duration, seconds
 from tenure.engine import Engine
 from tenure.errors import ConfigurationError
+from tenure.history import zone_of
 from tenure.keys import due_key
 from tenure.ledger import ClaimedRun, Ending, Instant, JobId, JobState, LogLine, Rules, RunId, RunKind
 from tenure.lookup import Lookup
@@ -42,7 +43,7 @@ from tenure.stores.memory import MemoryStore
 from tenure.timekeeper import Timekeeper
 from tenure.triggers import zone
 from tenure.urls import MemoryURL
-from tenure.views import RunView, zone_of
+from tenure.views import RunView
 
 BEGINNING = "2026-01-01T00:00Z"
 """When a world begins for which nothing else is said."""
@@ -292,7 +293,7 @@ class _Node(Engine):
     def _attempt(self, claimed: ClaimedRun, token: str, node: NodeId) -> Attempt:
         function = self._registry.get(claimed.function)
         assert function is not None  # noqa: S101 - the conductor put strangers back
-        where = zone_of(claimed.trigger, self._options.tz)
+        where = zone_of(claimed.trigger, claimed.scheduled_for, default=self._options.tz)
         seen = _WorldsRun(claimed, token, tz=where, done=self._effects.setdefault(claimed.id, set()))
         return Attempt(claimed, token, node, function=function, run=seen, at=boottime())
 

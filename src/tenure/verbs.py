@@ -472,15 +472,18 @@ def _from_now_on(trigger: Trigger, spec: JobSpec, now: Instant) -> tuple[Instant
 
 
 def _unplanned(job: JobRow, now: Instant) -> tuple[NewRun, ...]:
-    """Due times that have passed and that nobody has planned: the old trigger counts for them."""
+    """Due times that have passed and that nobody has planned: the old trigger counts for them, if it can be read."""
     spec, next_due = job.spec, job.next_due
     runs: list[NewRun] = []
     if job.state is not JobState.ACTIVE or spec.trigger is None:
         return ()
-    trigger = from_json(spec.trigger)
-    while next_due is not None and next_due <= now:
+    trigger, _ = read(spec.trigger)
+    while trigger is not None and next_due is not None and next_due <= now:
         rest = Unplanned(job.id, spec.name, job.generation, next_due, spec.trigger, spec.rules)
-        planned = plan(rest, trigger, application=spec.application, now=now, horizon=now)
+        try:
+            planned = plan(rest, trigger, application=spec.application, now=now, horizon=now)
+        except ConfigurationError:
+            break  # nodes say so, and plan nothing either
         if planned is None:
             break
         runs += planned.runs
@@ -490,7 +493,7 @@ def _unplanned(job: JobRow, now: Instant) -> tuple[NewRun, ...]:
 
 def _ceased(job: JobRow, now: Instant, what: Change, said: Said) -> JobChange:
     """Nothing is due from now on. What was due before and nobody has planned is written too: the ledger then says what became of it."""
-    past = () if read(job.spec.trigger)[0] is None else _unplanned(job, now)
+    past = _unplanned(job, now)
     return JobChange(
         application=job.spec.application,
         name=job.spec.name,

@@ -9,11 +9,11 @@ from typing import Any, Self
 
 from tenure.arguments import plain, shown
 from tenure.differences import differences, explained
-from tenure.history import read
+from tenure.errors import ConfigurationError
+from tenure.history import read, zone_of
 from tenure.ledger import UNBEGUN, Instant, JobRow, JobStats, Rules, RunRow, RunState
 from tenure.moments import moment
-from tenure.triggers import Trigger, zone
-from tenure.triggers.combined import Excluding, Union
+from tenure.triggers import Trigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class JobView:
         """What a row says to people. `tz` is for jobs without a zone of their own."""
         spec = row.spec
         trigger, _ = read(spec.trigger)
-        where = zone_of(spec.trigger, tz)
-        due = None if trigger is None or row.state != "active" else _next(trigger, row, now)
+        where = zone_of(spec.trigger, default=tz)
+        due, trouble = (None, "") if trigger is None or row.state != "active" else _next(trigger, row, now)
         return cls(
             name=spec.name,
             application=spec.application,
             state=row.state.value,
             function=spec.function,
-            trigger=_explained(spec.trigger),
+            trigger=trouble or _explained(spec.trigger),
             tz=str(where),
             next_due=due,
             kwargs=shown(spec.kwargs),
@@ -197,15 +197,6 @@ class StatsView:
 
 
 @lru_cache(maxsize=4096)
-def zone_of(trigger: str | None, default: str) -> tzinfo:
-    """The zone of a trigger; of several, that of the first."""
-    found, _ = read(trigger)
-    while isinstance(found, Union | Excluding):
-        found = found.parts[0] if isinstance(found, Union) else found.trigger
-    return zone(getattr(found, "tz", None) or default)
-
-
-@lru_cache(maxsize=4096)
 def _explained(trigger: str | None) -> str:
     return explained(trigger)
 
@@ -221,9 +212,12 @@ def _override(row: JobRow, where: tzinfo) -> dict[str, Any]:
     }
 
 
-def _next(trigger: Trigger, row: JobRow, now: Instant) -> datetime | None:
-    """From the trigger, because the row has the first due time that is not planned yet."""
-    return trigger.next_after(moment(max(now, row.since)))
+def _next(trigger: Trigger, row: JobRow, now: Instant) -> tuple[datetime | None, str]:
+    """From the trigger, because the row has the first due time that is not planned yet. With what is wrong if it cannot say one."""
+    try:
+        return trigger.next_after(moment(max(now, row.since))), ""
+    except ConfigurationError as error:
+        return None, f"cannot be planned: {error}"
 
 
 def _moment(at: Instant | None, where: tzinfo) -> datetime | None:

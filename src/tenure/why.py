@@ -7,6 +7,7 @@ from datetime import tzinfo
 
 from tenure.differences import in_force
 from tenure.durations import readable
+from tenure.errors import ConfigurationError
 from tenure.history import Stretch, stretches, zone_of
 from tenure.ledger import OPEN, STOPPED, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.moments import instant, moment, shown
@@ -32,7 +33,10 @@ def why(
 
     `runs` are those of the job around that instant (the newest ones for now), `live` whether a live node has its function registered.
     """
-    return _Answer(job, stretches(job, changes), list(runs), now=now, live=live).give(at)
+    try:
+        return _Answer(job, stretches(job, changes), list(runs), now=now, live=live).give(at)
+    except ConfigurationError as error:
+        return f"Nothing is planned for {job.spec.name!r}: its trigger cannot be evaluated: {error}"
 
 
 class _Answer:
@@ -40,7 +44,7 @@ class _Answer:
         self._job, self._life, self._now, self._live = job, life, now, live
         self._runs = sorted(runs, key=lambda run: run.scheduled_for)
         self._name = repr(job.spec.name)
-        self._zone: tzinfo = zone_of(life[-1].trigger, now)
+        self._zone: tzinfo = zone_of(life[-1].trigger)
 
     def give(self, at: Instant | None) -> str:
         return self._for_now() + self._overridden() if at is None else self._for_time(at)

@@ -24,13 +24,12 @@ from tenure.ext.apscheduler import (
     DateTrigger,
     IntervalTrigger,
     OrTrigger,
-    triggers,
     zones,
 )
 from tenure.ext.apscheduler.carried import LISTED, Starting, carried, due_times
 from tenure.ext.apscheduler.fields import RANGES
 from tenure.ext.apscheduler.triggers import understood
-from tenure.triggers import from_json, zone
+from tenure.triggers import base, from_json, zone
 from tenure.triggers.zones import timeline
 
 SEOUL, BERLIN = "Asia/Seoul", "Europe/Berlin"
@@ -267,7 +266,7 @@ def test_cron_triggers_that_must_all_be_due_are_one_rule_where_fields_can_say_it
     if (rule := together.pure(now)) is None:
         return
     together._cron = None
-    with mock.patch.object(triggers, "_TURNS", 100):
+    with mock.patch.object(base, "STEPS", 200):
         try:
             searched = list(islice(due_times(together, now), 3))
         except ConfigurationError:  # too far apart to be found by a search
@@ -276,6 +275,20 @@ def test_cron_triggers_that_must_all_be_due_are_one_rule_where_fields_can_say_it
     while len(found) < len(searched) and (due := rule.next_after(after)) is not None:
         found.append(after := due)
     assert found == searched
+
+
+@pytest.mark.parametrize("year", [None, 2026])
+def test_parts_that_never_meet_are_refused_within_one_budget_of_steps(year):
+    """`day_of_week` alone is 00:00 on these days, and never 03:00."""
+    parts = [CronTrigger(hour=3, year=year, timezone=SEOUL), CronTrigger(day_of_week="sat,sun", timezone=SEOUL)]
+    for trigger in (AndTrigger(parts), AndTrigger([AndTrigger(parts), IntervalTrigger(hours=1, timezone=SEOUL)])):
+        with mock.patch.object(base.Steps, "take", autospec=True, side_effect=base.Steps.take) as take:
+            if year:  # after this year there is nothing to search
+                assert trigger.get_next_fire_time(None, NOON) is None
+            else:
+                with pytest.raises(ConfigurationError, match=r"in 10,000 steps .* Write hour='\*'"):
+                    trigger.get_next_fire_time(None, NOON)
+        assert take.call_count <= base.STEPS
 
 
 def test_a_start_that_has_passed_is_said_in_one_rule():

@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tenure.errors import ConfigurationError
-from tenure.triggers import at, calendar, closed, cron, every, from_json, tzdata_version, zone
+from tenure.triggers import Union, at, calendar, closed, cron, every, from_json, tzdata_version, zone
+from tenure.triggers.base import FAR, STEPS, Steps
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOON = cron("0 12 * * *")
@@ -52,7 +53,6 @@ def test_closed_dates_and_windows():
         "01-05 12:00",
     ]
     assert due(NOON - WEEKEND) == ["01-01 12:00", "01-02 12:00", "01-05 12:00"]
-    assert due(NOON - closed("lunch", weekly=["12:00-13:00"]), n=1) == []
     assert due(NOON - closed("before", weekly=["11:00-12:00"]), n=1) == ["01-01 12:00"]  # the end is open again
     assert due(every("1h") - closed("most", weekly=["Mon-Sat", "Sun 00:00-22:00"]), n=3) == [
         "01-04 22:00",
@@ -83,8 +83,72 @@ def test_a_window_around_a_clock_change():
     ]
 
 
-def test_it_gives_up_when_it_is_never_open():
-    assert (cron("0 12 * * SAT") - WEEKEND).next_after(START) is None
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        cron("0 12 * * SAT") - WEEKEND,
+        NOON - closed("lunch", weekly=["12:00-13:00"]),
+        ((NOON - closed("lunch", weekly=["12:00-13:00"])) | cron("0 1 * * *")) - closed("b", weekly=["01:00-01:01"]),
+        every("2m") - closed("even", weekly=[f"{h:02}:{m:02}-{h:02}:{m + 1:02}" for h in range(24) for m in range(0, 59, 2)]),
+        Union.of(*(calendar(years=1, start="9000-01-01", at="00:00", tz=key) for key in ("Europe/Berlin", "Asia/Seoul"))),
+    ],
+)  # fmt: skip
+def test_what_takes_too_many_steps_is_refused_after_the_same_number_everywhere(trigger):
+    """The budget counts steps of all parts together, whatever is cached: so all nodes agree."""
+    taken = []
+    for _ in range(2):
+        steps = Steps()
+        with pytest.raises(ConfigurationError, match="in 10,000 steps"):
+            trigger.following(START.timestamp(), steps)
+        taken.append(steps.taken)
+    assert taken[0] == taken[1] <= STEPS + max(FAR, 1000)
+
+
+def test_nested_exclusions_that_are_open_at_times_are_well_within_the_budget():
+    most = (NOON | cron("0 1 * * *")) - closed("weekend", weekly=["Sat-Sun"], dates=["2026-01-02"])
+    trigger = (most | cron("0 5 * * *")) - closed("inventory", dates=["2026-01-01"])
+    steps = Steps()
+    assert trigger.following(START.timestamp(), steps) is not None
+    assert steps.taken < 100
+    assert from_json(trigger.to_json()) == trigger
+
+
+def test_closed_days_in_a_row_are_one_step():
+    years = [date(2026, 1, 1) + timedelta(days=day) for day in range(3000)]
+    trigger, steps = NOON - closed("sabbatical", dates=years), Steps()
+    assert trigger.following(START.timestamp(), steps) == datetime(2034, 3, 20, 12, tzinfo=UTC).timestamp()
+    assert steps.taken < 10
+
+
+def deep(levels):
+    trigger = NOON
+    for level in range(levels):
+        if level % 2:
+            trigger |= cron(f"{level} 1 * * *")
+        else:
+            trigger -= closed(f"{level}", weekly=["Sat"])
+    return trigger
+
+
+@pytest.mark.parametrize(
+    ("build", "limit", "instead"),
+    [
+        (lambda: deep(5), "4 unions and exclusions", "(a | b) - closed(…)"),
+        (lambda: Union.of(*(at(START + timedelta(days=day)) for day in range(1000))), "more than 1,000", "several jobs"),
+        ((NOON - closed("d", dates=[date(1900, 1, 1) + timedelta(day) for day in range(6000)])).to_json, "65,536", "fewer dates"),
+    ],
+)  # fmt: skip
+def test_triggers_that_are_too_large_are_refused_where_they_are_written(build, limit, instead):
+    with pytest.raises(ConfigurationError) as refusal:
+        build()
+    assert limit in str(refusal.value)
+    assert instead in str(refusal.value)
+    assert len(str(refusal.value)) < 600
+
+
+def test_what_is_within_the_limits_is_read_back():
+    for trigger in (deep(4), Union.of(*(at(START + timedelta(days=day)) for day in range(500)))):
+        assert from_json(trigger.to_json()) == trigger
 
 
 def test_exclusions_do_not_depend_on_their_order():
@@ -194,7 +258,7 @@ def test_the_text_form_is_stable(text, trigger):
         ('{"v":1,"trigger":"union","parts":[5]}', "no trigger"),
         ('{"v":1,"trigger":"excluding","of":{"trigger":"cron","expr":"@daily","tz":null},"closed":[]}', "closed"),
         ('{"v":1,"trigger":"excluding","of":{"trigger":"cron","expr":"@daily","tz":null},"closed":[5]}', "TypeError"),
-        ('{"v":1,"parts":' + '[{"trigger":"union","parts":' * 20_000, "not the text of a trigger"),
+        ('{"v":1,"parts":' + '[{"trigger":"union","parts":' * 2_000, "not the text of a trigger"),
     ],
 )
 def test_texts_that_are_no_trigger_are_refused(text, part):
@@ -209,6 +273,14 @@ def test_deep_texts_are_refused():
         part = {"trigger": "union", "parts": [part]}
     with pytest.raises(ConfigurationError, match="nested too deep"):
         from_json(json.dumps({"v": 1, **part}))
+
+
+def test_long_texts_are_refused_before_anything_is_made_of_them():
+    with pytest.raises(ConfigurationError, match="2,000,058 bytes; 65,536 are the most"):
+        from_json(json.dumps({"v": 1, "trigger": "cron", "expr": f"{','.join(['1'] * 1_000_000)} * * * *", "tz": None}))
+    many = [{"trigger": "every", "microseconds": 1, "anchor": "", "tz": None}] * 1000
+    with pytest.raises(ConfigurationError, match="more than 1,000"):
+        from_json(json.dumps({"v": 1, "trigger": "union", "parts": [{"trigger": "x", "parts": many}]}).replace(" ", ""))
 
 
 def test_a_zone_is_filled_in_only_where_none_was_given():

@@ -37,9 +37,37 @@ VERSION = 1
 HORIZON = 146_097 * 86_400
 """Seconds in 400 years, after which the Gregorian calendar and the rules of all zones repeat. What does not come within them never comes."""
 
+STEPS = 10_000
+"""How many steps one evaluation may take, its nested parts included. Steps are counted and not time, so that all nodes agree."""
+FAR = 2000
+"""How many steps it counts to work out another 400 years of a zone's clock changes."""
+MAX_BYTES = 65_536
+"""The longest text of a trigger."""
+MAX_DEPTH = 4
+"""How deep unions and exclusions may be nested in each other."""
+MAX_PARTS = 1000
+"""How many triggers and calendars one trigger may be made of."""
 MAX_PREVIEW = 10_000
 _SHOWN = 3
 """How many readings a sentence names before it says "more"."""
+
+
+class OutOfStepsError(Exception):
+    """An evaluation has taken all of its steps."""
+
+
+class Steps:
+    """The budget of one evaluation, which all parts of a trigger share."""
+
+    __slots__ = ("taken",)
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def take(self, count: int = 1) -> None:
+        self.taken += count
+        if self.taken > STEPS:
+            raise OutOfStepsError
 
 
 class Trigger(ABC):
@@ -52,15 +80,25 @@ class Trigger(ABC):
     def next_after(self, t: datetime) -> datetime | None:
         """The first due time strictly after `t`, in the trigger's zone; None when nothing is due any more."""
 
-    def following(self, instant: float) -> float | None:
-        """`next_after`, both in seconds from 1970: for those who count and do not read."""
+    def following(self, instant: float, steps: Steps | None = None) -> float | None:  # noqa: ARG002 - where parts take steps
+        """`next_after`, both in seconds from 1970: for those who count and do not read. `steps` is told how many it took."""
         due = self.next_after(moments.moment(instant))
         return None if due is None else moments.instant(due)
+
+    def within(self, t: datetime, steps: Steps) -> datetime | None:
+        """`next_after` as a part of another trigger, on its budget."""
+        steps.take()
+        return self.next_after(t)
 
     @property
     def zoned(self) -> bool:
         """Whether its due times depend on the rules of a zone."""
         return False
+
+    def zone_at(self, due: float | None = None) -> str | None:  # noqa: ARG002 - only where parts have zones of their own
+        """The key of the zone in which a due time is written; without one, and for an instant at which nothing is due, that of its first part."""
+        key: str | None = getattr(self, "tz", None)
+        return key
 
     def reading(self, due: float) -> int | None:  # noqa: ARG002 - only wall clocks show one
         """Which reading of the wall clock a due time stands for, in seconds from 1970; None where instants count and not readings."""
@@ -114,7 +152,13 @@ class Trigger(ABC):
 
     def to_json(self) -> str:
         """A text that `from_json` reads back, in this version of tenure and in later ones. Equal triggers give equal texts."""
-        return json.dumps({"v": VERSION, **self.as_dict()}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps({"v": VERSION, **self.as_dict()}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        if (size := size_of(text)) > MAX_BYTES:
+            raise ConfigurationError(
+                f"trigger: its text has {size:,} bytes, and {MAX_BYTES:,} are the most ({text[:60]}…). "
+                f"Write fewer dates or parts, or make it several jobs."
+            )
+        return text
 
     def __or__(self, other: Trigger) -> Trigger:
         if not isinstance(other, Trigger):
@@ -143,6 +187,31 @@ class Trigger(ABC):
 
     def __deepcopy__(self, _memo: object) -> Self:
         return self
+
+
+class Combined(Trigger):
+    """A trigger made of others. One evaluation of it has one budget, however its parts are nested."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def within(self, t: datetime, steps: Steps) -> datetime | None: ...
+
+    def next_after(self, t: datetime) -> datetime | None:
+        return self._counted(t, Steps())
+
+    def following(self, instant: float, steps: Steps | None = None) -> float | None:
+        due = self._counted(moments.moment(instant), Steps() if steps is None else steps)
+        return None if due is None else moments.instant(due)
+
+    def _counted(self, t: datetime, steps: Steps) -> datetime | None:
+        try:
+            return self.within(t, steps)
+        except OutOfStepsError:
+            raise ConfigurationError(
+                f"trigger: no due time after {moment(t):%Y-%m-%d %H:%M:%S} UTC was found in {STEPS:,} steps ({self.explain():.200}). "
+                f"Perhaps all its times are closed. Close less, or write fewer parts."
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,18 +280,23 @@ class WallClock(Trigger):
         due = self._due_from(seconds_of(t, "next_after") + 1)
         return None if due is None else reading(due, self.line.zone)
 
-    def following(self, instant: float) -> float | None:
+    def following(self, instant: float, steps: Steps | None = None) -> float | None:  # noqa: ARG002
         due = self._due_from(floor(instant) + 1)
         return None if due is None else float(due)
 
-    def _due_from(self, start: int) -> int | None:
+    def within(self, t: datetime, steps: Steps) -> datetime | None:
+        steps.take()
+        due = self._due_from(seconds_of(t, "next_after") + 1, steps)
+        return None if due is None else reading(due, self.line.zone)
+
+    def _due_from(self, start: int, steps: Steps | None = None) -> int | None:
         """The first due time from this one on."""
         line = self.line
         if not FIRST <= start < line.end:
             if start >= LAST:
                 return None
             start = max(start, FIRST)
-            line = _reaching(line, start)
+            line = reaching(line, start, steps)
         starts, offsets = line.starts, line.offsets
         since = line.wall if self.follows else line.fresh
         i = bisect_right(starts, start) - 1
@@ -236,6 +310,8 @@ class WallClock(Trigger):
                 horizon = horizon or min(max(start, found) + HORIZON, LAST)
                 if line.end >= horizon:
                     return None
+                if steps is not None:
+                    steps.take(FAR)
                 line = line.longer()
                 starts, offsets = line.starts, line.offsets
                 since = line.wall if self.follows else line.fresh
@@ -255,7 +331,7 @@ class WallClock(Trigger):
         if self.follows:  # readings that come twice are due twice
             return None
         start = floor(due)
-        line = _reaching(self.line, start)
+        line = reaching(self.line, start)
         i = line.at(start)
         shown = start + line.offsets[i]
         return self.find(line.fresh[i] if line.starts[i] == start else max(shown, line.fresh[i]))
@@ -263,7 +339,7 @@ class WallClock(Trigger):
     def reached(self, reading: int) -> float | None:
         if self.follows:
             return None
-        line = _reaching(self.line, reading + DAY)
+        line = reaching(self.line, reading + DAY)
         ends = (*line.starts[1:], LAST)
         for start, offset, end in zip(line.starts, line.offsets, ends, strict=True):
             if end + offset > reading:
@@ -272,7 +348,7 @@ class WallClock(Trigger):
 
     def count(self, start: float, end: float) -> int | None:
         low, high = max(ceil(start), FIRST), min(ceil(end), LAST)
-        line = _reaching(self.line, high)
+        line = reaching(self.line, high)
         since = line.wall if self.follows else line.fresh
         count = 0
         for i in range(max(line.at(low), 0), len(line.starts)):
@@ -333,8 +409,16 @@ def zone_line(tz: str | None) -> Timeline:
     return timeline(tz or "UTC")
 
 
-def _reaching(line: Timeline, start: int) -> Timeline:
+def size_of(text: str) -> int:
+    """In bytes."""
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def reaching(line: Timeline, start: int, steps: Steps | None = None) -> Timeline:
+    """The timeline, worked out beyond this instant."""
     while line.end <= start and line.end < LAST:
+        if steps is not None:
+            steps.take(FAR)
         line = line.longer()
     return line
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from tenure.errors import ConfigurationError
-from tenure.triggers.base import ClockChange, Trigger
-from tenure.triggers.text import from_dict
+from tenure.triggers.base import ClockChange, Combined, Steps, Trigger, reaching
+from tenure.triggers.text import checked, from_dict
 from tenure.triggers.zones import DAY, EPOCH, FOREVER, LAST, Timeline, Zone, seconds_of, timeline, zone_key
-
-MAX_CLOSED = 10_000
-"""How many closed stretches in a row a trigger may fall into before it is taken to be never due."""
 
 _END = EPOCH + timedelta(seconds=LAST)
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -23,7 +22,7 @@ _MOMENT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Union(Trigger):
+class Union(Combined):
     """Due whenever one of its parts is, once where several are. Made by `a | b`; the order of the parts does not matter."""
 
     kind: ClassVar[str] = "union"
@@ -35,18 +34,30 @@ class Union(Trigger):
         parts = tuple(sorted(dict.fromkeys(flat), key=Trigger.to_json))
         if not parts:
             raise ConfigurationError("union: there are no parts, so it would never be due.")
-        return parts[0] if len(parts) == 1 else cls(parts)
+        return parts[0] if len(parts) == 1 else checked(cls(parts))
 
-    def next_after(self, t: datetime) -> datetime | None:
-        due = [found for part in self.parts if (found := part.next_after(t)) is not None]
+    def within(self, t: datetime, steps: Steps) -> datetime | None:
+        due = [found for part in self.parts if (found := part.within(t, steps)) is not None]
         return min(due, key=lambda found: found - EPOCH) if due else None
 
     @property
     def zoned(self) -> bool:
         return any(part.zoned for part in self.parts)
 
+    def zone_at(self, due: float | None = None) -> str | None:
+        first = self.parts[0].zone_at(due)
+        if due is None or all(part.zone_at() == first for part in self.parts):
+            return first
+        steps = Steps()
+        try:
+            found = next((part for part in self.parts if part.following(due - 1e-6, steps) == due), self.parts[0])
+        except ConfigurationError:
+            return first
+        return found.zone_at(due)
+
     def reading(self, due: float) -> int | None:
-        readings = [part.reading(due) for part in self.parts if part.following(due - 1e-6) == due]
+        steps = Steps()
+        readings = [part.reading(due) for part in self.parts if part.following(due - 1e-6, steps) == due]
         one_zone = len({getattr(part, "tz", None) for part in self.parts if part.zoned}) == 1
         return min((found for found in readings if found is not None), default=None) if one_zone else None
 
@@ -109,9 +120,10 @@ class Closed:
     dates: tuple[date, ...] = ()
     weekly: tuple[str, ...] = ()
     tz: str | None = None
-    days: frozenset[int] = field(init=False, repr=False, compare=False)
+    days: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
+    """In days from 1970, in order, not touching each other, as are the windows."""
     windows: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
-    """In seconds from Monday 00:00, in order, not touching each other."""
+    """In seconds from Monday 00:00."""
 
     def __post_init__(self) -> None:
         windows = _merged(span for window in self.weekly for span in _spans(self.name, window))
@@ -120,14 +132,13 @@ class Closed:
                 f"closed {self.name!r} is closed all week, so nothing would ever run. Leave out some of it."
             )
         object.__setattr__(self, "windows", tuple(windows))
-        object.__setattr__(self, "days", frozenset(day.toordinal() - EPOCH.toordinal() for day in self.dates))
+        ordinals = (day.toordinal() - EPOCH.toordinal() for day in self.dates)
+        object.__setattr__(self, "days", tuple(_merged((day, day + 1) for day in ordinals)))
 
-    def until(self, t: datetime) -> datetime | None:
+    def until(self, t: datetime, steps: Steps | None = None) -> datetime | None:
         """None when it is open at this instant; else an instant up to which it is closed without a break."""
-        line = self._line(t)
         now = seconds_of(t, f"closed {self.name!r}")
-        while line.end <= now and line.end < LAST:
-            line = line.longer()
+        line = reaching(self._line(t), now, steps)
         i = line.at(now)
         shown = now + line.offsets[i]
         opens = self._opens(shown)
@@ -150,22 +161,20 @@ class Closed:
         }
 
     def _opens(self, shown: int) -> int:
-        """The first reading from this one on at which it is open, looking at most a day or a window ahead."""
+        """The first reading from this one on at which it is open, looking at most to the end of the closed days or of the window."""
         day = shown // DAY
-        if day in self.days:
-            return (day + 1) * DAY
+        if (reopens := _end_of(self.days, day)) is not None:
+            return reopens * DAY
         monday = (day - (day + 3) % 7) * DAY
-        for start, end in self.windows:
-            if start <= shown - monday < end:
-                return monday + end
-        return shown
+        reopens = _end_of(self.windows, shown - monday)
+        return shown if reopens is None else monday + reopens
 
     def _line(self, t: datetime) -> Timeline:
         return timeline(self.tz or getattr(t.tzinfo, "key", None) or "UTC")
 
 
 @dataclass(frozen=True, slots=True)
-class Excluding(Trigger):
+class Excluding(Combined):
     """Due when its trigger is and nothing is closed. Made by `a - closed(…)`."""
 
     kind: ClassVar[str] = "excluding"
@@ -178,24 +187,28 @@ class Excluding(Trigger):
         if isinstance(trigger, Excluding):
             before, trigger = trigger.closed, trigger.trigger
         unique = dict.fromkeys((*before, *more))
-        return cls(trigger, tuple(sorted(unique, key=lambda one: (one.name, one.dates, one.weekly, one.tz or ""))))
+        return checked(
+            cls(trigger, tuple(sorted(unique, key=lambda one: (one.name, one.dates, one.weekly, one.tz or ""))))
+        )
 
-    def next_after(self, t: datetime) -> datetime | None:
-        due = self.trigger.next_after(t)
-        for _ in range(MAX_CLOSED):
-            if due is None:
-                return None
-            opens = max((until for one in self.closed if (until := one.until(due))), default=None)
+    def within(self, t: datetime, steps: Steps) -> datetime | None:
+        due = self.trigger.within(t, steps)
+        while due is not None:
+            steps.take(len(self.closed))
+            opens = max((until for one in self.closed if (until := one.until(due, steps))), default=None)
             if opens is None:
                 return due
             if opens >= _END:
                 return None
-            due = self.trigger.next_after(opens - _MOMENT)
+            due = self.trigger.within(opens - _MOMENT, steps)
         return None
 
     @property
     def zoned(self) -> bool:
         return self.trigger.zoned or any(one.tz not in {None, "UTC"} for one in self.closed)
+
+    def zone_at(self, due: float | None = None) -> str | None:
+        return self.trigger.zone_at(due)
 
     def reading(self, due: float) -> int | None:
         return self.trigger.reading(due)
@@ -291,6 +304,12 @@ def _weekdays(name: str, window: str, text: str | None) -> list[int]:
             )
         days += range(low, high + 1)
     return days
+
+
+def _end_of(stretches: tuple[tuple[int, int], ...], at: int) -> int | None:
+    """The end of the stretch that this falls into, if it does."""
+    i = bisect_right(stretches, at, key=itemgetter(0)) - 1
+    return stretches[i][1] if i >= 0 and at < stretches[i][1] else None
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

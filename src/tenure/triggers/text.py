@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from tenure.errors import ConfigurationError
-from tenure.triggers.base import VERSION, Trigger
+from tenure.triggers.base import MAX_BYTES, MAX_DEPTH, MAX_PARTS, VERSION, Trigger, size_of
+
+T = TypeVar("T", bound=Trigger)
 
 
 def from_json(text: str) -> Trigger:
     """The trigger that `to_json` wrote."""
+    given: object = text
+    if isinstance(given, str) and (size := size_of(given)) > MAX_BYTES:
+        raise ConfigurationError(f"from_json: {_short(given[:200])} has {size:,} bytes; {MAX_BYTES:,} are the most.")
     try:
         fields = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
@@ -24,10 +29,41 @@ def from_json(text: str) -> Trigger:
         raise ConfigurationError(
             f"from_json: {_short(text)} has version {fields['v']}; this tenure reads version {VERSION}. Upgrade tenure here."
         )
-    try:
-        return from_dict({key: value for key, value in fields.items() if key != "v"})
-    except RecursionError:
-        raise ConfigurationError(f"from_json: {_short(text)} is nested too deep for a trigger.") from None
+    _limit(fields)
+    return from_dict({key: value for key, value in fields.items() if key != "v"})
+
+
+def checked(trigger: T) -> T:
+    """The trigger itself, unless it is made of too much to be stored and evaluated."""
+    _limit(trigger.as_dict())
+    return trigger
+
+
+def _limit(fields: object) -> None:
+    """Refuse what is nested too deep or made of too many parts, before anything is made of it."""
+    parts, pending = 0, [(fields, 0)]
+    while pending:
+        part, depth = pending.pop()
+        parts += 1
+        inner = _parts_of(part)
+        if inner and depth == MAX_DEPTH:
+            raise ConfigurationError(
+                f"trigger: {_short(fields)} is nested too deep: {MAX_DEPTH} unions and exclusions in each other are the most. "
+                f"Exclude once, from the whole: (a | b) - closed(…) - closed(…)."
+            )
+        if parts + len(pending) + len(inner) > MAX_PARTS:
+            raise ConfigurationError(
+                f"trigger: {_short(fields)} is made of more than {MAX_PARTS:,} triggers and calendars. Make it several jobs."
+            )
+        pending += [(one, depth + 1) for one in inner]
+
+
+def _parts_of(fields: object) -> list[object]:
+    """The triggers and calendars that a trigger is made of."""
+    if not isinstance(fields, dict):
+        return []
+    lists = [value for key in ("parts", "closed") if isinstance(value := fields.get(key), list)]
+    return [*(one for value in lists for one in value), *([fields["of"]] if "of" in fields else [])]
 
 
 def from_dict(fields: Mapping[str, Any]) -> Trigger:

@@ -8,10 +8,10 @@ the triggers calculate. A timeline is a list of stretches in which the wall cloc
 from __future__ import annotations
 
 import difflib
+import re
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -26,6 +26,7 @@ Zone = str | tzinfo
 """How people name a zone: its key ('Asia/Seoul'), a `ZoneInfo`, or `timezone.utc`."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_ORDINAL = EPOCH.toordinal()
 DAY = 86_400
 
 CALENDAR_CHANGE = 3 * 3600
@@ -40,7 +41,6 @@ FOREVER = 1 << 62
 _NEAR = 2100
 _LAST_YEAR = 9999
 _CYCLE = 400
-_WEEK = 7 * DAY
 
 
 def tzdata_version() -> str:
@@ -158,8 +158,8 @@ def _timeline(key: str, until: int) -> Timeline:
         return shown.days * DAY + shown.seconds if shown is not None else 0
 
     if until == _NEAR:
-        changes = _listed_changes(key)
-        ruled_from = max(changes[-1] if changes else 0, 0)
+        changes = [(change, offset(change)) for change in _listed_changes(key)]
+        ruled_from = max(changes[-1][0] if changes else 0, 0)
         starts, offsets = [-FOREVER], [offset(FIRST)]
     else:
         shorter = _timeline(key, until - _CYCLE)
@@ -168,11 +168,11 @@ def _timeline(key: str, until: int) -> Timeline:
         changes, ruled_from = [], shorter.end
         starts, offsets = list(shorter.starts), list(shorter.offsets)
     end = min(seconds_of(datetime(until, 1, 1, tzinfo=UTC)), LAST) if until <= _LAST_YEAR else LAST
-    ruled = _ruled_changes(offset, ruled_from, end)
+    ruled = _ruled_changes(key, ruled_from, end)
     changes += ruled
     settled = not ruled
-    for change in changes:
-        if (after := offset(change)) != offsets[-1]:
+    for change, after in changes:
+        if after != offsets[-1]:
             starts.append(change)
             offsets.append(after)
     wall, fresh = [-FOREVER], [-FOREVER]
@@ -192,25 +192,56 @@ def _listed_changes(key: str) -> list[int]:
     return [change for change in unpack_from(f">{times}q", data, second + 44) if FIRST < change < LAST]
 
 
-def _ruled_changes(offset: Callable[[int], int], start: int, end: int) -> list[int]:
-    """The changes after `start` and before `end` that a zone's yearly rule makes: looked for week by week in the first year, then
-    each about a year after the one before. Empty when the zone has no such rule."""
+def _ruled_changes(key: str, start: int, end: int) -> list[tuple[int, int]]:
+    """The changes after `start` and before `end` that a zone's yearly rule makes, each with the offset after it; none if it has no such rule.
 
-    def between(low: int, high: int) -> int:
-        before = offset(low)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if offset(middle) == before else (low, middle)
-        return high
+    The rule is the last line of the zone's file, as in `CET-1CEST,M3.5.0,M10.5.0/3` (POSIX TZ).
+    """
+    rule = _RULE.fullmatch(_file(key).read_bytes().rstrip(b"\n").rpartition(b"\n")[2].decode("ascii"))
+    if rule is None:
+        return []
+    standard = -_signed(rule["standard"])
+    summer = -_signed(rule["summer"]) if rule["summer"] else standard + 3600
+    first, last = (datetime.fromtimestamp(at, UTC).year for at in (start, end))
+    changes = [
+        (rule["on_day"], _signed(rule["on_time"] or "2") - standard, summer),
+        (rule["off_day"], _signed(rule["off_time"] or "2") - summer, standard),
+    ]
+    found = (
+        (_day(day, year) * DAY + second, after)
+        for year in range(first - 1, min(last + 1, _LAST_YEAR) + 1)
+        for day, second, after in changes
+    )
+    return sorted((change, after) for change, after in found if start < change < end)
 
-    weeks = ((week, week + _WEEK) for week in range(start, start + 366 * DAY, _WEEK))
-    year = [between(low, high) for low, high in weeks if high < LAST and offset(low) != offset(high)]
-    changes = []
-    while year:
-        changes += year
-        nearly = ((change + 358 * DAY, change + 372 * DAY) for change in year)
-        year = [between(low, high) for low, high in nearly if low < end and high < LAST]
-    return sorted({change for change in changes if change < end})
+
+_DAY_RULE = r"J?\d+|M\d+\.\d\.\d"
+_NAME, _LENGTH = r"(?:<[^>]+>|[A-Za-z]+)", r"[-+]?\d+(?::\d+)*"
+_RULE = re.compile(
+    rf"{_NAME}(?P<standard>{_LENGTH}){_NAME}(?P<summer>{_LENGTH})?"
+    rf",(?P<on_day>{_DAY_RULE})(?:/(?P<on_time>{_LENGTH}))?,(?P<off_day>{_DAY_RULE})(?:/(?P<off_time>{_LENGTH}))?",
+    re.ASCII,
+)
+
+
+def _signed(text: str) -> int:
+    """'-1:30' in seconds."""
+    size = sum(int(part) * unit for part, unit in zip(text.lstrip("+-").split(":"), (3600, 60, 1), strict=False))
+    return -size if text.startswith("-") else size
+
+
+def _day(rule: str, year: int) -> int:
+    """From 1970 on: 'M3.5.0' is the last Sunday of March, 'J60' always 1 March, and '59' the 60th day of the year."""
+    if rule.startswith("J"):  # 29 February is never counted
+        in_common_year = date(2001, 1, 1) + timedelta(days=int(rule[1:]) - 1)
+        return in_common_year.replace(year=year).toordinal() - _EPOCH_ORDINAL
+    if not rule.startswith("M"):
+        return date(year, 1, 1).toordinal() - _EPOCH_ORDINAL + int(rule)
+    month, week, weekday = (int(part) for part in rule[1:].split("."))
+    first = date(year, month, 1).toordinal()
+    day = first + (weekday - first) % 7 + (week - 1) * 7
+    beyond = date(year, month + 1, 1).toordinal() if month < 12 else first + 31  # noqa: PLR2004 - December
+    return (day if day < beyond else day - 7) - _EPOCH_ORDINAL
 
 
 @lru_cache(maxsize=1)

@@ -16,14 +16,13 @@ from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import fields
 from tenure.ext.apscheduler.zones import aware, shown_zone, zone_among
 from tenure.triggers import Trigger
+from tenure.triggers.base import STEPS, OutOfStepsError, Steps
 from tenure.triggers.combined import Union
 from tenure.triggers.zones import EPOCH
 
 _MOMENT = timedelta(microseconds=1)
 _YEARS = 40
 """How many years are looked through for a `week` that meets the other fields."""
-_TURNS = 10_000
-"""How far an `AndTrigger` looks for a time that all its parts agree on."""
 
 
 class BaseTrigger(ABC):
@@ -34,6 +33,10 @@ class BaseTrigger(ABC):
     @abstractmethod
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         """The due time after the previous one; without one, the first from `now` on."""
+
+    def within(self, previous_fire_time: datetime | None, now: datetime, steps: Steps | None) -> datetime | None:  # noqa: ARG002 - those that search take steps
+        """`get_next_fire_time` as a part of an `AndTrigger`, on its budget."""
+        return self.get_next_fire_time(previous_fire_time, now)
 
     def pure(self, now: datetime) -> Trigger | None:  # noqa: ARG002 - most that cannot be said cannot be said at any time
         """The same rule in tenure's words, as far as it matters from now on; None if there are none for it."""
@@ -100,11 +103,17 @@ class CronTrigger(BaseTrigger):
         return list(self._fields.values())
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        return self.within(previous_fire_time, now, None)
+
+    def within(self, previous_fire_time: datetime | None, now: datetime, steps: Steps | None) -> datetime | None:
         after = _after(previous_fire_time, now, self.start_date)
         due = self._rule.next_after(after)
-        limit = min((year for year in self._years.numbers if year >= after.year), default=after.year) + _YEARS
+        limit = 0
         while due is not None and self._dated and not self._matches(due):
-            if due.year > limit:
+            if steps is not None:
+                steps.take()
+            limit = limit or min((year for year in self._years.numbers if year >= after.year), default=after.year)
+            if due.year > limit + _YEARS:
                 return None
             before = (self._skipped(due) - _MOMENT).astimezone(UTC)
             # Where clocks go back at midnight, the moment before it comes twice, and the first may lie before this due time.
@@ -256,7 +265,10 @@ class OrTrigger(BaseTrigger):
         self.jitter = jitter or max((part.jitter or 0 for part in self.triggers), default=0) or None
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        found = (part.get_next_fire_time(previous_fire_time, now) for part in self.triggers)
+        return self.within(previous_fire_time, now, None)
+
+    def within(self, previous_fire_time: datetime | None, now: datetime, steps: Steps | None) -> datetime | None:
+        found = (part.within(previous_fire_time, now, steps) for part in self.triggers)
         due = [one for one in found if one is not None]
         return min(due, key=lambda one: one - EPOCH) if due else None
 
@@ -283,9 +295,19 @@ class AndTrigger(BaseTrigger):
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         if self._cron is not None:
             return self._cron.get_next_fire_time(previous_fire_time, now)
-        since = _after(previous_fire_time, now) + _MOMENT
-        for _ in range(_TURNS):
-            due = [part.get_next_fire_time(None, since) for part in self.triggers]
+        try:
+            return self.within(previous_fire_time, now, None)
+        except OutOfStepsError:
+            raise ConfigurationError(
+                f"{self}: its parts have no due time in common in {STEPS:,} steps from {now}. "
+                f"A field that is not given is its lowest value: day_of_week='sat' alone is 00:00. Write hour='*', or one cron trigger with all fields."
+            ) from None
+
+    def within(self, previous_fire_time: datetime | None, now: datetime, steps: Steps | None) -> datetime | None:
+        since, steps = _after(previous_fire_time, now) + _MOMENT, Steps() if steps is None else steps
+        while True:
+            steps.take(len(self.triggers))
+            due = [part.within(None, since, steps) for part in self.triggers]
             found = [one for one in due if one is not None]
             if not found or len(found) < len(due):
                 return None
@@ -293,7 +315,6 @@ class AndTrigger(BaseTrigger):
             if all(one - EPOCH == latest - EPOCH for one in found):
                 return latest
             since = latest.astimezone(UTC)
-        raise ConfigurationError(f"{self}: its parts have no due time in common in {_TURNS:,} steps from {now}.")
 
     def __str__(self) -> str:
         return f"and[{', '.join(map(str, self.triggers))}]"

@@ -1,0 +1,128 @@
+"""A trigger that takes for ever stops its own job, and no other one: on every store."""
+
+import json
+
+import pytest
+
+from harness.scratch import eventually
+from tenure import ConfigurationError, Scheduler
+from tenure.ledger import Change, JobSpec, Rules
+from tenure.stores.ledger import JobChange
+from tenure.triggers import closed, every
+
+
+def cron(expr, tz=None):
+    return {"trigger": "cron", "expr": expr, "tz": tz}
+
+
+def closed_at(of, window):
+    calendar = {"name": window, "dates": [], "weekly": [window], "tz": None}
+    return {"trigger": "excluding", "of": of, "closed": [calendar]}
+
+
+def union(*parts):
+    return {"trigger": "union", "parts": parts}
+
+
+NEVER = closed_at(cron("0 0 * * *"), "00:00-00:01")
+NESTED = closed_at(union(NEVER, cron("0 1 * * *")), "01:00-01:01")
+FAR = {"trigger": "calendar", "years": 1, "start": "9000-01-01", "at": "00:00:00", "tz": "Europe/Berlin"}
+BOMBS = {
+    "never open": NEVER,
+    "nested": NESTED,
+    "nested deeper": closed_at(union(NESTED, cron("0 2 * * *")), "02:00-02:01"),
+    "far away": union(FAR, {**FAR, "tz": "America/New_York"}),
+    "of many zones": union(*(cron(f"{minute} 0 29 2 *", "America/New_York") for minute in range(60)), NEVER),
+}
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def scheduler(request):
+    fixtures = {"sqlite": "sqlite_url", "postgres": "database"}
+    url = request.getfixturevalue(fixtures[request.param]) if request.param in fixtures else "memory://"
+    made = Scheduler(url, ttl=6, heartbeat_every=0.5, attempt_timeout=1, drain=1)
+    made.ticks = []
+
+    @made.every("250ms", overlap="allow")
+    def tick(run):
+        made.ticks.append(run.key)
+
+    @made.job
+    def asked():
+        pass
+
+    with made:
+        yield made
+
+
+def plant(scheduler, name, trigger, reading=None):
+    """As somebody who may write the tables."""
+    text = json.dumps({"v": 1, **trigger}) if isinstance(trigger, dict) else trigger
+    spec = JobSpec("default", name, "asked", text, Rules())
+    with scheduler.ledger() as ledger:
+        now = ledger.now()
+        ledger.change(JobChange("default", name, Change.ADDED, spec=spec, next_due=now - 5, next_reading=reading))
+
+
+def goes_on(scheduler, ticks=4):
+    seen = len(scheduler.ticks)
+    eventually(lambda: len(scheduler.ticks) >= seen + ticks, what=f"{ticks} more ticks")
+
+
+def test_a_trigger_that_takes_for_ever_stops_its_own_job_and_no_other(scheduler, caplog):
+    goes_on(scheduler, 1)
+    for name, bomb in BOMBS.items():
+        plant(scheduler, name, bomb)
+    said = lambda: [r.args[0] for r in caplog.records if getattr(r, "action", "") == "job_unreadable"]  # noqa: E731
+    eventually(lambda: set(said()) == set(BOMBS), what="a message about each of them")
+    goes_on(scheduler)
+    goes_on(scheduler)
+    assert len(said()) == len(BOMBS), "once each"
+    assert not [r for r in caplog.records if getattr(r, "action", "") in {"conductor_stumbled", "store_failed"}]
+    notes = " ".join(scheduler.health().notes)
+    assert all(name in notes for name in BOMBS), "health says that they are overdue"
+
+
+def test_people_can_look_at_and_remove_it(scheduler):
+    for name, bomb in BOMBS.items():
+        plant(scheduler, name, bomb)
+    shown = {job.name: job for job in scheduler.jobs()}
+    assert shown["tick"].next_due is not None
+    assert all("cannot be" in shown[name].trigger and shown[name].next_due is None for name in BOMBS)
+    assert {name for _, name in scheduler.next(5)} == {"tick"}
+    for name in BOMBS:
+        assert "trigger cannot be" in scheduler.why(name)
+        assert not next(one for one in scheduler.audit(name)).clean
+        assert scheduler.run_now(name).state
+        scheduler.pause(name)
+        scheduler.remove(name)
+    assert not BOMBS.keys() & {job.name for job in scheduler.jobs()}
+
+
+def test_a_reading_that_no_clock_shows_stops_its_own_job_and_no_other(scheduler, caplog):
+    for number, reading in enumerate(
+        ("2020a@\u00b2", "2020a@" + "9" * 5000, "2020a@99999999999999999999", "2020a@-", "@@")
+    ):
+        plant(scheduler, f"reading {number}", cron("* * * * *", "Europe/Berlin"), reading)
+    goes_on(scheduler)
+    goes_on(scheduler)
+    assert not [r for r in caplog.records if getattr(r, "action", "") in {"conductor_stumbled", "store_failed"}]
+
+
+def test_jobs_that_are_far_behind_do_not_take_the_places_of_the_others(scheduler):
+    goes_on(scheduler, 1)
+    slow = json.loads((every("1s") | every("7s")).to_json())
+    with scheduler.ledger() as ledger:
+        now = ledger.now()
+        for number in range(20):
+            spec = JobSpec("default", f"behind {number}", "asked", json.dumps({**slow, "v": 1}), Rules())
+            ledger.change(JobChange("default", spec.name, Change.ADDED, spec=spec, next_due=now - 3e8))
+    goes_on(scheduler)
+    goes_on(scheduler, 8)
+
+
+def test_such_a_trigger_is_refused_where_it_is_defined():
+    scheduler = Scheduler("memory://", capacity=0)
+    scheduler.scheduled(every("12h") - closed("noon", weekly=["12:00-12:01", "00:00-00:01"]), name="never")(print)
+    with pytest.raises(ConfigurationError, match=r"no due time after .* in 10,000 steps"):
+        scheduler.start()
