@@ -40,6 +40,7 @@ from tenure.run import Run
 from tenure.runner import Runner
 from tenure.stores import Store
 from tenure.stores.ledger import JobChange
+from tenure.stores.unreadable import printable
 from tenure.system import need_posix
 from tenure.timekeeper import Timekeeper
 from tenure.triggers import tzdata_version, zone
@@ -440,7 +441,7 @@ class Engine:
         if not answer.accepted and not settled_as_said(attempt, ending, answer):
             logger.warning(
                 "run %s of %r: its ending as %s came too late, the ledger has it as %s",
-                attempt.run.key,
+                printable(attempt.run.key),
                 attempt.run.job,
                 ending.state,
                 state,
@@ -456,10 +457,10 @@ class Engine:
             return  # it never began, and is somebody else's or, if its job was paused, nobody's
         kind = _KINDS.get(state)
         if state is not RunState.SUCCEEDED and state is not RunState.CANCELLED:
-            last = ending.error.splitlines()[-1] if ending.error else str(state)
+            last = printable(ending.error.splitlines()[-1]) if ending.error else str(state)
             logger.warning(
                 "run %s of %r, attempt %d: %s",
-                attempt.run.key,
+                printable(attempt.run.key),
                 attempt.run.job,
                 attempt.run.attempt,
                 f"{last}; {_NEXT.get(state, f'it is {state}')}" if ending.interrupted else last,
@@ -485,10 +486,10 @@ class Engine:
     def _lost(self, lost: LostRun) -> None:
         logger.warning(
             "run %s of %r, attempt %d: %s; %s",
-            lost.key,
+            printable(lost.key),
             lost.job,
             lost.attempt,
-            lost.reason,
+            printable(lost.reason),
             _NEXT.get(lost.state, f"it is {lost.state}"),
             extra={"action": "run_lost"},
         )

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Sequence
 
 from tenure.cli import parser as parsing
+from tenure.cli.output import SpeltOut, say_text
 from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
 from tenure.signals import receive_exit_codes
 
@@ -34,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parsing.build()
     _offer_argcomplete(parser)
     arguments = parsing.parse(parser, given)
-    logging.basicConfig(
-        level=logging.INFO if arguments.verbose else logging.WARNING, format="tenure: %(message)s", stream=sys.stderr
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(SpeltOut("tenure: %(message)s"))
+    logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, handlers=[handler])
     try:
         code = arguments.run(arguments)
         sys.stdout.flush()
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         known = isinstance(error, TenureError)
         message = str(error) if known else f"unexpected {type(error).__name__}: {error}"
         hint = "" if known else "\nThis is a bug in tenure. TENURE_DEBUG=1 shows where it happened."
-        print(f"tenure: {message}{hint}", file=sys.stderr)
+        say_text(f"{message}{hint}")
         return _code(error)
 
 

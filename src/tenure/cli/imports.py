@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tenure.cli.output import as_json, say
+from tenure.cli.output import as_json, say, show_raw
 from tenure.errors import ConfigurationError
 from tenure.importers import Imported, written
 from tenure.importers.code import code
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
             }
         )  # fmt: skip
     else:
-        sys.stdout.write(written(imported))
+        show_raw(written(imported).removesuffix("\n"))
     for left in imported.left:
         say(f"left out: {left.source}: {left.why}")
     return 1 if imported.left else 0

@@ -12,7 +12,7 @@ from typing import Any
 
 from tenure.arguments import decode
 from tenure.audit import JobAudit
-from tenure.cli.output import GREEN, RED, YELLOW, as_json, paint, say, table
+from tenure.cli.output import GREEN, RED, YELLOW, as_json, paint, say, show, show_raw, show_text, table
 from tenure.cli.verbs import POLL, application_of, looking, store_of
 from tenure.clock import boottime, sleep, walltime
 from tenure.durations import positive, readable, seconds
@@ -76,25 +76,25 @@ def status(arguments: argparse.Namespace) -> int:
             }
         )
         return 0 if planner and planner.healthy else 1
-    print(f"{scheduler.application!r} on {scheduler.store.shown}")
+    show(f"{scheduler.application!r} on {scheduler.store.shown}")
     if planner is None:
-        print(f"planner  {paint('none: no node of this application runs', RED)}")
+        show("planner  ", paint("none: no node of this application runs", RED))
     else:
         silent = "" if planner.healthy else paint(" (gives no sign of life)", YELLOW)
         since = readable(max((walltime() - planner.since).total_seconds(), 0.0))
-        print(f"planner  {planner.label}, for {since}{silent}")
-    print(f"jobs     {len(jobs)}{f', paused: {_few(paused)}' if paused else ''}")
+        show(f"planner  {planner.label}, for {since}", silent)
+    show(f"jobs     {len(jobs)}{f', paused: {_few(paused)}' if paused else ''}")
     for job in removed[:NEXT]:
-        print(f"         {paint(_removed_but_in_code(job), YELLOW)}")
+        show("         ", paint(_removed_but_in_code(job), YELLOW))
     if len(removed) > NEXT:
-        print(f"         … and {len(removed) - NEXT} more that were removed and are defined in code: `tenure jobs`")
+        show(f"         … and {len(removed) - NEXT} more that were removed and are defined in code: `tenure jobs`")
     by_node = _few([f"{label}: {count}" for label, count in sorted(running.items())])
-    print(f"runs     {', '.join(f'{n} {state}' for state, n in counts.items())}{f' ({by_node})' if running else ''}")
-    print(f"         {bad} failed or lost since a day ago")
+    show(f"runs     {', '.join(f'{n} {state}' for state, n in counts.items())}{f' ({by_node})' if running else ''}")
+    show(f"         {bad} failed or lost since a day ago")
     if awaited:
-        print(f"stops    wait for {_few(awaited)} (or that process is gone: the next node that notices takes over)")
+        show(f"stops    wait for {_few(awaited)} (or that process is gone: the next node that notices takes over)")
     for number, (at, name) in enumerate(due):
-        print(f"{'next' if number == 0 else '':9}{_time(at)}  {name}")
+        show(f"{'next' if number == 0 else '':9}{_time(at)}  {name}")
     return 0 if planner and planner.healthy else 1
 
 
@@ -105,7 +105,7 @@ def jobs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json([{**job.as_dict(), "stats": stats.as_dict()} for job, stats in found])
     elif not found:
-        print("no jobs yet: those that are defined in code are there once a node has started")
+        show("no jobs yet: those that are defined in code are there once a node has started")
     else:
         columns = ["job", "state", "trigger", "next due", "runs", "failed", "took p50", "p99", "late p50", "p99"]
         table([*columns, "last"], [_job(job, stats) for job, stats in found])
@@ -128,7 +128,7 @@ def runs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json([run.as_dict() for run in found])
     elif not found:
-        print("no such runs")
+        show("no such runs")
     else:
         columns = ["run", "job", "for", "state", "attempt", "late", "took", "node", "why"]
         table(columns, [_run(run) for run in found])
@@ -144,9 +144,9 @@ def log(arguments: argparse.Namespace) -> int:
         return 0
     say(_sentence(run))
     for line in lines:
-        print(line)
+        show_raw(line)
     if run.reason:
-        print(run.reason)
+        show_raw(run.reason)
     return 0
 
 
@@ -157,7 +157,7 @@ def why(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json({"job": arguments.job, "why": text})
     else:
-        print(text)
+        show_text(text)
     return 0
 
 
@@ -174,7 +174,7 @@ def next_(arguments: argparse.Namespace) -> int:
             }
         )
     else:
-        print(preview)
+        show_text(preview)
     return 0 if preview.times else 1
 
 
@@ -259,7 +259,7 @@ def backfill(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json([run.as_dict() for run in asked])
     else:
-        print(f"{len(asked)} due times of {arguments.job!r} will run, one after the other as its policies allow")
+        show(f"{len(asked)} due times of {arguments.job!r} will run, one after the other as its policies allow")
     return 0
 
 
@@ -276,9 +276,9 @@ def audit(arguments: argparse.Namespace) -> int:
         return 0 if clean else 1
     for audited in found:
         for line in audited.lines():
-            print(line if audited.clean else paint(line, RED))
+            show_text(line, "" if audited.clean else RED)
     due = sum(audit.due for audit in found)
-    print(
+    show(
         paint(f"{due} due times of {len(found)} jobs, all accounted for", GREEN)
         if clean
         else "NOT everything is accounted for"
@@ -310,9 +310,9 @@ def _would_fill(arguments: argparse.Namespace, due: Sequence[datetime]) -> int:
         as_json({"dry_run": True, "due": due})
         return 0
     for at in due[:SHOWN]:
-        print(_time(at))
+        show(_time(at))
     if len(due) > SHOWN:
-        print(f"… and {len(due) - SHOWN} more")
+        show(f"… and {len(due) - SHOWN} more")
     if due:
         say(f"{len(due)} due times of {arguments.job!r} would run. Nothing was changed; --yes runs them.")
     else:
@@ -324,7 +324,7 @@ def _tell(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> Non
     if arguments.json:
         as_json(data)
     else:
-        print(text)
+        show(text)
 
 
 def _job(job: JobView, stats: StatsView) -> list[str]:

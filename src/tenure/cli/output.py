@@ -1,16 +1,21 @@
-"""What a verb prints: JSON for programs, a table for people, colour only on a terminal that wants it."""
+"""What a verb prints: JSON for programs, a table for people, colour only on a terminal that wants it.
+
+All verbs print here. What comes from rows may contain anything: a terminal gets it spelt out, so that it can neither move the cursor nor
+forge a line. The only control characters that reach a terminal are the colours, which are put around a text here.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-from tenure.stores.unreadable import printable
+from tenure.stores.unreadable import printable, spelt
 
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 
@@ -20,19 +25,42 @@ def colourful(stream: IO[str]) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def paint(text: str, colour: str, stream: IO[str] | None = None) -> str:
-    """The text in a colour, where there are colours."""
-    return f"\033[{colour}m{text}\033[0m" if colourful(stream or sys.stdout) else text
+class paint(NamedTuple):  # noqa: N801 - it is used as a verb
+    """A text in a colour, for `show`."""
+
+    text: str
+    colour: str
+
+
+def show(*parts: str | paint) -> None:
+    """Print one line for people. A line break in it is spelt out, too."""
+    print(_line(parts, sys.stdout))
+
+
+def show_text(text: object, colour: str = "") -> None:
+    """Print a text of several lines for people."""
+    for line in spelt(text).split("\n"):
+        print(_painted(line, colour, sys.stdout) if colour else line)
+
+
+def show_raw(text: str) -> None:
+    """Print what programs read, as it is; on a terminal spelt out."""
+    print(spelt(text) if sys.stdout.isatty() else text)
 
 
 def say(text: str) -> None:
-    """Tell people something beside the data."""
-    print(paint("tenure:", DIM, sys.stderr), text, file=sys.stderr, flush=True)
+    """Tell people something beside the data, in one line."""
+    say_text(printable(text))
+
+
+def say_text(text: str) -> None:
+    """The same in several lines."""
+    print(_painted("tenure:", DIM, sys.stderr), spelt(text), file=sys.stderr, flush=True)
 
 
 def as_json(value: Any) -> None:
-    """Print a value for programs: times in ISO 8601, durations in seconds."""
-    print(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
+    """Print a value for programs: times in ISO 8601, durations in seconds. In ASCII on a terminal, where other characters may be commands."""
+    print(json.dumps(value, default=_plain, indent=2, ensure_ascii=sys.stdout.isatty()))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -43,12 +71,30 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     for number, row in enumerate([header, *rows]):
         line = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        print(paint(line, BOLD) if number == 0 else line)
+        print(_painted(line, BOLD, sys.stdout) if number == 0 else line)
 
 
 def local(moment: datetime | None) -> str:
     """A time for people, in their own zone."""
     return "" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+class SpeltOut(logging.Formatter):
+    """Log lines of a verb, which quote rows and exceptions."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return spelt(super().format(record))
+
+
+def _line(parts: Iterable[str | paint], stream: IO[str]) -> str:
+    return "".join(
+        _painted(printable(part.text), part.colour, stream) if isinstance(part, paint) else printable(part)
+        for part in parts
+    )
+
+
+def _painted(text: str, colour: str, stream: IO[str]) -> str:
+    return f"\033[{colour}m{text}\033[0m" if colourful(stream) else text
 
 
 def _plain(value: Any) -> Any:

@@ -88,7 +88,7 @@ def once(arguments: argparse.Namespace) -> int:
     within = None if arguments.within is None else positive(arguments.within, "within")
     if problem := executable(arguments.command):
         code, text = problem
-        print(f"tenure: {text}", file=sys.stderr)
+        say(text)
         return code
     scheduler = Scheduler(
         arguments.url,

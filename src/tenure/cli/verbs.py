@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 
-from tenure.cli.output import BOLD, GREEN, RED, YELLOW, as_json, colourful, local, paint, say, table
+from tenure.cli.output import BOLD, GREEN, RED, YELLOW, as_json, colourful, local, paint, say, show, show_raw, table
 from tenure.clock import boottime, sleep, walltime
 from tenure.durations import positive, readable
 from tenure.election import checked_name
@@ -18,7 +18,6 @@ from tenure.errors import ConfigurationError, StoreUnavailable
 from tenure.keys import planner_of
 from tenure.model import Epoch, Leader, TermRecord
 from tenure.stores import Session, Store, store_for
-from tenure.stores.unreadable import printable
 
 PATIENCE = 5.0
 """How long one statement may take."""
@@ -41,7 +40,7 @@ def lead(arguments: argparse.Namespace) -> int:
     )
     if problem := leading.find(arguments.command):
         code, why = problem
-        print(f"tenure: {why}", file=sys.stderr)
+        say(why)
         return code
     shared(arguments)
     election = leading.election_for(
@@ -68,10 +67,11 @@ def leader(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json(found)
     elif found is None:
-        print(f"nobody leads {name!r}")
+        show(f"nobody leads {name!r}")
     else:
         since = readable(max((walltime() - found.since).total_seconds(), 0.0))
-        print(f"{paint(printable(found.label), BOLD)} leads {name!r} in term {found.term}, for {since}{_health(found)}")
+        silent = "" if found.healthy else paint(" (its node gives no sign of life)", YELLOW)
+        show(paint(found.label, BOLD), f" leads {name!r} in term {found.term}, for {since}", silent)
     return 0 if found else 1
 
 
@@ -83,7 +83,7 @@ def terms(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json(found)
     elif not found:
-        print("no terms yet" if name is None else f"no terms of {name!r} yet")
+        show("no terms yet" if name is None else f"no terms of {name!r} yet")
     else:
         columns = ["term", "who", "from", "until", "began by", "ended by", "gap"]
         rows = [_record(record) for record in found]
@@ -134,7 +134,7 @@ def elections(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json(found)
     elif not found:
-        print("no election is led by anybody")
+        show("no election is led by anybody")
     else:
         rows = [[e.election, str(e.term), e.label, local(e.since), "healthy" if e.healthy else "silent"] for e in found]
         table(["election", "term", "who", "since", "node"], rows)
@@ -147,13 +147,13 @@ def migrate(arguments: argparse.Namespace) -> int:
     if arguments.effects_only and arguments.grants is None:
         raise ConfigurationError("--effects-only says which rights to print. Write --grants ROLE --effects-only.")
     if arguments.grants is not None:
-        print(store.grants(arguments.grants, effects_only=arguments.effects_only))
+        show_raw(store.grants(arguments.grants, effects_only=arguments.effects_only))
         return 0
     if arguments.print_:
-        print(store.migration())
+        show_raw(store.migration())
         return 0
     store.prepare()
-    print(f"tenure's tables in {store.shown} are up to date")
+    show(f"tenure's tables in {store.shown} are up to date")
     return 0
 
 
@@ -166,11 +166,13 @@ def epoch(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json(_epoch(found))
     elif found.settled:
-        print(f"epoch {found.number}, {paint('settled', GREEN)}")
+        show(f"epoch {found.number}, ", paint("settled", GREEN))
     else:
-        print(
-            f"epoch {found.number}, {paint('not settled', RED)}: no new terms until it is raised. A node that stands for an election "
-            f"does that by itself after {found.max_ttl:g} s; `tenure epoch raise` does it here."
+        show(
+            f"epoch {found.number}, ",
+            paint("not settled", RED),
+            ": no new terms until it is raised. A node that stands for an election "
+            f"does that by itself after {found.max_ttl:g} s; `tenure epoch raise` does it here.",
         )
     return 0 if found.settled else 1
 
@@ -220,7 +222,7 @@ def _raise_epoch(arguments: argparse.Namespace, session: Session) -> int:
         return 1
     if not arguments.json:
         by = "" if raised else " by a node, meanwhile"
-        print(
+        show(
             f"the epoch was raised from {before.number} to {after.number}{by}: new terms begin at {after.number << 20}"
         )
     return 0
@@ -243,7 +245,7 @@ def _resigned(
     if arguments.json:
         as_json({"election": name, "asked_term": asked, "leader": after, "message": text})
     else:
-        print(text)
+        show(text)
     return code
 
 
@@ -257,10 +259,6 @@ def _record(record: TermRecord) -> list[str]:
         record.ended_by or "",
         "" if record.gap is None else readable(record.gap.total_seconds()),
     ]
-
-
-def _health(found: Leader) -> str:
-    return "" if found.healthy else paint(" (its node gives no sign of life)", YELLOW)
 
 
 def _epoch(found: Epoch) -> dict[str, object]:

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import IO
 
+from tenure.stores.unreadable import printable
+
 COLOURS = {"leads": "32;1", "killed": "31", "frozen": "36", "starting": "2"}
 
 
@@ -29,7 +31,7 @@ class Screen:
         """A line that stays."""
         table = self._drawn
         self.clear()
-        print(text, file=self._stream, flush=True)
+        print(printable(text), file=self._stream, flush=True)
         self.draw(table)
 
     def draw(self, lines: list[str]) -> None:

@@ -14,6 +14,7 @@ from tenure.demo.part import TTL
 from tenure.demo.show import Show, counted
 from tenure.demo.verdict import Bodies, Body, Judgement, Note, judge, judge_bodies
 from tenure.durations import readable
+from tenure.stores.unreadable import printable
 from tenure.views import RunView
 
 
@@ -116,7 +117,7 @@ def _jobs(audits: Sequence[JobAudit], runs: Sequence[RunView], called: Bodies, i
         print(f"  {text}")
     for audit in audits:
         if not audit.clean or audit.due != audit.counts.get("succeeded", 0):
-            print("\n".join(f"  {line}" for line in audit.lines()))
+            print("\n".join(f"  {printable(line)}" for line in audit.lines()))
     return len(called.duplicates) + lost
 
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from tenure.doctor.findings import Finding, Report, Severity
+from tenure.stores.unreadable import printable, spelt
 
 ORDER: tuple[Severity, ...] = ("problem", "warning", "note", "ok")
 _COLOURS = {"problem": "31;1", "warning": "33", "note": "36", "ok": "32"}
@@ -30,7 +31,7 @@ def as_json(report: Report, out: TextIO | None = None) -> None:
         "holders": [asdict(holder) for holder in report.holders],
         "locks": [asdict(lock) for lock in report.locks],
     }
-    out.write(json.dumps(whole, default=_plain, indent=2, ensure_ascii=False) + "\n")
+    out.write(json.dumps(whole, default=_plain, indent=2, ensure_ascii=out.isatty()) + "\n")
 
 
 def as_text(report: Report, out: TextIO | None = None) -> None:
@@ -45,7 +46,7 @@ def as_text(report: Report, out: TextIO | None = None) -> None:
         out.write(text + "\n")
 
     if report.store:
-        say(report.store + (f"  ({report.server})" if report.server else ""))
+        say(printable(report.store + (f"  ({report.server})" if report.server else "")))
     for severity, title in _TITLES.items():
         found = [finding for finding in report.findings if finding.severity == severity]
         if found:
@@ -59,7 +60,7 @@ def as_text(report: Report, out: TextIO | None = None) -> None:
         say(paint("ok", "Fine" if len(fine) < len(report.findings) else "Everything is fine. What was checked:"))
         width = max(len(finding.code) for finding in fine)
         for finding in fine:
-            say(f"  {finding.code:{width}}  {finding.what}")
+            say(f"  {finding.code:{width}}  {spelt(finding.what)}")
     _holders(report, say)
     _locks(report, say)
     say()
@@ -75,7 +76,7 @@ def _tell(finding: Finding, say: Any, code: str) -> None:
 
 def _wrapped(text: str, *, first: int) -> str:
     lines: list[str] = []
-    for part in text.split("\n"):
+    for part in spelt(text).split("\n"):
         indent = " " * (9 if lines else first)
         lines += textwrap.wrap(
             part,
@@ -126,6 +127,7 @@ def _locks(report: Report, say: Any) -> None:
 
 
 def _table(rows: list[tuple[str, ...]], say: Any) -> None:
+    rows = [tuple(map(printable, row)) for row in rows]  # labels and names are whatever the rows say
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         say("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -154,6 +154,11 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)
 
 
+def spelt(text: object) -> str:
+    """A text of several lines, with what would move a cursor spelt out; its line breaks and tabs stay."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in str(text).split("\n"))
+
+
 class Complaints:
     """Says once of each job what is wrong with it."""
 
