@@ -69,7 +69,7 @@ def zone_of(trigger: Trigger | str | None, due: Instant | None = None, *, defaul
 
     Where the parts of a trigger have several zones, it is that of the part that is due at this instant.
     """
-    found = read(trigger)[0] if isinstance(trigger, str) else trigger
+    found = trigger if trigger is None or isinstance(trigger, Trigger) else read(trigger)[0]
     return zone((None if found is None else found.zone_at(due)) or default)
 
 
