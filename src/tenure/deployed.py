@@ -6,10 +6,10 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from tenure.differences import before_and_after, in_force
+from tenure.history import zone_of
 from tenure.ledger import JobRow, JobSpec, JobState, Synced
 from tenure.moments import shown
 from tenure.verbs import Looks, warn_of_done
-from tenure.views import zone_of
 
 logger = logging.getLogger("tenure")
 
@@ -22,7 +22,7 @@ def tell(ledger: Looks, synced: Iterable[Synced], brought: Mapping[str, JobSpec]
             if was is not None:
                 _tell_of_change(was, job)
             if job.state is JobState.DONE:
-                warn_of_done(ledger, job, zone_of(job.spec.trigger, tz))
+                warn_of_done(ledger, job, zone_of(job.spec.trigger, default=tz))
         elif job.state is JobState.REMOVED:
             _warn_of_removed(job)
         elif not brought[job.spec.name].same_as(job.spec):

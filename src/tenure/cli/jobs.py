@@ -22,7 +22,6 @@ from tenure.ledger import JobState, RunState
 from tenure.lookup import Lookup
 from tenure.moments import moment
 from tenure.scheduler import Scheduler
-from tenure.stores.unreadable import printable
 from tenure.triggers import Trigger, cron, every
 from tenure.views import JobView, RunView, StatsView
 
@@ -111,7 +110,7 @@ def jobs(arguments: argparse.Namespace) -> int:
         table([*columns, "last"], [_job(job, stats) for job, stats in found])
         for job, _ in found:
             if job.changed_at is not None:
-                print(printable(_changed(job)))
+                show(_changed(job))
     return 0
 
 
