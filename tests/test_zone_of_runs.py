@@ -1,6 +1,7 @@
 """`run.scheduled_for` is in the job's zone, whatever its trigger is made of: in production, for people, and in a test's own world."""
 
 import threading
+import uuid
 from collections import defaultdict
 
 from tenure import Run, Scheduler
@@ -27,7 +28,7 @@ def zones_by_second(seen):
 
 
 def made(seen, enough):
-    scheduler = Scheduler("memory://", tz="America/New_York", drain=1)
+    scheduler = Scheduler(f"memory://{uuid.uuid4()}", tz="America/New_York", drain=1)
     for name, (trigger, _) in TRIGGERS.items():
 
         @scheduler.scheduled(trigger, name=name, overlap="allow")

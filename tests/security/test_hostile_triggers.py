@@ -1,6 +1,7 @@
 """A trigger that takes for ever stops its own job, and no other one: on every store."""
 
 import json
+import uuid
 
 import pytest
 
@@ -39,7 +40,7 @@ BOMBS = {
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def scheduler(request):
     fixtures = {"sqlite": "sqlite_url", "postgres": "database"}
-    url = request.getfixturevalue(fixtures[request.param]) if request.param in fixtures else "memory://"
+    url = request.getfixturevalue(fixtures[request.param]) if request.param in fixtures else f"memory://{uuid.uuid4()}"
     made = Scheduler(url, ttl=6, heartbeat_every=0.5, attempt_timeout=1, drain=1)
     made.ticks = []
 
@@ -122,7 +123,7 @@ def test_jobs_that_are_far_behind_do_not_take_the_places_of_the_others(scheduler
 
 
 def test_such_a_trigger_is_refused_where_it_is_defined():
-    scheduler = Scheduler("memory://", capacity=0)
+    scheduler = Scheduler(f"memory://{uuid.uuid4()}", capacity=0)
     scheduler.scheduled(every("12h") - closed("noon", weekly=["12:00-12:01", "00:00-00:01"]), name="never")(print)
     with pytest.raises(ConfigurationError, match=r"no due time after .* in 10,000 steps"):
         scheduler.start()

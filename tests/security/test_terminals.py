@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import uuid
 from contextlib import closing, suppress
 
 import pytest
@@ -156,7 +157,7 @@ def test_log_is_as_the_body_wrote_it_for_programs(ledger):
 
 
 def test_the_log_of_a_node_spells_out_exceptions(caplog):
-    scheduler = Scheduler("memory://", drain=1)
+    scheduler = Scheduler(f"memory://{uuid.uuid4()}", drain=1)
 
     @scheduler.job
     def fails():
