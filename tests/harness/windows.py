@@ -21,7 +21,7 @@ import psycopg  # noqa: F401 - which chooses between poll and select itself
 MISSING: dict[Any, str] = {
     select: "poll POLLIN POLLOUT POLLERR POLLHUP POLLNVAL POLLPRI",
     os: "pwrite pread fork register_at_fork pidfd_open mkfifo O_NONBLOCK O_CLOEXEC O_NOFOLLOW O_DIRECTORY getuid geteuid getgid getegid "
-    "getpgid setpgid setsid killpg WNOHANG fchmod fchown chown set_blocking get_blocking statvfs sched_getaffinity posix_spawn waitid uname",
+    "getpgid setpgid setsid killpg fchmod fchown chown set_blocking get_blocking statvfs sched_getaffinity uname",
     signal: "SIGHUP SIGUSR1 SIGUSR2 SIGKILL SIGCHLD SIGALRM SIGSTOP SIGCONT SIGTSTP SIGQUIT pthread_sigmask pthread_kill sigwait setitimer",
     time: "clock_gettime clock_getres CLOCK_BOOTTIME CLOCK_MONOTONIC CLOCK_REALTIME tzset",
 }
