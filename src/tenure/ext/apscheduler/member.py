@@ -7,10 +7,10 @@ import logging
 import signal
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from itertools import count
 from typing import Any
 
 from tenure.clock import boottime, sleep
@@ -58,8 +58,6 @@ TOGETHER = 0.5
 """Seconds within which two signals are one: some programs send it to a process and to its group."""
 
 _ALL: weakref.WeakSet[Member] = weakref.WeakSet()
-_BUILT: Counter[str] = Counter()
-"""How many schedulers each module has built."""
 
 
 class Member:
@@ -76,8 +74,6 @@ class Member:
         self._jobs: dict[str, Job] = {}
         self._identities = Identities()
         self._builder = builder()
-        _BUILT[self._builder.module] += 1
-        self._number = _BUILT[self._builder.module]
         self._apart: str | None = None
         """The application, where another scheduler of this process has the one that it would have."""
         self._desk: Desk | None = None
@@ -332,25 +328,28 @@ class Member:
 
     def _set_apart(self, desk: Desk) -> Desk:
         """Two schedulers of one process would be one node twice: the second has an application of its own."""
-        while self._has_twin(desk.scheduler):
-            inner = desk.scheduler
-            if self._options.application is not None:
-                raise ConfigurationError(
-                    f"two schedulers of this process are on {inner.store.shown} as application {inner.application!r}. "
-                    "Write another application='…' in one of them, or use one scheduler for both."
-                )
-            module, number = self._builder.module, self._number
-            self._apart, self._desk = module if number == 1 else f"{module} {number}", None
-            self._number += 1
-            logger.warning(
-                "another scheduler of this process has the application %r on %s; the one that %s built takes %r. Write application='…' to give it a name of yours",
-                inner.application,
-                inner.store.shown,
-                module,
-                self._apart,
-                extra={"action": "set_apart"},
+        inner = desk.scheduler
+        if not self._has_twin(inner):
+            return desk
+        if self._options.application is not None:
+            raise ConfigurationError(
+                f"two schedulers of this process are on {inner.store.shown} as application {inner.application!r}. "
+                "Write another application='…' in one of them, or use one scheduler for both."
             )
+        module = self._builder.module
+        for number in count(1):
+            self._apart, self._desk = module if number == 1 else f"{module} {number}", None
             desk = self._opened()
+            if not self._has_twin(desk.scheduler):
+                break
+        logger.warning(
+            "another scheduler of this process has the application %r on %s; the one that %s built takes %r. Write application='…' to give it a name of yours",
+            inner.application,
+            inner.store.shown,
+            module,
+            self._apart,
+            extra={"action": "set_apart"},
+        )
         return desk
 
     def _has_twin(self, inner: Scheduler) -> bool:
