@@ -24,6 +24,7 @@ from tenure.ledger import (
     RollCall,
     RunId,
     RunState,
+    Synced,
 )
 from tenure.model import Acquire, Acquired, Advert, Beat, NodeId, Outcome, Pulse, Vacancy
 from tenure.stores import admission
@@ -336,9 +337,11 @@ def sync(st: Statement, application: str, release: int, changes: Sequence[JobCha
         if (row := known[change.name]) is None
         or (row.state is JobState.REMOVED) is (tables.jobs[row.id].state is JobState.REMOVED)
     ]
-    answer = st.server.rows.ledger.sync(application, release, still)
-    st.server.checker.synced(answer)
-    return [replace(one, was=known[one.row.spec.name]) for one in answer]
+    ledger = st.server.rows.ledger
+    st.server.checker.synced(ledger.sync(application, release, still))
+    return [
+        Synced(row, was) for name, was in sorted(known.items()) for row in ledger.jobs(application, name, removed=True)
+    ]
 
 
 def plan(st: Statement, batch: Sequence[Planned]) -> Work:

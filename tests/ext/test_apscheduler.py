@@ -46,6 +46,7 @@ from tenure.ext.apscheduler import (
     ThreadPoolExecutor,
     carried,
 )
+from tenure.triggers import every
 
 APPS = Path(__file__).parent / "apps"
 FAR = datetime(2099, 1, 1, tzinfo=UTC)
@@ -245,6 +246,30 @@ def test_jobs_are_looked_at_changed_and_removed(sched):
     assert codes.count(EVENT_JOB_REMOVED) == 1
     with pytest.raises(ConfigurationError, match="colour"):
         sched.modify_job("a", colour="red")
+
+
+def test_what_the_program_says_counts_again_at_its_start_and_what_people_changed_holds(caplog):
+    def start() -> BackgroundScheduler:
+        scheduler = BackgroundScheduler(timezone="UTC")
+        for name in ("modified", "updated", "removed"):
+            scheduler.add_job(tell, "cron", hour=3, id=name)
+        scheduler.start()
+        return scheduler
+
+    first = start()
+    first.reschedule_job("modified", trigger="cron", hour=5)
+    first.tenure.update("updated", trigger=every("9h"), by="ada")
+    first.remove_job("removed")
+    first.shutdown()
+    caplog.clear()
+    second = start()
+    try:
+        assert second.get_job("modified").next_run_time.hour == 3
+        assert second.tenure.find_job("modified").changed_at is None
+        assert second.tenure.find_job("updated").changed_by == "ada"
+        assert "'removed' is defined here, but was removed at" in caplog.text
+    finally:
+        second.shutdown()
 
 
 def test_pending_jobs_can_be_changed_and_removed(sched):

@@ -8,7 +8,8 @@ import pytest
 from ledger_cases.scene import DAILY, HOURLY, SOON, Scene
 from tenure import verbs
 from tenure.errors import JobError
-from tenure.ledger import Change, JobRow, JobState, Override, Synced
+from tenure.ledger import Change, JobRow, JobSpec, JobState, Override, Synced
+from tenure.stores import overrides
 from tenure.stores.ledger import JobChange
 from tenure.triggers import every
 from tenure.verbs import Said
@@ -204,3 +205,32 @@ def test_an_override_is_written_as_it_is(scene):
     assert scene.job().override == override
     assert scene.job().code == replace(code, release=0)
     assert [row.override for row in scene.ledger.jobs(scene.application)] == [override]
+
+
+CODE = {"function": "f", "trigger": None, "kwargs": "{}", "rules": {}}
+WHO = {"at": 1.0, "by": "ops", "why": "", "tzdata": ""}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "7",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        json.dumps({"code": 7, **WHO}),
+        json.dumps({"code": {**CODE, "function": 7}, **WHO}),
+        json.dumps({"code": {**CODE, "trigger": []}, **WHO}),
+        json.dumps({"code": CODE, **WHO, "at": "now"}),
+        json.dumps({"code": CODE, **WHO, "at": 1e300}),
+        json.dumps({"code": CODE, **WHO, "by": None}),
+        7,
+        None,
+    ],
+)
+def test_an_override_that_cannot_be_read_is_none(text):
+    spec = JobSpec("app", "job", "f", None)
+    assert overrides.read(text, spec) is None
+    assert overrides.read(json.dumps({"code": CODE, **WHO}), spec) == Override(spec, 1.0, "ops")
