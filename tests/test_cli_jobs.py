@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from ledger_cases.scene import Worker
 from tenure import Run, Scheduler, every
 from tenure.cli import main
 from tenure.ledger import NewRun, Planned
@@ -236,7 +237,31 @@ def test_a_backfill_of_what_was_forgotten_needs_a_word(tenure, asked, jobs, capl
     code, out, _ = tenure("backfill", "daily", *span, "--even-forgotten")
     assert (code, len(out.splitlines())) == (0, 3)
     assert "They may run a second time" in caplog.text
-    assert len(asked("backfill", "daily", *span, "--even-forgotten", "--yes")) == 3
+    assert asked("backfill", "daily", *span) == {"dry_run": True, "due": [], "forgotten": 3}
+    filled = asked("backfill", "daily", *span, "--even-forgotten", "--yes")
+    assert (filled["dry_run"], len(filled["runs"]), filled["forgotten"]) == (False, 3, 3)
+
+
+def test_one_is_not_many(tenure, jobs):
+    span = ("2026-11-01T00:00Z", "2026-11-02T00:00Z")
+    assert (
+        "1 due time of 'daily' would run. Nothing was changed; run with --yes to run it."
+        in tenure("backfill", "daily", *span)[2]
+    )
+    assert tenure("backfill", "daily", *span, "--yes")[1].startswith("1 due time of 'daily' will run")
+
+
+def test_a_pause_says_that_it_waits_for_a_node_that_does_not_answer(tenure, jobs, monkeypatch):
+    """The node has claimed a run, and is frozen."""
+    monkeypatch.setattr("tenure.cli.jobs.ASKING", 0.1)
+    jobs.run_now("greet")
+    node = Worker(jobs.store, "shop", "frozen", ttl=0.5)
+    try:
+        node.take()
+        code, _, err = tenure("pause", "greet")
+        assert (code, err.count("waiting for nodes to confirm")) == (1, 1)
+    finally:
+        node.close()
 
 
 @pytest.mark.usefixtures("jobs")

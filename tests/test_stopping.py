@@ -263,7 +263,7 @@ def test_a_second_signal_leaves_time_for_last_words_and_the_log_says_how_long_wa
     found = one.find_run(run.id)
     assert (found.state, found.attempt, found.interruptions) == ("pending", 1, 1), "its last words were heard"
     [line] = [record.getMessage() for record in caplog.records if getattr(record, "action", "") == "not_drained"]
-    assert line.startswith("1 runs had not ended after ")
+    assert line.startswith("1 run had not ended after ")
     assert "600" not in line
     assert "10 min" not in line
 

@@ -28,6 +28,7 @@ from tenure.quiet import Quiet
 from tenure.run_logs import LogQueue, size_of
 from tenure.stores import Session, Store
 from tenure.vital import Vital
+from tenure.words import counted
 
 logger = logging.getLogger("tenure")
 
@@ -271,8 +272,8 @@ class Completer(Vital):
         if not self._said_dropped:
             self._said_dropped = True
             logger.warning(
-                "the database has not taken log lines of %d runs, and they are dropped; so may be others until it does. The runs ended as they should.",
-                runs,
+                "the database has not taken log lines of %s, and they are dropped; so may be others until it does. The runs ended as they should.",
+                counted(runs, "run"),
                 extra={"action": "logs_dropped"},
             )
 

@@ -26,6 +26,7 @@ from tenure.planning import Planning
 from tenure.stores import Session
 from tenure.stores.ledger import Ledger
 from tenure.timekeeper import DOUBT, JUMP, SUSPECT, Timekeeper
+from tenure.words import counted
 
 logger = logging.getLogger("tenure")
 
@@ -264,7 +265,9 @@ class Conductor:
         strays = [(mine.id, mine.token) for mine in call.held if not _has(before, mine.id, mine.token)]
         if strays:
             logger.info(
-                "%d runs were claimed and the answer was lost; they go back", len(strays), extra={"action": "put_back"}
+                "the answer to a claim of %s was lost; what it claimed goes back",
+                counted(len(strays), "run"),
+                extra={"action": "put_back"},
             )
             ledger.put_back(strays)
         gone = [

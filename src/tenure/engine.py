@@ -46,6 +46,7 @@ from tenure.timekeeper import Timekeeper
 from tenure.triggers import tzdata_version, zone
 from tenure.version import __version__
 from tenure.vital import Vital, dead
+from tenure.words import counted
 
 logger = logging.getLogger("tenure")
 
@@ -235,11 +236,11 @@ class Engine:
             completer.stop(GOODBYE)
             raise
         logger.info(
-            "scheduler %r started on %s: %d jobs, %d slots",
+            "scheduler %r started on %s: %s, %s",
             options.application,
             self._store.shown,
-            len(jobs),
-            options.capacity,
+            counted(len(jobs), "job"),
+            counted(options.capacity, "slot"),
             extra={"action": "scheduler_started"},
         )
         return jobs
@@ -276,9 +277,10 @@ class Engine:
             parts.runner.tell_all("its node stops")
             parts.runner.hear_last_words(LAST_WORDS)
             logger.warning(
-                "%d runs had not ended after %s and were told to end",
-                late,
+                "%s had not ended after %s and %s told to end",
+                counted(late, "run"),
                 readable(waited),
+                "was" if late == 1 else "were",
                 extra={"action": "not_drained"},
             )
         ended = not parts.runner.running
@@ -502,9 +504,9 @@ class Engine:
 
     def _missed(self, job: MissedJob, verdict: Verdict) -> None:
         logger.warning(
-            "job %r: %d due times were missed, %d of them are made up for",
+            "job %r has missed %s; made up for: %d",
             job.name,
-            len(job.runs),
+            counted(len(job.runs), "due time"),
             len(verdict.make_up),
             extra={"action": "missed"},
         )

@@ -8,6 +8,7 @@ import threading
 from tenure.clock import boottime
 from tenure.durations import readable
 from tenure.errors import TenureError
+from tenure.words import counted
 
 FIRST_SUMMARY = 5.0
 LONGEST_SILENCE = 120.0
@@ -67,9 +68,9 @@ class Quiet:
             self._spoken = False
             lasted = readable(boottime() - self._since)
             self._logger.info(
-                "%s: works again after %s and %d failures",
+                "%s: works again after %s and %s",
                 self._what,
                 lasted,
-                self._failures,
+                counted(self._failures, "failure"),
                 extra={"action": "store_works"},
             )

@@ -24,6 +24,7 @@ from tenure.plan import retry_in
 from tenure.processes import Processes, ProcessFailed
 from tenure.run import CURRENT
 from tenure.vital import Vital, dead
+from tenure.words import counted
 
 logger = logging.getLogger("tenure")
 
@@ -133,8 +134,8 @@ class Runner:
                 attempt.phase = Phase.ENDED
         if ended:
             logger.error(
-                "an event loop was closed while coroutines of %d runs went on (%s): they are interrupted",
-                len(ended),
+                "an event loop was closed while coroutines of %s went on (%s): they are interrupted",
+                counted(len(ended), "run"),
                 ", ".join(f"{attempt.run.job} {attempt.run.key}" for attempt in ended[:SHOWN]),
                 extra={"action": "loop_closed"},
             )
@@ -180,8 +181,8 @@ class Runner:
         """There is no thread to be had, or no loop: give these back unbegun, and claim nothing for a while."""
         self._short_until = boottime() + SHORTAGE
         logger.error(
-            "%d runs cannot begin on this node and go back to the ledger: %s",
-            self._put_back(back),
+            "this node cannot begin %s and gives back what it has claimed: %s",
+            counted(self._put_back(back), "run"),
             error,
             extra={"action": "cannot_begin"},
         )

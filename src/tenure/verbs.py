@@ -40,6 +40,7 @@ from tenure.policy import named, rules
 from tenure.stores.admission import reopens
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
 from tenure.triggers import At, Trigger, from_json, tzdata_version
+from tenure.words import counted
 
 logger = logging.getLogger("tenure")
 
@@ -119,7 +120,7 @@ def unknown(ledger: Looks, application: str, name: str) -> UnknownJob:
     if near:
         advice = f"Did you mean {' or '.join(map(repr, near))}?"
     elif names:
-        advice = f"It has {len(names)} others; scheduler.jobs() lists them."
+        advice = f"It has {counted(len(names), 'other')}; scheduler.jobs() lists them."
     elif others := [other for other in ledger.applications() if other != application]:
         advice = f"It has none; there are jobs of {', '.join(map(repr, others[:5]))}."
     else:
@@ -394,7 +395,7 @@ def warn_of_forgotten(job: JobRow, count: int, zone: tzinfo, *, even_forgotten: 
     """Say what became of due times that the ledger has forgotten."""
     if not count:
         return
-    few = f"{count} due time{'s' if count > 1 else ''} up to {shown(job.kept_since, zone)}"
+    few = f"{counted(count, 'due time')} up to {shown(job.kept_since, zone)}"
     because = "retention (keep_for) has removed the runs of that time, so that the ledger cannot say which of them ran"
     if even_forgotten:
         outcome = f"includes {few}: {because}. They may run a second time"

@@ -40,7 +40,7 @@ SOON = 3600.0
 class Worker:
     """A node with a session of its own. It remembers the token of what it claimed."""
 
-    def __init__(self, store: Store, application: str, label: str) -> None:
+    def __init__(self, store: Store, application: str, label: str, ttl: float = 30.0) -> None:
         self.id = str(uuid.uuid4())
         self.application = application
         self.label = label
@@ -52,7 +52,7 @@ class Worker:
             assert store.evidence_directory is not None
             self.lock = LockFile(store.evidence_directory, self.id)
             self.session.use_lock_file(self.lock)
-        self.session.join(NodeCard(self.id, label, 30.0, self.lock.card() if self.lock else None))
+        self.session.join(NodeCard(self.id, label, ttl, self.lock.card() if self.lock else None))
         assert self.session.beat(Beat(self.id, 1, boottime(), boottime() + 8, None, ())).verdict is Verdict.RENEWED
 
     def claim(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from tenure import verbs
 from tenure.arguments import decode
 from tenure.audit import JobAudit
 from tenure.cli.output import GREEN, RED, YELLOW, as_json, paint, say, show, show_raw, show_text, table
@@ -22,8 +24,10 @@ from tenure.ledger import JobState, RunState
 from tenure.lookup import Lookup
 from tenure.moments import moment
 from tenure.scheduler import Scheduler
+from tenure.stores.ledger import Ledger
 from tenure.triggers import Trigger, cron, every
 from tenure.views import JobView, RunView, StatsView
+from tenure.words import counted
 
 NEXT = 5
 RECENT = 86400.0
@@ -31,6 +35,8 @@ COUNTED = 10_000
 """Runs that failed are counted up to so many."""
 HELD = 10_000
 """How many running runs are looked at for stops that wait for them."""
+ASKING = 1.0
+"""After how long a pause says that it waits for nodes."""
 PROGRESS = 2.0
 """How often an audit says how far it is."""
 NOW = "-0s"
@@ -195,7 +201,7 @@ def run_now(arguments: argparse.Namespace) -> int:
 def pause(arguments: argparse.Namespace) -> int:
     """Begin nothing of a job. 1 if a node did not answer, so that something may still begin there."""
     until = None if arguments.until is None else _until(arguments.until)
-    with _application(arguments) as scheduler:
+    with _application(arguments) as scheduler, _patience():
         job = scheduler.pause(arguments.job, why=arguments.why, until=until, by=_by(arguments))
     for_how_long = f"until {_time(job.paused_until)}" if job.paused_until else "until it is resumed"
     _tell(arguments, job.as_dict(), f"{job.name!r} is paused {for_how_long}")
@@ -212,7 +218,7 @@ def resume(arguments: argparse.Namespace) -> int:
 
 def remove(arguments: argparse.Namespace) -> int:
     """Take a job away. 1 if a node did not answer, so that something may still begin there."""
-    with _application(arguments) as scheduler:
+    with _application(arguments) as scheduler, _patience():
         job = scheduler.remove(arguments.job, why=arguments.why, by=_by(arguments))
     back = (
         f" It is defined in code: `tenure restore {job.name}`, or a change of its definition, brings it back."
@@ -251,14 +257,17 @@ def cancel(arguments: argparse.Namespace) -> int:
 def backfill(arguments: argparse.Namespace) -> int:
     """Run due times of the past; only list them without --yes."""
     with _application(arguments) as scheduler:
-        span, forgotten = (arguments.job, arguments.since, arguments.until), arguments.even_forgotten
+        span, even = (arguments.job, arguments.since, arguments.until), arguments.even_forgotten
+        forgotten = _forgotten(scheduler, *span) if arguments.json else 0
         if not arguments.yes:
-            return _would_fill(arguments, scheduler.backfill(*span, even_forgotten=forgotten))
-        asked = scheduler.backfill(*span, dry_run=False, even_forgotten=forgotten, by=_by(arguments))
+            return _would_fill(arguments, scheduler.backfill(*span, even_forgotten=even), forgotten)
+        asked = scheduler.backfill(*span, dry_run=False, even_forgotten=even, by=_by(arguments))
     if arguments.json:
-        as_json([run.as_dict() for run in asked])
+        as_json({"dry_run": False, "runs": [run.as_dict() for run in asked], "forgotten": forgotten})
     else:
-        show(f"{len(asked)} due times of {arguments.job!r} will run, one after the other as its policies allow")
+        show(
+            f"{counted(len(asked), 'due time')} of {arguments.job!r} will run, one after the other as its policies allow"
+        )
     return 0
 
 
@@ -278,7 +287,7 @@ def audit(arguments: argparse.Namespace) -> int:
             show_text(line, "" if audited.clean else RED)
     due = sum(audit.due for audit in found)
     show(
-        paint(f"{due} due times of {len(found)} jobs, all accounted for", GREEN)
+        paint(f"{counted(due, 'due time')} of {counted(len(found), 'job')}, all accounted for", GREEN)
         if clean
         else "NOT everything is accounted for"
     )
@@ -304,16 +313,30 @@ def _application(arguments: argparse.Namespace) -> Iterator[Scheduler]:
     )
 
 
-def _would_fill(arguments: argparse.Namespace, due: Sequence[datetime]) -> int:
+def _forgotten(scheduler: Scheduler, name: str, since: str, until: str) -> int:
+    """Of how many due times the ledger cannot say whether they ran."""
+
+    def count(ledger: Ledger) -> int:
+        job, now = verbs.known(ledger, scheduler.application, name), ledger.now()
+        span = verbs.point(since, now, "since"), verbs.point(until, now, "until")
+        return verbs.backfillable(ledger, job, *span, now).forgotten
+
+    return scheduler.look(count)
+
+
+def _would_fill(arguments: argparse.Namespace, due: Sequence[datetime], forgotten: int) -> int:
     if arguments.json:
-        as_json({"dry_run": True, "due": due})
+        as_json({"dry_run": True, "due": due, "forgotten": forgotten})
         return 0
     for at in due[:SHOWN]:
         show(_time(at))
     if len(due) > SHOWN:
         show(f"… and {len(due) - SHOWN} more")
     if due:
-        say(f"{len(due)} due times of {arguments.job!r} would run. Nothing was changed; --yes runs them.")
+        what = counted(len(due), "due time")
+        say(
+            f"{what} of {arguments.job!r} would run. Nothing was changed; run with --yes to run {'it' if len(due) == 1 else 'them'}."
+        )
     else:
         say(f"No due times of {arguments.job!r} would run.")
     return 0
@@ -404,6 +427,19 @@ def _audit(found: JobAudit) -> dict[str, Any]:
             for finding in found.findings
         ],
     }
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Says that nodes are waited for, if it takes long."""
+    text = "waiting for nodes to confirm that they begin nothing more; at the longest for their ttl"
+    told = threading.Timer(ASKING, say, [text])
+    told.daemon = True
+    told.start()
+    try:
+        yield
+    finally:
+        told.cancel()
 
 
 def _progress() -> Callable[[int, int], None]:
