@@ -14,7 +14,7 @@ import pytest
 from harness.processes import Worker
 from harness.scratch import eventually
 from tenure.errors import ConfigurationError
-from tenure.ext.apscheduler import BackgroundScheduler, ConflictingIdError
+from tenure.ext.apscheduler import BackgroundScheduler, ConflictingIdError, member, scheduler
 
 HERE = __name__
 FAR = datetime(2099, 1, 1, tzinfo=UTC)
@@ -115,6 +115,7 @@ def test_lambdas_methods_and_inner_functions_have_the_names_of_their_places(sche
     for given in (lambda: called.put("first"), lambda: called.put("second"), wrapped(tell), Garden().water, Garden()):
         sched.add_job(given, "interval", days=40, next_run_time=datetime.now(UTC))
     sched.add_job("sys:stdout.write", "interval", days=40, args=["a text\n"])
+    assert sched.get_jobs()[-1].func_ref == "sys:stdout.write"
     assert [job.id.partition("(")[0] for job in sched.get_jobs()] == [
         f"{here}.<lambda>",
         f"{here}.<lambda> #2",
@@ -155,9 +156,9 @@ def test_a_job_that_only_its_worker_can_tell_apart_is_doubted_when_it_is_added_w
 def test_a_date_without_an_id_is_one_job_for_all_workers(sched):
     other = BackgroundScheduler(timezone="UTC")
     soon = datetime.now(UTC) + timedelta(seconds=1)
-    for scheduler in (sched, other):
-        scheduler.add_job(tell, "date", run_date=soon, args=["tea"])
-        scheduler.add_job(tell, "date", run_date=FAR, args=["tea"])
+    for one in (sched, other):
+        one.add_job(tell, "date", run_date=soon, args=["tea"])
+        one.add_job(tell, "date", run_date=FAR, args=["tea"])
     assert ids(sched) == ids(other)
     assert len(set(ids(sched))) == 2
     sched.start()
@@ -168,6 +169,19 @@ def test_a_date_without_an_id_is_one_job_for_all_workers(sched):
         (soon.isoformat().removesuffix("+00:00") + "Z", "succeeded")
     ]
     other.shutdown()
+
+
+def test_dates_that_other_workers_have_run_are_not_remembered_for_ever(monkeypatch):
+    monkeypatch.setattr(member, "CROWD", 10)
+    monkeypatch.setattr(scheduler, "CROWD", 10)
+    sched = BackgroundScheduler(timezone="UTC")
+    sched.start(paused=True)
+    sched.add_job(tell, "cron", hour=3, id="kept")
+    for second in range(20):
+        sched.add_job(tell, "date", run_date=datetime(2020, 1, 1, 0, 0, second, tzinfo=UTC))
+    assert len(sched._jobs) < 12
+    assert ids(sched) == ["kept"]
+    sched.shutdown()
 
 
 @pytest.mark.parametrize("grace", [3600, None, 30])

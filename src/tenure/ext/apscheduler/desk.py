@@ -14,7 +14,7 @@ from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.carried import Starting, carried, last_listed, stated
 from tenure.ext.apscheduler.events import NOW
 from tenure.ext.apscheduler.functions import Functions
-from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json, plain_name
+from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json, plain_name, reference
 from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
 from tenure.history import read
 from tenure.intents import Intent
@@ -227,7 +227,7 @@ class Desk:
             return False
         return (
             job.first_run is UNDEFINED
-            and job.func_ref is not None
+            and reference(job.func) is not None
             and as_json(job.args, job.kwargs) is not None
             and trigger.run_date <= now + SOON
         )

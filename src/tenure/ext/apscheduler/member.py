@@ -54,6 +54,8 @@ WAIT = 7 * 86400.0
 PATIENCE = 2.0
 """How long `pause` waits for runs that have begun before it returns; they go on to their end."""
 
+CROWD = 1000
+"""From so many jobs on it is worth looking for those that are over."""
 TOGETHER = 0.5
 """Seconds within which two signals are one: some programs send it to a process and to its group."""
 
@@ -72,6 +74,7 @@ class Member:
         self._events.store_of = self._store_of
         self._mutex = threading.RLock()
         self._jobs: dict[str, Job] = {}
+        self._crowd = CROWD
         self._identities = Identities()
         self._builder = builder()
         self._apart: str | None = None
@@ -108,10 +111,10 @@ class Member:
                 self._options.jobstores["default"] = MemoryJobStore()
                 told.append(SchedulerEvent(events.EVENT_JOBSTORE_ADDED, "default"))
             desk = self._set_apart(desk)
-            keeps = any(isinstance(one, SQLAlchemyJobStore) for one in self._options.jobstores.values())
             for job in self._jobs.values():
                 self._fill_in(job)
-                job.shared |= keeps and isinstance(job.trigger, DateTrigger)  # the next start may not say it again
+                kept = isinstance(self._options.jobstores.get(job.jobstore), SQLAlchemyJobStore)
+                job.shared |= kept and isinstance(job.trigger, DateTrigger)  # the next start may not say it again
             desk.add_all(list(self._jobs.values()))
             desk.look_for_functions()
             if not paused:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TextIO, TypeVar
 
+from tenure.clock import walltime
 from tenure.errors import ConfigurationError, UnknownJob
 from tenure.ext.apscheduler import events
 from tenure.ext.apscheduler.errors import ConflictingIdError, JobLookupError, unsupported
 from tenure.ext.apscheduler.events import JobEvent, SchedulerEvent
 from tenure.ext.apscheduler.job import UNDEFINED, Job, reference, resolved
-from tenure.ext.apscheduler.member import STATE_STOPPED, Member
+from tenure.ext.apscheduler.member import CROWD, STATE_STOPPED, Member
 from tenure.ext.apscheduler.options import DEFAULTS
 from tenure.ext.apscheduler.triggers import DateTrigger, make
 from tenure.ext.apscheduler.zones import aware
 from tenure.ledger import JobRow
 
 _CHANGEABLE = ("func", "args", "kwargs", "name", "trigger", "executor", *DEFAULTS, "next_run_time")
+
+_PAST = timedelta(hours=1)
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
@@ -49,6 +52,7 @@ class BaseScheduler(Member):
         made = make(trigger, trigger_args, self.timezone)
         self._known_alias(jobstore, "job store", self._options.jobstores)
         job = Job(self, id or "", called, made)
+        job.func_ref = func if isinstance(func, str) else job.func_ref
         job.args, job.kwargs = tuple(args or ()), dict(kwargs or {})
         job.executor, job.jobstore, job.policy = executor, jobstore, dict(policy or {})
         given = {"misfire_grace_time": misfire_grace_time, "coalesce": coalesce, "max_instances": max_instances}
@@ -232,8 +236,18 @@ class BaseScheduler(Member):
         """Remember a job, unless it runs once and now."""
         if job.pending or not isinstance(job.trigger, DateTrigger) or not job.trigger.now:
             self._jobs[job.id] = job
+            if len(self._jobs) >= self._crowd:
+                self._forget_dates()
             if self._upkeep is not None:
                 self._upkeep.wake()
+
+    def _forget_dates(self) -> None:
+        """Dates of the past that this process has added and others have run: nothing else tells it that they are over."""
+        past = walltime() - _PAST
+        over = [job.id for job in self._jobs.values() if not job.pending and _before(job.trigger, past)]
+        for job_id in over:
+            del self._jobs[job_id]
+        self._crowd = max(2 * len(self._jobs), CROWD)
 
     def _find(self, job_id: str, jobstore: str | None = None) -> Job:
         job = self.get_job(job_id, jobstore)
@@ -247,3 +261,7 @@ class BaseScheduler(Member):
         if job is None:
             job = desk.stranger(row, Job(self, job_id, None, None))
         return desk.show(job, row, now)
+
+
+def _before(trigger: object, moment: datetime) -> bool:
+    return isinstance(trigger, DateTrigger) and trigger.run_date < moment
