@@ -287,8 +287,16 @@ def test_the_history_says_who_led_why_and_after_which_gap(actor: Callable[[], Ac
     assert (newest.number, newest.node, newest.began_by, newest.ended_at) == (2, b.id, "released", None)
     assert newest.gap is not None
     assert 0 <= newest.gap.total_seconds() < 60
+    assert not newest.gap_at_most, "it is known when a term ended that was given back"
     assert [record.number for record in b.session.terms("x", 1)] == [2]
     assert b.session.terms("no such election", 5) == []
+    assert a.acquire("y").term
+    assert a.beat().verdict is Verdict.RENEWED
+    assert b.session.declare(a.id, None, "proof")
+    assert b.acquire("y").outcome is Outcome.GRANTED
+    after_a_death = b.session.terms("y", 1)[0]
+    assert after_a_death.gap is not None, "counted from its last heartbeat"
+    assert after_a_death.gap_at_most, "when it died since then is not known"
 
 
 def test_the_leader_can_be_asked_for_by_anybody(actor: Callable[[], Actor]) -> None:

@@ -281,6 +281,10 @@ class Leader:
     """Its node is alive and gave a sign of life within its ttl."""
 
 
+RELEASED = "released"
+"""Why a term could be granted after one that its leader gave back: then it is known when that ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class TermRecord:
     """One line of the history of terms."""
@@ -295,7 +299,12 @@ class TermRecord:
     ended_at: datetime | None
     ended_by: str | None
     gap: timedelta | None
-    """How long nobody led before it; for a dead predecessor counted from its last sign of life."""
+    """How long nobody led before it; after a dead predecessor at most so long, see `gap_at_most`."""
+
+    @property
+    def gap_at_most(self) -> bool:
+        """Whether the gap is an upper bound. A leader that died may have led until a moment ago: the gap is counted from its last heartbeat."""
+        return self.gap is not None and self.began_by != RELEASED
 
 
 @dataclass(frozen=True, slots=True)

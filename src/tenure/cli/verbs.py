@@ -81,7 +81,7 @@ def terms(arguments: argparse.Namespace) -> int:
     with looking(arguments) as session:
         found = session.terms(name, arguments.limit)
     if arguments.json:
-        as_json(found)
+        as_json([{**asdict(record), "gap_at_most": record.gap_at_most} for record in found])
     elif not found:
         show("no terms yet" if name is None else f"no terms of {name!r} yet")
     else:
@@ -257,7 +257,7 @@ def _record(record: TermRecord) -> list[str]:
         local(record.ended_at) or "…",
         record.began_by,
         record.ended_by or "",
-        "" if record.gap is None else readable(record.gap.total_seconds()),
+        "" if record.gap is None else ("at most " if record.gap_at_most else "") + readable(record.gap.total_seconds()),
     ]
 
 

@@ -13,6 +13,7 @@ from tenure.clock import walltime
 from tenure.errors import ConfigurationError
 from tenure.model import (
     MAX_TTL,
+    RELEASED,
     Acquire,
     Acquired,
     Beat,
@@ -41,6 +42,7 @@ class _Node:
     state: str = "alive"
     seq: int = 0
     ended_by: str = ""
+    seen_at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -189,7 +191,7 @@ class MemorySession(Session):
                 return BeatAnswer(Verdict.GONE)
             if node.seq >= beat.number:
                 return BeatAnswer(Verdict.LATE)
-            was, node.seq = node.seq, beat.number
+            was, node.seq, node.seen_at = node.seq, beat.number, self._db.moment()
             peers = [
                 Peer(i, ("row", n.seq), n.card.ttl)
                 for i, n in self._db.nodes.items()
@@ -240,16 +242,17 @@ class MemorySession(Session):
             if election.holder is None:
                 why = "first"
             elif not election.held:
-                why = "released"
+                why = RELEASED
             elif not self._db.alive(election.holder):
                 gone = self._db.nodes.get(election.holder)
                 why = f"{gone.state}: {gone.ended_by}" if gone else "dead: its row is gone"
             else:
                 return Acquired(Outcome.HELD, holder=election.holder)
+            gone_since = self._gone_since(election.holder)
             self._end(request.name, election.term, why)
             election.term, election.holder = max(election.term + 1, self._db.epoch << 20), request.node
             election.held, election.asked = True, None
-            self._begin(request, election.term, why)
+            self._begin(request, election.term, why, gone_since)
             return Acquired(Outcome.GRANTED, election.term, request.node, why)
 
     def release(self, node: NodeId, name: str, term: int, why: str) -> bool:
@@ -321,10 +324,16 @@ class MemorySession(Session):
     def ledger(self) -> MemoryLedger:
         return self._ledger
 
-    def _begin(self, request: Acquire, term: int, why: str) -> None:
+    def _gone_since(self, holder: NodeId | None) -> datetime | None:
+        """The last heartbeat of a holder that is not alive any more."""
+        node = None if holder is None else self._db.nodes.get(holder)
+        return None if node is None or node.state == "alive" else node.seen_at
+
+    def _begin(self, request: Acquire, term: int, why: str, gone_since: datetime | None) -> None:
         before = next((record for record in reversed(self._db.terms) if record.election == request.name), None)
         now = self._db.moment()
-        gap = now - before.ended_at if before and before.ended_at else None
+        since = before.ended_at if before and why == RELEASED else gone_since
+        gap = None if since is None else now - since
         label = self._db.nodes[request.node].card.label
         self._db.terms.append(
             TermRecord(request.name, term, request.node, label, now, why, None, None, gap and max(gap, timedelta()))
