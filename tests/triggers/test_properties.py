@@ -173,6 +173,15 @@ def test_exclusion_spreads_over_a_union(a, b, one, t):
 
 
 @PROPERTY
+@given(FIVE)
+def test_every_expression_can_be_said_in_words(expr):
+    assume(refused(lambda: cron(expr)) is None)
+    words = cron(expr).explain()
+    assert words.startswith(("At ", "Every ")), words
+    assert not re.search(r"  |,,|, ,| ,|None", words), words
+
+
+@PROPERTY
 @given(FIVE, NEAR)
 def test_without_clock_changes_it_agrees_with_cronsim(expr, t):
     assume(refused(lambda: cron(expr)) is None)

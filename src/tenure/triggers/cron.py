@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, ClassVar
 
 from tenure.triggers.base import WallClock, zone_line
-from tenure.triggers.grammar import Days, normalise, parse, spell_out
+from tenure.triggers.grammar import Days, normalise, parse
+from tenure.triggers.words import explained
 from tenure.triggers.zones import DAY, FOREVER, LAST, Timeline, Zone, zone_key
 
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
@@ -110,13 +110,7 @@ class Cron(WallClock):
         return count
 
     def explain(self) -> str:
-        from cronsim.explain import Expression
-
-        fields = re.sub(r"\b(\w+)-\1/\d+", r"\1", spell_out(self.expr)).split(
-            " "
-        )  # which cronsim takes for another range
-        words = Expression(fields if len(fields) == 6 else ["0", *fields]).explain()  # noqa: PLR2004 - with seconds
-        return f"{words}, {self.tz or 'UTC'}.{self.manner()}"
+        return f"{explained(self.expr)}, {self.tz or 'UTC'}.{self.manner()}"
 
     def in_zone(self, tz: Zone) -> Cron:
         return self if self.tz else cron(self.expr, tz)
