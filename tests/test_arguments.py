@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from harness.scratch import eventually
 from tenure import ConfigurationError, Scheduler
 from tenure.arguments import MAX_ARGUMENTS, TAG, decode, encode, plain
+from tenure.cli import main
 from tenure.errors import UnreadableArguments
 from tenure.triggers import zone
 
@@ -213,6 +214,21 @@ def test_a_body_is_given_every_kind_and_the_same_key_is_the_same_run(scheduler):
         assert exactly(scheduler.find_job("monthly").kwargs) == exactly(EVERY_KIND) == exactly(updated.kwargs)
         assert json.loads(json.dumps(updated.as_dict()))["kwargs"] == plain(EVERY_KIND)
     assert exactly(found) == exactly([EVERY_KIND])
+
+
+def test_the_command_line_takes_tags_and_shows_words_of_json(sqlite_url, capsys):
+    scheduler = Scheduler(sqlite_url, capacity=0)
+
+    @scheduler.job
+    def pay(**kwargs): ...
+
+    scheduler.start()
+    given_ = '{"since": {"$tenure": ["date", "2026-11-16"]}, "ids": {"$tenure": ["set", [2, 1]]}}'
+    assert main(["run-now", "pay", "--kwargs", given_, "--url", sqlite_url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kwargs"] == {"since": "2026-11-16", "ids": [1, 2]}
+    assert scheduler.runs()[0].kwargs == {"since": date(2026, 11, 16), "ids": {1, 2}}
+    assert main(["run-now", "pay", "--kwargs", given_.replace("date", "day"), "--url", sqlite_url]) == 2
+    assert "this version of tenure cannot read ['day', '2026-11-16']" in capsys.readouterr().err
 
 
 # What is refused
