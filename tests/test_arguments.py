@@ -82,11 +82,11 @@ def exactly(value):
     kind = type(value)
     match value:
         case dict():
-            return kind, {key: exactly(item) for key, item in value.items()}
+            return kind, frozenset((key, exactly(item)) for key, item in value.items())
         case list() | tuple():
-            return kind, [exactly(item) for item in value]
+            return kind, tuple(map(exactly, value))
         case set() | frozenset():
-            return kind, {repr(exactly(item)) for item in value}
+            return kind, frozenset(map(exactly, value))
         case datetime() | time():
             where = value.tzinfo if isinstance(value.tzinfo, ZoneInfo) else value.utcoffset()
             return kind, value.replace(tzinfo=None).isoformat(), value.fold, where
