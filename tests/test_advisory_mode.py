@@ -504,7 +504,7 @@ def began_by(url):
 
 
 def refusals(caplog):
-    return [record for record in caplog.records if "may not be ended" in record.message]
+    return [record for record in caplog.records if "that is no live node has its lock" in record.message]
 
 
 def unlock_behind_its_back(election):

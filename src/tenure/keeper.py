@@ -108,6 +108,7 @@ class Keeper(Vital):
         self._farewells: dict[NodeId, int | None] = {}
         """Identities whose session was lost, each with the term whose work has not stopped yet."""
         self._complained: set[object] = set()
+        self._strangers: dict[int, float] = {}
         self._failover = Failover(forget=self._watch_anew, resume=self._try_now)
         self._sweep_at = boottime() + between(60, SWEEP_EVERY)
         self._inbox: deque[Callable[[], None]] = deque()
@@ -415,21 +416,33 @@ class Keeper(Vital):
             return True
         self._tries_from = began_at + self._cadence.validate_every
         self._candidate.refused()
-        if self._row is not None and self._row.vacant:
+        if self._row is None or self._row.vacant:
             self._evict(session)
         return False
 
     def _evict(self, session: LockSession) -> None:
         """Nobody leads and somebody has the lock: end its session if its node is not alive."""
+        evicted: list[tuple[str, int, bool]] = []
         try:
             evicted = session.evict()
-        except StoreError as error:
-            if isinstance(error, StoreUnavailable):
-                raise
-            self._complain(
-                "evict", "election %r: its lock is held by a dead node whose session may not be ended: %s", error
-            )
-            return
+        except StoreUnavailable:
+            raise
+        except StoreError:  # the session of another role, which this one may not end
+            pass
+        if not evicted:
+            now = boottime()
+            strangers = dict(session.strangers())
+            self._strangers = {pid: self._strangers.get(pid, now) for pid in strangers}
+            # A node that has just joined is known by its lock from its second beat on.
+            for pid, role in strangers.items():
+                if self._strangers[pid] > now - 2 * self._cadence.heartbeat_every:
+                    continue
+                self._complain(
+                    pid,
+                    "election %r: nobody can lead, because a session that is no live node has its lock: %s",
+                    f"role {role}, server process {pid}. It may be a dead node of that role, or anybody who may connect: an advisory lock needs no "
+                    f"right. This node may not end it; an administrator can: SELECT pg_terminate_backend({pid});",
+                )
         for label, pid, _ in evicted:
             self._complain(pid, "election %r: node %s is dead and its session had the lock; it was ended", label)
             self._tries_from = boottime() + SOON / 2

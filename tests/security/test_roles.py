@@ -11,9 +11,12 @@ import pytest
 from psycopg import errors as pg
 from psycopg import sql
 
+from harness.scratch import eventually
 from security import battery
 from tenure import ConfigurationError, Election, Scheduler, StaleTerm, StoreError, doctor
+from tenure.stores import postgres as postgres_store
 from tenure.stores import roles, store_for
+from tenure.stores.advisory import lock_key
 
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 LINES = [line for line in roles.grants("tenure", "nobody").splitlines() if line.startswith("GRANT")]
@@ -218,3 +221,61 @@ def test_every_table_and_function_is_accounted_for(owned):
     )
     listed = {re.search(r"\.(\w+)\(", line)[1] for line in LINES if "FUNCTION" in line}
     assert {name for (name,) in functions} == listed | set(roles.INSIDE)
+
+
+class TestSquatters:
+    """Roles that got there first, or hold what anybody may hold."""
+
+    def test_a_schema_that_another_role_made_is_not_migrated_into(self, postgres, database, role):
+        name = database.rpartition("/")[2]
+        owner = f"owner_{uuid.uuid4().hex[:8]}"
+        postgres.execute(f"CREATE ROLE {owner} LOGIN")
+        try:
+            postgres.execute(f"GRANT CREATE ON DATABASE {name} TO {role}, {owner}")
+            execute(as_role(database, role), "CREATE SCHEMA tenure")
+            execute(as_role(database, role), "GRANT ALL ON SCHEMA tenure TO PUBLIC")
+            for victim in (database, as_role(database, owner)):  # a superuser, too
+                with pytest.raises(ConfigurationError, match=f"was made by role '{role}'"):
+                    store_for(victim).prepare()
+            assert execute(database, "SELECT 1 FROM pg_tables WHERE schemaname = 'tenure'") == []
+            store_for(as_role(database, role)).prepare()  # it is her own
+        finally:
+            postgres.execute(f"DROP OWNED BY {owner}", dbname=name)
+            postgres.execute(f"DROP OWNED BY {owner}")
+            postgres.execute(f"DROP ROLE {owner}")
+
+    def test_a_schema_of_a_role_that_the_migrating_one_is_a_member_of_is_its_own(self, postgres, database, role):
+        group = f"group_{uuid.uuid4().hex[:8]}"
+        postgres.execute(f"CREATE ROLE {group}")
+        try:
+            postgres.execute(f"GRANT {group} TO {role}")
+            execute(database, f"CREATE SCHEMA tenure AUTHORIZATION {group}")
+            store_for(as_role(database, role)).prepare()
+        finally:
+            execute(database, "DROP SCHEMA tenure CASCADE")
+            postgres.execute(f"DROP ROLE {group}")
+
+    def test_the_doctor_names_an_owner_who_could_replace_functions_of_others(self, owned, role):
+        assert not [one for one in doctor.examine(owned) if one.code == "schema" and one.severity != "ok"]
+        execute(owned, f"ALTER SCHEMA tenure OWNER TO {role}")
+        found = [one for one in doctor.examine(owned) if one.code == "schema" and one.severity == "problem"]
+        execute(owned, "ALTER SCHEMA tenure OWNER TO postgres")
+        assert [f"belongs to role {role}, what is in it to postgres" in one.what for one in found] == [True]
+
+    def test_whoever_keeps_the_lock_of_migrations_is_named(self, database, role, monkeypatch):
+        monkeypatch.setattr(postgres_store, "MIGRATION_PATIENCE", "50ms")
+        with psycopg.connect(as_role(database, role), autocommit=True) as stranger:
+            stranger.execute("SELECT pg_advisory_lock(hashtextextended('tenure migrate tenure', 0))")
+            pid = stranger.info.backend_pid
+            with pytest.raises(StoreError, match=rf"role {role} \(server process {pid}\) has it"):
+                store_for(database).prepare()
+        store_for(database).prepare()
+
+    def test_whoever_keeps_the_lock_of_an_election_is_named(self, owned, role, caplog):
+        with psycopg.connect(as_role(owned, role), autocommit=True) as stranger:
+            stranger.execute("SELECT pg_advisory_lock(%s)", [lock_key("tenure", "billing")])
+            with Election(owned, "billing", mode="advisory", ttl=6, heartbeat_every=0.5, attempt_timeout=1):
+                eventually(
+                    lambda: f"role {role}, server process {stranger.info.backend_pid}" in caplog.text,
+                    what="a word about it",
+                )

@@ -28,8 +28,15 @@ SELECT current_setting('server_version_num')::int AS number,
  WHERE r.rolname = current_user
 
 -- name: schema
+-- `others` own tables or functions in it. Its owner could replace theirs.
 SELECT has_schema_privilege(n.oid, 'USAGE') AS may_use, has_schema_privilege(n.oid, 'CREATE') AS may_create,
-       pg_get_userbyid(n.nspowner) AS owner
+       pg_get_userbyid(n.nspowner) AS owner,
+       CASE WHEN NOT (SELECT o.rolsuper OR o.oid = d.datdba OR o.rolname = 'pg_database_owner'
+                        FROM pg_roles o JOIN pg_database d ON d.datname = current_database() WHERE o.oid = n.nspowner)
+            THEN ARRAY(SELECT pg_get_userbyid(c.relowner) FROM pg_class c WHERE c.relnamespace = n.oid AND c.relowner <> n.nspowner
+                       UNION
+                       SELECT pg_get_userbyid(p.proowner) FROM pg_proc p WHERE p.pronamespace = n.oid AND p.proowner <> n.nspowner)
+            ELSE '{}' END::text[] AS others
   FROM pg_namespace n
  WHERE n.nspname = %(schema)s
 

@@ -73,6 +73,10 @@ class LockSession(PostgresSession):
         """End the session of a node that is not alive and still has the lock: (label, pid, whether it was still there)."""
         return [(label, pid, done) for label, pid, done in self._run("evict", key=self._key)]
 
+    def strangers(self) -> list[tuple[int, str]]:
+        """Who has the lock and is no live node: (pid, role)."""
+        return [(pid, role) for pid, role in self._run("strangers", key=self._key)]
+
     def keep_alive(self) -> None:
         """Say something, so that no middlebox forgets this connection."""
         self._run("keep_alive")

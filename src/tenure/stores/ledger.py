@@ -393,7 +393,10 @@ class Ledger(ABC):
 
     @abstractmethod
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
-        """True for the first caller with this (name, key), or, with `within`, if the last True is at least that many seconds ago."""
+        """True for the first caller with this (name, key), or, with `within`, if the last True is at least that many seconds ago.
+
+        Without `within` it is remembered for ever; `Session.sweep` removes one whose span has been over for a day.
+        """
 
     @abstractmethod
     def unguard(self, name: str, key: str, by: str) -> None:

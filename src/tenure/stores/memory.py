@@ -318,7 +318,7 @@ class MemorySession(Session):
             return True
 
     def sweep(self) -> None:
-        """The process will not live that long."""
+        self._ledger.sweep_guards()  # the process will not live as long as the rest is kept
 
     @property
     def ledger(self) -> MemoryLedger:

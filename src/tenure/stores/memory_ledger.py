@@ -733,8 +733,17 @@ class MemoryLedger(Ledger):
             now, last = self.now(), self._tables.guards.get((name, key))
             if last is not None and (within is None or now - last[0] < within):
                 return False
-            self._tables.guards[name, key] = now, by
+            until = None if within is None or (last is not None and last[2] is None) else now + within
+            self._tables.guards[name, key] = now, by, until
             return True
+
+    def sweep_guards(self) -> None:
+        """Forget those whose span has been over for a day."""
+        with self._world.mutex:
+            before = self.now() - 86400
+            over = [key for key, (_, _, until) in self._tables.guards.items() if until is not None and until < before]
+            for key in over:
+                del self._tables.guards[key]
 
     def unguard(self, name: str, key: str, by: str) -> None:
         with self._world.mutex:

@@ -163,7 +163,7 @@ class Tables:
     """By application, of jobs that are gone: up to when they may have run, and their highest generation."""
     kept_keys: dict[tuple[JobId, str], RunRow] = field(default_factory=dict)
     """Of runs that were asked for and that retention has removed."""
-    guards: dict[tuple[str, str], tuple[Instant, str]] = field(default_factory=dict)
+    guards: dict[tuple[str, str], tuple[Instant, str, Instant | None]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def job(self, application: str, name: str) -> JobRow | None:

@@ -54,6 +54,8 @@ from tenure.urls import PostgresURL
 
 CONNECT_TIMEOUT = 2
 """The least that libpq knows."""
+MIGRATION_PATIENCE = "5s"
+"""For another migration, and for whatever else keeps its lock."""
 SEARCH_PATH = "pg_catalog, pg_temp"
 """Of every session and function of ours. With the usual one, whoever may create objects in `public` could put a function or an operator
 there that matches our arguments better than PostgreSQL's own, and it would run as our role."""
@@ -266,16 +268,16 @@ def migrate(store: PostgresStore, connection: DeadlineConnection, *, allowed: bo
                 f"{store.shown}: tenure's schema {schema!r} is {_state(found)}, this library needs version {newest}. {how}"
             )
         with store.transaction(connection):
-            connection.execute("SET LOCAL lock_timeout = '5s'")
+            connection.execute(f"SET LOCAL lock_timeout = '{MIGRATION_PATIENCE}'")
             connection.execute("SET LOCAL statement_timeout = '30s'")
-            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"tenure migrate {schema}"])
+            _lock_migration(store, connection)
             connection.execute("SET LOCAL lock_timeout = '500ms'")
             found = version()
             if found is None:
-                if not connection.execute(
-                    _HAS_SCHEMA, [schema]
-                ).fetchone():  # else its owner needs no right on the database
+                # Where there is one, its owner needs no right on the database.
+                if not connection.execute(_HAS_SCHEMA, [schema]).fetchone():
                     connection.execute(_CREATE_SCHEMA.format(schema=schema))
+                _refuse_foreign_schema(store, connection)
                 connection.execute(_SCHEMA.format(schema=schema))
             for number, text in steps:
                 if number > (found or 0):
@@ -286,6 +288,31 @@ def migrate(store: PostgresStore, connection: DeadlineConnection, *, allowed: bo
         raise SchemaOutdated(
             f"{store.shown}: this role may not use or migrate tenure's schema {schema!r} ({explained(error)}). {how}"
         ) from error
+
+
+def _lock_migration(store: PostgresStore, connection: DeadlineConnection) -> None:
+    """One migration at a time. The lock needs no right: whoever may connect can keep it, and is named then."""
+    try:
+        with connection.transaction():  # a savepoint: there is a question left to ask
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"tenure migrate {store.schema}"]
+            )
+    except pg.LockNotAvailable as error:
+        found = connection.execute(store.statements["migrators"]).fetchall()
+        who = ", ".join(f"role {role} (server process {pid})" for pid, role in found) or "a session that is gone"
+        raise StoreUnavailable(
+            f"{store.shown}: the lock for migrations of schema {store.schema!r} was not free within {MIGRATION_PATIENCE}: {who} has it. If that is no migration, an "
+            "administrator can end the session: SELECT pg_terminate_backend(…);"
+        ) from error
+
+
+def _refuse_foreign_schema(store: PostgresStore, connection: DeadlineConnection) -> None:
+    owner, trusted = cast("tuple[str, bool]", connection.execute(store.statements["schema_owner"]).fetchone())
+    if not trusted:
+        raise ConfigurationError(
+            f"{store.shown}: schema {store.schema!r} was made by role {owner!r}, who could replace tenure's functions in it with others. Nothing was "
+            f"migrated. Run `tenure migrate` as {owner}, or take the schema over (ALTER SCHEMA {store.schema} OWNER TO …), or choose another with schema=."
+        )
 
 
 def _state(version: int | None) -> str:
@@ -455,6 +482,7 @@ class PostgresSession(Session):
     def sweep(self) -> None:
         self._run("sweep")
         self._run("sweep_functions")
+        self._run("sweep_guards")
 
     def hold_session_lock(self, node: NodeId, grace: float) -> Advert | None:
         if self._pooled:

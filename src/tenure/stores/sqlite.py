@@ -48,7 +48,8 @@ from tenure.stores.unreadable import EARLIEST, HIGHEST_TERM, clamped, host_card,
 from tenure.urls import SqliteURL
 
 OLDEST_SQLITE = (3, 35, 0)
-WEEK = 7 * 86400
+DAY = 86400
+WEEK = 7 * DAY
 
 
 class SqliteStore(Store):
@@ -348,6 +349,7 @@ class SqliteSession(Session):
             self._run("sweep", before=_now() - WEEK)
             self._run("sweep_facts")
             self._run("sweep_functions")
+            self._run("sweep_guards", before=round((_now() - DAY) * 1_000_000))
 
     def _pulse(self, beat: Beat, row: tuple[Any, ...] | None) -> Verdict:
         if row is None or row[0] != "alive":

@@ -552,11 +552,10 @@ class SqliteLedger(Ledger):
             if last is not None and last[0] > self._before(within):
                 return False
         with self._desk.write():
-            before = self._before(within)
-            return (
-                execute(self._connection, "guard", name=name, key=key, now=self._now(), before=before, by=by).rowcount
-                == 1
-            )
+            now, before = self._now(), self._before(within)
+            until = None if within is None else now + micros(within)
+            passed = execute(self._connection, "guard", name=name, key=key, now=now, before=before, by=by, until=until)
+            return passed.rowcount == 1
 
     def _before(self, within: float | None) -> Micros:
         """Until when a True may lie back without being in the way of another."""

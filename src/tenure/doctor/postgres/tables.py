@@ -28,6 +28,14 @@ def contents(desk: Desk) -> None:
             else "Run `tenure migrate` as a role that may, or have what `tenure migrate --print` prints applied.",
         )
         return
+    if found[0].others:
+        desk.report.add(
+            "schema",
+            "problem",
+            f"schema {desk.schema} belongs to role {found[0].owner}, what is in it to {', '.join(found[0].others)}: {found[0].owner} could replace "
+            "tenure's functions by others",
+            do=f"If {found[0].owner} is not to be trusted with that: ALTER SCHEMA {desk.schema} OWNER TO {desk.quoted(found[0].others[0])};",
+        )
     tables = desk.ask("tables", schema=desk.schema)
     _unlogged(desk, tables)
     _grants(desk, found[0], tables)

@@ -186,9 +186,12 @@ CREATE TABLE {schema}.run_log (
 );
 
 CREATE TABLE {schema}.guard (
-    name text NOT NULL,
-    key  text NOT NULL,
-    at   timestamptz NOT NULL,
-    by   text NOT NULL,
+    name  text NOT NULL,
+    key   text NOT NULL,
+    at    timestamptz NOT NULL,
+    by    text NOT NULL,
+    until timestamptz,   -- when the last span that was asked for is over; NULL: for ever
     PRIMARY KEY (name, key)
 );
+
+CREATE INDEX guard_until ON {schema}.guard (until) WHERE until IS NOT NULL;

@@ -21,7 +21,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.sweep_functions() RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unused text[];
 BEGIN

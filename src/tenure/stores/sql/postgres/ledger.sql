@@ -288,8 +288,10 @@ SELECT forgotten, more FROM {schema}.forget_jobs(%(application)s, %(before)s, %(
 
 -- name: guard
 -- Whoever comes at the same time waits for the first one's commit, and then sees it.
-INSERT INTO {schema}.guard AS g (name, key, at, by) VALUES (%(name)s, %(key)s, clock_timestamp(), %(by)s)
-ON CONFLICT (name, key) DO UPDATE SET at = clock_timestamp(), by = excluded.by
+INSERT INTO {schema}.guard AS g (name, key, at, by, until)
+VALUES (%(name)s, %(key)s, clock_timestamp(), %(by)s, clock_timestamp() + make_interval(secs => %(within)s::float8))
+ON CONFLICT (name, key) DO UPDATE
+   SET at = clock_timestamp(), by = excluded.by, until = CASE WHEN g.until IS NOT NULL THEN excluded.until END   -- for ever stays so
  WHERE g.at <= clock_timestamp() - make_interval(secs => %(within)s::float8)
 RETURNING true
 

@@ -110,6 +110,12 @@ DELETE FROM {schema}.node n
 -- name: sweep_functions
 SELECT {schema}.sweep_functions()
 
+-- name: sweep_guards
+-- A day later than it could: while `within` of a key is being changed, some may still ask for a longer span.
+DELETE FROM {schema}.guard g
+ WHERE (g.name, g.key) IN (SELECT o.name, o.key FROM {schema}.guard o WHERE o.until < clock_timestamp() - interval '1 day'
+                            ORDER BY o.until LIMIT 10000 FOR UPDATE SKIP LOCKED)
+
 -- name: schema_version
 SELECT version, oldest FROM {schema}.schema_version
 
@@ -157,6 +163,38 @@ SELECT n.label, l.pid, pg_terminate_backend(l.pid)
  WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
    AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
    AND (l.classid::bigint << 32) | l.objid::bigint = %(key)s::bigint
+
+-- name: strangers
+-- Sessions that have the lock of the election and not that of a live node. Anybody who may connect may take either.
+SELECT l.pid, coalesce(a.usename::text, '?')
+  FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
+   AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+   AND (l.classid::bigint << 32) | l.objid::bigint = %(key)s::bigint
+   AND NOT EXISTS (SELECT FROM pg_locks own
+                     JOIN {schema}.node n ON n.state = 'alive' AND n.session_nonce IS NOT NULL
+                                         AND {schema}.session_key(n.id, n.session_nonce) = (own.classid::bigint << 32) | own.objid::bigint
+                    WHERE own.pid = l.pid AND own.database = l.database
+                      AND own.locktype = 'advisory' AND own.granted AND own.objsubid = 1)
+
+-- name: migrators
+SELECT l.pid, coalesce(a.usename::text, '?')
+  FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+   AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+   AND (l.classid::bigint << 32) | l.objid::bigint = hashtextextended('tenure migrate {schema}', 0)
+
+-- name: schema_owner
+-- Who owns the schema, and whether the role that migrates can trust it: the owner could replace functions in it. A superuser is a member
+-- of every role, which says nothing.
+SELECT o.rolname::text,
+       o.oid = me.oid OR o.rolsuper OR o.oid = d.datdba OR o.rolname = 'pg_database_owner'
+       OR (NOT me.rolsuper AND pg_has_role(o.oid, 'USAGE'))
+  FROM pg_namespace n
+  JOIN pg_roles o ON o.oid = n.nspowner
+  JOIN pg_roles me ON me.rolname = current_user
+  JOIN pg_database d ON d.datname = current_database()
+ WHERE n.nspname = '{schema}'
 
 -- name: keep_alive
 SELECT 1

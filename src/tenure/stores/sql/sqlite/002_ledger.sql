@@ -168,5 +168,8 @@ CREATE TABLE tenure_guard (
     key   TEXT NOT NULL,
     at    INTEGER NOT NULL,
     by    TEXT NOT NULL,
+    until INTEGER,   -- when the last span that was asked for is over; NULL: for ever
     PRIMARY KEY (name, key)
 ) WITHOUT ROWID;
+
+CREATE INDEX tenure_guard_until ON tenure_guard (until) WHERE until IS NOT NULL;

@@ -613,8 +613,10 @@ ON CONFLICT (application) DO UPDATE
 SELECT at FROM tenure_guard WHERE name = :name AND key = :key
 
 -- name: guard
-INSERT INTO tenure_guard (name, key, at, by) VALUES (:name, :key, :now, :by)
-ON CONFLICT (name, key) DO UPDATE SET at = excluded.at, by = excluded.by WHERE tenure_guard.at <= :before
+INSERT INTO tenure_guard (name, key, at, by, until) VALUES (:name, :key, :now, :by, :until)
+ON CONFLICT (name, key) DO UPDATE
+   SET at = excluded.at, by = excluded.by, until = CASE WHEN tenure_guard.until IS NOT NULL THEN excluded.until END   -- for ever stays so
+ WHERE tenure_guard.at <= :before
 
 -- name: unguard
 DELETE FROM tenure_guard WHERE name = :name AND key = :key AND by = :by

@@ -107,6 +107,10 @@ DELETE FROM tenure_node_facts WHERE NOT EXISTS (SELECT 1 FROM tenure_node n WHER
 -- name: sweep_functions
 DELETE FROM tenure_function_set WHERE NOT EXISTS (SELECT 1 FROM tenure_node_facts f WHERE f.functions = tenure_function_set.hash)
 
+-- name: sweep_guards
+-- A day later than it could: while `within` of a key is being changed, some may still ask for a longer span.
+DELETE FROM tenure_guard WHERE until < :before
+
 -- name: schema_version
 SELECT version, oldest FROM tenure_schema_version
 
