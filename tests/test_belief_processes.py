@@ -225,10 +225,10 @@ def test_a_thread_that_keeps_the_interpreter_to_itself_costs_no_term(url, tmp_pa
 
 def test_resigning_in_the_middle_of_fenced_work_all_the_time(url, tmp_path):
     cluster = Cluster(tmp_path, url, ttl=2).start(3, nodes=3, storm=True)
-    deadline, term = time.monotonic() + 1.5, 0
-    while time.monotonic() < deadline:
+    term = 0
+    for _ in range(10):
         _, term = next_term(cluster, term)
-    cluster.verify(terms=6)
+    cluster.verify(terms=10)
 
 
 def test_a_users_long_transaction_on_sqlite_costs_no_term(sqlite_url, tmp_path):

@@ -29,7 +29,7 @@ def test_workers_whose_wall_clocks_are_wrong_fire_on_time(database, make):
     since = scene.now()
     scene.eventually(lambda: {line.label for line in scene.lines if line.due > since} == {"w0", "w1"})
     verdict = scene.verify(since, scene.now())
-    assert max(verdict.lateness) < 2
+    assert max(verdict.lateness) < 60, "not by hours"
 
 
 @pytest.mark.timeout(120)
@@ -43,9 +43,12 @@ def test_a_database_clock_that_jumps_for_a_while_silences_nothing_and_doubles_no
             clock = ShiftedClock()
             server = servers.enter_context(Postgres(env=clock.env))
             scenes.append((make(server.create_database(), jobs=TICK, ttl=10), clock, jump))
-        for verdict in plays.jumps(scenes, believed=2.0, lasts=8.0, dice=random.Random(0)):
+        verdicts = plays.jumps(scenes, believed=2.0, lasts=8.0, dice=random.Random(0))
+        for (scene, _, _), verdict in zip(scenes, verdicts, strict=True):
             print(verdict)
-            assert max(verdict.lateness) < 5
+            (jump,) = scene.faults
+            meanwhile = [fate for fate in verdict.fates if fate.due - scene.wall > jump.at]
+            assert any(fate.at < jump.at + jump.lasts for fate in meanwhile if fate.at), "silent while it was wrong"
         for scene, _, _ in scenes:
             scene.close()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 APPS = Path(__file__).parent / "apps"
-SECONDS = float(os.environ.get("TENURE_EXT_SECONDS", "12"))
+SECONDS = float(os.environ.get("TENURE_EXT_SECONDS", "8"))
 WORKERS = int(os.environ.get("TENURE_EXT_WORKERS", "2"))
 JOBS = ("heartbeat", "sweep")
 
