@@ -46,7 +46,7 @@ from tenure.ext.apscheduler import (
     ThreadPoolExecutor,
     carried,
 )
-from tenure.triggers import every
+from tenure.triggers import every, from_json
 
 APPS = Path(__file__).parent / "apps"
 FAR = datetime(2099, 1, 1, tzinfo=UTC)
@@ -297,7 +297,11 @@ def test_what_add_job_returns_says_when_it_runs_next(sched):
     assert date.next_run_time == FAR
     assert (paused.next_run_time, str(paused)) == (None, "tell (trigger: interval[1:00:00], paused)")
     asked = datetime.now(UTC) + timedelta(hours=2)
-    assert sched.add_job(tell, "cron", hour=3, id="first", next_run_time=asked).next_run_time == asked
+    first = sched.add_job(tell, "cron", hour=3, id="first", next_run_time=asked)
+    assert (first.next_run_time, str(first.trigger)) == (asked, "cron[hour='3']")
+    assert sched.get_job("first").next_run_time == asked
+    later = paused.modify(next_run_time=asked)
+    assert (later.next_run_time, type(later.trigger)) == (asked, ours.IntervalTrigger)
     assert sched.add_job(tell).next_run_time <= datetime.now(UTC)
 
 
@@ -442,6 +446,8 @@ def test_what_their_words_cannot_say_is_shown_as_a_sentence(sched):
     job = reader.get_job("rare")
     assert (type(job.trigger), job.name) == (carried.Stated, "tell")
     assert job.next_run_time == sched.get_job("rare").next_run_time
+    sched.add_job(tell, "cron", week=20, end_date=FAR, id="list", timezone="UTC")
+    assert str(reader.get_job("list").trigger).startswith("list[due times until 20")
 
 
 def test_a_job_that_is_over_when_it_is_added_is_listed_and_never_runs(sched):
@@ -460,7 +466,8 @@ def test_next_run_time(sched):
     first = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     job = sched.add_job(tell, "interval", days=40, id="later", next_run_time=first)
     assert sched.get_job("later").next_run_time == first
-    assert job.trigger.get_next_fire_time(first, first) == first + timedelta(days=40)
+    rows, _ = sched._opened().rows("later")
+    assert from_json(rows[0].spec.trigger).next_after(first) == first + timedelta(days=40)
     job.modify(next_run_time=datetime.now(UTC))
     assert called.get(timeout=20) == ((), {})
 

@@ -68,7 +68,8 @@ class Stated(BaseTrigger):
         return self.rule
 
     def __str__(self) -> str:
-        return self.rule.explain()
+        end = last_listed(self.rule)
+        return self.rule.explain() if end is None else f"list[due times until {end:%Y-%m-%d %H:%M:%S %Z}]"
 
 
 def stated(rule: Trigger) -> BaseTrigger:

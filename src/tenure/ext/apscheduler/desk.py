@@ -105,17 +105,19 @@ class Desk:
                 self.scheduler.resume(job.id)
             self.scheduler.run_now(job.id)
         elif job.trigger is not None:
-            job.trigger = Starting(when, job.trigger)
+            job.starts = when
             self.update(job, trigger=True, function=False)
+            if job.next_run_time is None:
+                self.scheduler.resume(job.id)
 
     def write_on(self, job: Job) -> None:
         """Continue the list of due times of a job, unless another node has done so."""
-        if job.trigger is None:
+        if (schedule := _schedule(job)) is None:
             return
         with self.scheduler.ledger() as ledger:
             rows, now = ledger.jobs(self.scheduler.application, job.id), moment(ledger.now())
         there = None if not rows or rows[0].spec.trigger is None else last_listed(from_json(rows[0].spec.trigger))
-        fresh = carried(job.trigger, now)
+        fresh = carried(schedule, now)
         job.write_on_at = fresh.write_on_at
         if there is None:
             job.write_on_at = None  # removed, or given another trigger by somebody
@@ -142,9 +144,9 @@ class Desk:
         job.pending = False
         active = row.state is JobState.ACTIVE and rule is not None
         job.next_run_time = rule.next_after(max(now, moment(row.since))) if active and rule is not None else None
-        mine = None if job.trigger is None else carried(job.trigger, now).trigger
+        mine = None if (schedule := _schedule(job)) is None else carried(schedule, now).trigger
         if rule is not None and last_listed(rule) is None and mine != rule:
-            job.trigger = stated(rule)
+            job.trigger, job.starts = stated(rule), None
         if job.executor not in self._processes:
             job.name = about(row.spec).get("name", job.name)
         return job
@@ -303,17 +305,21 @@ class Desk:
 def about(spec: JobSpec) -> Mapping[str, str]:
     """What the ledger keeps of a job beside its arguments."""
     kept = shown(spec.kwargs).get("job")
-    return kept if isinstance(kept, dict) else {}
+    return {word: text for word, text in kept.items() if isinstance(text, str)} if isinstance(kept, dict) else {}
 
 
 def _with_first_run(job: Job, now: datetime) -> BaseTrigger:
     """The trigger, beginning when `next_run_time` says."""
-    if job.trigger is None:
+    if isinstance(job.first_run, datetime) and job.first_run > now + SOON:
+        job.starts = job.first_run
+    schedule = _schedule(job)
+    if schedule is None:
         raise ConfigurationError(f"job {job.id!r} has no trigger.")
-    first = job.first_run
-    if isinstance(first, datetime) and first > now + SOON:
-        job.trigger = Starting(first, job.trigger)
-    return job.trigger
+    return schedule
+
+
+def _schedule(job: Job) -> BaseTrigger | None:
+    return job.trigger if job.trigger is None or job.starts is None else Starting(job.starts, job.trigger)
 
 
 def _lives(row: JobRow, now: datetime) -> bool:

@@ -60,6 +60,7 @@ class Job(_Job):
         "pending",
         "policy",
         "shared",
+        "starts",
         "trigger",
         "write_on_at",
     )
@@ -87,6 +88,8 @@ class Job(_Job):
         """The options that were given, not left to their defaults."""
         self.shared = False
         """Its arguments are in the ledger, and any node that knows its function runs it."""
+        self.starts: datetime | None = None
+        """When its trigger begins, where `next_run_time` said so."""
         self.write_on_at: datetime | None = None
 
     @property

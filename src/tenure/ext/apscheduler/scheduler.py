@@ -104,7 +104,7 @@ class BaseScheduler(Member):
             job.func = resolved(changes["func"])
             job.func_ref = reference(job.func)
         if "trigger" in changes:
-            job.trigger = make(changes["trigger"], {}, self.timezone)
+            job.trigger, job.starts = make(changes["trigger"], {}, self.timezone), None
         if "args" in changes:
             job.args = tuple(changes["args"])
         if "kwargs" in changes:
