@@ -62,11 +62,12 @@ class Server:
         self.weighs = True
 
     def _watched(self, text: str, values: dict[str, object]) -> list[tuple[object, ...]]:
-        if self.weighs and "claim_runs" in text:  # another one, told apart and rolled back
+        if self.weighs and ("claim_runs" in text or "roll_call" in text):  # another one, told apart and rolled back
             with psycopg.connect(self.url) as connection:
                 register(connection)
+                connection.execute("SET plan_cache_mode = force_generic_plan")  # as after five claims
                 ((plan,),) = connection.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + text, values).fetchall()
-                connection.execute("ROLLBACK")
+                connection.execute("ROLLBACK; SET plan_cache_mode = force_generic_plan")
                 ((again,),) = connection.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + text, values).fetchall()
                 connection.rollback()
             del plan  # the first one also reads the catalogue
@@ -84,6 +85,18 @@ class Server:
         self.ledger.ask([Asked("app", "ours", str(uuid.uuid4()), None) for _ in range(count)])
         while claimed := self.claim(500):
             self.ledger.finish([Ending(run, token, RunState.SUCCEEDED) for run, token in claimed])
+
+    def has_run(self, count: int) -> None:
+        """As if this node had run so many."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(
+                "INSERT INTO tenure.run (job, application, lane, generation, kind, key, scheduled_for, due_at, state, attempt, node, token)"
+                " SELECT j.id, j.application, j.lane, 1, 'asked', 'k' || n, now(), now(), 'running', 1, %s::uuid, 'token'"
+                " FROM tenure.job j, generate_series(1, %s) n WHERE j.name = 'ours'",
+                [self.node, count],
+            )
+            connection.execute("UPDATE tenure.run SET state = 'succeeded', token = NULL, finished_at = now()")
+            connection.execute("ANALYZE tenure.run")  # the planner believes that nothing runs
 
 
 @pytest.fixture
@@ -131,6 +144,40 @@ def test_runs_that_are_over_cost_claims_nothing_while_an_old_snapshot_keeps_them
             assert server.claim() == []
             server.run(1)
     assert max(server.pages) < PAGES
+
+
+def test_candidates_without_a_place_cost_little_while_an_old_snapshot_keeps_what_ran(server):
+    """They are held back by a look at their own jobs, not at everything that runs or ran."""
+    add(server.ledger, "ours", "f", RULES)
+    add(server.ledger, "one at a time", "f", Rules(overlap="skip", max_running=1))
+    with psycopg.connect(server.url) as old:
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT count(*) FROM tenure.run")
+        server.has_run(MANY)
+        server.ledger.ask([Asked("app", "one at a time", str(uuid.uuid4()), None)])
+        assert len(server.claim()) == 1
+        for _ in range(3):
+            server.ledger.ask([Asked("app", "one at a time", str(uuid.uuid4()), None)])
+            assert server.claim() == []
+    assert max(server.pages) < PAGES
+
+
+def test_a_roll_call_costs_little_while_an_old_snapshot_keeps_what_others_ran(server):
+    """It looks for the runs of the dead between those of live nodes."""
+    add(server.ledger, "ours", "f", RULES)
+    other = Server(server.url)
+    other.weighs = False
+    with psycopg.connect(server.url) as old:
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT count(*) FROM tenure.run")
+        other.has_run(MANY)
+        other.ledger.ask([Asked("app", "ours", "last", None)])
+        ((run, _),) = other.claim()
+        assert server.ledger.roll_call(server.node, "app").lost == ()
+        assert max(server.pages) < PAGES
+        other.session.leave(other.node, "gone")
+        assert [lost.id for lost in server.ledger.roll_call(server.node, "app").lost] == [run]
+    other.session.close()
 
 
 def test_what_was_claimed_in_time_is_not_looked_at_when_it_would_have_expired(server):

@@ -78,6 +78,7 @@ BEGIN
                               ELSE '' END AS why
               FROM unnest(candidates) AS c (id) JOIN {schema}.run o ON o.id = c.id JOIN {schema}.job j ON j.id = o.job) x
      WHERE r.id = x.id;
+    IF newest_only IS NULL THEN RETURN; END IF;
     UPDATE {schema}.run r SET state = 'skipped', reason = 'superseded', finished_at = now_
       FROM unnest(newest_only) AS n (job)
      WHERE r.application = app AND r.job = n.job AND r.state = 'waiting' AND r.kind = 'due'
@@ -87,7 +88,8 @@ BEGIN
     UPDATE {schema}.run r SET asked_to_end = 'replaced'
      WHERE r.id IN (SELECT o.id FROM unnest(newest_only) AS n (job)
                       JOIN {schema}.job j ON j.id = n.job JOIN {schema}.run o ON o.job = n.job
-                     WHERE j.overlap = 'replace' AND o.state = 'running' AND o.attempt > 0 AND o.asked_to_end = '' AND o.id <> ALL (claimed)
+                     WHERE j.overlap = 'replace' AND o.asked_to_end = '' AND o.id <> ALL (claimed)
+                       AND o.attempt > 0 AND o.state <= 'running' AND o.token IS NOT NULL   -- is running; said so, `run_running` might be read
                        FOR NO KEY UPDATE OF o SKIP LOCKED);
 END $$;
 
@@ -489,15 +491,14 @@ DECLARE
 BEGIN
     at := date_part('epoch', now_);
     SELECT a.id INTO app FROM {schema}.application a WHERE a.name = of_application;
-    WITH RECURSIVE holders AS (   -- from node to node, however many runs they have
-        (SELECT r.node FROM {schema}.run r WHERE r.application = app AND r.state = 'running' ORDER BY r.node LIMIT 1)
-        UNION ALL
-        SELECT (SELECT r.node FROM {schema}.run r WHERE r.application = app AND r.state = 'running' AND r.node > h.node ORDER BY r.node LIMIT 1)
-          FROM holders h WHERE h.node IS NOT NULL
-    )
-    SELECT array_agg(h.node) INTO gone
-      FROM holders h
-     WHERE h.node IS NOT NULL AND NOT EXISTS (SELECT FROM {schema}.node n WHERE n.id = h.node AND n.state = 'alive');
+    SELECT array_agg(DISTINCT r.node) INTO gone   -- between the live nodes: beside an old snapshot these have many dead entries
+      FROM (SELECT n.id AS node, lead(n.id) OVER (ORDER BY n.id) AS next FROM {schema}.node n WHERE n.state = 'alive'
+            UNION ALL
+            SELECT NULL, (SELECT n.id FROM {schema}.node n WHERE n.state = 'alive' ORDER BY n.id LIMIT 1)) live
+      CROSS JOIN LATERAL unnest(ARRAY(SELECT o.node FROM {schema}.run o
+                                       WHERE o.application = app AND o.state = 'running'
+                                         AND o.node > coalesce(live.node, '00000000-0000-0000-0000-000000000000')
+                                         AND o.node < coalesce(live.next, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))) AS r (node);
     IF gone IS NOT NULL THEN
         SELECT array_agg(l.id) INTO jobs
           FROM (SELECT j.id FROM {schema}.job j
