@@ -2,10 +2,14 @@
 
 import asyncio
 import re
+import sqlite3
 import subprocess
 import sys
 import uuid
+from contextlib import closing
+from typing import Any
 
+import psycopg
 import pytest
 
 from tenure import AsyncScheduler, JobError, Scheduler, at, every
@@ -128,6 +132,30 @@ def test_a_job_that_is_added_where_one_of_the_code_was_removed_is_kept(shop):
     assert (level, "runs as changed by ada" in said) == ("INFO", True)
     assert people.find_job("poll").trigger.startswith("Every 9 h")
     assert people.reset("poll").in_code
+
+
+def test_changes_by_hand_may_be_part_of_a_transaction(url):
+    _bring(url)
+    people = Scheduler(url, application="shop")
+    with closing(_connect(url)) as connection:
+        assert people.update("poll", trigger=every("9h"), by="ada", conn=connection).changed_by == "ada"
+        assert people.reset("poll", conn=connection).changed_at is None
+        people.update("poll", retries=7, by="eve", conn=connection)
+        connection.rollback()
+        assert people.find_job("poll").changed_at is None
+        people.update("poll", retries=7, by="eve", conn=connection)
+        connection.commit()
+    assert people.find_job("poll").changed_by == "eve"
+
+
+def _bring(url: str) -> None:
+    scheduler = Scheduler(url, application="shop", capacity=0)
+    scheduler.every("5h", name="poll")(lambda: None)
+    scheduler.start()
+
+
+def _connect(url: str) -> Any:
+    return psycopg.connect(url) if url.startswith("postgres") else sqlite3.connect(url.removeprefix("sqlite:///"))
 
 
 def test_a_date_in_the_past_is_told_once(any_url, caplog):
