@@ -25,6 +25,7 @@ from tenure.clock import boottime
 from tenure.errors import ConfigurationError, StoreError, TenureError
 from tenure.ledger import (
     ANEW,
+    MISSED_WINDOW,
     Change,
     Instant,
     JobId,
@@ -98,7 +99,7 @@ class Planning:
         """Time was up before all that other zone rules have planned was gone over."""
         self._gone_over: set[JobId] = set()
         self._refused: dict[tuple[JobId, int], str] = {}
-        self._behind: set[JobId] = set()
+        self._behind = 0
         self._tzdata = ""
         self._warned: set[str] = set()
         self._older = ""
@@ -151,13 +152,14 @@ class Planning:
         found = ledger.unplanned(
             self._application,
             before=now + (REFILL if leads else UNATTENDED),
-            limit=limit + len(self._refused) + len(self._behind),  # which must not take the places of the others
+            limit=limit + len(self._refused) + self._behind,  # which must not take the places of the others
             strangers=self._absent,
             tzdata=self._zones,
             overdue=now - OVERDUE,
         )
-        self._behind.intersection_update(job.id for job in found)
-        jobs = sorted(self._plannable(found), key=lambda job: job.id in self._behind)[:limit]
+        behind = {job.id for job in found if job.next_due is not None and job.next_due < now - MISSED_WINDOW}
+        self._behind = len(behind)
+        jobs = sorted(self._plannable(found), key=lambda job: job.id in behind)[:limit]
         self._overdue = (*ledger.unreadable, *self._refusals(found, now - OVERDUE))
         batch: list[Planned] = []
         soonest, seen, changed, refused = math.inf, 0, 0, len(self._refused)
@@ -181,7 +183,6 @@ class Planning:
                         soonest = now
                 elif planned := plan(job, trigger, application=self._application, now=now, horizon=now + LOOK_AHEAD):
                     batch.append(planned)
-                    self._note_behind(planned, now)
             except (StoreError, OSError):
                 raise
             except Exception as error:  # whatever a row says, the other jobs go on
@@ -224,13 +225,6 @@ class Planning:
             why = self._refused.get((job.id, job.generation))
             if why is not None and job.next_due is not None and job.next_due < overdue:
                 yield f"job {job.name!r} is overdue and cannot be planned here: {why}"
-
-    def _note_behind(self, planned: Planned, now: Instant) -> None:
-        """A job that is planned in slices comes after the others, whose due times are nearer."""
-        if planned.then_due is not None and planned.then_due <= now and len(self._behind) < REMEMBERED:
-            self._behind.add(planned.id)
-        else:
-            self._behind.discard(planned.id)
 
     def _resume(self, ledger: Ledger, job: Unplanned, trigger: Trigger | None, now: Instant) -> bool:
         """A pause is over. A job without a trigger has only what it was asked for meanwhile. False if it was changed by others."""

@@ -7,8 +7,11 @@ import pytest
 
 from harness.scratch import eventually
 from tenure import ConfigurationError, Scheduler
+from tenure.clock import boottime
 from tenure.ledger import Change, JobSpec, Rules
+from tenure.planning import Planning
 from tenure.stores.ledger import JobChange
+from tenure.timekeeper import Timekeeper
 from tenure.triggers import closed, every
 
 
@@ -38,9 +41,13 @@ BOMBS = {
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def scheduler(request):
+def url(request):
     fixtures = {"sqlite": "sqlite_url", "postgres": "database"}
-    url = request.getfixturevalue(fixtures[request.param]) if request.param in fixtures else f"memory://{uuid.uuid4()}"
+    return request.getfixturevalue(fixtures[request.param]) if request.param in fixtures else f"memory://{uuid.uuid4()}"
+
+
+@pytest.fixture
+def scheduler(url):
     made = Scheduler(url, ttl=6, heartbeat_every=0.5, attempt_timeout=1, drain=1)
     made.ticks = []
 
@@ -110,16 +117,24 @@ def test_a_reading_that_no_clock_shows_stops_its_own_job_and_no_other(scheduler,
     assert not [r for r in caplog.records if getattr(r, "action", "") in {"conductor_stumbled", "store_failed"}]
 
 
-def test_jobs_that_are_far_behind_do_not_take_the_places_of_the_others(scheduler):
-    goes_on(scheduler, 1)
-    slow = json.loads((every("1s") | every("7s")).to_json())
+def test_jobs_that_are_far_behind_do_not_take_the_places_of_the_others(url):
+    """More of them than are planned at one visit, each with years of due times that can only be walked through."""
+    slow = (every("1s") | every("7s")).to_json()
+    scheduler = Scheduler(url, capacity=0)
+    scheduler.start()
     with scheduler.ledger() as ledger:
-        now = ledger.now()
-        for number in range(20):
-            spec = JobSpec("default", f"behind {number}", "asked", json.dumps({**slow, "v": 1}), Rules())
-            ledger.change(JobChange("default", spec.name, Change.ADDED, spec=spec, next_due=now - 3e8))
-    goes_on(scheduler)
-    goes_on(scheduler, 8)
+        now, at = ledger.now(), boottime()
+        for name, text, due in [(f"behind {n}", slow, now - 3e8) for n in range(15)] + [("near", slow, now - 1)]:
+            spec = JobSpec("default", name, "f", text, Rules())
+            ledger.change(JobChange("default", name, Change.ADDED, spec=spec, next_due=due))
+        clock = Timekeeper()
+        clock.observe(now, at, at)
+        planning = Planning("default", clock, every=1.0, plans=lambda: True, facts=lambda _: None)
+        for _ in range(3):
+            planning.plan(ledger, calm=False)
+        [near] = ledger.jobs("default", "near")
+        assert near.next_due > now
+        assert min(job.next_due for job in ledger.jobs("default")) < now - 2e8, "the others are on their way"
 
 
 def test_such_a_trigger_is_refused_where_it_is_defined():
