@@ -1,13 +1,16 @@
 """A trigger that takes for ever stops its own job, and no other one: on every store."""
 
 import json
+import sqlite3
 import uuid
+from contextlib import closing
 
 import pytest
 
 from harness.scratch import eventually
 from tenure import ConfigurationError, Scheduler
 from tenure.clock import boottime
+from tenure.ext.apscheduler import BackgroundScheduler
 from tenure.ledger import Change, JobSpec, Rules
 from tenure.planning import Planning
 from tenure.stores.ledger import JobChange
@@ -135,6 +138,23 @@ def test_jobs_that_are_far_behind_do_not_take_the_places_of_the_others(url):
         [near] = ledger.jobs("default", "near")
         assert near.next_due > now
         assert min(job.next_due for job in ledger.jobs("default")) < now - 2e8, "the others are on their way"
+
+
+def test_the_drop_in_lists_the_others(sqlite_url, monkeypatch):
+    monkeypatch.setenv("TENURE_URL", sqlite_url)
+    scheduler = BackgroundScheduler(timezone="UTC")
+    scheduler.add_job(print, "interval", hours=1, id="good")
+    scheduler.start()
+    try:
+        with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), timeout=10)) as db, db:
+            [(application,)] = db.execute("SELECT application FROM tenure_job").fetchall()
+        tables = Scheduler(sqlite_url, application=application, capacity=0)
+        spec = JobSpec(application, "bomb", "f", json.dumps({"v": 1, **NESTED}), Rules())
+        with tables.ledger() as ledger:
+            ledger.change(JobChange(application, "bomb", Change.ADDED, spec=spec, next_due=ledger.now() - 5))
+        assert [job.id for job in scheduler.get_jobs()] == ["good"]
+    finally:
+        scheduler.shutdown()
 
 
 def test_such_a_trigger_is_refused_where_it_is_defined():

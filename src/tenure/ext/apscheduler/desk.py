@@ -325,9 +325,13 @@ def _schedule(job: Job) -> BaseTrigger | None:
 def _lives(row: JobRow, now: datetime) -> bool:
     """Not finished: something is due, it is paused, or nothing was due when it was added."""
     rule, problem = read(row.spec.trigger)
+    try:
+        due = None if rule is None else rule.next_after(max(now, moment(row.since)))
+    except ConfigurationError:
+        return False  # as below
     if problem:
         return False  # the log names it; `tenure jobs` shows it
-    return row.state is JobState.PAUSED or rule is None or rule.next_after(max(now, moment(row.since))) is not None
+    return row.state is JobState.PAUSED or rule is None or due is not None
 
 
 def _is_news(synced: Synced) -> bool:
