@@ -124,7 +124,7 @@ class Real:
             "change": sorted((names[c.job], *plainly(c, base)) for c in hand.ledger.changes(APPLICATION)),
             "run": {(name, key): tuple(plainly(part, base) for part in rest) for name, key, *rest in rows["run"]},
             "log": sorted(rows["log"]),
-            "guard": {key: plainly((at, by), base) for key, at, by in rows["guard"]},
+            "guard": {key: plainly((at, by, until), base) for key, at, by, until in rows["guard"]},
         }
 
 
@@ -205,7 +205,7 @@ class RealPostgres(Real):
             log=self.select(
                 "SELECT j.name, r.key, l.line FROM {schema}.run_log l JOIN {schema}.run r ON r.id = l.run JOIN {schema}.job j ON j.id = r.job"
             ),
-            guard=self.select("SELECT key, date_part('epoch', at), by FROM {schema}.guard"),
+            guard=self.select("SELECT key, date_part('epoch', at), by, date_part('epoch', until) FROM {schema}.guard"),
         )
 
 

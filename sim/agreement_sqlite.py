@@ -205,7 +205,7 @@ class RealSqlite(Real):
             log=self.select(
                 "SELECT j.name, r.key, l.line FROM tenure_log l JOIN tenure_run r ON r.id = l.run JOIN tenure_job j ON j.id = r.job"
             ),
-            guard=self.select("SELECT key, at / 1e6, by FROM tenure_guard"),
+            guard=self.select("SELECT key, at / 1e6, by, until / 1e6 FROM tenure_guard"),
         )
 
 

@@ -10,6 +10,7 @@ from security import battery, shadows
 from tenure import Election, Scheduler, doctor
 from tenure.doctor.findings import Report
 from tenure.doctor.postgres.desk import Desk
+from tenure.importers import apscheduler
 from tenure.model import Cadence
 from tenure.stores import roles, store_for
 from tenure.stores.postgres import SEARCH_PATH
@@ -80,6 +81,14 @@ class TestPlantedByAStranger:
         planted = plant()
         found = doctor.examine(database)
         assert [one for one in found if "not looked at" in one.what] == []
+        assert planted.ran() == set()
+
+    def test_nothing_of_it_runs_in_an_import(self, database, plant):
+        with psycopg.connect(database) as connection:
+            connection.execute("CREATE TABLE jobs (id varchar PRIMARY KEY, job_state bytea)")
+            connection.execute("INSERT INTO jobs VALUES ('x', 'no pickle')")
+        planted = plant()
+        assert [left.source for left in apscheduler.read(database, table="jobs").left] == ["x"]
         assert planted.ran() == set()
 
     def test_nothing_of_it_runs_through_a_connection_of_the_application(self, node, plant):
