@@ -132,8 +132,8 @@ def _sqlite(bench: Bench) -> None:
 class BareRow:
     """A row of the same shape as a node's, in a table of its own."""
 
-    TABLE = "CREATE TABLE IF NOT EXISTS bare_node (LIKE tenure.node INCLUDING ALL) WITH (fillfactor = 50)"
-    UPDATE = """UPDATE bare_node SET seq = %(number)s, renewed_at = clock_timestamp()
+    TABLE = "CREATE TABLE IF NOT EXISTS public.bare_node (LIKE tenure.node INCLUDING ALL) WITH (fillfactor = 50)"
+    UPDATE = """UPDATE public.bare_node SET seq = %(number)s, renewed_at = clock_timestamp()
                  WHERE id = %(id)s AND state = 'alive' AND seq < %(number)s RETURNING seq, clock_timestamp()"""
 
     def __init__(self, connection: psycopg.Connection, *, create: bool = True) -> None:
@@ -141,7 +141,7 @@ class BareRow:
         if create:
             connection.execute(self.TABLE)
         for node in [self._id, *(uuid.uuid4() for _ in range(NODES - 1))]:
-            connection.execute("INSERT INTO bare_node (id, ttl, label) VALUES (%s, 10, 'bare')", [node])
+            connection.execute("INSERT INTO public.bare_node (id, ttl, label) VALUES (%s, 10, 'bare')", [node])
 
     def update(self) -> object:
         self._number += 1
