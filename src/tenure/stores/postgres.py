@@ -54,8 +54,8 @@ from tenure.urls import PostgresURL
 
 CONNECT_TIMEOUT = 2
 """The least that libpq knows."""
-MIGRATION_PATIENCE = "5s"
-"""For another migration, and for whatever else keeps its lock."""
+MIGRATION_PATIENCE = "4s"
+"""For another migration, and for whatever else keeps its lock: less than the connection waits for an answer."""
 SEARCH_PATH = "pg_catalog, pg_temp"
 """Of every session and function of ours. With the usual one, whoever may create objects in `public` could put a function or an operator
 there that matches our arguments better than PostgreSQL's own, and it would run as our role."""
