@@ -1,8 +1,10 @@
 """Jobs that were added while the program ran: any worker of any later start finds their functions, among those that the application has loaded itself."""
 
+import functools
 import queue
 import sys
 import types
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -161,3 +163,50 @@ def test_what_may_be_found_is_said_in_one_way():
         BackgroundScheduler(importable="shop")
     with pytest.raises(ConfigurationError, match="Write one of them"):
         BackgroundScheduler(importable=["shop"], functions=[tell]).start()
+
+
+class Report:
+    @classmethod
+    def send(cls, *args: object) -> None:
+        called.put((cls.__name__, *args))
+
+
+class Monthly(Report): ...
+
+
+class Yearly(Report): ...
+
+
+def test_a_class_method_runs_after_a_restart(caplog):
+    first = BackgroundScheduler(timezone="UTC")
+    first.start(paused=True)
+    first.add_job(Report.send, "interval", seconds=1, args=["kept"], id="send")
+    first.shutdown()
+    again = BackgroundScheduler(timezone="UTC")
+    again.start()
+    assert again.get_job("send").func == Report.send
+    assert called.get(timeout=20) == ("Report", "kept")
+    again.shutdown()
+    assert "cannot run" not in caplog.text
+
+
+def loudly(func: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(func)
+    def wrapper(*args: object) -> None:
+        func("loudly", *args)
+
+    return wrapper
+
+
+def test_functions_that_share_a_name_do_not_run_in_place_of_each_other():
+    now = datetime.now(UTC)
+    sched = BackgroundScheduler(timezone="UTC")
+    sched.start(paused=True)
+    for job_id, func in {"month": Monthly.send, "year": Yearly.send, "plain": tell, "wrapped": loudly(tell)}.items():
+        sched.add_job(func, "interval", days=40, args=[job_id], id=job_id, next_run_time=now)
+    made = [sched.add_job(func, "interval", days=40).id for func in (Monthly.send, Yearly.send)]
+    assert made == [f"{HERE}:Monthly.send", f"{HERE}:Yearly.send"]
+    sched.resume()
+    found = {called.get(timeout=20) for _ in range(4)}
+    sched.shutdown()
+    assert found == {("Monthly", "month"), ("Yearly", "year"), ("plain",), ("loudly", "wrapped")}

@@ -82,6 +82,8 @@ def _name(func: Any) -> str:
     """'module:function' of anything that can be called. Lambdas, methods and inner functions have one too, which other processes cannot look up."""
     if not inspect.isroutine(func) and not isinstance(func, type):
         func = type(func)  # an object with __call__
+    if inspect.ismethod(func) and isinstance(owner := func.__self__, type):
+        return f"{owner.__module__}:{owner.__qualname__}.{func.__name__}"  # two classes may inherit it
     module = getattr(func, "__module__", None) or type(getattr(func, "__self__", func)).__module__
     return f"{module}:{func.__qualname__}"
 

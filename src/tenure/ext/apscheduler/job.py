@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -160,11 +161,20 @@ def resolved(func: Any) -> Callable[..., Any]:
 
 
 def reference(func: Any) -> str | None:
-    """'module:function' for what other processes can find under that name; None for lambdas, partials and methods of instances."""
+    """'module:function' for what other processes can find under that name; None for lambdas, partials and methods of instances, and where the name is that of
+    another: of what a decorator has wrapped, or of the class that a class method was inherited from."""
     if inspect.ismethod(func) and not isinstance(func.__self__, type):
         return None
     module, path = getattr(func, "__module__", None), getattr(func, "__qualname__", None)
-    return f"{module}:{path}" if module and path and "<" not in path else None
+    return f"{module}:{path}" if module and path and "<" not in path and _is_named(func, module, path) else None
+
+
+def _is_named(func: Any, module: str, path: str) -> bool:
+    """Whether its module has it, or nothing yet, under this name. A function that is just being decorated has not got its name yet."""
+    found: Any = sys.modules.get(module)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found is None or found is func or (inspect.ismethod(func) and found == func)
 
 
 def is_coroutine(func: Any) -> bool:
