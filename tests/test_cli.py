@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from harness.scratch import eventually
-from tenure import Election
+from tenure import Election, Scheduler
 from tenure.cli import main
 from tenure.stores import store_for
 
@@ -253,6 +253,25 @@ def test_every_verb_has_help_with_an_example(capsys):
         assert ended.value.code == 0
         assert re.search(rf"examples?:\n  .*tenure {verb}", said)
         assert "exit codes:" in said
+
+
+def test_in_a_narrow_terminal_names_stay_whole_and_every_line_fits(sqlite_url, monkeypatch, capsys):
+    scheduler, name = (
+        Scheduler(sqlite_url, capacity=0),
+        "shop.reminders:remind(9f86d081884c7d65) at 2026-12-31T08:00:00Z",
+    )
+    scheduler.every("30s", name=name)(print)
+    scheduler.start()
+    scheduler.run_now(name)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    for verb, part in {"jobs": "Every 30 s of elapsed time, counted from 1970-01-01", "runs": "pending"}.items():
+        assert main([verb, "--url", sqlite_url]) == 0
+        said = capsys.readouterr().out
+        assert name in said
+        assert part in said
+        assert max(map(len, said.splitlines())) <= 80
 
 
 def test_colour_on_a_terminal_only_and_never_with_no_color(sqlite_url):

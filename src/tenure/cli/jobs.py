@@ -355,7 +355,7 @@ def _job(job: JobView, stats: StatsView) -> list[str]:
     return [
         job.name,
         job.state,
-        (job.trigger.split(". ")[0] or "when asked") + (" (changed)" if job.changed_at is not None else ""),
+        (job.trigger.split(". ")[0].rstrip(".") or "when asked") + (" (changed)" if job.changed_at is not None else ""),
         _time(job.next_due) if job.state == "active" else _outlook(job),
         str(stats.runs),
         str(stats.failed),

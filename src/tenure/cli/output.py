@@ -10,6 +10,7 @@ import dataclasses
 import json
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -64,14 +65,31 @@ def as_json(value: Any) -> None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns under a header; by rich where it is installed, which knows how to fold them into a narrow terminal."""
+    """Columns under a header; one paragraph for each row where a terminal is too narrow for them."""
     rows = [[printable(text) for text in row] for row in rows]
-    if colourful(sys.stdout) and _rich_table(header, rows):
-        return
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if room is not None and sum(widths) + 2 * (len(widths) - 1) > room:
+        for row in rows:
+            _paragraph([(name, text) for name, text in zip(header, row, strict=True) if text], room)
+        return
     for number, row in enumerate([header, *rows]):
         line = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
         print(_painted(line, BOLD, sys.stdout) if number == 0 else line)
+
+
+def _paragraph(cells: Iterable[tuple[str, str]], room: int) -> None:
+    """One row of a table, in as many lines as it needs. Names stay whole, so that they can be copied."""
+    lines: list[str] = []
+    for cell in (f"{name} {text}" for name, text in cells):
+        if lines and len(lines[-1]) + len(cell) + 2 <= room:
+            lines[-1] += f"; {cell}"
+        else:
+            lines.append(f"    {cell}" if lines else cell)
+    first, *others = lines
+    print(_painted(first, BOLD, sys.stdout))
+    for line in others:
+        print(line)
 
 
 def local(moment: datetime | None) -> str:
@@ -107,17 +125,3 @@ def _plain(value: Any) -> Any:
             return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         case _:
             raise TypeError(f"{value!r} has no place in JSON")
-
-
-def _rich_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    try:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        return False
-    shown = Table(*header, box=None, header_style="bold", pad_edge=False)
-    for row in rows:
-        shown.add_row(*map(Text, row))
-    Console().print(shown)
-    return True
