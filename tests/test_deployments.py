@@ -134,6 +134,21 @@ def test_a_job_that_is_added_where_one_of_the_code_was_removed_is_kept(shop):
     assert people.reset("poll").in_code
 
 
+def test_a_one_off_that_is_added_again_where_one_of_the_code_was_removed_is_kept(shop):
+    people = shop.people
+    shop("5h")
+    people.remove("poll")
+    people.job(name="poll")(lambda: None)
+    with people.ledger() as ledger:
+        now = ledger.now()
+    assert people.add("poll", at(moment(now - 86400)), name="poll", missed="skip").state == "done"
+    again = people.add("poll", at(moment(now + 86400)), name="poll", by="ada")
+    assert (again.state, again.changed_by) == ("active", "ada")
+    shop("5h")
+    assert people.find_job("poll") == again
+    assert people.reset("poll").in_code
+
+
 def test_changes_by_hand_may_be_part_of_a_transaction(url):
     _bring(url)
     people = Scheduler(url, application="shop")

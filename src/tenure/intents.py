@@ -97,7 +97,7 @@ class Intents:
             spec, now = self._definitions.spec(name, called, placed, checked, text, in_code=False), ledger.now()
             change = verbs.added(spec, now, said)
             there = ledger.jobs(self._definitions.application, name, removed=True)
-            return verbs.added_over(there[0], change, now) if there and there[0].state is JobState.REMOVED else change
+            return verbs.added_over(there[0], change, now) if there else change
 
         return Intent("add", name, work)
 

@@ -145,8 +145,9 @@ def restored(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
 
 
 def added_over(job: JobRow, change: JobChange, now: Instant) -> JobChange:
-    """A job that is added at run time where one of the code was removed. It holds as an update would: else the next start would undo it."""
-    if change.spec is None or not job.code.in_code:
+    """A job that is added at run time where one of the code was removed, also if it is done and added again. It holds as an update would: else the next start would undo it."""
+    free = job.state is JobState.REMOVED or (job.state is JobState.DONE and not job.spec.in_code)
+    if change.spec is None or not job.code.in_code or not free:
         return change
     spec = replace(change.spec, in_code=True)
     if spec.same_as(job.code):

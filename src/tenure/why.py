@@ -54,7 +54,7 @@ class _Answer:
     def _for_now(self) -> str:
         job, here = self._job, self._life[-1]
         if job.state is JobState.REMOVED:
-            return f"{self._name} was removed{_changed_by(here)} at {self._at(here.start)}. It does not run until it is restored (`tenure restore {job.spec.name}`){' or its definition in the code changes' if job.spec.in_code else ''}."
+            return f"{self._name} was removed{_changed_by(here)} at {self._at(here.start)}. It does not run until it is restored (`tenure restore {job.spec.name}`){' or its definition in the code changes' if job.code.in_code else ''}."
         if job.state is JobState.PAUSED:
             return self._paused_now(here)
         if job.state is JobState.DONE:

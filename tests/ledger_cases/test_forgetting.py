@@ -1,9 +1,12 @@
 """Jobs that are removed or done, and that no code defines, are deleted after a time with all that is kept of them."""
 
+from dataclasses import replace
+
 import psycopg
 import pytest
 
 from ledger_cases.scene import SOON, Scene
+from tenure import verbs
 from tenure.keys import due_key
 from tenure.ledger import Change, JobState, RunState
 from tenure.moments import moment
@@ -102,6 +105,27 @@ def test_a_done_job_that_code_defines_stays_while_a_live_node_has_it(scene, work
     worker.finish(worker.take().id)
     assert _forget(scene, defined=["once"]) == 0
     assert scene.job("once").state is JobState.DONE
+
+
+@pytest.mark.parametrize("over", ["removed", "done"])
+def test_what_was_added_over_a_removed_job_of_the_code_stays_while_a_live_node_has_that_code(scene, worker, over):
+    """Else the next start would bring back what was removed."""
+    scene.add("poll", function="poll")
+    scene.remove("poll")
+    trigger = at(moment(scene.at(10))).to_json()
+    spec = scene.spec("poll", function="send", trigger=trigger, in_code=False)
+    now = scene.ledger.now()
+    change = replace(verbs.added(spec, now), next_due=None, runs=(scene.new(10),))
+    assert scene.ledger.change(verbs.added_over(scene.job("poll"), change, now)) is not None
+    worker.finish(worker.take().id)
+    if over == "removed":
+        scene.remove("poll")
+        assert [row.spec.name for row in scene.ledger.removed(scene.application)] == ["poll"]
+    assert _forget(scene, defined=["poll"]) == 0
+    code = JobChange(scene.application, "poll", Change.ADDED, spec=scene.spec("poll", function="poll"))
+    (synced,) = scene.ledger.sync(scene.application, 0, [code])
+    assert synced.row.state is JobState(over)
+    assert _forget(scene, defined=["send"]) == 1
 
 
 def test_a_done_job_that_was_added_at_run_time_goes_although_its_function_is_live(scene, worker):

@@ -252,7 +252,7 @@ class MemoryLedger(Ledger):
         return [
             row
             for row in self.jobs(application, removed=True)
-            if row.state is JobState.REMOVED and row.spec.in_code and (names is None or row.spec.name in names)
+            if row.state is JobState.REMOVED and row.code.in_code and (names is None or row.spec.name in names)
         ]
 
     def applications(self) -> list[str]:
@@ -707,7 +707,7 @@ class MemoryLedger(Ledger):
                 if row.state is JobState.DONE or row.state is JobState.REMOVED
             ]
             for row in over:
-                if row.spec.in_code and row.spec.function in defined and row.defined_at < now - (now - before) / 10:
+                if row.code.in_code and row.code.function in defined and row.defined_at < now - (now - before) / 10:
                     tables.put(replace(tables.jobs[row.id], defined_at=now))
             old = [row for row in over if self._may_be_forgotten(tables.jobs[row.id], before)]
             found = sorted(old, key=lambda row: (row.defined_at, row.id))[:limit]

@@ -304,12 +304,13 @@ BEGIN
     UPDATE {schema}.job j SET defined_at = now_   -- nodes that are alive have the code of these; to be written now and then is enough
      WHERE j.id IN (SELECT o.id FROM {schema}.job o
                      WHERE o.application = app AND (o.state = 'removed' OR (o.state = 'active' AND o.next_due IS NULL AND o.trigger IS NOT NULL))
-                       AND o.defined_at < now_ - (now_ - before) / 10 AND o.in_code AND o.function = ANY (defined)
+                       AND o.defined_at < now_ - (now_ - before) / 10 AND (o.in_code OR o.override IS NOT NULL)
+                       AND coalesce(o.override #>> '{code,function}', o.function) = ANY (defined)
                      ORDER BY o.id FOR NO KEY UPDATE SKIP LOCKED);
     SELECT array_agg(l.id) INTO found_
       FROM (SELECT j.id FROM {schema}.job j
              WHERE j.application = app AND (j.state = 'removed' OR (j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL))
-               AND NOT (j.in_code AND j.function = ANY (defined))   -- the update may have passed it by
+               AND NOT ((j.in_code OR j.override IS NOT NULL) AND coalesce(j.override #>> '{code,function}', j.function) = ANY (defined))   -- the update may have passed it by
                AND j.defined_at < before AND j.since < before AND (j.removed_at IS NULL OR j.removed_at < before)
                AND NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = j.id)
                AND NOT EXISTS (SELECT FROM {schema}.kept_key k WHERE k.job = j.id)

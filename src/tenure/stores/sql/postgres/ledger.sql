@@ -41,7 +41,8 @@ SELECT {job} FROM {schema}.job j
 
 -- name: removed
 SELECT {job} FROM {schema}.job j
- WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.state = 'removed' AND j.in_code
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.state = 'removed'
+   AND (j.in_code OR j.override IS NOT NULL)
    AND (%(names)s::text[] IS NULL OR j.name = ANY (%(names)s::text[]))
  ORDER BY j.name COLLATE "C"
 

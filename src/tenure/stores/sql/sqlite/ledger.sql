@@ -55,7 +55,7 @@ SELECT f.node, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, n.
 SELECT id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, next_due,
        paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading, override
   FROM tenure_job INDEXED BY tenure_job_removed
- WHERE application = :application AND state = 'removed' AND in_code
+ WHERE application = :application AND state = 'removed' AND (in_code OR override IS NOT NULL)
    AND (:names IS NULL OR name IN (SELECT value FROM json_each(:names)))
  ORDER BY name
 
@@ -584,13 +584,16 @@ SELECT coalesce(max(generation), 0) FROM tenure_forgotten WHERE application = :a
 -- name: live_code
 SELECT id FROM tenure_job INDEXED BY tenure_job_over
  WHERE application = :application AND (state = 'removed' OR (state = 'active' AND next_due IS NULL AND trigger IS NOT NULL))
-   AND defined_at < :seen_before AND in_code AND function IN (SELECT value FROM json_each(:defined))
+   AND defined_at < :seen_before AND (in_code OR override IS NOT NULL)
+   AND coalesce(CASE WHEN json_valid(override) THEN json_extract(override, '$.code.function') END, function) IN (SELECT value FROM json_each(:defined))
 
 -- name: forgettable
 SELECT j.id, j.generation FROM tenure_job j INDEXED BY tenure_job_over
  WHERE j.application = :application AND (j.state = 'removed' OR (j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL))
    AND j.defined_at < :before AND j.since < :before AND coalesce(j.removed_at, 0) < :before
-   AND NOT (j.in_code AND j.function IN (SELECT value FROM json_each(:defined)))
+   AND NOT ((j.in_code OR j.override IS NOT NULL)
+            AND coalesce(CASE WHEN json_valid(j.override) THEN json_extract(j.override, '$.code.function') END, j.function)
+                IN (SELECT value FROM json_each(:defined)))
    AND NOT EXISTS (SELECT 1 FROM tenure_run r WHERE r.job = j.id)
    AND NOT EXISTS (SELECT 1 FROM tenure_kept_key k WHERE k.job = j.id)
  ORDER BY j.defined_at LIMIT :limit
