@@ -13,6 +13,7 @@ from tenure.errors import StoreUnavailable
 from tenure.keys import planner_of
 from tenure.ledger import JobState, NodeFacts
 from tenure.model import Acquire, NodeCard
+from tenure.planning import PLAN_BURST
 from tenure.stores.ledger import RunQuery
 from tenure.stores.memory import MemoryStore
 from tenure.timekeeper import Timekeeper
@@ -136,6 +137,24 @@ def test_a_return_that_is_taken_for_granted_puts_right_what_the_leap_has_put_off
     scene.conductor.heard("!app")
     scene.go_on(2)
     assert scene.put_off > HOUR
+    scene.leap = 0.0
+    scene.go_on(31)
+    assert scene.put_off < 30
+
+
+def test_a_slow_database_keeps_nothing_put_off(stage, monkeypatch):
+    """Each look takes longer than a planner may plan at a stretch."""
+    scene = stage(leap=HOUR)
+    scene.go_on(1)
+    look = scene.ledger.planned_beyond
+
+    def slowly(*which):
+        scene.steady += 2 * PLAN_BURST
+        return look(*which)
+
+    monkeypatch.setattr(scene.ledger, "planned_beyond", slowly)
+    scene.conductor.heard("!app")
+    scene.go_on(2)
     scene.leap = 0.0
     scene.go_on(31)
     assert scene.put_off < 30
@@ -300,6 +319,24 @@ def test_new_zone_rules_for_many_jobs_do_not_hold_up_claims(stage, monkeypatch):
         scene.steady = scene.conductor._learns_from
     assert slices == [3, 3, 3]
     assert len(set(changed)) == 9
+
+
+def test_new_zone_rules_reach_all_jobs_on_a_slow_database(stage, monkeypatch):
+    scene = stage()
+    trigger = cron("0 3 * * *", tz="Europe/Berlin")
+    scene.definitions.define(lambda: None, trigger, "nightly", kwargs=None, process=False, policy={})
+    scene.ledger.sync("app", 0, scene.definitions.changes(scene.now()))
+    look, before = scene.ledger.planned_by_others, scene.ledger.jobs("app", "nightly")[0]
+
+    def slowly(*which):
+        scene.steady += 2 * PLAN_BURST
+        return look(*which)
+
+    monkeypatch.setattr(scene.ledger, "planned_by_others", slowly)
+    scene.conductor._as = Seat.id
+    scene.conductor._observe(scene.now(), scene.steady)
+    scene.conductor._learn(scene.ledger)
+    assert scene.ledger.jobs("app", "nightly")[0].generation > before.generation
 
 
 def test_nothing_is_forgotten_by_a_clock_that_is_believed_only_since_a_moment(stage):

@@ -259,8 +259,9 @@ class Planning:
         now = self._clock.now(boottime()) if self._clock.known and not self._clock.doubts else None
         if now is None:
             return
-        ends_at = boottime() + PLAN_BURST
-        for job in ledger.planned_by_others(self._application, self._tzdata, ANEW_BATCH):
+        jobs = ledger.planned_by_others(self._application, self._tzdata, ANEW_BATCH)
+        ends_at = boottime() + PLAN_BURST  # counted from the answer: however slow the database is, something is done
+        for job in jobs:
             if job.id in self._gone_over:
                 continue  # it waits for what is written ahead
             if boottime() >= ends_at:
@@ -330,13 +331,13 @@ class Planning:
 
     def heal(self, ledger: Ledger) -> None:
         """Look through all jobs, some at a time, for those that a clock that was ahead has put off, and plan them anew."""
-        ends_at = boottime() + PLAN_BURST
         now = self._clock.now(boottime())
         horizon = now + LOOK_AHEAD + MARGIN
         if self._clock.doubts or not self._plans():
             self.heals_from = math.inf
             return
         jobs = ledger.planned_beyond(self._application, max(self._healed, (horizon, JobId(0))), HEAL_BATCH)
+        ends_at = boottime() + PLAN_BURST
         for job in jobs:
             if boottime() >= ends_at:
                 break
