@@ -14,6 +14,7 @@ from tenure.errors import ConfigurationError
 from tenure.history import read, zone_of
 from tenure.ledger import ChangeRecord, Instant, JobId, JobRow, JobState, Past, RunId, RunRow
 from tenure.moments import moment
+from tenure.policy import named
 from tenure.stores.ledger import Ledger, RunQuery
 from tenure.views import JobView, RunView, StatsView
 from tenure.why import why as why_of
@@ -76,7 +77,7 @@ class Lookup:
         now = ledger.now()
         query = RunQuery(
             self._application,
-            job,
+            None if job is None else named(job, "job name"),
             verbs.states(state),
             None if since is None else verbs.point(since, now, "since"),
             None if until is None else verbs.point(until, now, "until"),
@@ -118,7 +119,7 @@ class Lookup:
 
     def stats(self, ledger: Ledger, name: str) -> StatsView:
         """Figures of the last runs of a job."""
-        row = self._row(ledger, name)
+        row = self._row(ledger, named(name, "job name"))
         return StatsView.of(name, ledger.stats(self._application, name), self.zone(row))
 
     def audit(
@@ -134,7 +135,7 @@ class Lookup:
         start = verbs.point(since, now, "since")
         end = now if until is None else verbs.point(until, now, "until")
         if name is not None:
-            return [self._audited(ledger, self._row(ledger, name), start, end)]
+            return [self._audited(ledger, self._row(ledger, named(name, "job name")), start, end)]
         rows = ledger.jobs(self._application, removed=True)
         changes: dict[JobId, list[ChangeRecord]] = {}
         for change in ledger.changes(self._application):
@@ -157,7 +158,7 @@ class Lookup:
 
     def why(self, ledger: Ledger, name: str, at: datetime | str | None) -> str:
         """Why a job ran, or did not, at a time or now."""
-        row, now = self._row(ledger, name), ledger.now()
+        row, now = self._row(ledger, named(name, "job name")), ledger.now()
         when = None if at is None else verbs.point(at, now, "at")
         query = RunQuery(self._application, name, before=None if when is None else when + 86400.0, limit=NEARBY)
         changes = ledger.changes(self._application, name)

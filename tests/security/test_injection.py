@@ -101,6 +101,15 @@ def test_names_that_cannot_be_shown_are_refused(name):
         named(name, "job name")
 
 
+def test_questions_about_a_name_that_cannot_be_shown_are_refused_by_every_store(hand):
+    for url in (hand.url, "memory://names"):
+        scheduler = Scheduler(url, application="names")
+        for ask in (scheduler.runs, scheduler.stats, scheduler.audit, scheduler.why, scheduler.find_job):
+            for name in ("a\0b", "\ud800"):
+                with pytest.raises(ConfigurationError, match="cannot be shown"):
+                    ask(name)
+
+
 @pytest.mark.parametrize(
     "schema", ["tenure; DROP TABLE x", 'a"b', "A", "", "a" * 42, "1a", "a-b", "tenure\n", "pg.x", "ü"]
 )
