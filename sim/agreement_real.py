@@ -19,7 +19,7 @@ from tenure.stores.protocol import Session
 
 PATIENCE = 20.0
 """Seconds that no step takes."""
-TABLES = ("effect", "run_log", "run", "job_change", "job", "term", "election", "node", "guard")
+TABLES = ("effect", "kept_key", "run_log", "run", "job_change", "job", "term", "election", "node", "guard")
 REFUSALS = (StaleTerm, RunLost, WrongDatabase)
 
 

@@ -322,6 +322,8 @@ def sync(st: Statement, application: str, release: int, changes: Sequence[JobCha
     for change in changes:
         assert change.spec is not None
         row = known[change.name]
+        if row is not None and admission.must_be_seen(row, st.server.rows.now()):
+            yield ("job", row.id), "U"
         match admission.synced(row, replace(change.spec, release=release), release):
             case admission.Sync.ADD if row is None:
                 yield ("job's name", (application, change.name)), "X"
@@ -338,6 +340,7 @@ def sync(st: Statement, application: str, release: int, changes: Sequence[JobCha
         or (row.state is JobState.REMOVED) is (tables.jobs[row.id].state is JobState.REMOVED)
     ]
     ledger = st.server.rows.ledger
+    known = {name: row or tables.job(application, name) for name, row in known.items()}  # another may have added it meanwhile
     st.server.checker.synced(ledger.sync(application, release, still))
     return [
         Synced(row, was) for name, was in sorted(known.items()) for row in ledger.jobs(application, name, removed=True)
@@ -411,20 +414,15 @@ def cancel(st: Statement, run: RunId, by: str, why: str) -> Work:
 
 def prune(st: Statement, application: str, **bounds: Any) -> Work:
     yield st.gap()
-    rows, tables = st.server.rows, st.server.rows.tables
-    old = {row: rows.ledger._old(row, bounds["before"], bounds["keep"]) for row in tables.of(application)}
-    jobs = [row for row, runs in old.items() if runs and not st.skip(("job", row.id), "U")]
-    runs = [run for row in old if row not in jobs for run in old[row] if not st.skip(("run", run.id), "X")]
-    for row in jobs:
-        del tables.jobs[row.id]
-    for run in runs:
-        del tables.keys[run.job][run.key]
+    ledger, tables = st.server.rows.ledger, st.server.rows.tables
+    old = {row.id: ledger._old(row, bounds["before"], bounds["keep"]) for row in tables.of(application)}
+    free = {job: runs for job, runs in old.items() if not runs or st.skip(("job", job), "U")}
+    free = {job: [run for run in runs if st.skip(("run", run.id), "X")] for job, runs in free.items()}
+    ledger._old = lambda row, *_: free.get(row.id, [])  # locked ones are passed by
     try:
-        return rows.ledger.prune(application, **bounds)
+        return ledger.prune(application, **bounds)
     finally:
-        tables.jobs.update({row.id: row for row in jobs})
-        for run in runs:
-            tables.keys[run.job][run.key] = run
+        del ledger._old
 
 
 def guard(st: Statement, name: str, key: str, within: float | None, by: str) -> Work:
