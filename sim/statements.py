@@ -340,7 +340,9 @@ def sync(st: Statement, application: str, release: int, changes: Sequence[JobCha
         or (row.state is JobState.REMOVED) is (tables.jobs[row.id].state is JobState.REMOVED)
     ]
     ledger = st.server.rows.ledger
-    known = {name: row or tables.job(application, name) for name, row in known.items()}  # another may have added it meanwhile
+    known = {
+        name: row or tables.job(application, name) for name, row in known.items()
+    }  # another may have added it meanwhile
     st.server.checker.synced(ledger.sync(application, release, still))
     return [
         Synced(row, was) for name, was in sorted(known.items()) for row in ledger.jobs(application, name, removed=True)
