@@ -67,3 +67,31 @@ print(url_of("default"))
         assert worker.wait(within=20) == 0, worker.story()
     found = worker.lines[-1]
     assert found == url if "=" not in url else conninfo_to_dict(found).items() >= conninfo_to_dict(url).items()
+
+
+def test_django_can_drop_its_test_database_after_tests_that_use_the_scheduler(database) -> None:
+    given = conninfo_to_dict(database)
+    words = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+    told = {ours: str(given.get(theirs) or "") for ours, theirs in words.items()}
+    code = f"""
+import django
+from django.conf import settings
+settings.configure(
+    DATABASES={{"default": {{"ENGINE": "django.db.backends.postgresql", **{told!r}}}}}, INSTALLED_APPS=["tenure.ext.django"]
+)
+django.setup()
+from django.test.runner import DiscoverRunner
+from tenure.ext.django import scheduler
+runner = DiscoverRunner(interactive=False, verbosity=0)
+runner.setup_test_environment()
+databases = runner.setup_databases()
+scheduler.job(name="work")(lambda: None)
+scheduler.add("work", None, name="job")
+print(scheduler.run_now("job").state)
+runner.teardown_databases(databases)
+"""
+    worker = Worker("code", env={})
+    worker.command = [sys.executable, "-c", code]
+    with worker:
+        assert worker.wait(within=20) == 0, worker.story()
+    assert worker.lines[-1] == "pending"

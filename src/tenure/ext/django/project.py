@@ -9,11 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
+from django.core import mail
 from django.db import close_old_connections, connections
 
 from tenure.errors import ConfigurationError
 from tenure.scheduler import Scheduler
-from tenure.stores import Store
+from tenure.stores import Session, Store
 
 OURS = {"URL", "DATABASE", "SERVE"}
 """What `TENURE` may say beside the options of `Scheduler`, in capitals: {"RELEASE": 3, "TTL": "10s"}."""
@@ -27,6 +28,15 @@ class ProjectScheduler(Scheduler):
         if self._store is None and self._url is None:
             self._url = url_of(said().get("DATABASE", "default"))
         return super().store
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        with super()._session() as session:
+            yield session
+        if hasattr(
+            mail, "outbox"
+        ):  # in tests, at whose end Django drops their database: nothing may be connected to it then
+            self.close()
 
 
 def said() -> dict[str, Any]:
