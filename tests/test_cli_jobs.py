@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from harness.scratch import eventually
 from ledger_cases.scene import Worker
 from tenure import Run, Scheduler, every
 from tenure.cli import main
@@ -195,6 +196,16 @@ def test_what_was_changed_is_shown_with_what_the_code_says_and_can_be_reset(tenu
     assert (code != 0, "There is nothing to reset." in err) == (True, True)
     [daily] = [job for job in asked("jobs") if job["name"] == "daily"]
     assert (daily["changed_at"], daily["code"]) == (None, None)
+
+
+@pytest.mark.usefixtures("jobs")
+def test_why_names_the_function_that_no_live_node_has(tenure, url):
+    assert tenure("run-now", "greet")[0] == 0
+    assert "No live node has the function 'daily' of 'daily' registered" in tenure("why", "daily")[1]
+    assert "no live node has its function 'greet' registered" in tenure("why", "greet")[1]
+    with shop(url, capacity=1):
+        eventually(lambda: "'daily' has not run yet." in tenure("why", "daily")[1], what="a node that has it")
+        eventually(lambda: "ran on worker and succeeded" in tenure("why", "greet")[1], what="its run")
 
 
 def test_cancelling_a_run(tenure, asked, jobs):

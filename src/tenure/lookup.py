@@ -162,7 +162,8 @@ class Lookup:
         when = None if at is None else verbs.point(at, now, "at")
         query = RunQuery(self._application, name, before=None if when is None else when + 86400.0, limit=NEARBY)
         changes = ledger.changes(self._application, name)
-        return why_of(row, changes, ledger.runs(query), at=when, now=now, live=True)
+        live = any(row.spec.function in node.functions for node in ledger.nodes(self._application))
+        return why_of(row, changes, ledger.runs(query), at=when, now=now, live=live)
 
     def shown_job(self, row: JobRow, now: float) -> JobView:
         """A job for people."""

@@ -62,20 +62,20 @@ class _Answer:
             told = self._told(ended[-1]) if ended else f"{self._name} has no run that is still kept."
             return f"{told} It is done: nothing is due after that."
         parts = []
-        if not self._live:
-            parts.append(
-                f"No live node has the function {job.spec.function!r} of {self._name} registered: nothing is planned or run until one does."
-            )
         begun = [run for run in self._runs if run.state in OPEN and (run.due_at <= self._now or run.attempt)]
         if begun:
             parts.append(self._told(begun[0]))
-        elif self._live and job.next_due is not None and job.next_due + job.spec.rules.on_time < self._now:
+        elif not self._live:
+            parts.append(
+                f"No live node has the function {job.spec.function!r} of {self._name} registered: nothing is planned or run until one does."
+            )
+        elif job.next_due is not None and job.next_due + job.spec.rules.on_time < self._now:
             parts.append(
                 f"{self._name} is due since {self._at(job.next_due)} and not planned yet: no node that has its function has come to it."
             )
-        elif self._live and (ended := [run for run in self._runs if run.state.final]):
+        elif ended := [run for run in self._runs if run.state.final]:
             parts.append(self._told(ended[-1]))
-        elif self._live and here.trigger is not None:
+        elif here.trigger is not None:
             parts.append(f"{self._name} has not run yet.")
         parts.append(self._next(here))
         told = " ".join(parts[:2] if len(parts) > 2 else parts)  # noqa: PLR2004 - two sentences
@@ -236,7 +236,7 @@ class _Answer:
                 return f"{again}{f' (the last one: {run.reason})' if run.reason else ''}."
             return f"begins at {self._at(run.due_at)}." + self._if_nobody()
         if not self._live:
-            return f"is pending: no live node has its function {self._job.spec.function!r} registered."
+            return f"is pending since {self._at(run.due_at)}: no live node has its function {self._job.spec.function!r} registered."
         queue = self._job.spec.rules.queue
         interrupted = " (the stop of its node has interrupted it)" if run.reason == STOPPED else ""
         return f"is pending since {self._at(run.due_at)}{interrupted}: no node that has its function and serves the queue {queue!r} had a free slot yet."
