@@ -14,7 +14,7 @@ from harness.processes import Worker
 from harness.scratch import eventually
 from security.rows import SqliteHand
 from tenure.errors import ConfigurationError
-from tenure.ext.apscheduler import BackgroundScheduler, SQLAlchemyJobStore
+from tenure.ext.apscheduler import EVENT_JOB_ADDED, EVENT_JOB_MISSED, BackgroundScheduler, SQLAlchemyJobStore
 
 BOT = Path(__file__).parent / "apps" / "reminder_bot.py"
 HERE = __name__
@@ -210,3 +210,32 @@ def test_functions_that_share_a_name_do_not_run_in_place_of_each_other():
     found = {called.get(timeout=20) for _ in range(4)}
     sched.shutdown()
     assert found == {("Monthly", "month"), ("Yearly", "year"), ("plain",), ("loudly", "wrapped")}
+
+
+def test_arguments_that_another_worker_changed_are_shown_and_outlive_a_new_name():
+    sched = BackgroundScheduler(timezone="UTC")
+    sched.start(paused=True)
+    sched.add_job(tell, "cron", hour=3, args=["before"], id="report:7")
+    sched.tenure.update(
+        "report:7", kwargs={"args": [datetime(2026, 1, 1)], "kwargs": {}}
+    )  # as modify_job elsewhere does
+    assert sched.get_job("report:7").args == (datetime(2026, 1, 1),)
+    sched.modify_job("report:7", name="the seventh")
+    job = sched.get_job("report:7")
+    assert (job.name, job.args) == ("the seventh", (datetime(2026, 1, 1),))
+    assert sched.tenure.find_job("report:7").kwargs["args"] == [datetime(2026, 1, 1)]
+    sched.shutdown()
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_date_that_is_over_when_it_is_added_is_told_as_missed(running):
+    heard: list[tuple[int, str]] = []
+    sched = BackgroundScheduler(timezone="UTC")
+    sched.add_listener(lambda event: heard.append((event.code, event.job_id)), EVENT_JOB_ADDED | EVENT_JOB_MISSED)
+    if running:
+        sched.start(paused=True)
+    sched.add_job(tell, "date", run_date=datetime.now(UTC) - timedelta(hours=1), id="old")
+    if not running:
+        sched.start(paused=True)
+    sched.shutdown()
+    assert heard == [(EVENT_JOB_ADDED, "old"), (EVENT_JOB_MISSED, "old")]

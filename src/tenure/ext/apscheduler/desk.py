@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -12,7 +13,7 @@ from tenure import deployed, verbs
 from tenure.arguments import encode, shown
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.carried import Starting, carried, last_listed, stated
-from tenure.ext.apscheduler.events import NOW
+from tenure.ext.apscheduler.events import EVENT_JOB_MISSED, NOW, JobExecutionEvent
 from tenure.ext.apscheduler.functions import Functions
 from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json, plain_name, reference
 from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
@@ -39,6 +40,8 @@ class Desk:
     def __init__(self, scheduler: Scheduler, functions: Functions, processes: frozenset[str]) -> None:
         self.scheduler, self.functions = scheduler, functions
         self._processes = processes
+        self.late: deque[JobExecutionEvent] = deque()
+        """Dates that were over when they were added, to be told."""
         scheduler.definitions.registry = functions
 
     # Writing
@@ -72,7 +75,7 @@ class Desk:
         self._foretell([job], {job.id: first}, rows, moment(now))
         self.scheduler.poke()
 
-    def update(self, job: Job, *, trigger: bool, function: bool) -> None:
+    def update(self, job: Job, *, trigger: bool = False, function: bool = False, name: bool = False) -> None:
         """Write what was changed in a job."""
         policy = self._policy(job)
 
@@ -86,6 +89,10 @@ class Desk:
             change = replace(verbs.updated(row, now, policy=policy, **words), override=None)
             if function and change.spec is not None:
                 change = replace(change, spec=replace(change.spec, function=spec.function, kwargs=spec.kwargs))
+            elif name and change.spec is not None and job.executor not in self._processes:
+                kept = {word: value for word, value in shown(row.spec.kwargs).items() if word != "job"}
+                said = {"job": about} if (about := job.about(row.spec.function)) else {}
+                change = replace(change, spec=replace(change.spec, kwargs=encode(kept | said)))
             return change
 
         self.scheduler.change(Intent("update", job.id, work))
@@ -106,7 +113,7 @@ class Desk:
             self.scheduler.run_now(job.id)
         elif job.trigger is not None:
             job.starts = when
-            self.update(job, trigger=True, function=False)
+            self.update(job, trigger=True)
             if job.next_run_time is None:
                 self.scheduler.resume(job.id)
 
@@ -149,16 +156,18 @@ class Desk:
             job.trigger, job.starts = stated(rule), None
         if job.executor not in self._processes:
             job.name = about(row.spec).get("name", job.name)
+            if job.shared:  # another worker may have changed them
+                kept = shown(row.spec.kwargs)
+                if isinstance(args := kept.get("args"), list):
+                    job.args = tuple(args)
+                if isinstance(kwargs := kept.get("kwargs"), dict):
+                    job.kwargs = kwargs
         return job
 
     def stranger(self, row: JobRow, blank: Job) -> Job:
         """A job that another process has added."""
         spec, job = row.spec, blank
-        kept = shown(spec.kwargs)
         job.func_ref, job.func = spec.function, self.functions.named(spec.function)
-        args, kwargs = kept.get("args"), kept.get("kwargs")
-        job.args = tuple(args) if isinstance(args, list) else ()
-        job.kwargs = kwargs if isinstance(kwargs, dict) else {}
         job.shared = True
         job.trigger = None if spec.trigger is None else stated(from_json(spec.trigger))
         job.name, job.jobstore = plain_name(spec.function), about(spec).get("jobstore", "default")
@@ -300,6 +309,7 @@ class Desk:
         logger.warning(
             "job %r: its date %s is over; it is not run", job.id, trigger.run_date, extra={"action": "missed"}
         )
+        self.late.append(JobExecutionEvent(EVENT_JOB_MISSED, job.id, job.jobstore, trigger.run_date))
 
 
 def about(spec: JobSpec) -> Mapping[str, str]:

@@ -129,6 +129,7 @@ class Member:
             self._jobs = {job.id: job for job in self._jobs.values() if not _once(job)}
         for event in [*told, SchedulerEvent(events.EVENT_SCHEDULER_STARTED)]:
             self._events.tell(event)
+        self._tell_late()
 
     def shutdown(self, wait: bool = True) -> None:
         """Leave: run no more here, and with `wait` let what runs come to its end. The other nodes go on."""
@@ -265,6 +266,12 @@ class Member:
                 processes = {a for a, one in self._options.executors.items() if isinstance(one, ProcessPoolExecutor)}
                 self._desk = Desk(inner, functions, frozenset(processes))
             return self._desk
+
+    def _tell_late(self) -> None:
+        late = self._opened().late
+        while late:
+            with suppress(IndexError):  # another thread tells it
+                self._events.tell(late.popleft())
 
     def _heard(self, event: RunEvent) -> None:
         """What became of a run. Where it was the last of its job, the job is over."""

@@ -74,6 +74,7 @@ class BaseScheduler(Member):
             self._keep(job)
         if not job.pending:
             self._events.tell(JobEvent(events.EVENT_JOB_ADDED, job.id, jobstore))
+            self._tell_late()
         return job
 
     def scheduled_job(
@@ -123,7 +124,7 @@ class BaseScheduler(Member):
         job.shared = job.shared or function
         named = "name" in changes and job.func is not None
         if changes.keys() - {"name", "next_run_time"} or named:
-            desk.update(job, trigger="trigger" in changes, function=function or named)
+            desk.update(job, trigger="trigger" in changes, function=function, name=named)
         if first is not UNDEFINED:
             desk.start_at(job, first)
         if self._upkeep is not None:
