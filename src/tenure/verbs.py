@@ -221,7 +221,7 @@ def reset(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
     """Take updates by hand back: the job is what the code says."""
     name, application = job.spec.name, job.spec.application
     if job.override is None:
-        so = "is what the code says" if job.spec.in_code else "was added at run time, and no code defines it"
+        so = "has no change by hand" if job.spec.in_code else "was added at run time, and no code defines it"
         raise JobError(f"reset: job {name!r} of application {application!r} {so}. There is nothing to reset.")
     return _redefined(job, job.code, now, Said(said.by, said.why or "reset to the code's definition"))
 

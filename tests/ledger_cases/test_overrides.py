@@ -109,7 +109,7 @@ def test_reset_puts_the_definition_of_the_code_back(scene):
     assert (row.spec, row.override, row.state) == (before.spec, None, JobState.ACTIVE)
     assert row.next_due is not None
     assert _start(scene, 3, kwargs='{"a":1}', timeout=5.0).row == row
-    with pytest.raises(JobError, match="is what the code says"):
+    with pytest.raises(JobError, match="has no change by hand"):
         _reset(scene)
 
 
