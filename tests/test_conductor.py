@@ -339,6 +339,29 @@ def test_new_zone_rules_reach_all_jobs_on_a_slow_database(stage, monkeypatch):
     assert scene.ledger.jobs("app", "nightly")[0].generation > before.generation
 
 
+def test_a_job_that_other_zone_rules_have_planned_is_planned_in_time_on_a_slow_database(stage, monkeypatch):
+    """By a node that has not the newest rules, and therefore goes over nothing."""
+    scene = stage()
+    soon = datetime.fromtimestamp(scene.now() + 60, UTC)
+    trigger = cron(f"{soon.minute} {soon.hour} * * *", tz="Africa/Abidjan")
+    scene.definitions.define(lambda: None, trigger, "daily", kwargs=None, process=False, policy={})
+    scene.ledger.sync("app", 0, scene.definitions.changes(scene.now()))
+    look, before = scene.ledger.unplanned, scene.ledger.jobs("app", "daily")[0]
+
+    def slowly(*which, **how):
+        scene.steady += 2 * PLAN_BURST
+        return look(*which, **how)
+
+    monkeypatch.setattr(scene.ledger, "unplanned", slowly)
+    monkeypatch.setattr(scene.conductor._planning, "_go_over", lambda _: None)
+    scene.conductor._as = Seat.id
+    scene.steady = before.next_due - NOON - 1
+    scene.conductor._observe(scene.now(), scene.steady)
+    scene.conductor._learn(scene.ledger)
+    scene.conductor._planning.plan(scene.ledger, calm=False)
+    assert scene.ledger.jobs("app", "daily")[0].generation > before.generation
+
+
 def test_nothing_is_forgotten_by_a_clock_that_is_believed_only_since_a_moment(stage):
     """What was run ahead of its time would be planned again if the clock came back."""
     scene = stage(keep_for=HOUR / 2)

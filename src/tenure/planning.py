@@ -157,6 +157,7 @@ class Planning:
             tzdata=self._zones,
             overdue=now - OVERDUE,
         )
+        ends_at = boottime() + PLAN_BURST
         behind = {job.id for job in found if job.next_due is not None and job.next_due < now - MISSED_WINDOW}
         self._behind = len(behind)
         jobs = sorted(self._plannable(found), key=lambda job: job.id in behind)[:limit]
@@ -164,7 +165,7 @@ class Planning:
         batch: list[Planned] = []
         soonest, seen, changed, refused = math.inf, 0, 0, len(self._refused)
         for job in jobs:
-            late = boottime() >= began_at + PLAN_BURST
+            late = boottime() >= ends_at
             if late and (batch or changed or len(self._refused) != refused):
                 break
             seen += 1
