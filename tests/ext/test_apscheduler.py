@@ -575,6 +575,20 @@ def test_coroutines_run_on_the_loop():
             thread.join(20)
 
 
+def test_a_node_on_whose_loop_nothing_runs_has_left_when_shutdown_returns():
+    """uvicorn ends its workers by SIGTERM as soon as their lifespan is over."""
+
+    async def main():
+        scheduler = AsyncIOScheduler(timezone="UTC")
+        scheduler.add_job(print, "cron", year=2099, id="later")
+        scheduler.start()
+        assert scheduler.tenure.started
+        scheduler.shutdown(wait=False)
+        return [thread.name for thread in threading.enumerate() if thread.name == "tenure shutdown"]
+
+    assert asyncio.run(main()) == []
+
+
 def test_blocking_blocks_until_it_is_shut_down():
     scheduler = BlockingScheduler(timezone="UTC")
     scheduler.add_job(

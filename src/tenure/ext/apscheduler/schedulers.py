@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tenure.ext.apscheduler.member import WAIT
+from tenure.ext.apscheduler.member import PATIENCE, WAIT
 from tenure.ext.apscheduler.options import AsyncIOExecutor, Executor
 from tenure.ext.apscheduler.scheduler import BaseScheduler
 from tenure.scheduler import Scheduler
@@ -74,12 +74,19 @@ class AsyncIOScheduler(BaseScheduler):
         return super()._patience_at_exit() if self._loop.is_running() or self._loop.is_closed() else 0.0
 
     def _leave(self, inner: Scheduler, *, wait: bool) -> None:
-        """On the loop itself nothing may wait for coroutines of this loop: a thread does, which the end of the process waits for."""
+        """On the loop itself nothing may wait for coroutines of this loop: a thread does, which the end of the process waits for.
+
+        But uvicorn ends its process by the signal that it got, which waits for no thread. So where nothing runs, the node has left when this returns.
+        """
         drain = WAIT if wait else 0
-        if _on(self._loop):
-            threading.Thread(target=inner.stop, args=(drain,), name="tenure shutdown").start()
-        else:
+        if not _on(self._loop):
             inner.stop(drain)
+            return
+        idle = not inner.health().running
+        leaving = threading.Thread(target=inner.stop, args=(drain,), name="tenure shutdown")
+        leaving.start()
+        if idle:
+            leaving.join(PATIENCE)
 
 
 def _on(loop: asyncio.AbstractEventLoop) -> bool:
