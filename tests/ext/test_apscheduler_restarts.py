@@ -177,17 +177,25 @@ class Monthly(Report): ...
 class Yearly(Report): ...
 
 
-def test_a_class_method_runs_after_a_restart(caplog):
-    first = BackgroundScheduler(timezone="UTC")
+def test_a_class_method_runs_after_a_restart_where_it_is_allowed(sqlite_url, caplog):
+    stores = {"default": SQLAlchemyJobStore(url=sqlite_url)}
+    first = BackgroundScheduler(timezone="UTC", jobstores=stores)
     first.start(paused=True)
-    first.add_job(Report.send, "interval", seconds=1, args=["kept"], id="send")
+    for _ in range(2):
+        caplog.clear()
+        first.add_job(Report.send, "cron", hour=3, id="send", replace_existing=True)
+        assert "job 'send': the database cannot keep its function" in caplog.text
     first.shutdown()
-    again = BackgroundScheduler(timezone="UTC")
-    again.start()
-    assert again.get_job("send").func == Report.send
-    assert called.get(timeout=20) == ("Report", "kept")
+    caplog.clear()
+    again = BackgroundScheduler(timezone="UTC", jobstores=stores, functions=[Report.send])
+    again.start(paused=True)
+    again.add_job(Report.send, "interval", seconds=1, args=["kept"], id="send")
     again.shutdown()
-    assert "cannot run" not in caplog.text
+    last = BackgroundScheduler(timezone="UTC", jobstores=stores, functions=[Report.send])
+    last.start()
+    assert called.get(timeout=20) == ("Report", "kept")
+    last.shutdown()
+    assert "cannot" not in caplog.text
 
 
 def loudly(func: Callable[..., None]) -> Callable[..., None]:
@@ -239,3 +247,19 @@ def test_a_date_that_is_over_when_it_is_added_is_told_as_missed(running):
         sched.start(paused=True)
     sched.shutdown()
     assert heard == [(EVENT_JOB_ADDED, "old"), (EVENT_JOB_MISSED, "old")]
+
+
+def test_what_a_store_cannot_keep_is_said_when_it_is_added_and_after_a_restart(sqlite_url, caplog):
+    stores = {"default": SQLAlchemyJobStore(url=sqlite_url)}
+    first = BackgroundScheduler(timezone="UTC", jobstores=stores)
+    first.start(paused=True)
+    first.add_job(tell, "cron", hour=3, id="kept")
+    assert "cannot keep" not in caplog.text
+    first.add_job(lambda: None, "cron", hour=3, id="lost")
+    assert "job 'lost': the database cannot keep its function or its arguments." in caplog.text
+    first.shutdown()
+    again = BackgroundScheduler(timezone="UTC", jobstores=stores)
+    again.start(paused=True)
+    said = "1 job runs only in processes that add it, and this one does not: 'lost'."
+    eventually(lambda: said in caplog.text, what="a warning that names the job")
+    again.shutdown()

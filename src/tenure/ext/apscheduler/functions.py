@@ -29,6 +29,7 @@ class Functions(Registry):
         super().__init__()
         self._events, self._loaded = events, loaded
         self._known: dict[str, Callable[..., Any]] = {}
+        self._allowed: set[str | None] = set()
         self._missed: dict[str, float] = {}
         self.strange: frozenset[str] = frozenset()
         """Functions that jobs name and that are not to be found here."""
@@ -71,6 +72,11 @@ class Functions(Registry):
             self._known[name] = func
             self.put(name, func)  # once: a job that is called as its function is may have arguments of its own since
         return name
+
+    def lasts(self, func: Callable[..., Any]) -> bool:
+        """Whether other processes can find it. Class methods are not looked for: `functions=` must name them."""
+        name = reference(func)
+        return name is not None and (not inspect.ismethod(func) or name in self._allowed)
 
     def put_process(self, name: str, func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
         """Run it in a process of its own; returns its arguments by name, as the ledger keeps them."""
@@ -130,6 +136,8 @@ class Functions(Registry):
                         self.put_shared(found)
             elif not callable(one) or self.put_shared(one) is None:
                 raise ConfigurationError(f"functions: {one!r} is no function at the top of a module.")
+            else:
+                self._allowed.add(reference(one))
 
 
 def _by_name(name: str, bound: inspect.BoundArguments) -> dict[str, Any]:

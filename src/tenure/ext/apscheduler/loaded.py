@@ -1,7 +1,7 @@
 """The function that a stored job names, looked for among what the application has loaded anyway. Nothing is imported, and nothing is called to find it.
 
 A name in a row is not trusted: it finds a plain function only where that function itself says that this is its name, in a module of the application. So no row
-reaches through a module into what it imported (`shop:os.system`), nor a class, a lambda, a method of an instance, or anything of a library.
+reaches through a module into what it imported (`shop:os.system`), nor a class, a lambda, a method, or anything of a library.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 MAIN = "__main__"
@@ -49,7 +49,7 @@ class Loaded:
     def find(self, reference: str) -> Callable[..., Any] | None:
         """The function called 'module:function', if it is loaded and ours."""
         module, _, path = reference.partition(":")
-        space, inner = _names(module) if self.has(module) else None, None
+        space = _names(module) if self.has(module) else None
         if space is None:
             return None
         *classes, last = path.split(".")
@@ -58,13 +58,12 @@ class Loaded:
             if not isinstance(inner, type) or inner.__module__ != module:
                 return None
             space = vars(inner)
-        named = space.get(last)
-        found = named
+        found = space.get(last)
         if classes:  # a method would want its instance
-            found = named.__func__ if isinstance(named, staticmethod | classmethod) else None
+            found = found.__func__ if isinstance(found, staticmethod) else None
         if not isinstance(found, FunctionType) or (found.__module__, found.__qualname__) != (module, path):
             return None
-        return MethodType(found, inner) if isinstance(named, classmethod) else found
+        return found
 
     def has(self, module: str) -> bool:
         """Whether a module of this name belongs to the application."""

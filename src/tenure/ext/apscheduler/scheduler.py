@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -14,10 +15,12 @@ from tenure.ext.apscheduler.errors import ConflictingIdError, JobLookupError, un
 from tenure.ext.apscheduler.events import JobEvent, SchedulerEvent
 from tenure.ext.apscheduler.job import UNDEFINED, Job, reference, resolved
 from tenure.ext.apscheduler.member import CROWD, STATE_STOPPED, Member
-from tenure.ext.apscheduler.options import DEFAULTS
+from tenure.ext.apscheduler.options import DEFAULTS, SQLAlchemyJobStore
 from tenure.ext.apscheduler.triggers import DateTrigger, make
 from tenure.ext.apscheduler.zones import aware
 from tenure.ledger import JobRow
+
+logger = logging.getLogger("tenure")
 
 _CHANGEABLE = ("func", "args", "kwargs", "name", "trigger", "executor", *DEFAULTS, "next_run_time")
 
@@ -69,8 +72,9 @@ class BaseScheduler(Member):
                 raise ConflictingIdError(job.id)
             if self.state != STATE_STOPPED:
                 self._fill_in(job)
-                job.shared = reference(called) is not None
+                job.shared = self._opened().functions.lasts(called)
                 self._opened().add(job)
+                self._warn_if_not_kept(job)
             self._keep(job)
         if not job.pending:
             self._events.tell(JobEvent(events.EVENT_JOB_ADDED, job.id, jobstore))
@@ -250,6 +254,20 @@ class BaseScheduler(Member):
             del self._jobs[job_id]
         self._crowd = max(2 * len(self._jobs), CROWD)
 
+    def _warn_if_not_kept(self, job: Job) -> None:
+        """APScheduler refuses to put such a job into a store, or pickles it."""
+        if (
+            job.shared
+            or _at_once(job.trigger)
+            or not isinstance(self._options.jobstores.get(job.jobstore), SQLAlchemyJobStore)
+        ):
+            return
+        logger.warning(
+            "job %r: the database cannot keep its function or its arguments. Only processes that add it run it; after a restart none does until it is added again",
+            job.id,
+            extra={"action": "not_kept"},
+        )
+
     def _find(self, job_id: str, jobstore: str | None = None) -> Job:
         job = self.get_job(job_id, jobstore)
         if job is None:
@@ -262,6 +280,10 @@ class BaseScheduler(Member):
         if job is None:
             job = desk.stranger(row, Job(self, job_id, None, None))
         return desk.show(job, row, now)
+
+
+def _at_once(trigger: object) -> bool:
+    return isinstance(trigger, DateTrigger) and trigger.now
 
 
 def _before(trigger: object, moment: datetime) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from tenure.ext.apscheduler.desk import Desk
+from tenure.words import counted
 
 logger = logging.getLogger("tenure")
 
@@ -27,16 +28,26 @@ class Strangers:
         rows, _ = self._desk.rows()
         self._told |= fresh
         jobs = [row.spec for row in rows if row.spec.function in fresh]
-        if jobs:
-            named = ", ".join(f"{spec.name!r} ({spec.function!r})" for spec in jobs[:_NAMED])
-            more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
+        named = [f"{spec.name!r} ({spec.function!r})" for spec in jobs if spec.function != spec.name]
+        if named:
             logger.warning(
-                "%d job%s cannot run on this worker, which does not have %s: %s%s. %s",
-                len(jobs),
-                "" if len(jobs) == 1 else "s",
-                "its function" if len(jobs) == 1 else "their functions",
-                named,
-                more,
+                "%s cannot run on this worker, which does not have %s: %s. %s",
+                counted(len(named), "job"),
+                "its function" if len(named) == 1 else "their functions",
+                _few(named),
                 functions.advice,
                 extra={"action": "strangers"},
             )
+        own = [repr(spec.name) for spec in jobs if spec.function == spec.name]
+        if own:
+            logger.warning(
+                "%s only in processes that add %s, and this one does not: %s. Their functions or arguments are not in the database. Remove the jobs that are no longer wanted (`tenure remove JOB`)",
+                f"{counted(len(own), 'job')} run{'s' if len(own) == 1 else ''}",
+                "it" if len(own) == 1 else "them",
+                _few(own),
+                extra={"action": "strangers"},
+            )
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
