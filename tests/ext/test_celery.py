@@ -338,6 +338,8 @@ def test_the_entries_of_django_celery_beat_are_taken_with_their_changes(tmp_path
     assert tables["off"]["count"] >= 2
     assert tables["clocked"] == {"enabled": False, "count": 0, "ran": True}
     assert tables["later"]["count"] == 0
+    [refused] = told["refused"]  # once, although all rows were read again
+    assert "entry 'always': every 0 s would be always" in refused
 
 
 def test_the_schedule_of_the_page_can_be_shared() -> None:

@@ -3,6 +3,7 @@
 # ruff: noqa: E402 - Django wants its settings first
 
 import json
+import logging
 import os
 from datetime import timedelta
 
@@ -28,6 +29,17 @@ app = Celery("site", broker="memory://")
 app.conf.update(tenure_options={"ttl": 6, "heartbeat_every": 0.5, "attempt_timeout": 1}, result_expires=None)
 
 
+class Refused(logging.Handler):
+    """What the beat says at ERROR."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
 def sent() -> str:
     """The name of the entry of the next message."""
     with app.connection_for_read() as connection:
@@ -41,13 +53,17 @@ def sent() -> str:
 def main() -> None:
     call_command("migrate", verbosity=0)
     second = IntervalSchedule.objects.create(every=1, period="seconds")
+    always = IntervalSchedule.objects.create(every=0, period="seconds")
     soon = ClockedSchedule.objects.create(clocked_time=now() + timedelta(seconds=2))
     sun = SolarSchedule.objects.create(event="sunset", latitude=0, longitude=0)
     later = now() + timedelta(days=1)
     PeriodicTask.objects.create(name="tick", task="nothing", interval=second)
     PeriodicTask.objects.create(name="off", task="nothing", interval=second, enabled=False)
     PeriodicTask.objects.create(name="later", task="nothing", interval=second, start_time=later)
+    PeriodicTask.objects.create(name="always", task="nothing", interval=always)
     PeriodicTask.objects.create(name="clocked", task="nothing", clocked=soon, one_off=True)
+    refused = Refused()
+    logging.getLogger("celery.beat").addHandler(refused)
     beat = DatabaseScheduler(app)
     beat.tick()
     first = []
@@ -66,7 +82,7 @@ def main() -> None:
         row.name: {"enabled": row.enabled, "count": row.total_run_count, "ran": row.last_run_at is not None}
         for row in PeriodicTask.objects.all()
     }
-    print(json.dumps({"first": first, "after": after, "tables": tables, "sun": sun.event}))
+    print(json.dumps({"first": first, "after": after, "tables": tables, "refused": refused.said, "sun": sun.event}))
 
 
 main()

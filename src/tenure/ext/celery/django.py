@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from celery.utils.log import get_logger
@@ -21,18 +22,23 @@ logger = get_logger("celery.beat")
 class DatabaseScheduler(Shared, schedulers.DatabaseScheduler):  # type: ignore[misc]
     """Entries from Django's tables, with what is changed there. `start_time`, `expires`, `enabled` and `one_off` are looked at before each message."""
 
+    _told: Mapping[str, str] = {}
+    """What was said of rows that are left out."""
+
     def enabled_models_qs(self) -> Any:
         """All of them: those that are not due for hours are jobs, too."""
         return self.Model.objects.enabled()
 
     def trigger(self, entry: Any) -> Trigger | None:
-        """A row that cannot be understood is left out, and said so; the others go on."""
+        """A row that cannot be understood is left out, and said so once; the others go on."""
         if isinstance(entry.schedule, clocked):
             return at(entry.schedule.clocked_time)
         try:
             return super().trigger(entry)
         except ConfigurationError as error:
-            logger.error("beat: %s", error)  # noqa: TRY400 - the sentence says it all
+            if self._told.get(entry.name) != str(error):  # all rows are read again whenever one of them is changed
+                logger.error("beat: %s", error)  # noqa: TRY400 - the sentence says it all
+                self._told = {**self._told, entry.name: str(error)}
             return None
 
     def wanted(self, entry: Any, run: Run) -> bool:
