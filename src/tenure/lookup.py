@@ -14,7 +14,6 @@ from tenure.errors import ConfigurationError
 from tenure.history import read, zone_of
 from tenure.ledger import ChangeRecord, Instant, JobId, JobRow, JobState, Past, RunId, RunRow
 from tenure.moments import moment
-from tenure.policy import named
 from tenure.stores.ledger import Ledger, RunQuery
 from tenure.views import JobView, RunView, StatsView
 from tenure.why import why as why_of
@@ -77,7 +76,7 @@ class Lookup:
         now = ledger.now()
         query = RunQuery(
             self._application,
-            None if job is None else named(job, "job name"),
+            None if job is None else _storable(job),
             verbs.states(state),
             None if since is None else verbs.point(since, now, "since"),
             None if until is None else verbs.point(until, now, "until"),
@@ -119,7 +118,7 @@ class Lookup:
 
     def stats(self, ledger: Ledger, name: str) -> StatsView:
         """Figures of the last runs of a job."""
-        row = self._row(ledger, named(name, "job name"))
+        row = self._row(ledger, _storable(name))
         return StatsView.of(name, ledger.stats(self._application, name), self.zone(row))
 
     def audit(
@@ -135,7 +134,7 @@ class Lookup:
         start = verbs.point(since, now, "since")
         end = now if until is None else verbs.point(until, now, "until")
         if name is not None:
-            return [self._audited(ledger, self._row(ledger, named(name, "job name")), start, end)]
+            return [self._audited(ledger, self._row(ledger, _storable(name)), start, end)]
         rows = ledger.jobs(self._application, removed=True)
         changes: dict[JobId, list[ChangeRecord]] = {}
         for change in ledger.changes(self._application):
@@ -158,7 +157,7 @@ class Lookup:
 
     def why(self, ledger: Ledger, name: str, at: datetime | str | None) -> str:
         """Why a job ran, or did not, at a time or now."""
-        row, now = self._row(ledger, named(name, "job name")), ledger.now()
+        row, now = self._row(ledger, _storable(name)), ledger.now()
         when = None if at is None else verbs.point(at, now, "at")
         query = RunQuery(self._application, name, before=None if when is None else when + 86400.0, limit=NEARBY)
         changes = ledger.changes(self._application, name)
@@ -204,6 +203,15 @@ class Lookup:
     def zone(self, row: JobRow) -> tzinfo:
         """The zone of a job."""
         return zone_of(row.spec.trigger, default=self._tz)
+
+
+def _storable(name: object) -> str:
+    """The name of a job that may be there: also one that is refused for new jobs, if another program wrote it into the database."""
+    if not isinstance(name, str):
+        raise ConfigurationError(f"job name: {name!r} is a {type(name).__name__}. Write a text.")
+    if wrong := next((c for c in name if c == "\0" or "\ud800" <= c <= "\udfff"), None):
+        raise ConfigurationError(f"job name: {name!r} contains {wrong!r}, which cannot be shown. Leave it out.")
+    return name
 
 
 def _walk(row: JobRow, now: datetime) -> Iterator[tuple[datetime, str]]:
