@@ -236,10 +236,10 @@ class Engine:
             completer.stop(GOODBYE)
             raise
         logger.info(
-            "scheduler %r started on %s: %s, %s",
+            "scheduler %r started on %s: %s%s",
             options.application,
             self._store.shown,
-            counted(len(jobs), "job"),
+            f"{counted(len(jobs), 'job')}, " if jobs else "",  # the drop-in for APScheduler brings its jobs before
             counted(options.capacity, "slot"),
             extra={"action": "scheduler_started"},
         )
