@@ -208,6 +208,19 @@ def test_why_names_the_function_that_no_live_node_has(tenure, url):
         eventually(lambda: "ran on worker and succeeded" in tenure("why", "greet")[1], what="its run")
 
 
+@pytest.mark.usefixtures("jobs")
+def test_the_status_names_jobs_whose_function_no_live_node_has(tenure, asked, url):
+    other = Scheduler(url, application="shop", label="other")
+    other.job(greet_by_name, name="greet")
+    with other:
+        eventually(lambda: asked("status")["no_node_has_their_function"] == ["daily"], what="the node's functions")
+        assert "no live node has the function of daily: `tenure why JOB`" in tenure("status")[1]
+
+
+def greet_by_name(run: Run, name: str = "you") -> None:
+    run.log(f"good day, {name}")
+
+
 def test_cancelling_a_run(tenure, asked, jobs):
     run = asked("run-now", "greet")["id"]
     code, out, _ = tenure("cancel", str(run), "--why", "a mistake")

@@ -51,6 +51,7 @@ def status(arguments: argparse.Namespace) -> int:
         with scheduler.ledger() as ledger:
             rows, now = lookup.rows(ledger, removed=True), ledger.now()
             tally = ledger.tally(scheduler.application, now - RECENT, COUNTED)
+            nodes = ledger.nodes(scheduler.application)
         jobs = [row for row in rows if row.state is not JobState.REMOVED]
         removed = [lookup.shown_job(row, now) for row in rows if row.state is JobState.REMOVED]
         due = lookup.next_of(jobs, now, NEXT)
@@ -62,6 +63,10 @@ def status(arguments: argparse.Namespace) -> int:
     }
     bad = sum(part.runs for part in tally if part.state.final)
     paused = [job.spec.name for job in jobs if job.state is JobState.PAUSED]
+    there = {name for node in nodes for name in node.functions}
+    orphans = [
+        job.spec.name for job in jobs if nodes and job.state is JobState.ACTIVE and job.spec.function not in there
+    ]
     running = {part.label: part.runs for part in tally if part.state is RunState.RUNNING}
     awaited = [f"{run.job} {run.key} on {run.node}" for run in held if run.stopping]
     if arguments.json:
@@ -72,6 +77,7 @@ def status(arguments: argparse.Namespace) -> int:
                 "planner": planner,
                 "jobs": len(jobs),
                 "paused": paused,
+                "no_node_has_their_function": orphans,
                 "removed_but_in_code": [job.name for job in removed],
                 "open": counts,
                 "running_by_node": running,
@@ -89,6 +95,8 @@ def status(arguments: argparse.Namespace) -> int:
         since = readable(max((walltime() - planner.since).total_seconds(), 0.0))
         show(f"planner  {planner.label}, for {since}", silent)
     show(f"jobs     {len(jobs)}{f', paused: {_few(paused)}' if paused else ''}")
+    if orphans:
+        show("         ", paint(f"no live node has the function of {_few(orphans)}: `tenure why JOB`", YELLOW))
     for job in removed[:NEXT]:
         show("         ", paint(_removed_but_in_code(job), YELLOW))
     if len(removed) > NEXT:
