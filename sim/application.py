@@ -121,6 +121,7 @@ def reload(setting: Setting) -> None:
     engine.stop(K.rng.choice((0.0, 0.5)))
     engine = _engine(setting, process)
     insist(lambda: engine.start(setting_changes(setting, process)))
+    process.things.setdefault("former", []).append(process.things["runner"])  # may wait for what has not ended
     node, planner, _conductor, runner, *_ = engine._parts
     process.things.update(engine=engine, node=node, planner=planner, runner=runner)
 

@@ -365,7 +365,10 @@ class Checker:
         for process in live:
             if (runner := process.things.get("runner")) is not None:
                 in_hand |= {
-                    (run, attempt.token) for run, attempt in runner._in_hand.items() if attempt.phase.value != "ended"
+                    (run, attempt.token)
+                    for one in (runner, *process.things.get("former", ()))
+                    for run, attempt in one._in_hand.items()
+                    if attempt.phase.value != "ended"
                 }
         for job in rows.ledger.jobs(APPLICATION, removed=True):
             for run in rows.tables.opened(job.id):
