@@ -13,6 +13,7 @@ import pytest
 from harness.processes import Worker
 from harness.scratch import eventually
 from security.rows import SqliteHand
+from tenure import every
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import EVENT_JOB_ADDED, EVENT_JOB_MISSED, BackgroundScheduler, SQLAlchemyJobStore
 
@@ -263,3 +264,23 @@ def test_what_a_store_cannot_keep_is_said_when_it_is_added_and_after_a_restart(s
     said = "1 job runs only in processes that add it, and this one does not: 'lost'."
     eventually(lambda: said in caplog.text, what="a warning that names the job")
     again.shutdown()
+
+
+def test_a_change_by_hand_holds_and_can_be_reset_after_the_program_modifies_the_job():
+    def start() -> BackgroundScheduler:
+        sched = BackgroundScheduler(timezone="UTC")
+        sched.add_job(tell, "interval", minutes=1, id="poll")
+        sched.start(paused=True)
+        return sched
+
+    sched = start()
+    sched.tenure.update("poll", trigger=every("2h"), by="ops")
+    sched.modify_job("poll", max_instances=2)
+    sched.shutdown()
+    sched = start()
+    job = sched.tenure.find_job("poll")
+    assert (job.changed_by, job.trigger.startswith("Every 2 h")) == ("ops", True)
+    assert sched.tenure.reset("poll").trigger.startswith("Every 1 min")
+    sched.modify_job("poll", max_instances=3)
+    assert sched.tenure.find_job("poll").changed_at is None, "the program is no change by hand"
+    sched.shutdown()

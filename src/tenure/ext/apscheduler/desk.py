@@ -86,7 +86,9 @@ class Desk:
             if trigger:
                 words["trigger"] = None if spec.trigger is None else from_json(spec.trigger)
             # The program speaks, as it does at its start, and not people by hand: what it says there counts again then.
-            change = replace(verbs.updated(row, now, policy=policy, **words), override=None)
+            # What people changed goes on and stays marked, unless this gives the job another trigger.
+            by_hand = None if trigger else row.override
+            change = replace(verbs.updated(row, now, policy=policy, **words), override=by_hand)
             if function and change.spec is not None:
                 change = replace(change, spec=replace(change.spec, function=spec.function, kwargs=spec.kwargs))
             elif name and change.spec is not None and job.executor not in self._processes:
