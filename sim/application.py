@@ -235,7 +235,8 @@ def _succeeded(setting: Setting, run: Any, token: str, work: Any) -> None:
     rows = setting.store.server.rows
     setting.checker.ended(run, token, RunState.SUCCEEDED)
     setting.checker.effect(work)
-    rows.tables.end(rows.tables.runs[run], RunState.SUCCEEDED, "", rows.now())
+    if run in rows.tables.runs:
+        rows.tables.end(rows.tables.runs[run], RunState.SUCCEEDED, "", rows.now())
 
 
 def _commit(st: Any, transaction: Any, effect: Callable[[], None]) -> Any:

@@ -28,6 +28,8 @@ DATABASES = {"sqlite": "sqlite_url", "postgres": "database"}
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; workers would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
