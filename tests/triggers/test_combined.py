@@ -113,6 +113,23 @@ def test_nested_exclusions_that_are_open_at_times_are_well_within_the_budget():
     assert from_json(trigger.to_json()) == trigger
 
 
+@pytest.mark.parametrize("year", [2101, 3700, 9990])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda then: at(then) - closed("one", dates=["2026-12-25"], tz="America/New_York"),
+        lambda then: (every("40d", anchor=then) | at(then)) - closed("one", weekly=["Mon-Sat"], tz="Europe/Berlin"),
+        lambda _: calendar(years=40, start="2000-02-29", at="01:00", tz="America/New_York") | cron("0 2 29 2 MON", "Europe/Berlin"),
+    ],
+)  # fmt: skip
+def test_a_far_future_takes_few_steps(build, year):
+    then = datetime(year, 1, 1, tzinfo=UTC)
+    for since in (then - timedelta(days=1), START):
+        steps = Steps()
+        assert build(then).following(since.timestamp(), steps) is not None
+        assert steps.taken < 200
+
+
 def test_closed_days_in_a_row_are_one_step():
     years = [date(2026, 1, 1) + timedelta(days=day) for day in range(3000)]
     trigger, steps = NOON - closed("sabbatical", dates=years), Steps()

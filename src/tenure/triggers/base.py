@@ -40,7 +40,7 @@ HORIZON = 146_097 * 86_400
 STEPS = 10_000
 """How many steps one evaluation may take, its nested parts included. Steps are counted and not time, so that all nodes agree."""
 FAR = 2000
-"""How many steps it counts to work out another 400 years of a zone's clock changes."""
+"""How many steps it counts to look more than 400 years ahead, for each 400 of them."""
 MAX_BYTES = 65_536
 """The longest text of a trigger."""
 MAX_DEPTH = 4
@@ -291,12 +291,29 @@ class WallClock(Trigger):
 
     def _due_from(self, start: int, steps: Steps | None = None) -> int | None:
         """The first due time from this one on."""
-        line = self.line
-        if not FIRST <= start < line.end:
-            if start >= LAST:
+        if start >= LAST:
+            return None
+        start, line, horizon = max(start, FIRST), self.line, 0
+        while True:
+            if start >= line.end:
+                line = covering(line, start, steps)
+            due, shown, found = self._due_on(line, start)
+            if due is not None:
+                return due if due < LAST else None
+            horizon = horizon or min(max(start, found) + HORIZON, LAST)
+            if line.end >= horizon:
                 return None
-            start = max(start, FIRST)
-            line = reaching(line, start, steps)
+            # No reading before the found one is wanted, so nothing is due until shortly before it, unless clocks put back show one again.
+            far = max(line.end, found - 2 * DAY) if shown + 2 * DAY < line.end else line.end
+            if far >= LAST:
+                return None
+            if steps is not None:
+                for _ in range((far - start) // HORIZON):
+                    steps.take(FAR)
+            start = far
+
+    def _due_on(self, line: Timeline, start: int) -> tuple[int | None, int, int]:
+        """The first due time from this one on, if the timeline reaches as far; from which reading it was looked for last, and what was found."""
         starts, offsets = line.starts, line.offsets
         since = line.wall if self.follows else line.fresh
         i = bisect_right(starts, start) - 1
@@ -304,24 +321,14 @@ class WallClock(Trigger):
         if starts[i] == start or shown < since[i]:
             shown = since[i]
         found = self.find(shown)
-        horizon = 0
         while found - offsets[i] >= (starts[i + 1] if i + 1 < len(starts) else line.end):
             if i + 1 == len(starts):
-                horizon = horizon or min(max(start, found) + HORIZON, LAST)
-                if line.end >= horizon:
-                    return None
-                if steps is not None:
-                    steps.take(FAR)
-                line = line.longer()
-                starts, offsets = line.starts, line.offsets
-                since = line.wall if self.follows else line.fresh
-                continue
+                return None, shown, found
             i += 1
             if not shown <= since[i] <= found:
                 found = self.find(since[i])
             shown = since[i]
-        due = max(found - offsets[i], starts[i])
-        return due if due < LAST else None
+        return max(found - offsets[i], starts[i]), shown, found
 
     @property
     def zoned(self) -> bool:
@@ -331,7 +338,7 @@ class WallClock(Trigger):
         if self.follows:  # readings that come twice are due twice
             return None
         start = floor(due)
-        line = reaching(self.line, start)
+        line = self.line.covering(start)
         i = line.at(start)
         shown = start + line.offsets[i]
         return self.find(line.fresh[i] if line.starts[i] == start else max(shown, line.fresh[i]))
@@ -414,13 +421,18 @@ def size_of(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def reaching(line: Timeline, start: int, steps: Steps | None = None) -> Timeline:
+def reaching(line: Timeline, start: int) -> Timeline:
     """The timeline, worked out beyond this instant."""
     while line.end <= start and line.end < LAST:
-        if steps is not None:
-            steps.take(FAR)
         line = line.longer()
     return line
+
+
+def covering(line: Timeline, start: int, steps: Steps | None = None) -> Timeline:
+    """A timeline around this instant. One beyond it is one look at the zone's rule, however far away, and one step."""
+    if start >= line.end and steps is not None:
+        steps.take()
+    return line.covering(start)
 
 
 def _listed(readings: list[int], *, with_date: bool = False) -> str:

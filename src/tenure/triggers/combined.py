@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, ClassVar
 
 from tenure.errors import ConfigurationError
-from tenure.triggers.base import ClockChange, Combined, Steps, Trigger, reaching
+from tenure.triggers.base import ClockChange, Combined, Steps, Trigger, covering
 from tenure.triggers.text import checked, from_dict
 from tenure.triggers.zones import DAY, EPOCH, FOREVER, LAST, Timeline, Zone, seconds_of, timeline, zone_key
 
@@ -138,7 +138,7 @@ class Closed:
     def until(self, t: datetime, steps: Steps | None = None) -> datetime | None:
         """None when it is open at this instant; else an instant up to which it is closed without a break."""
         now = seconds_of(t, f"closed {self.name!r}")
-        line = reaching(self._line(t), now, steps)
+        line = covering(self._line(t), now, steps)
         i = line.at(now)
         shown = now + line.offsets[i]
         opens = self._opens(shown)

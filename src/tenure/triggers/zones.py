@@ -41,6 +41,7 @@ FOREVER = 1 << 62
 _NEAR = 2100
 _LAST_YEAR = 9999
 _CYCLE = 400
+_DECADE = 10
 
 
 def tzdata_version() -> str:
@@ -136,6 +137,13 @@ class Timeline:
     def longer(self) -> Timeline:
         return _timeline(self.key, self.until + _CYCLE)
 
+    def covering(self, seconds: int) -> Timeline:
+        """This one, or where it does not reach as far, the ten years around an instant alone, from the zone's rule."""
+        if seconds < self.end:
+            return self
+        year = (EPOCH + timedelta(seconds=min(seconds, LAST - 1))).year
+        return _decade(self.key, year - year % _DECADE)
+
 
 def timeline(key: str) -> Timeline:
     """The timeline of a zone up to the year 2100 at least; `longer()` goes on from there."""
@@ -160,18 +168,30 @@ def _timeline(key: str, until: int) -> Timeline:
     if until == _NEAR:
         changes = [(change, offset(change)) for change in _listed_changes(key)]
         ruled_from = max(changes[-1][0] if changes else 0, 0)
-        starts, offsets = [-FOREVER], [offset(FIRST)]
+        changes.insert(0, (-FOREVER, offset(FIRST)))
     else:
         shorter = _timeline(key, until - _CYCLE)
         if shorter.end == FOREVER:
             return shorter
-        changes, ruled_from = [], shorter.end
-        starts, offsets = list(shorter.starts), list(shorter.offsets)
+        changes, ruled_from = list(zip(shorter.starts, shorter.offsets, strict=True)), shorter.end
     end = min(seconds_of(datetime(until, 1, 1, tzinfo=UTC)), LAST) if until <= _LAST_YEAR else LAST
     ruled = _ruled_changes(key, ruled_from, end)
-    changes += ruled
-    settled = not ruled
-    for change, after in changes:
+    return _built(key, until, end if ruled else FOREVER, changes + ruled)
+
+
+@lru_cache(maxsize=1024)
+def _decade(key: str, year: int) -> Timeline:
+    """Of a zone that has a yearly rule. The two years before it are there too, so that no change in it is the first one."""
+    begin = seconds_of(datetime(year - 2, 1, 1, tzinfo=UTC))
+    until = year + _DECADE
+    end = seconds_of(datetime(until, 1, 1, tzinfo=UTC)) if until <= _LAST_YEAR else LAST
+    (_, offset), *changes = _ruled_changes(key, begin, end)
+    return _built(key, until, end, [(-FOREVER, offset), *changes])
+
+
+def _built(key: str, until: int, end: int, changes: list[tuple[int, int]]) -> Timeline:
+    starts, offsets = [changes[0][0]], [changes[0][1]]
+    for change, after in changes[1:]:
         if after != offsets[-1]:
             starts.append(change)
             offsets.append(after)
@@ -179,8 +199,7 @@ def _timeline(key: str, until: int) -> Timeline:
     for start, before, after in zip(starts[1:], offsets, offsets[1:], strict=False):
         wall.append(start + after)
         fresh.append(start + after if abs(after - before) >= CALENDAR_CHANGE else max(fresh[-1], start + before))
-    last = FOREVER if settled else end
-    return Timeline(key, tz, until, last, tuple(starts), tuple(offsets), tuple(wall), tuple(fresh))
+    return Timeline(key, zone(key), until, end, tuple(starts), tuple(offsets), tuple(wall), tuple(fresh))
 
 
 def _listed_changes(key: str) -> list[int]:
@@ -197,7 +216,7 @@ def _ruled_changes(key: str, start: int, end: int) -> list[tuple[int, int]]:
 
     The rule is the last line of the zone's file, as in `CET-1CEST,M3.5.0,M10.5.0/3` (POSIX TZ).
     """
-    rule = _RULE.fullmatch(_file(key).read_bytes().rstrip(b"\n").rpartition(b"\n")[2].decode("ascii"))
+    rule = _rule(key)
     if rule is None:
         return []
     standard = -_signed(rule["standard"])
@@ -213,6 +232,11 @@ def _ruled_changes(key: str, start: int, end: int) -> list[tuple[int, int]]:
         for day, second, after in changes
     )
     return sorted((change, after) for change, after in found if start < change < end)
+
+
+@lru_cache(maxsize=1024)
+def _rule(key: str) -> re.Match[str] | None:
+    return _RULE.fullmatch(_file(key).read_bytes().rstrip(b"\n").rpartition(b"\n")[2].decode("ascii"))
 
 
 _DAY_RULE = r"J?\d+|M\d+\.\d\.\d"
