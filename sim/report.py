@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HEAD = f"""# Simulated histories
 
-Written by `python sim/simulate.py --write` with `--faults 500000`, `--mutants` and `--explore`, which anybody can run; nothing here is
+Written by `python sim/simulate.py --write` with `--faults 100000`, `--mutants` and `--explore`, which anybody can run; nothing here is
 edited by hand.
 
 The threads of production (pacemaker, campaign, herald, conductor, runner, completer, with the lease, the watch and the planner they
