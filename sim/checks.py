@@ -176,7 +176,8 @@ class Checker:
     def ended(self, run: int, token: str, state: RunState) -> None:
         """The ledger accepted an ending."""
         if (found := self.server.rows.tables.runs.get(run)) is None:
-            return self.broken("G3", f"an attempt of run {run}, which was removed, was ended as {state.value}")
+            self.broken("G3", f"an attempt of run {run}, which was removed, was ended as {state.value}")
+            return
         work = (found.job, found.key)
         if self._tokens.pop(work, None) != token:
             self.broken("G3", f"run {found.key}: an attempt that does not count any more was ended as {state.value}")
