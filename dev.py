@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,8 @@ WORKERS = "3"
 """Tests at a time, on two cores: many of them wait most of their time for processes, leases and clocks."""
 FEW = 5
 """So many failures may be the machine's; more are ours."""
+SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\b[ap]\.m)(?<!^\d)[.?!][)\"'*_]* ")
+NOT_PROSE = re.compile(r"`[^`]*`|\]\([^)]*\)")
 PGS = {
     "14.23.0-beta.17": "WlG1LDcOwA+V0uYSdSGCwqk/aDPiMX/X23cgNdYY5YcBprXjOH3IFoeCrgeXsct4Ep8LL8UsBP9/Ho2mpoea1w==",
     "16.14.0-beta.17": "8fr7hEiI7XlbPDPsLZJ4RU1NR6jTIDWpf81Sfiwk3T845V0yJJGxjawjkQZmIWVgPW/qY/dMSv0o08FRWJ/zsg==",
@@ -90,16 +93,33 @@ def again() -> int:
 
 
 def check(args: list[str]) -> int:
-    """Format, lint, types and import contracts; all of them, also when one fails."""
+    """Check format, lint, types, import contracts and markdown; all of them, also when one fails."""
     prepare("check", groups=["check", "test"])
     results = {
         "format": run("ruff", "format", "--check", *args),
         "lint": run("ruff", "check", *args),
         "types": run("mypy"),
         "imports": run("lint-imports", "--no-cache"),
+        "markdown": check_markdown(),
     }
     print("\n" + "   ".join(f"{name}: {'ok' if code == 0 else 'FAILED'}" for name, code in results.items()))
     return int(any(results.values()))
+
+
+def check_markdown() -> int:
+    """Hold markdown to one sentence per line, so that a diff shows which sentence changed. Programs write docs/proof."""
+    say("markdown")
+    found = 0
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        if (ROOT / "docs/proof") in page.parents:
+            continue
+        fenced = False
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            fenced ^= line.lstrip().startswith("```")
+            if not fenced and not line.startswith(("|", "#")) and SENTENCE_END.search(NOT_PROSE.sub("x", line.strip())):
+                print(f"{page.relative_to(ROOT)}:{number}: more than one sentence on a line: {line.strip()[:60]}…")
+                found += 1
+    return int(found > 0)
 
 
 def test_triggers(args: list[str]) -> int:
