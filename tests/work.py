@@ -11,6 +11,8 @@ import sqlalchemy
 from callers import level
 
 TABLE = "CREATE TABLE IF NOT EXISTS work (what text)"
+NUMBERED = "ALTER TABLE work ADD COLUMN IF NOT EXISTS rowid bigint GENERATED ALWAYS AS IDENTITY"
+"""SQLite numbers rows itself. On PostgreSQL, rows may take the place of older ones that autovacuum has removed."""
 WORK = "INSERT INTO work (what) VALUES ('work')"
 LATER = "INSERT INTO work (what) VALUES ('later')"
 
@@ -19,13 +21,15 @@ def lay(url):
     """The table, empty."""
     with closing(connected(url)) as connection, connection:
         connection.execute(TABLE)
+        if not url.startswith("sqlite"):
+            connection.execute(NUMBERED)
         connection.execute("DELETE FROM work")
 
 
 def done(url):
-    """What was committed."""
+    """What was committed, in order of insertion."""
     with closing(connected(url)) as connection:
-        return [what for (what,) in connection.execute("SELECT what FROM work")]
+        return [what for (what,) in connection.execute("SELECT what FROM work ORDER BY rowid")]
 
 
 def connected(url, isolation=None):
