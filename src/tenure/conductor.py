@@ -53,6 +53,8 @@ PRUNE_WAITS = 0.03
 """For how long a slice may be put off because a claim is due before it would end."""
 STUMBLE = 5.0
 """When to try again what failed for a reason of its own."""
+LOOP_GAP = 1.0
+"""Seconds for which an event loop may stand still before the log says so: it does between two calls of `run_until_complete`."""
 SETTLE_BATCH = 50
 ANSWER_AGAIN = 0.02
 """When to look again at bodies that are about to be called while somebody waits to hear that nothing more begins."""
@@ -106,7 +108,7 @@ class Conductor:
         self._node, self._hands, self._registry, self._clock = node, hands, registry, clock
         self._application, self._every, self._queues, self._keep = application, every, queues, keep
         self._plans, self._attempt, self._tell_lost, self._tell_missed = plans, attempt, lost, missed
-        self._no_loop, self._complained = no_loop, ""
+        self._no_loop, self._no_loop_since, self._complained = no_loop, math.inf, ""
         self._planning = Planning(application, clock, every=every, plans=plans, facts=facts)
         self._as: NodeId = ""
         self._claims_from = self._rolls_from = self._learns_from = 0.0
@@ -357,12 +359,13 @@ class Conductor:
 
     def _here(self) -> tuple[str, ...]:
         """The functions whose runs can begin here: those of this node, without its coroutines while no event loop runs them."""
-        problem = self._no_loop()
+        problem, now = self._no_loop(), boottime()
         coroutines = self._registry.coroutines if problem else ()
         if not coroutines:
-            self._complained = ""
+            self._complained, self._no_loop_since = "", math.inf
             return self._registry.names
-        if problem != self._complained:
+        self._no_loop_since = min(self._no_loop_since, now)
+        if problem != self._complained and now >= self._no_loop_since + LOOP_GAP:
             self._complained = problem
             logger.error("%s", without_loop(problem, coroutines), extra={"action": "no_loop"})
         return tuple(name for name in self._registry.names if name not in coroutines)
