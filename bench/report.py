@@ -129,9 +129,9 @@ class Report:
     def markdown(self) -> str:
         return self.page(
             "Elections, measured",
-            "Real processes, a real PostgreSQL with durable defaults (`fsync = on`, `synchronous_commit = on`), SQLite on disk. Times",
-            "of takeovers are read from CLOCK_BOOTTIME by the harness before the signal is sent and by the successor after its first",
-            "true `is_leader`. Compared cases are interleaved round by round.",
+            "Processes are real, PostgreSQL is real and durable (`fsync = on`, `synchronous_commit = on`), and SQLite is on disk.",
+            "The time of a takeover runs from just before the harness sends the signal to just after the successor's first true `is_leader`, by CLOCK_BOOTTIME.",
+            "Compared cases are interleaved round by round.",
             columns=("what", "ours", "limit / goal", "beside it"),
             cells=[figure.cells() for figure in self.figures],
         )
@@ -145,9 +145,9 @@ class Report:
             [
                 f"# {title}",
                 "",
-                f"Written by `{self.command}`, which anybody can run; nothing here is edited by hand.",
+                f"`{self.command}` wrote this page; run it to repeat the measurement.",
                 *method,
-                "Goals are stated for a quiet machine: look at the load before reading a miss.",
+                "Goals are for a quiet machine: look at the load before judging a miss.",
                 "",
                 *(f"- {name}: {value}" for name, value in self.facts.items()),
                 f"- load: {self.load()}",

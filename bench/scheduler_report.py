@@ -98,10 +98,11 @@ class SchedulerReport(Report):
         lines = [figure for figure in self.figures if isinstance(figure, Line)]
         return self.page(
             "The scheduler, measured",
-            "Real processes, a real PostgreSQL with durable defaults (`fsync = on`, `synchronous_commit = on`), SQLite on disk, all on",
-            "one machine. Cells are median [least..most] of rounds. Lateness is the start of the body less its due time, both by the",
-            "clock of the machine, which is the server's too; APScheduler's is taken when it tells that the body ran, just after. The",
-            "limit is psycopg sending the same statements with nothing around them.",
+            "Processes are real, PostgreSQL is real and durable (`fsync = on`, `synchronous_commit = on`), and SQLite is on disk; all on one machine.",
+            "Cells are the median [least..most] of rounds.",
+            "Lateness is the start of the body minus its due time, both by the clock of the machine, which is the server's too.",
+            "APScheduler's lateness is taken when it reports that the body ran, just after.",
+            "The limit is psycopg sending the same statements with nothing around them.",
             columns=("what", "ours", "goal", "limit: the bare driver", "APScheduler 3"),
             cells=[line.row() for line in lines],
         )

@@ -5,14 +5,15 @@ python sim/agreement.py --engine sqlite --cases 60 --seed 4000   from this seed 
 python sim/agreement.py --engine postgres --cases 1 --seed 17    one of them
 python sim/agreement.py --write                               and docs/proof/agreement.md
 
-Each case makes a small state, opens a transaction in each of two sessions, and takes their steps in a drawn order. On PostgreSQL all
-three things must be the same: every answer, who had to wait for whom, and the rows in the end. Where both wait for each other, the
-first session's transaction is rolled back.
+Each case makes a small state, opens a transaction in each of two sessions, and takes their steps in a drawn order.
+On PostgreSQL, three things must be the same: every answer, which session had to wait for which, and the rows at the end.
+Where both wait for each other, the first session's transaction is rolled back.
 
-SQLite has one writer at a time, so that there are no row locks to compare: whatever changes a row while the other's transaction is
-open must have waited, and answers and rows are those of the model with the transactions one after the other, in
-the order in which they came to write. The operations of its store are transactions of their own; they are held up at their commit.
-By its nature SQLite also knows no session evidence, and looks whether an election is held before it looks at the candidate.
+SQLite has one writer at a time, so there are no row locks to compare.
+An operation that changes a row while the other's transaction is open must have waited.
+Answers and rows must be those of the model with the transactions one after the other, in the order in which they came to write.
+The operations of its store are transactions of their own; they are held up at their commit.
+SQLite has no session evidence, and checks whether an election is held before it looks at the candidate.
 """
 
 from __future__ import annotations
@@ -72,22 +73,22 @@ def lines(engine: str, tally: Tally) -> list[str]:
 def agreement_section(seeds: range, tallies: dict[str, Tally]) -> list[str]:
     """The page docs/proof/agreement.md."""
     return [
-        "# The model of the database, and databases",
+        "# The simulator's database beside real ones",
         "",
-        "Written by `python sim/agreement.py --write`, which anybody can run; nothing here is edited by hand.",
+        "`python sim/agreement.py --write` wrote this page; run it to repeat the comparison.",
         "",
         "\n\n".join((__doc__ or "").strip().split("\n\n")[2:]),
         "",
         "## Figures",
         "",
-        f"Seeds {seeds.start} to {seeds.stop - 1}; `--seed` and `--cases 1` play one again.",
+        f"Seeds {seeds.start} to {seeds.stop - 1}; `--seed` and `--cases 1` repeat one of them.",
         "",
         *(f"- {'. '.join(map(str.strip, lines(engine, tally)))}" for engine, tally in tallies.items()),
         "",
-        "A model with a rule left out disagrees: `tests/test_sim_agreement.py` has eight of the simulator's mutants, each with a case.",
+        "A model with a rule left out disagrees: `tests/test_sim_agreement.py` has eight of the simulator's mutants, each with a case that shows it.",
         "",
-        "Not compared: waits in the order of arrival (there are two sessions), times, the ids of rows, notices, `run.once`, claims that",
-        "ask for less than is due, and runs of a due time that is written twice while its first row is in an open transaction.",
+        "Not compared: the order of several waiters (there are two sessions), times, the ids of rows, notices and `run.once`.",
+        "Nor are claims that ask for less than is due, and runs of a due time that is written twice while its first row is in an open transaction.",
         "",
     ]
 

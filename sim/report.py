@@ -21,37 +21,51 @@ if TYPE_CHECKING:
 
 _HEAD = f"""# Simulated histories
 
-Written by `python sim/simulate.py --write` with `--faults 100000`, `--mutants` and `--explore`, which anybody can run; nothing here is
-edited by hand.
+`python sim/simulate.py --write` with `--faults 100000`, `--mutants` and `--explore` wrote this page; run it to repeat the simulation.
 
-The threads of production (pacemaker, campaign, herald, conductor, runner, completer, with the lease, the watch and the planner they
-share with the tests) run as greenlets on virtual time: the same text, loaded with other `threading`, `select`, `queue` and clock. Below
-them is a model of the database: statements that travel, are lost, arrive after their sender gave up, are held up between snapshot and
-effect; row locks that are waited for or skipped; sessions that are killed; crashes; failover to a replica that lacks the last seconds;
-a clock that steps and has a rate of its own. Every process has clocks of its own (rates within ±10 % that change, walls anywhere), and
-is crashed, frozen, cut off alone or with others, stopped, started again and forked. What the model's tables decide is the ledger in
-memory, which the conformance suite holds equal to the other two; the SQL of PostgreSQL and the pulse file of SQLite are not simulated
-(real servers, in other tests), nor are process pools and event loops.
+## What is simulated
 
-A forked child gets a copy of all objects of its parent, as they are between two events: locks that the parent's threads hold are held
-in it for ever, connections and the host's lock are shared. Production's hook for children runs in it, and then what it has inherited is
-asked: no term, lease, run or scheduler of the parent may be its own, it may neither speak nor hang up on the parent's connections, and
-half of the children then take part in their own right. What is not copied is the stack of the thread that forks: a child begins anew.
+The threads of production (heartbeat, control loop, callbacks, executor, completer) run as greenlets on virtual time.
+They are the same source, loaded with other `threading`, `select`, `queue` and clock modules; the lease, the failure detector and the planner are those of production.
 
-Checked after every event: G1 (terms grow, fenced commits), G2 (believers), G3 (attempts that can complete, bodies on trusted nodes,
-`max_running`), G5 (effects); after a calm at the end: G4 (the audit, nothing left with the dead) and G6 (leases, leaders,
-nothing due that waits, nothing put off). `sim/checks.py` says each in one place. After a failover that lost commits, runs whose rows were
-lost are exempt from G3 and G5, and the fence is held to the grants that the replica has: nobody can know of the others. Not drawn together, because the audit cannot tell them apart: changes of a
-trigger and steps of the server's clock; and nobody cancels a run before it is due.
+Below them is a model of the database:
 
-The server's clock also leaps by an hour, forward or back, for some seconds or for good, in some of the histories, with everything else
-that goes wrong. Production then doubts it, each node for as long as it was there ({DOUBT[0]:g} to {DOUBT[1]:g} s here, in production to 5 minutes), and nodes that
-begin meanwhile believe it at once. After {LONG_CALM:g} calm seconds no job may be put off, whoever planned by which time. Where the clock goes back, the
-ledger remembers for longer than it does elsewhere: what it has forgotten may be run again ([guarantees](../guarantees.md)).
+- statements that travel, get lost, arrive after their sender gave up, or are held up between snapshot and effect
+- row locks that are waited for or skipped
+- sessions that are killed, and servers that crash
+- failover to a replica that lacks the last seconds
+- a server clock that steps and has a rate of its own
+
+Every process has clocks of its own (rates within ±10 % that change, wall clocks anywhere).
+Processes are crashed, frozen, cut off alone or with others, stopped, started again and forked.
+
+The tables of the model are decided by the memory store's ledger, which the conformance suite holds equal to the other two.
+Not simulated: the SQL of PostgreSQL and the heartbeat file of SQLite (other tests run them on real databases), process pools, and event loops.
+
+**Forks.**
+A forked child gets a copy of all objects of its parent, as they are between two events.
+Locks that the parent's threads hold stay locked in it; connections and the host's lock are shared.
+Production's fork hook runs in the child, and then everything it inherited is examined.
+No term, lease, run or scheduler of the parent may be its own, and it may neither use nor close the parent's connections.
+Half of the children then take part as nodes.
+The stack of the thread that forks is not copied: a child begins from the top.
+
+**Checks.**
+After every event: G1 (terms grow, fenced commits), G2 (one leader believes), G3 (attempts that can complete, bodies on trusted nodes, `max_running`), G5 (effects).
+After a calm at the end: G4 (the audit, nothing left with dead nodes) and G6 (leases, leaders, nothing due left waiting, nothing postponed).
+`sim/checks.py` states each in one place.
+After a failover that lost commits, runs whose rows were lost are exempt from G3 and G5, and the fence is checked against the grants that the replica has: no node can know of the others.
+Changes of a trigger and steps of the server's clock are not drawn together, because the audit cannot tell them apart; and no run is cancelled before it is due.
+
+**Clock jumps.**
+In some histories the server's clock also jumps by an hour, forward or back, for some seconds or for good, together with everything else that goes wrong.
+Each node then doubts it for as long as it had trusted it ({DOUBT[0]:g} to {DOUBT[1]:g} s here, up to 5 minutes in production); nodes that start meanwhile trust it at once.
+After {LONG_CALM:g} calm seconds no job may be postponed, whichever node planned it by whichever time.
+Where the clock goes back, the ledger remembers for longer than elsewhere: what it has forgotten may run again ([guarantees](../guarantees.md)).
 """
 NONE = "none"
 _HISTORIES, _MUTANTS, _HOLES, _EXPLORED = (
-    "Drawn histories", "Mutants", "Where each hole is held shut", "The lease machine, explored",
+    "Drawn histories", "Mutants", "How each known hole is closed", "The lease machine, explored",
 )  # fmt: skip
 
 
@@ -93,9 +107,9 @@ def tally_lines(tally: Tally) -> list[str]:
         f"- {tally.faults:,} faults in {tally.histories:,} histories, {tally.simulated / 3600:,.1f} simulated hours, {tally.events:,} events",
         f"- {rate:.0f} histories a minute of one core's time, on {tally.cores} core{'s' if tally.cores > 1 else ''}",
         f"- faults drawn: {tally.faults / n:.1f} a history (fewest {tally.fewest_faults}); terms granted: {tally.terms / n:.1f} (fewest {tally.fewest_terms}); bodies begun: {tally.attempts / n:.1f}",
-        f"- as a rule {TROUBLE:g} s of trouble and {CALM:g} s of calm",
+        f"- usually {TROUBLE:g} s of trouble and {CALM:g} s of calm",
         f"- of each kind: {kinds}",
-        f"- beside them, drawn for single statements and answers: {accidents}; in all {tally.faults + tally.accidents.total():,} faults",
+        f"- in addition, drawn for single statements and answers: {accidents}; in all {tally.faults + tally.accidents.total():,} faults",
         f"- violations: {len(tally.failed)}"
         + "".join(f"; seed {o.plan.seed}: {o.violations[0]}" for o in tally.failed),
     ]
@@ -113,7 +127,7 @@ def _of_mutants(catches: list[Catch]) -> list[str]:
     alone = [catch for catch in catches if not catch.mutant.covered]
     covered = [catch for catch in catches if catch.mutant.covered]
     return [
-        f"Rules of the protocol left out, one at a time: {sum(bool(c.by) for c in alone)} of {len(alone)} caught, by a directed schedule or by one of the first {SEEDS} seeds. The hole is that of the next table, or the promise.",
+        f"Rules of the protocol left out, one at a time: {sum(bool(c.by) for c in alone)} of {len(alone)} caught, by a directed schedule or by one of the first {SEEDS} seeds. *Hole* is a number of the table after next, or the promise itself.",
         "",
         "| rule left out | hole | caught by | what was seen |",
         "| --- | --- | --- | --- |",
@@ -122,7 +136,7 @@ def _of_mutants(catches: list[Catch]) -> list[str]:
             for c in alone
         ),
         "",
-        "Rules for which another one stands in. Left out alone they must survive everything above; left out together with the other they are in the table above.",
+        "Rules that another rule backs up. Left out alone, they must survive everything above; left out together with the other one, they are in the table above.",
         "",
         "| rule left out | hole | survived | what covers it |",
         "| --- | --- | --- | --- |",
@@ -131,14 +145,14 @@ def _of_mutants(catches: list[Catch]) -> list[str]:
             for c in covered
         ),
         "",
-        "Directed schedules were made for mutants that seeds did not find, and turned until they found them; some checks were added because a mutant had survived without them.",
+        "Directed schedules were written for mutants that seeds did not find, and adjusted until they found them. Some checks were added because a mutant had survived without them.",
     ]
 
 
 def _of_holes(catches: list[Catch]) -> list[str]:
     caught = {catch.mutant.name for catch in catches if catch.by}
     lines = [
-        "What two attacks on the design found to break a promise, before there was code. A mutant is named where it was caught.",
+        "Two reviews of the design, before there was code, found these ways to break a promise. The mutants named were caught.",
         "",
         "| hole | what | mutants | elsewhere |",
         "| --- | --- | --- | --- |",
@@ -151,7 +165,7 @@ def _of_holes(catches: list[Catch]) -> list[str]:
 
 def _of_states(parts: Parts) -> list[str]:
     return [
-        "Every order of steps with at most so many accidents (a process that freezes and goes on at any later moment or never, a leader that resigns, a message that is executed and heard of at any later moment or never), for as long as anything new can happen. States that differ only in names, in absolute times or in numbers whose order is the same are one; `sim/explore.py` and `sim/worlds.py` say what else is. Three nodes with three accidents are not among them: there are too many states for this explorer.",
+        "Every order of steps with at most the given number of accidents, for as long as anything new can happen. An accident is a process that freezes and continues at any later moment or never, a leader that resigns, or a message that is executed and heard of at any later moment or never. States that differ only in names, in absolute times, or in numbers whose order is the same, count as one; `sim/explore.py` and `sim/worlds.py` say what else does. Three nodes with three accidents are not included: they have too many states for this explorer.",
         "",
         "| nodes | accidents | ttl in ticks | states | steps | all of them | violation |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -160,7 +174,7 @@ def _of_states(parts: Parts) -> list[str]:
             for b, e in parts.explored
         ),
         "",
-        f"Mutants, with a ttl of {SMALL[0].ttl:g} ticks and more nodes and accidents until they are caught; the first history found is a shortest one, in which processes are named anew in each state:",
+        f"Mutants, with a ttl of {SMALL[0].ttl:g} ticks and more nodes and accidents until they are caught. The first history found is a shortest one; processes are renamed in each state:",
         "",
         "| rule left out | nodes | accidents | violation | history |",
         "| --- | --- | --- | --- | --- |",

@@ -60,14 +60,14 @@ def cuts(result: Result, store: str, seconds: float, dice: random.Random) -> Non
 
 
 def succession(result: Result, store: str, seconds: float, dice: random.Random) -> None:
-    """Kill -9 of whoever plans, at random moments: 3 jobs every 100 ms, 3 workers, ttl 30 s"""
+    """Kill -9 of the planner, at random moments: 3 jobs every 100 ms, 3 workers, ttl 30 s"""
     with opened(store) as (url, _), stage(scratch.new_folder("chaos")) as make:
         scene = make(url, jobs=[TICK], ttl=30).start(3)
         result.take(scene, plays.succession(scene, max(int(seconds), 20), dice))
 
 
 def steps(result: Result, store: str, _seconds: float, _dice: random.Random) -> None:
-    """Whoever plans dies before and after a plan's commit, after a claim, before and after a completion: 3 jobs every 100 ms, 3 workers, ttl 30 s"""
+    """The planner dies before and after a plan's commit, after a claim, before and after a completion: 3 jobs every 100 ms, 3 workers, ttl 30 s"""
     with opened(store) as (url, _), stage(scratch.new_folder("chaos")) as make:
         scene = make(url, jobs=[TICK], ttl=30).start(3)
         result.take(scene, plays.steps(scene))
@@ -165,7 +165,7 @@ def main() -> int:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0, help="how long, about (10)")
-    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="for the same order of blows again")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="for the same order of faults again")
     names = sorted({play.__name__ for play, *_ in PLAYS})
     parser.add_argument("--only", choices=names, metavar="PLAY", help=f"one play alone: {', '.join(names)}")
     parser.add_argument("--store", choices=sorted({store for _, store, _ in PLAYS}), help="one store alone")

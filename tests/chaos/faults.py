@@ -37,7 +37,7 @@ def outages(result: Any, _store: str, seconds: float, dice: random.Random) -> No
 
 
 def backends(result: Any, _store: str, seconds: float, dice: random.Random) -> None:
-    """Frozen backends, which keep their locks and answer nobody: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
+    """Frozen backends, which keep their locks and do not answer: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
     with serving() as (server, make):
         scene = make(server.create_database(), jobs=plays_servers.SOME, ttl=3).start(3)
         result.take(scene, plays_servers.backends(scene, server, seconds, dice))

@@ -86,7 +86,7 @@ def draw(films: Sequence[Film]) -> str:
         parts += list(panel.draw())
         top += panel.height
     size = f'width="{WIDTH}" height="{top}" viewBox="0 0 {WIDTH} {top}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="Timeline of blows, planners and lateness">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="Timeline of faults, planners and lateness">'
     return "\n".join(
         [head, f"<style>{_style()}</style>", f'<rect class="page" width="{WIDTH}" height="{top}"/>', *parts, "</svg>\n"]
     )
@@ -122,7 +122,7 @@ class _Panel:
         yield _text(LEFT, self._top + 14, f"{title} ({self._film.store})", "title")
         yield from self._legend(setting)
         for name, y in (
-            ("blows", self._blows + 14),
+            ("faults", self._blows + 14),
             ("who plans", self._terms + 20),
             ("began late by", self._late - 4),
         ):

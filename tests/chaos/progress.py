@@ -52,4 +52,4 @@ class Progress:
             for scene in tuple(on_stage)
             for grid in scene.grids.values()
         )
-        return f"{self._name}: about {left / 60:.1f} min left, {blows:,} blows, {due:,} due times"
+        return f"{self._name}: about {left / 60:.1f} min left, {blows:,} faults, {due:,} due times"

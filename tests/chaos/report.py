@@ -1,4 +1,4 @@
-"""What the plays of `make chaos` showed, as one page: a table by kind of blow, a picture, then play by play."""
+"""What the plays of `make chaos` showed, as one page: a table by kind of fault, a picture, then play by play."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.tallies import CALM, Tally
 BOUND = 0.1
 """No due time that a struck process had not claimed should be later than this."""
 HEAD = (
-    "blow",
+    "fault",
     "how often",
     "due times",
     "lost",
@@ -27,24 +27,28 @@ HEAD = (
     "repeated bodies",
     "late, ms",
     f"over {BOUND * 1000:.0f} ms",
-    "late if claimed by the struck, ms",
+    "late if claimed by the process hit, ms",
     "next planner, ms",
     "next body, ms",
 )
 INTRODUCTION = """\
-Real worker processes on real databases are killed, frozen, replaced, cut off and given wrong clocks. A checker that trusts nothing of tenure's
-counts the due times on the grid of each job, and looks for each of them in two places: a file that bodies append to when they begin and end,
-and a table of the application's own, with nothing unique in it, where they write one row in the transaction of `run.complete(conn)`.
+Real worker processes on real databases are killed, frozen, replaced, cut off and given wrong clocks.
+A checker that trusts nothing of tenure's own counts the due times on the grid of each job, and looks for each of them in two places.
+One is a file that bodies append to when they begin and end.
+The other is a table of the application, without a unique key, where bodies write one row in the transaction of `run.complete(conn)`.
 
-- *Lost*: no row in the table. *Doubled*: more than one, or a body that began again although no blow had hit the process of the one before.
-- *Repeated bodies*: a blow hit the first, and another one was given the due time. What a body does outside the table is done at least once;
-  the row in the table was written once all the same.
-- Only then the ledger and `scheduler.audit` are held against what was found: they must say the same of every due time, or the play is broken."""
+- *Lost*: no row in the table.
+- *Doubled*: more than one row, or a body that began again although no fault had hit the process of the one before.
+- *Repeated bodies*: a fault hit the first body, and another one was given the due time.
+  What a body does outside the table happens at least once; the row in the table was still written once.
+- Only then are the ledger and `scheduler.audit` compared with what was found: they must agree about every due time, or the round counts as broken."""
 LEGEND = f"""\
-Three figures are p50 / p99 / max. Each due time is counted under the last blow before its body began; a repeated one under the blow that hit it.
-*Late*: from the due time to the beginning of the body, for due times that no struck process had claimed; *over {BOUND * 1000:.0f} ms* is how many of them.
-*Next planner*: from a blow on whoever planned to the next term, where it lost its term and another worker was there to follow.
-*Next body*: from the first due time after the blow to the first body of any due time after it."""
+Three figures are p50 / p99 / max.
+Each due time is counted under the last fault before its body began; a repeated one under the fault that hit it.
+
+- *Late*: from the due time to the beginning of the body, for due times that no process hit by a fault had claimed; *over {BOUND * 1000:.0f} ms* is how many of them.
+- *Next planner*: from a fault that hit the planner to the next term, where it lost its term and another worker was there to follow.
+- *Next body*: from the first due time after the fault to the first body of any due time after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +129,9 @@ def page(results: Sequence[Result], occasion: Occasion, picture: Path | None, fo
 def _page(results: Sequence[Result], occasion: Occasion, picture: Path | None, folder: Path) -> Iterator[str]:
     kinds = kinds_of(results)
     whole = summed(kinds.values())
-    yield "# Schedulers under fire"
+    yield "# Schedulers under faults"
     yield ""
-    yield f"**{verdict(results)}** {whole.faults:,} blows, {whole.due:,} due times: {whole.lost:,} lost, {whole.doubled:,} doubled."
+    yield f"**{verdict(results)}** {whole.faults:,} faults, {whole.due:,} due times: {whole.lost:,} lost, {whole.doubled:,} doubled."
     yield ""
     yield "```sh"
     yield occasion.command
@@ -143,14 +147,14 @@ def _page(results: Sequence[Result], occasion: Occasion, picture: Path | None, f
     if picture is not None:
         yield f"![Who planned, how late bodies began, and what was done to them]({picture.name})"
         yield ""
-        yield "Where two seem to plan, the older one does not know yet that it lost its term; the ledger takes no due time twice, whoever plans it."
+        yield "Where two seem to plan, the older one does not know yet that it has lost its term; the ledger accepts each due time once, whichever node plans it."
         yield ""
     yield INTRODUCTION
     yield ""
     yield f"- {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {occasion.minutes:.0f} minutes, seed {occasion.seed}; {os.cpu_count()} cores, Python {platform.python_version()}"
-    yield f"- Load: {occasion.load:.2f} before, {os.getloadavg()[0]:.2f} at the end; lateness is that of a machine so busy"
+    yield f"- Load: {occasion.load:.2f} before, {os.getloadavg()[0]:.2f} at the end; the lateness is that of a machine this busy"
     if (folder / "peers.md").exists():
-        yield "- Other schedulers under the same kinds of blows: [peers.md](peers.md)"
+        yield "- Other schedulers under the same kinds of faults: [peers.md](peers.md)"
     for result in results:
         yield ""
         yield f"## {result.title.partition(':')[0]} ({result.store})"
@@ -159,7 +163,7 @@ def _page(results: Sequence[Result], occasion: Occasion, picture: Path | None, f
 
 
 def table(kinds: dict[str, Tally]) -> Iterator[str]:
-    """One line for each kind of blow, the most frequent first."""
+    """One line for each kind of fault, the most frequent first."""
     yield f"| {' | '.join(HEAD)} |"
     yield f"|---|{'---:|' * (len(HEAD) - 1)}"
     for kind, tally in sorted(kinds.items(), key=lambda item: (item[0] != CALM, -item[1].faults)):
@@ -197,15 +201,15 @@ def told(result: Result) -> Iterator[str]:
     setting, whole = result.title.partition(": ")[2], result.whole
     yield f"- `--only {result.play}`: {f'{setting}; ' if setting else ''}{result.rounds} round{'s' * (result.rounds != 1)}, {result.took:.0f} s"
     if result.blows:
-        yield f"- blows: {', '.join(f'{count:,} {kind}' for kind, count in result.blows.most_common())}"
+        yield f"- faults: {', '.join(f'{count:,} {kind}' for kind, count in result.blows.most_common())}"
     if whole.due:
         states = ", ".join(f"{count:,} {state}" for state, count in result.states.most_common())
         yield f"- {whole.due:,} due times: {states}; {whole.repeated:,} with repeated bodies"
         yield f"- late: {chronicle.shown(whole.lateness)}; {whole.over(BOUND):,} over {BOUND * 1000:.0f} ms"
     if whole.late_again:
-        yield f"- late where a blow hit the attempt: {chronicle.shown(whole.late_again)}"
+        yield f"- late where a fault hit the attempt: {chronicle.shown(whole.late_again)}"
     if whole.failovers:
-        yield f"- from a blow on the planner to the next one: {chronicle.shown(whole.failovers)}"
+        yield f"- from a fault that hit the planner to the next planner: {chronicle.shown(whole.failovers)}"
     if result.remarks:
         yield f"- {'; '.join(f'{what}: {count:,}' for what, count in sorted(result.remarks.items()))}"
     for failure in result.failures:

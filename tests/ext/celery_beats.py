@@ -1,4 +1,4 @@
-"""Ours, Celery's own beat and RedBeat side by side: an entry per second on one broker, whoever sent last killed ten times in two minutes.
+"""Ours, Celery's own beat and RedBeat side by side: an entry per second on one broker; the beat that sent last is killed ten times in two minutes.
 
 `python tests/ext/celery_beats.py` writes docs/proof/celery-beats.md; `--rounds 2` is a short look and writes nothing. Only ours is held to anything.
 """
@@ -90,22 +90,30 @@ def _machine(software: list[str]) -> str:
 HEAD = (
     "# Celery's beats, killed",
     "",
-    "Written by `python3 dev.py test-ext` (`tests/ext/celery_beats.py`). Beats of five kinds run at the same time, each with one entry that is due every second, on a real broker",
-    "(Valkey) and, for ours, a real PostgreSQL. In every round the beat of each kind that sent last is killed (`SIGKILL`), and another is started in its place at once. A reader",
-    "takes every message from the broker and notes when it came.",
+    "`python3 dev.py test-ext` (`tests/ext/celery_beats.py`) wrote this page.",
+    "Beats of five kinds run at the same time on a real broker (Valkey) and, for ours, a real PostgreSQL.",
+    "Each has one entry that is due every second.",
+    "In every round, the beat of each kind that sent last is killed (`SIGKILL`), and another is started in its place at once.",
+    "A reader takes every message from the broker and notes when it came.",
     "",
 )
 TABLE = ("| | kills | seconds | messages | missing | too many | longest silence |", "|---|---|---|---|---|---|---|")
 FOOT = (
-    "*tenure*: judged by task ids, which are made of the due time. *Missing*: no message with the id of that second. *Too many*: messages that came again under an id that had come",
-    "before; a worker or a result backend can tell. The silence is that of the broker: after a kill the message of that second comes late, from another beat.",
+    "**tenure** is judged by task ids, which are made from the due time.",
+    "*Missing*: no message with the id of that second.",
+    "*Too many*: messages that came again under an id that had come before; a receiver that remembers ids can recognise them.",
+    "The silence is that of the broker: after a kill, the message of that second comes late, from another beat.",
     "",
-    "*The others*: their messages say no due time and a new id each time, so they are judged by arrival. *Missing*: seconds that lie in a silence of 1.5 s or more, and nobody sends them later. *Too many*:",
-    "messages beyond one for each second that is not missing.",
+    "**The others** are judged by arrival, because their messages carry no due time and a new id each time.",
+    "*Missing*: seconds that lie in a silence of 1.5 s or more; no beat sends them later.",
+    "*Too many*: messages beyond one for each second that is not missing.",
     "",
-    "*Celery's beat, one*: what a supervisor that restarts it at once would do; the silences are its starts, and a busy machine makes them longer. *Two*: twice, whenever both are up. *RedBeat as it comes*: its lock lasts five times `beat_max_loop_interval`, 25",
-    "minutes, and the others ask for it every five minutes: the first kill ends the sending for as long as this run looks, and later kills find nobody to kill. *A lock of 5 s*: `beat_max_loop_interval = 1`,",
-    "`redbeat_lock_timeout = 5`.",
+    "- *Celery's beat, one*: what a supervisor would do that restarts it at once.",
+    "  The silences are its starts, and a busy machine makes them longer.",
+    "- *Celery's beat, two*: every message is sent twice while both are up.",
+    "- *RedBeat as it comes*: its lock lasts five times `beat_max_loop_interval`, 25 minutes, and the others ask for it every five minutes.",
+    "  So the first kill ends the sending for the rest of this run, and later rounds find no sender to kill.",
+    "- *RedBeat, a lock of 5 s*: `beat_max_loop_interval = 1`, `redbeat_lock_timeout = 5`.",
 )
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Self
 
 from harness.chronicle import Fate, Verdict
 
-CALM = "before any blow"
+CALM = "before any fault"
 
 
 @dataclass(frozen=True, slots=True)

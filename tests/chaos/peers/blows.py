@@ -51,10 +51,10 @@ class Blows:
 
     def kill_leader(self) -> None:
         self._crew.rest(self._dice.uniform(0, self._crew.every))
-        self._kill(self._crew.leader(), "kill -9 of who leads")
+        self._kill(self._crew.leader(), "kill -9 of the leader")
 
     def kill_runner(self) -> None:
-        self._kill(self._crew.runner(), "kill -9 of who works")
+        self._kill(self._crew.runner(), "kill -9 of a running worker")
 
     def _kill(self, place: Place, kind: str) -> None:
         place.down = True
@@ -66,10 +66,10 @@ class Blows:
 
     def freeze_leader(self) -> None:
         self._crew.rest(self._dice.uniform(0, self._crew.every))
-        self._freeze(self._crew.leader(), "freeze of who leads")
+        self._freeze(self._crew.leader(), "freeze of the leader")
 
     def freeze_runner(self) -> None:
-        self._freeze(self._crew.runner(), "freeze of who works")
+        self._freeze(self._crew.runner(), "freeze of a running worker")
 
     def _freeze(self, place: Place, kind: str) -> None:
         place.worker.freeze()
@@ -97,6 +97,6 @@ class Blows:
     def cut_off(self) -> None:
         place = self._crew.runner()
         place.proxy.black_hole()
-        self.counts["network of who works cut"] += 1
+        self.counts["network of a running worker cut"] += 1
         self._crew.rest(LONGER)
         place.proxy.heal()

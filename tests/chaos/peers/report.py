@@ -27,7 +27,7 @@ class Result:
     trouble: str = ""
 
     def take(self, lines: Sequence[Line], calm: Grid, struck: Grid, deaths: Sequence[float]) -> None:
-        """Judge the lines, before the first blow and after."""
+        """Judge the lines, before the first fault and after."""
         self.calm, self.struck = judge(lines, calm), judge(lines, struck)
         self.silences = [silence(lines, calm.jobs, calm.every, moment) for moment in deaths]
 
@@ -42,53 +42,68 @@ HEAD = (
     "late: p50, p99, max",
     "after a kill: p50, max",
     "fell over",
-    "promises",
+)
+METHOD = (
+    "`python3 dev.py chaos-peers` wrote this page; run it to repeat the comparison.",
+    "",
+    "Three real processes of each scheduler (and its beats, where it has them) run ten jobs, each due every 2 s, on a real server of its own.",
+    "A body appends a line to a file when it begins and another when it ends, 50 ms later; all counts come from these lines.",
+    "All schedulers get the same faults in the same order:",
+    "",
+    "- kill -9 of the process that leads or sends, and of one that has just begun a body",
+    "- a freeze of each for 8 s",
+    "- SIGTERM to all in turn",
+    "- a restart of the server",
+    "- the network of a worker cut for 8 s",
+    "",
+    "A process that ends by itself is started again at once.",
+    "Locks last 5 s wherever that can be set.",
+)
+LEGEND = (
+    "- *Once*: begun once, ended once.",
+    "- *Repeated*: an attempt was cut short, another one ended.",
+    "- *Ended twice*: two or more attempts ended.",
+    "- *Lost*: none ended; in brackets, how many of these had begun.",
+    "  A scheduler that was never meant to run a due time that has passed shows it as lost, too: compare with what it promises, below.",
+    "- *Late*: from the due time to the first beginning.",
+    "- *After a kill*: from the first due time after a kill -9 until every job has begun again.",
+    "- *Fell over*: processes that ended by themselves.",
+    "",
+    "A body of APScheduler 3 and 4, procrastinate and tenure knows its due time.",
+    "pgqueuer and Celery do not pass it: there a body counts for the last due time before it began (pgqueuer) or was sent (Celery).",
+    "Celery counts an interval from the last sending, so after a late one it may continue at odd seconds; that second is in its lateness.",
 )
 
 
 def page(results: Sequence[Result], seed: int, minutes: float, before: float) -> Iterator[str]:
     """All of it."""
-    yield "# Other schedulers under the same fire"
+    yield "# Other schedulers under the same faults"
     yield ""
-    yield (
-        "Written by `python3 dev.py chaos-peers`, which anybody can run; nothing here is edited by hand. Three real processes of each scheduler (and its "
-        "beats, where it has them), ten jobs, each due every 2 s, on a real server of its own. A body appends a line to a file when it begins and one when "
-        "it ends, 50 ms later; the counts come from these lines alone. All get the same blows in the same order: kill -9 of whoever leads or sends, and "
-        "of whoever has just begun a body; freeze of each for 8 s; SIGTERM to all in turn; restart of the server; the network of a worker cut for 8 s. "
-        "Whatever ends by itself is started again at once. Locks last 5 s wherever that can be set."
-    )
+    yield from METHOD
     yield ""
     yield f"- {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {minutes:.0f} minutes, seed {seed}; {os.cpu_count()} cores, Python {platform.python_version()}"
-    yield f"- Load: {before:.2f} before, {os.getloadavg()[0]:.2f} at the end; lateness is that of a machine so busy"
-    yield ""
-    yield (
-        "*Once*: begun once, ended once. *Repeated*: an attempt was cut short, another one ended. *Ended twice*: two attempts or more ended. *Lost*: none "
-        "ended; in brackets, of these how many had begun. A scheduler that was never meant to make up for a due time that has passed shows that as lost, too: "
-        "read it beside what it promises. *Late*: from the due time to the first beginning. *After a kill*: from the first due time after a kill -9 until "
-        "every job has begun again. *Fell over*: processes that ended by themselves."
-    )
+    yield f"- Load: {before:.2f} before, {os.getloadavg()[0]:.2f} at the end; the lateness is that of a machine this busy"
     shown = [result for result in results if not result.trouble]
     yield ""
-    yield "## Under blows"
+    yield "## Under faults"
     yield ""
     yield from table(HEAD, (struck_cells(result) for result in shown))
     yield ""
-    yield "## Undisturbed, before the first blow"
+    yield from LEGEND
+    yield ""
+    yield "## Undisturbed, before the first fault"
     yield ""
     yield from table((*HEAD[:7],), (tally_cells(result, result.calm) for result in shown))
     yield ""
-    yield "## How each was configured"
-    yield ""
-    yield from table(
-        ("scheduler", "versions", "configuration", "blows"),
-        ((result.peer.title, result.versions, result.peer.setting, counted(result.blows)) for result in shown),
-    )
-    yield ""
-    yield (
-        "A body of APScheduler 3 and 4, procrastinate and tenure knows its due time. pgqueuer and Celery do not tell it: there a body counts for the last "
-        "due time before it began (pgqueuer) or was sent (Celery). Celery counts an interval from the last sending, so that after a late one it may go on at odd "
-        "seconds; that second is in its lateness."
-    )
+    yield "## What each promises, and how it was configured"
+    for result in shown:
+        yield ""
+        yield f"### {result.peer.title}"
+        yield ""
+        yield f"- Promises: {result.peer.promises}"
+        yield f"- Configuration: {result.peer.setting}"
+        yield f"- Versions: {result.versions}"
+        yield f"- Faults: {counted(result.blows)}"
     for result in results:
         if result.struck.strange:
             yield ""
@@ -116,7 +131,7 @@ def struck_cells(result: Result) -> tuple[str, ...]:
     never = len(result.silences) - len(again)
     after = f"{seconds(again, 0.5)}, {seconds(again, 1)}" if again else "-"
     after += f"; never {never} times" if never else ""
-    return (*tally_cells(result, result.struck), after, counted(result.fell) or "0", result.peer.promises)
+    return (*tally_cells(result, result.struck), after, counted(result.fell) or "0")
 
 
 def told(result: Result) -> Iterator[str]:
@@ -127,7 +142,7 @@ def told(result: Result) -> Iterator[str]:
     for name, tally in (("calm", result.calm), ("struck", result.struck)):
         cells = tally_cells(result, tally)
         yield f"  {name}: " + ", ".join(f"{head} {cell}" for head, cell in zip(HEAD[1:7], cells[1:], strict=True))
-    yield f"  after a kill: {struck_cells(result)[7]}; blows: {counted(result.blows)}; fell over: {counted(result.fell) or 0}"
+    yield f"  after a kill: {struck_cells(result)[7]}; faults: {counted(result.blows)}; fell over: {counted(result.fell) or 0}"
     if result.struck.strange:
         yield f"  {result.struck.strange} bodies began for due times that no job has"
 
