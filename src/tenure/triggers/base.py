@@ -291,14 +291,29 @@ class WallClock(Trigger):
 
     def _due_from(self, start: int, steps: Steps | None = None) -> int | None:
         """The first due time from this one on."""
-        if start >= LAST:
-            return None
-        start, line, horizon = max(start, FIRST), self.line, 0
+        line, horizon = self.line, 0
+        if not FIRST <= start < line.end:
+            if start >= LAST:
+                return None
+            start = max(start, FIRST)
+            line = covering(line, start, steps)
         while True:
-            if start >= line.end:
-                line = covering(line, start, steps)
-            due, shown, found = self._due_on(line, start)
-            if due is not None:
+            starts, offsets = line.starts, line.offsets
+            since = line.wall if self.follows else line.fresh
+            i = bisect_right(starts, start) - 1
+            shown = start + offsets[i]
+            if starts[i] == start or shown < since[i]:
+                shown = since[i]
+            found = self.find(shown)
+            while found - offsets[i] >= (starts[i + 1] if i + 1 < len(starts) else line.end):
+                if i + 1 == len(starts):
+                    break  # it lies beyond this timeline
+                i += 1
+                if not shown <= since[i] <= found:
+                    found = self.find(since[i])
+                shown = since[i]
+            else:
+                due = max(found - offsets[i], starts[i])
                 return due if due < LAST else None
             horizon = horizon or min(max(start, found) + HORIZON, LAST)
             if line.end >= horizon:
@@ -310,25 +325,7 @@ class WallClock(Trigger):
             if steps is not None:
                 for _ in range((far - start) // HORIZON):
                     steps.take(FAR)
-            start = far
-
-    def _due_on(self, line: Timeline, start: int) -> tuple[int | None, int, int]:
-        """The first due time from this one on, if the timeline reaches as far; from which reading it was looked for last, and what was found."""
-        starts, offsets = line.starts, line.offsets
-        since = line.wall if self.follows else line.fresh
-        i = bisect_right(starts, start) - 1
-        shown = start + offsets[i]
-        if starts[i] == start or shown < since[i]:
-            shown = since[i]
-        found = self.find(shown)
-        while found - offsets[i] >= (starts[i + 1] if i + 1 < len(starts) else line.end):
-            if i + 1 == len(starts):
-                return None, shown, found
-            i += 1
-            if not shown <= since[i] <= found:
-                found = self.find(since[i])
-            shown = since[i]
-        return max(found - offsets[i], starts[i]), shown, found
+            start, line = far, covering(line, far, steps)
 
     @property
     def zoned(self) -> bool:
