@@ -20,6 +20,7 @@ from tenure.triggers import every
 HOURLY = every("1h").to_json()
 SPEC = JobSpec("app", "job", "f", HOURLY, Rules(overlap="allow", max_running=1000))
 NODE = str(uuid.uuid4())
+_claims = itertools.count(1)
 EXPLAIN = {
     "session_preload_libraries": "auto_explain",
     "auto_explain.log_min_duration": "0",
@@ -150,7 +151,8 @@ def test_the_frequent_questions_have_indexes_of_their_own(explained, index, with
     def claim() -> None:
         (asked,) = ledger.ask([Asked("app", "job", str(uuid.uuid4()), None)])
         assert asked is not None
-        ledger.claim(ClaimRequest(NODE, "app", str(uuid.uuid4()), 1))
+        later = ledger.now() + 2 * next(_claims)  # a claim looks for what expires once a second
+        ledger.claim(ClaimRequest(NODE, "app", str(uuid.uuid4()), 1, as_of=later))
         ledger.cancel(asked.id, "", "")
 
     questions = {

@@ -186,10 +186,13 @@ DECLARE
     rest        int[] := known_others;
     first       timestamptz;   -- where to look from …
     first_end   timestamptz;   -- … for what has expired
-    later       timestamptz;
+    later       timestamptz;   -- when the next one is due
+    next_due    timestamptz;
     new_due     timestamptz;
     new_end     timestamptz;
     new_runs    bigint;
+    strange     boolean;     -- there is one in a lane that is not known
+    some_wait   boolean;
     due_lanes   int[];
     waits       bigint[];
     found_ids   bigint[];   -- candidates, oldest first
@@ -202,21 +205,48 @@ BEGIN
     more := false;
     missed := false;
     at := date_part('epoch', now_);
-    alive := EXISTS (SELECT FROM {schema}.node n WHERE n.id = claimer AND n.state = 'alive');
-    SELECT a.id INTO app FROM {schema}.application a WHERE a.name = of_application;
-    IF NOT alive OR app IS NULL THEN
+    seen := pg_current_snapshot();   -- before everything that is looked at below
+    SELECT n.id IS NOT NULL, a.id, EXISTS (SELECT FROM {schema}.run r WHERE r.application = a.id AND r.state = 'waiting') INTO alive, app, some_wait
+      FROM {schema}.application a LEFT JOIN {schema}.node n ON n.id = claimer AND n.state = 'alive'
+     WHERE a.name = of_application;
+    IF NOT coalesce(alive, false) THEN
+        alive := coalesce(alive, EXISTS (SELECT FROM {schema}.node n WHERE n.id = claimer AND n.state = 'alive'));   -- no such application yet
         seen := NULL;
         RETURN;
     END IF;
 
     -- What is new since the last look.
-    seen := pg_current_snapshot();   -- before everything that is looked at below
-    IF saw IS NOT NULL AND (server IS DISTINCT FROM date_part('epoch', pg_postmaster_start_time())
-                            OR pg_snapshot_xmax(seen) < pg_snapshot_xmax(saw)
-                            OR EXISTS (SELECT FROM {schema}.lane l WHERE l.application = app AND l.entered >= pg_snapshot_xmin(saw)
-                                          AND l.entered < pg_snapshot_xmax(seen)   -- not of another server, restored from a dump
-                                          AND NOT pg_visible_in_snapshot(l.entered, saw))) THEN
+    IF server IS DISTINCT FROM date_part('epoch', pg_postmaster_start_time()) OR pg_snapshot_xmax(seen) < pg_snapshot_xmax(saw) THEN
         saw := NULL;
+    END IF;
+    IF saw IS NOT NULL THEN
+        SELECT count(*), min(n.due_at) FILTER (WHERE n.lane = ANY (mine)), min(n.expires_at) FILTER (WHERE n.lane = ANY (mine || rest)),
+               bool_or(n.lane <> ALL (mine || rest))
+          INTO new_runs, new_due, new_end, strange
+          FROM (SELECT r.lane, r.due_at, r.expires_at FROM {schema}.run r
+                 WHERE r.application = app AND r.state = 'pending' AND r.lane IS NOT NULL AND r.entered >= pg_snapshot_xmax(saw)
+                 ORDER BY r.entered LIMIT enough) n;
+        IF pg_snapshot_xmin(saw) < pg_snapshot_xmax(saw) THEN   -- of those in progress then, the ones that have ended: the others have nothing to show yet
+            SELECT new_runs + count(*), least(new_due, min(n.due_at) FILTER (WHERE n.lane = ANY (mine))),
+                   least(new_end, min(n.expires_at) FILTER (WHERE n.lane = ANY (mine || rest))), strange OR bool_or(n.lane <> ALL (mine || rest))
+              INTO new_runs, new_due, new_end, strange
+              FROM (SELECT r.lane, r.due_at, r.expires_at
+                      FROM pg_snapshot_xip(saw) AS x (id)
+                     CROSS JOIN LATERAL (SELECT o.lane, o.due_at, o.expires_at FROM {schema}.run o
+                                          WHERE o.application = app AND o.state = 'pending' AND o.lane IS NOT NULL
+                                            AND o.entered >= x.id AND o.entered <= x.id   -- in this order, which only its own index has
+                                          ORDER BY o.entered LIMIT enough) r
+                     WHERE pg_visible_in_snapshot(x.id, seen) LIMIT enough) n;
+        END IF;
+        first := CASE WHEN new_runs >= enough THEN '-infinity' ELSE least(to_timestamp(due_from), new_due) END;
+        first_end := CASE WHEN new_runs >= enough THEN '-infinity' ELSE least(to_timestamp(expires_from), new_end) END;
+        -- A new lane matters once a run is in it: a new one, or one that waits.
+        IF strange OR some_wait OR new_runs >= enough THEN
+            PERFORM 1 FROM {schema}.lane l
+              WHERE l.application = app AND l.entered >= pg_snapshot_xmin(saw) AND NOT pg_visible_in_snapshot(l.entered, saw)
+                AND l.entered < pg_snapshot_xmax(seen);   -- not of another server, restored from a dump
+            IF FOUND THEN saw := NULL; END IF;
+        END IF;
     END IF;
     IF saw IS NULL THEN
         server := date_part('epoch', pg_postmaster_start_time());
@@ -227,31 +257,9 @@ BEGIN
         others := rest;
         first := '-infinity';
         first_end := '-infinity';
-    ELSE
-        first := to_timestamp(due_from);
-        first_end := to_timestamp(expires_from);
-        SELECT count(*), min(n.due_at) FILTER (WHERE n.lane = ANY (mine)), min(n.expires_at) FILTER (WHERE n.lane = ANY (mine || rest))
-          INTO new_runs, new_due, new_end
-          FROM ((SELECT r.lane, r.due_at, r.expires_at FROM {schema}.run r
-                  WHERE r.application = app AND r.state = 'pending' AND r.lane IS NOT NULL AND r.entered >= pg_snapshot_xmax(saw)
-                  ORDER BY r.entered LIMIT enough)
-                UNION ALL   -- of those in progress then, the ones that have ended: the others have nothing to show yet
-                (SELECT r.lane, r.due_at, r.expires_at
-                   FROM pg_snapshot_xip(saw) AS x (id)
-                  CROSS JOIN LATERAL (SELECT o.lane, o.due_at, o.expires_at FROM {schema}.run o
-                                       WHERE o.application = app AND o.state = 'pending' AND o.lane IS NOT NULL
-                                         AND o.entered >= x.id AND o.entered <= x.id   -- in this order, which only its own index has
-                                       ORDER BY o.entered LIMIT enough) r
-                  WHERE pg_visible_in_snapshot(x.id, seen) LIMIT enough)) n;
-        IF new_runs >= enough THEN
-            first := '-infinity';
-            first_end := '-infinity';
-        END IF;
-        first := least(first, new_due);
-        first_end := least(first_end, new_end);
     END IF;
 
-    IF EXISTS (SELECT FROM {schema}.run r WHERE r.application = app AND r.state = 'waiting') THEN
+    IF some_wait THEN
         waits := {schema}.jobs_with_places(mine);
         IF waits IS NOT NULL THEN
             SELECT n.label INTO name_ FROM {schema}.node n WHERE n.id = claimer AND n.state = 'alive' FOR KEY SHARE;   -- as below
@@ -289,7 +297,10 @@ BEGIN
     END IF;
     more := coalesce(cardinality(found_ids), 0) >= at_most;
     -- Not together with the arrays: PostgreSQL would sort all of it by job to count (16 and newer), and they would not be in order.
-    different := (SELECT count(DISTINCT f.job) FROM unnest(found_jobs) AS f (job));
+    different := cardinality(found_jobs);
+    IF different > 1 THEN
+        different := (SELECT count(DISTINCT f.job) FROM unnest(found_jobs) AS f (job));
+    END IF;
 
     IF found_ids IS NOT NULL THEN
         SELECT array_agg(l.id) INTO locked
@@ -340,29 +351,34 @@ BEGIN
         END IF;
     END IF;
 
-    IF NOT more AND due_lanes IS NOT NULL THEN   -- others have them locked, or their jobs: for a moment, as a rule
-        more := EXISTS (SELECT FROM unnest(due_lanes) AS l (lane)
-                         CROSS JOIN LATERAL (SELECT FROM {schema}.run r
-                                              WHERE r.lane = l.lane AND r.state = 'pending' AND r.due_at >= first AND r.due_at <= when_
-                                                AND (r.expires_at IS NULL OR r.expires_at > when_)
-                                              ORDER BY r.due_at, r.id LIMIT 1) f);
+    IF NOT more AND due_lanes IS NOT NULL THEN   -- those that are still due others have locked, or their jobs: for a moment, as a rule
+        SELECT bool_or(f.due_at <= when_), min(f.due_at) INTO more, next_due
+          FROM unnest(due_lanes) AS l (lane)
+         CROSS JOIN LATERAL (SELECT r.due_at FROM {schema}.run r
+                              WHERE r.lane = l.lane AND r.state = 'pending' AND r.due_at >= first
+                                AND (r.expires_at IS NULL OR r.expires_at > when_ OR r.due_at > when_)
+                              ORDER BY r.due_at, r.id LIMIT 1) f;
+        more := coalesce(more, false);
     END IF;
-    IF due_lanes IS NOT NULL THEN   -- of the other lanes it is known
-        SELECT least(later, min(f.due_at)) INTO later
+    IF more THEN
+        SELECT min(f.due_at) INTO next_due
           FROM unnest(due_lanes) AS l (lane)
          CROSS JOIN LATERAL (SELECT r.due_at FROM {schema}.run r WHERE r.lane = l.lane AND r.state = 'pending' AND r.due_at > when_
                               ORDER BY r.due_at, r.id LIMIT 1) f;
     END IF;
+    later := least(later, next_due);   -- of the lanes where nothing was due it is known
     next_at := date_part('epoch', later);
-    -- Nothing expires before it is due: where nothing is due, nothing is missed.
-    SELECT min(f.expires_at) INTO new_end
-      FROM unnest(due_lanes || rest) AS l (lane)
-     CROSS JOIN LATERAL (SELECT r.expires_at FROM {schema}.run r
-                          WHERE r.lane = l.lane AND r.state = 'pending' AND r.expires_at >= first_end AND r.expires_at <= when_
-                          ORDER BY r.expires_at LIMIT 1) f;   -- sorted, so that the index of what expires is the one to ask
-    missed := new_end IS NOT NULL;
+    -- What expires is looked for a second ahead, so that not every claim has to.
+    IF first_end <= when_ THEN
+        SELECT coalesce(min(f.expires_at), when_ + interval '1 s') INTO first_end
+          FROM unnest(mine || rest) AS l (lane)
+         CROSS JOIN LATERAL (SELECT r.expires_at FROM {schema}.run r
+                              WHERE r.lane = l.lane AND r.state = 'pending' AND r.expires_at >= first_end AND r.expires_at <= when_ + interval '1 s'
+                              ORDER BY r.expires_at LIMIT 1) f;   -- sorted, so that the index of what expires is the one to ask
+        missed := first_end <= when_;
+    END IF;
     due_from := date_part('epoch', first);
-    expires_from := date_part('epoch', coalesce(new_end, greatest(first_end, when_)));
+    expires_from := date_part('epoch', first_end);
 END $$;
 
 -- Nothing waits here: a run that another transaction has locked, or that would become PENDING while its job is locked, is left as it is, and the
