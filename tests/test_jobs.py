@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.errors import ConfigurationError
-from tenure.jobs import Registry, bind, describe, jitter_of, spread_of
+from tenure.jobs import Registry, bind, describe
+from tenure.plan import jitter_of, spread_of
 
 
 class Run:

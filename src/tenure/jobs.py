@@ -1,4 +1,4 @@
-"""The functions behind jobs: how they are called, under which name; and the shifts that keep their starts apart.
+"""The functions behind jobs: how they are called, under which name.
 
 A job names a function, and a node runs it only if the function was registered there: nothing is ever imported because a row says so. All that can be wrong about a
 function or its arguments is said when it is defined, not when it is due.
@@ -9,12 +9,10 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import math
 import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -168,21 +166,6 @@ def bind(function: Function, kwargs: Mapping[str, object]) -> None:
             f"{function.name} ({function.place}) needs {', '.join(map(repr, missing))}. "
             f"Write kwargs={{{missing[0]!r}: …}}, or give {'it a default' if len(missing) == 1 else 'them defaults'}."
         )
-
-
-def spread_of(application: str, name: str, spread: float) -> float:
-    """By how much the starts of a job are shifted: the same for all its due times, in [0, spread)."""
-    return _share(f"{application}\0{name}", spread) if spread > 0 else 0.0
-
-
-def jitter_of(application: str, name: str, scheduled_for: float, jitter: float) -> float:
-    """By how much one start is shifted besides: as good as random, but the same whoever computes it, in [0, jitter)."""
-    return _share(f"{application}\0{name}\0{round(scheduled_for * 1e6)}", jitter) if jitter > 0 else 0.0
-
-
-def _share(text: str, of: float) -> float:
-    drawn = int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> 11
-    return math.floor(drawn / (1 << 53) * of * 1e6) / 1e6
 
 
 def _run_parameter(name: str, body: Callable[..., Any], signature: Signature) -> Parameter | None:

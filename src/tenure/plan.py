@@ -16,10 +16,11 @@ Whether a missed due time is made up for is not decided here but by `settle`, fo
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
-from tenure.jobs import jitter_of, spread_of
 from tenure.ledger import (
     MISSED_LIMIT,
     MISSED_WINDOW,
@@ -264,3 +265,18 @@ class _Walk:
         if not self._shifted:
             return due
         return round(due + self._spread + jitter_of(self._application, self._name, due, self._jitter), 6)
+
+
+def spread_of(application: str, name: str, spread: float) -> float:
+    """By how much the starts of a job are shifted: the same for all its due times, in [0, spread)."""
+    return _share(f"{application}\0{name}", spread) if spread > 0 else 0.0
+
+
+def jitter_of(application: str, name: str, scheduled_for: float, jitter: float) -> float:
+    """By how much one start is shifted besides: as good as random, but the same whoever computes it, in [0, jitter)."""
+    return _share(f"{application}\0{name}\0{round(scheduled_for * 1e6)}", jitter) if jitter > 0 else 0.0
+
+
+def _share(text: str, of: float) -> float:
+    drawn = int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> 11
+    return math.floor(drawn / (1 << 53) * of * 1e6) / 1e6

@@ -20,8 +20,8 @@ from harness.chronicle import Blow, Grid, Line, Row, Verdict
 from harness.processes import TESTS, Worker
 from harness.tallies import Fault, Term
 from tenure.audit import JobAudit
-from tenure.jobs import spread_of
 from tenure.ledger import OPEN, RunRow
+from tenure.plan import spread_of
 from tenure.scheduler import Scheduler
 from tenure.stores.ledger import RunQuery
 
