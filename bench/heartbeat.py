@@ -14,11 +14,11 @@ from bench import Bench
 from cluster import boottime
 from report import Figure, Goal, Series
 
-from tenure.evidence import LockFile
-from tenure.model import Acquire, Beat, NodeCard, NodeId, Outcome, Verdict
+from tenure.core.cluster import Acquire, Beat, NodeCard, NodeId, Outcome, Verdict
 from tenure.stores import Session, store_for
-from tenure.stores.postgres import PostgresStore
-from tenure.stores.sqlite import SqliteStore
+from tenure.stores.host_lock import LockFile
+from tenure.stores.postgres.store import PostgresStore
+from tenure.stores.sqlite.store import SqliteStore
 
 NODES = 5
 TIMEOUT = 2.0

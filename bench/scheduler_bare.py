@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 from scheduler_load import APPLICATION
 
-from tenure.stores.postgres_arrays import doubles, longs, register, texts
-from tenure.stores.postgres_ledger import load
+from tenure.stores.postgres.arrays import doubles, longs, register, texts
+from tenure.stores.postgres.ledger import load
 
 SQL = load("tenure", "DESC")
 BATCH = 500

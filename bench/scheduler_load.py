@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness import scratch
-from tenure.ledger import Change, Instant, JobSpec, Rules
-from tenure.plan import plan
+from tenure.core.planning import plan
+from tenure.core.records import Change, Instant, JobSpec, Rules
 from tenure.stores import store_for
 from tenure.stores.ledger import JobChange, Ledger, RunQuery
 from tenure.triggers import Trigger, cron, every, from_json, tzdata_version

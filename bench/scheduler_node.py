@@ -13,7 +13,7 @@ from pathlib import Path
 from scheduler_load import APPLICATION, FUNCTION, ledger_of
 
 from tenure import Run, Scheduler
-from tenure.ledger import RunState
+from tenure.core.records import RunState
 from tenure.stores.ledger import RunQuery
 
 begun: list[tuple[float, str]] = []

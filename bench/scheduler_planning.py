@@ -14,11 +14,11 @@ from scheduler_bare import SQL, connect
 from scheduler_load import APPLICATION, BATCH, EPOCH, enter, ledger_of, spec
 from scheduler_report import AtLeast, AtMost, Line, Rounds, SchedulerReport, rates
 
-from tenure.keys import due_key
-from tenure.ledger import Change, ClaimRequest, Ending, Instant, Rules, RunState
-from tenure.plan import plan
+from tenure.core.keys import due_key
+from tenure.core.planning import plan
+from tenure.core.records import Change, ClaimRequest, Ending, Instant, Rules, RunState
 from tenure.stores.ledger import JobChange, Ledger
-from tenure.stores.postgres_arrays import doubles, longs, texts
+from tenure.stores.postgres.arrays import doubles, longs, texts
 from tenure.triggers import Trigger, cron, every, from_json, tzdata_version
 
 ZONE = "America/New_York"

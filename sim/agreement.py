@@ -32,8 +32,8 @@ from harness.postgres import Postgres  # noqa: E402 - the path comes first
 from sim.agreement_play import Tally, many  # noqa: E402
 from sim.agreement_real import RealPostgres  # noqa: E402
 from sim.agreement_sqlite import RealSqlite  # noqa: E402
-from tenure.stores.postgres import PostgresStore  # noqa: E402
-from tenure.urls import PostgresURL, SqliteURL, parse  # noqa: E402
+from tenure.stores.postgres.store import PostgresStore  # noqa: E402
+from tenure.util.urls import PostgresURL, SqliteURL, parse  # noqa: E402
 
 
 @contextmanager

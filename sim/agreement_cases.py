@@ -14,8 +14,8 @@ from typing import Any
 
 from sim.agreement_model import Model
 from sim.agreement_words import APPLIED, STEP, Op, function_of
-from tenure.keys import due_key
-from tenure.ledger import JobState, Rules, RunState
+from tenure.core.keys import due_key
+from tenure.core.records import JobState, Rules, RunState
 
 ELECTIONS = ("e0", "e1")
 JOBS = ("j0", "j1", "j2")

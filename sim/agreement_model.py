@@ -16,8 +16,8 @@ from sim.copies import memory_tables
 from sim.rows import ElectionState, NodeRow, Rows
 from sim.server import Connection, Key2, Server, Statement, Work
 from sim.store import SimLedger, SimSession
-from tenure.ledger import RunState
-from tenure.model import Advert, NodeId
+from tenure.core.cluster import Advert, NodeId
+from tenure.core.records import RunState
 
 WAITS = object()
 """Instead of an answer."""

@@ -13,7 +13,7 @@ from sim.agreement_model import WAITS, Model
 from sim.agreement_real import RealPostgres
 from sim.agreement_sqlite import HELD_UP, RealSqlite
 from sim.agreement_words import UNSAID, UNSEEN, Op, plainly
-from tenure.clock import walltime
+from tenure.util.clock import walltime
 
 REFUSE = frozenset({"fence", "complete"})
 """Their refusal ends the transaction."""

@@ -10,12 +10,12 @@ import psycopg
 
 from sim.agreement_model import RUN, WAITS
 from sim.agreement_words import APPLICATION, Ids, Op, perform, plainly
-from tenure import effects, fence
+from tenure.core.cluster import Advert, Epoch, NodeId
 from tenure.errors import RunLost, StaleTerm, WrongDatabase
-from tenure.model import Advert, Epoch, NodeId
+from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
-from tenure.stores.postgres import PostgresStore
-from tenure.stores.protocol import Session
+from tenure.stores.postgres.store import PostgresStore
+from tenure.transactions import effects, fence
 
 PATIENCE = 20.0
 """Seconds that no step takes."""

@@ -11,12 +11,12 @@ from typing import Any
 from sim.agreement_model import RUN, WAITS
 from sim.agreement_real import PATIENCE, TABLES, Real, RealHand
 from sim.agreement_words import APPLIED, Op, perform
-from tenure import transactions
-from tenure.clock import sleep
 from tenure.stores.ledger import Asked, JobChange, Ledger
-from tenure.stores.sqlite import SqliteStore
-from tenure.stores.sqlite_file import identity, is_busy
-from tenure.urls import SqliteURL
+from tenure.stores.sqlite.file import identity, is_busy
+from tenure.stores.sqlite.store import SqliteStore
+from tenure.transactions import job_changes
+from tenure.util.clock import sleep
+from tenure.util.urls import SqliteURL
 
 HELD_UP = object()
 """Instead of the answer of an operation that is about to commit."""
@@ -94,10 +94,10 @@ class Applied:
         self._hand = hand
 
     def change(self, change: JobChange) -> Any:
-        return transactions.change(self._hand.raw, self._hand.store, change)
+        return job_changes.change(self._hand.raw, self._hand.store, change)
 
     def ask(self, asked: list[Asked]) -> Any:
-        return [transactions.ask(self._hand.raw, self._hand.store, one) for one in asked]
+        return [job_changes.ask(self._hand.raw, self._hand.store, one) for one in asked]
 
 
 class RealSqlite(Real):

@@ -10,8 +10,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from tenure.keys import due_key
-from tenure.ledger import (
+from tenure.core.cluster import Acquire, Advert, Beat, Epoch, NodeCard, NodeId, Vacancy
+from tenure.core.keys import due_key
+from tenure.core.records import (
     Change,
     ClaimRequest,
     Ending,
@@ -25,9 +26,8 @@ from tenure.ledger import (
     RunId,
     RunState,
 )
-from tenure.model import Acquire, Advert, Beat, Epoch, NodeCard, NodeId, Vacancy
+from tenure.stores.base import Session
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
-from tenure.stores.protocol import Session
 from tenure.triggers import every
 
 APPLICATION = "agreement"

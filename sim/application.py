@@ -10,10 +10,10 @@ from sim import copies, fakes, statements
 from sim.checks import APPLICATION, ELECTION, Checker
 from sim.kernel import K, Process
 from sim.store import SimStore
-from tenure.decorators import Definitions
+from tenure.core.cluster import Cadence
+from tenure.core.records import RunState
 from tenure.errors import StoreError, StoreUnavailable, TenureError
-from tenure.ledger import RunState
-from tenure.model import Cadence
+from tenure.jobs.decorators import Definitions
 from tenure.triggers import cron, every
 
 JOBS: dict[str, dict[str, Any]] = {

@@ -11,8 +11,8 @@ from sim import copies, rows, statements
 from sim.kernel import K
 from sim.rows import Rows
 from sim.store import SimSession
-from tenure.ledger import Claimed, RunState
-from tenure.model import Acquired, BeatAnswer, Outcome, Verdict
+from tenure.core.cluster import Acquired, BeatAnswer, Outcome, Verdict
+from tenure.core.records import Claimed, RunState
 
 L = copies.lease
 _step, _compare, _beat = L.step, L._compare, Rows.beat

@@ -20,10 +20,10 @@ from typing import Any
 from sim import copies
 from sim.kernel import K, Killed, Process
 from sim.server import Server
-from tenure.audit import audit
-from tenure.ledger import ClaimedRun, JobId, JobRow, JobState, Planned, RunState, Synced
-from tenure.model import NodeId
-from tenure.stores.admission import places
+from tenure.core.audit import audit
+from tenure.core.cluster import NodeId
+from tenure.core.records import ClaimedRun, JobId, JobRow, JobState, Planned, RunState, Synced
+from tenure.core.run_rules import places
 from tenure.stores.ledger import RunQuery
 
 APPLICATION = "sim"

@@ -18,36 +18,36 @@ from tenure.triggers import tzdata_version
 COPIED = frozenset(
     f"tenure.{name}"
     for name in [
-        "alarm",
-        "attempt",
-        "backoff",
-        "batches",
-        "campaign",
-        "completer",
-        "conductor",
+        "cluster.callbacks",
+        "cluster.control_loop",
+        "cluster.epoch",
+        "cluster.heartbeat",
+        "cluster.lease_state",
+        "cluster.node",
+        "core.database_clock",
+        "core.lease",
+        "core.liveness",
+        "core.planning",
+        "core.run_rules",
         "election",
-        "engine",
-        "failover",
-        "herald",
-        "lease",
-        "listeners",
-        "node",
-        "pacemaker",
-        "plan",
-        "planning",
-        "quiet",
+        "jobs.listeners",
+        "jobs.operations",
+        "jobs.run_log",
         "run",
-        "run_logs",
-        "runner",
-        "standing",
+        "scheduling.attempt",
+        "scheduling.completer",
+        "scheduling.engine",
+        "scheduling.executor",
+        "scheduling.loop",
+        "scheduling.planner",
+        "scheduling.timeouts",
+        "stores.memory.ledger",
+        "stores.memory.tables",
         "term",
-        "timekeeper",
-        "verbs",
-        "vital",
-        "watch",
-        "stores.admission",
-        "stores.memory_ledger",
-        "stores.memory_tables",
+        "util.backoff",
+        "util.batch_size",
+        "util.failure_log",
+        "util.vital_thread",
     ]
 )
 DOUBT = (10.0, 20.0)
@@ -77,7 +77,7 @@ def _import(name: str, globals_: Any = None, locals_: Any = None, fromlist: Any 
         return fakes.MODULES[name]
     if name in COPIED:
         return load(name)
-    if name in {"tenure", "tenure.stores"} and fromlist:
+    if fromlist and any(f"{name}.{part}" in COPIED or f"{name}.{part}" in fakes.MODULES for part in fromlist):
         real = importlib.import_module(name)
         return SimpleNamespace(**{part: _part(real, f"{name}.{part}", part) for part in fromlist})
     return builtins.__import__(name, globals_, locals_, fromlist, level)
@@ -111,25 +111,25 @@ def reset() -> None:
     timekeeper.__dict__["DOUBT"] = DOUBT
 
 
-admission = load("tenure.stores.admission")
-memory_ledger = load("tenure.stores.memory_ledger")
-memory_tables = load("tenure.stores.memory_tables")
-batches = load("tenure.batches")
-lease = load("tenure.lease")
-watch = load("tenure.watch")
-plan = load("tenure.plan")
-verbs = load("tenure.verbs")
-timekeeper = load("tenure.timekeeper")
-standing = load("tenure.standing")
-pacemaker = load("tenure.pacemaker")
-failover = load("tenure.failover")
-campaign = load("tenure.campaign")
-herald = load("tenure.herald")
-node = load("tenure.node")
+admission = load("tenure.core.run_rules")
+memory_ledger = load("tenure.stores.memory.ledger")
+memory_tables = load("tenure.stores.memory.tables")
+batches = load("tenure.util.batch_size")
+lease = load("tenure.core.lease")
+watch = load("tenure.core.liveness")
+plan = load("tenure.core.planning")
+verbs = load("tenure.jobs.operations")
+timekeeper = load("tenure.core.database_clock")
+standing = load("tenure.cluster.lease_state")
+pacemaker = load("tenure.cluster.heartbeat")
+failover = load("tenure.cluster.epoch")
+campaign = load("tenure.cluster.control_loop")
+herald = load("tenure.cluster.callbacks")
+node = load("tenure.cluster.node")
 election = load("tenure.election")
 run = load("tenure.run")
-runner = load("tenure.runner")
-completer = load("tenure.completer")
-planning = load("tenure.planning")
-conductor = load("tenure.conductor")
-engine = load("tenure.engine")
+runner = load("tenure.scheduling.executor")
+completer = load("tenure.scheduling.completer")
+planning = load("tenure.scheduling.planner")
+conductor = load("tenure.scheduling.loop")
+engine = load("tenure.scheduling.engine")

@@ -36,7 +36,7 @@ from sim.worlds import (
     rows_of,
     written,
 )
-from tenure.model import Acquire, Beat, BeatAnswer, ElectionRow, Peer
+from tenure.core.cluster import Acquire, Beat, BeatAnswer, ElectionRow, Peer
 
 SLOW = -1.0
 """When a release was sent that may take any time."""

@@ -320,9 +320,9 @@ MODULES: dict[str, Any] = {
     ),
     "uuid": SimpleNamespace(uuid4=uuid4),
     "logging": SimpleNamespace(getLogger=lambda _: Silent(), Logger=Silent),
-    "tenure.chance": SimpleNamespace(fraction=fraction, between=between),
-    "tenure.clock": SimpleNamespace(boottime=K.boottime, walltime=walltime, sleep=sleep),
-    "tenure.evidence": SimpleNamespace(
+    "tenure.util.randomness": SimpleNamespace(fraction=fraction, between=between),
+    "tenure.util.clock": SimpleNamespace(boottime=K.boottime, walltime=walltime, sleep=sleep),
+    "tenure.stores.host_lock": SimpleNamespace(
         LockFile=hosts.LockFile,
         Proof=hosts.Proof,
         probe=hosts.probe,
@@ -332,5 +332,7 @@ MODULES: dict[str, Any] = {
         clear=lambda *_: None,
         sweep=lambda *_, **__: None,
     ),
-    "tenure.processes": SimpleNamespace(Processes=Processes, ProcessFailed=type("ProcessFailed", (Exception,), {})),
+    "tenure.scheduling.processes": SimpleNamespace(
+        Processes=Processes, ProcessFailed=type("ProcessFailed", (Exception,), {})
+    ),
 }

@@ -6,7 +6,7 @@ from enum import Enum
 from pathlib import Path
 
 from sim.kernel import K, Process, Task
-from tenure.model import HostCard
+from tenure.core.cluster import HostCard
 
 
 class File:

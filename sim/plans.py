@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sim import application
 from sim.network import Placed, Weather
-from tenure.model import Cadence
+from tenure.core.cluster import Cadence
 
 CADENCE = Cadence.of(5.0, heartbeat_every=1.0, attempt_timeout=1.0, session_grace=2.0)
 BEGINNING, TROUBLE, CALM, LONG_CALM = 3.0, 20.0, 18.0, 45.0

@@ -10,8 +10,7 @@ from typing import Any
 from sim import copies
 from sim.fakes import WALL
 from sim.kernel import K
-from tenure.ledger import Instant
-from tenure.model import (
+from tenure.core.cluster import (
     Acquire,
     Acquired,
     Advert,
@@ -27,6 +26,7 @@ from tenure.model import (
     Vacancy,
     Verdict,
 )
+from tenure.core.records import Instant
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.network import NEVER, Placed, Weather
 from sim.plans import LEAP, LONG_CALM, Fault, Plan
-from tenure.model import Cadence
+from tenure.core.cluster import Cadence
 
 FAST, SLOW = 1.1, 0.9
 

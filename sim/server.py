@@ -12,8 +12,8 @@ from typing import Any
 
 from sim.kernel import K, Process
 from sim.rows import Clock, Rows
+from tenure.core.cluster import Advert, NodeId
 from tenure.errors import StoreUnavailable
-from tenure.model import Advert, NodeId
 
 Key = tuple[str, object]
 Work = Generator["float | Key2 | None", None, Any]

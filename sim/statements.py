@@ -11,8 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from sim.server import Statement, Work
-from tenure.keys import due_key
-from tenure.ledger import (
+from tenure.core import run_rules
+from tenure.core.cluster import Acquire, Acquired, Advert, Beat, NodeId, Outcome, Pulse, Vacancy
+from tenure.core.keys import due_key
+from tenure.core.records import (
     Change,
     Claimed,
     ClaimRequest,
@@ -26,10 +28,8 @@ from tenure.ledger import (
     RunState,
     Synced,
 )
-from tenure.model import Acquire, Acquired, Advert, Beat, NodeId, Outcome, Pulse, Vacancy
-from tenure.stores import admission
+from tenure.stores.base import Checked
 from tenure.stores.ledger import Asked, JobChange
-from tenure.stores.protocol import Checked
 
 
 def plain(st: Statement, op: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Work:
@@ -263,7 +263,7 @@ def finds(rows: Any, request: ClaimRequest) -> bool:
     """A look that locks nothing: whether anything is due, even if it has expired, or waits and has a place."""
     when = rows.now() if request.as_of is None else request.as_of
     for row in may_run(rows, request):
-        free = admission.places(row.spec.rules, rows.tables.began(row.id))
+        free = run_rules.places(row.spec.rules, rows.tables.began(row.id))
         for run in rows.tables.open[row.id].values():
             due = run.state is RunState.PENDING and run.due_at <= when
             if due or (run.state is RunState.WAITING and free != 0):
@@ -285,7 +285,7 @@ def _passed_by(st: Statement, request: ClaimRequest) -> tuple[tuple[str, ...], l
         if not any(run.state is RunState.WAITING or run.ready(when) for run in rows.tables.open[row.id].values()):
             continue
         waiting = rows.tables.opened(row.id, RunState.WAITING)
-        free = admission.places(row.spec.rules, rows.tables.began(row.id))
+        free = run_rules.places(row.spec.rules, rows.tables.began(row.id))
         promotes = bool(waiting) and free != 0 and st.skip(("job", row.id), "U")
         if not promotes:
             others += waiting if free != 0 else ()
@@ -322,14 +322,14 @@ def sync(st: Statement, application: str, release: int, changes: Sequence[JobCha
     for change in changes:
         assert change.spec is not None
         row = known[change.name]
-        if row is not None and admission.must_be_seen(row, st.server.rows.now()):
+        if row is not None and run_rules.must_be_seen(row, st.server.rows.now()):
             yield ("job", row.id), "U"
-        match admission.synced(row, replace(change.spec, release=release), release):
-            case admission.Sync.ADD if row is None:
+        match run_rules.synced(row, replace(change.spec, release=release), release):
+            case run_rules.Sync.ADD if row is None:
                 yield ("job's name", (application, change.name)), "X"
-            case admission.Sync.ADD | admission.Sync.UPDATE if row is not None:
+            case run_rules.Sync.ADD | run_rules.Sync.UPDATE if row is not None:
                 yield ("job", row.id), "X"
-            case admission.Sync.RAISE if row is not None and row.spec.release < release:
+            case run_rules.Sync.RAISE if row is not None and row.spec.release < release:
                 yield ("job", row.id), "U"
     yield st.gap()
     # What was decided before the lock is not decided anew: to a job that was removed or added meanwhile nothing is done.
@@ -390,13 +390,13 @@ def ask(st: Statement, asked: Sequence[Asked]) -> Work:
         if one.key not in tables.keys[row.id]:
             yield ("key", (row.id, one.key)), "X"
         run = tables.keys[row.id].get(one.key)
-        if run is not None and one.backfill and admission.reopens(run.state, run.count):
+        if run is not None and one.backfill and run_rules.reopens(run.state, run.count):
             yield ("run", run.id), "U"
     yield st.gap()
     for one in asked:
         row = tables.there(one.application, one.name)
         run = None if row is None else tables.keys[row.id].get(one.key)
-        if run is not None and one.backfill and admission.reopens(run.state, run.count):
+        if run is not None and one.backfill and run_rules.reopens(run.state, run.count):
             st.server.checker.reopened((run.job, run.key))
     return st.server.rows.ledger.ask(asked)
 

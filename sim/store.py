@@ -11,11 +11,11 @@ from sim.hosts import File
 from sim.kernel import K, Process
 from sim.network import NEVER, Network
 from sim.server import Connection, Server, Statement, Work
+from tenure.core.cluster import Acquire, Acquired, Advert, Beat, BeatAnswer, Epoch, NodeCard, NodeId, Pulse
+from tenure.core.records import Claimed, ClaimRequest, Ending, Planned, RunId
 from tenure.errors import StoreUnavailable
-from tenure.ledger import Claimed, ClaimRequest, Ending, Planned, RunId
-from tenure.model import Acquire, Acquired, Advert, Beat, BeatAnswer, Epoch, NodeCard, NodeId, Pulse
+from tenure.stores.base import Checked, Session, Store
 from tenure.stores.ledger import JobChange, Ledger
-from tenure.stores.protocol import Checked, Session, Store
 
 
 class SimStore(Store):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sim import copies
 from sim.rows import Clock, ElectionState, NodeRow, Rows
-from tenure.model import Cadence, NodeCard
+from tenure.core.cluster import Cadence, NodeCard
 
 
 class Scale:

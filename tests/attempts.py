@@ -11,11 +11,11 @@ from pathlib import Path
 import work
 from harness.processes import Worker
 from harness.scratch import eventually
-from tenure.effects import RunClaim
-from tenure.ledger import Change, ClaimRequest, JobSpec, Rules
-from tenure.model import NodeCard
+from tenure.core.cluster import NodeCard
+from tenure.core.records import Change, ClaimRequest, JobSpec, Rules
 from tenure.stores import store_for
 from tenure.stores.ledger import Asked, JobChange, RunQuery
+from tenure.transactions.effects import RunClaim
 
 ATTEMPT = Path(__file__).parent / "workers" / "attempt.py"
 RULES = Rules(overlap="allow", max_running=None, max_lost=1000)

@@ -24,7 +24,7 @@ from django.db import transaction
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sa
 
-from tenure import fence
+from tenure.transactions import fence
 
 if not settings.configured:
     settings.configure(DATABASES={"default": {}}, USE_TZ=True)

@@ -6,7 +6,7 @@ import uuid
 from types import SimpleNamespace
 
 import work
-from tenure.model import Acquire, Beat, NodeCard, Outcome
+from tenure.core.cluster import Acquire, Beat, NodeCard, Outcome
 from tenure.stores import store_for
 
 

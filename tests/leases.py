@@ -2,9 +2,9 @@
 
 # ruff: noqa: ANN001, ANN002, ANN003, ANN201, ANN204 - untyped, as the tests that use it
 
-from tenure import lease as machine
-from tenure.lease import AcquireAnswered, AcquireSent, BeatAnswered, BeatSent, Lease
-from tenure.model import Advert, BeatAnswer, Cadence, ElectionRow, Verdict
+from tenure.core import lease as machine
+from tenure.core.cluster import Advert, BeatAnswer, Cadence, ElectionRow, Verdict
+from tenure.core.lease import AcquireAnswered, AcquireSent, BeatAnswered, BeatSent, Lease
 
 TTL = 10.0
 D = 8.0

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 
-from tenure.ledger import (
+from tenure.core.planning import STEPS, ahead, plan
+from tenure.core.records import (
     Change,
     ChangeRecord,
     JobId,
@@ -22,7 +23,6 @@ from tenure.ledger import (
     RunState,
     Unplanned,
 )
-from tenure.plan import STEPS, ahead, plan
 from tenure.triggers import Trigger
 
 HOUR, DAY = 3600.0, 86400.0

@@ -22,9 +22,9 @@ from harness import belief
 from harness.processes import Worker
 from harness.scratch import eventually
 from tenure import ConfigurationError, Elected, Election, Lost
-from tenure.model import Beat, NodeCard
+from tenure.core.cluster import Beat, NodeCard
 from tenure.stores import store_for
-from tenure.stores.advisory import lock_key, open_session
+from tenure.stores.postgres.advisory import lock_key, open_session
 
 NAME = "exporter"
 GRACE = 0.8

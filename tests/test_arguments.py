@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from harness.scratch import eventually
 from tenure import ConfigurationError, Scheduler
-from tenure.arguments import MAX_ARGUMENTS, TAG, decode, encode, plain
 from tenure.cli import main
+from tenure.core.arguments import MAX_ARGUMENTS, TAG, decode, encode, plain
 from tenure.errors import UnreadableArguments
 from tenure.triggers import zone
 
@@ -164,7 +164,7 @@ def test_arguments_are_shown_in_words_of_json():
 # One text for one value
 
 WRITES = """
-from tenure.arguments import encode
+from tenure.core.arguments import encode
 words = {"delta", "alpha", "echo", "bravo", "charlie", ("pair", frozenset({"x", "y", "z"}))}
 print(list(words))
 print(encode({"words": words, "b": {"z": 1, "a": {2, 3}}}))

@@ -14,17 +14,8 @@ import pytest
 
 import work
 from harness.scratch import eventually
-from tenure import (
-    AsyncElection,
-    AsyncScheduler,
-    Election,
-    Lost,
-    Run,
-    RunSucceeded,
-    Scheduler,
-    StoreUnavailable,
-    conductor,
-)
+from tenure import AsyncElection, AsyncScheduler, Election, Lost, Run, RunSucceeded, Scheduler, StoreUnavailable
+from tenure.scheduling import loop as conductor
 
 WITHIN = 10.0
 

@@ -9,7 +9,7 @@ from typing import get_type_hints
 import pytest
 
 from tenure import AsyncElection, AsyncTerm, Elected, Election, Lost
-from tenure.aio import ElectionOptions
+from tenure.async_election import ElectionOptions
 from tenure.term import Term
 
 WITHIN = 10

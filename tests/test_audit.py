@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from ledgers import DAY, HOUR, NOON, Book, run
 from tenure import Scheduler
-from tenure.audit import OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, audit
-from tenure.history import stretches
-from tenure.ledger import Change, JobState, Rules, RunKind, RunState
-from tenure.moments import moment
-from tenure.plan import last_due
+from tenure.core.audit import OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, audit
+from tenure.core.job_history import stretches
+from tenure.core.planning import last_due
+from tenure.core.records import Change, JobState, Rules, RunKind, RunState
 from tenure.testing import virtual
 from tenure.triggers import at, cron, every
+from tenure.util.instants import moment
 
 HOURLY = cron("0 * * * *")
 MINUTELY = cron("* * * * *")

@@ -13,9 +13,10 @@ import pytest
 from harness import scratch
 from harness.postgres import Postgres
 from tenure import ConfigurationError, Election, SchemaOutdated, SchemaTooNew, StoreUnavailable, TenureError
-from tenure.durations import readable, seconds
-from tenure.stores import filesystem, store_for
-from tenure.urls import PostgresURL, parse
+from tenure.stores import store_for
+from tenure.stores.sqlite import filesystem
+from tenure.util.durations import readable, seconds
+from tenure.util.urls import PostgresURL, parse
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_a_missing_driver(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ImportError("No module named 'psycopg'")
         return real(name, *args, **kwargs)
 
-    for name in [name for name in sys.modules if name.startswith(("tenure.stores.postgres", "tenure.stores.deadline"))]:
+    for name in [name for name in sys.modules if name.startswith("tenure.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without_psycopg)
     with pytest.raises(ConfigurationError, match=r"pip install 'tenure\[postgres\]'"):

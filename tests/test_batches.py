@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.batches import QUICK, BatchSize
+from tenure.util.batch_size import QUICK, BatchSize
 
 
 def fallen(most=1000):

@@ -5,10 +5,10 @@ import uuid
 
 import pytest
 
-from tenure.clock import boottime
-from tenure.evidence import LockFile
-from tenure.model import Beat, NodeCard, Verdict
+from tenure.core.cluster import Beat, NodeCard, Verdict
 from tenure.stores import store_for
+from tenure.stores.host_lock import LockFile
+from tenure.util.clock import boottime
 
 TTL = 10.0
 

@@ -4,7 +4,8 @@ import os
 import random
 import threading
 
-from tenure import Election, Scheduler, chance
+from tenure import Election, Scheduler
+from tenure.util import randomness
 
 
 def test_what_an_application_seeded_stays_as_it_is(sqlite_url):
@@ -33,15 +34,15 @@ def test_a_forked_child_draws_other_numbers_than_its_parent():
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(theirs, str(chance.fraction()).encode())
+        os.write(theirs, str(randomness.fraction()).encode())
         os._exit(0)
     os.close(theirs)
     with os.fdopen(ours) as told:
         drawn = float(told.read())
     os.waitpid(child, 0)
-    assert drawn != chance.fraction()
+    assert drawn != randomness.fraction()
 
 
 def test_numbers_are_where_they_should_be():
-    assert all(0 <= chance.fraction() < 1 for _ in range(1000))
-    assert all(2 <= chance.between(2, 3) <= 3 for _ in range(1000))
+    assert all(0 <= randomness.fraction() < 1 for _ in range(1000))
+    assert all(2 <= randomness.between(2, 3) <= 3 for _ in range(1000))

@@ -12,11 +12,11 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from tenure.ledger import Change, ClaimRequest, Ending, JobSpec, Rules, RunState
-from tenure.model import NodeCard
+from tenure.core.cluster import NodeCard
+from tenure.core.records import Change, ClaimRequest, Ending, JobSpec, Rules, RunState
 from tenure.stores import Session, store_for
 from tenure.stores.ledger import Asked, JobChange, Ledger
-from tenure.stores.postgres_arrays import register
+from tenure.stores.postgres.arrays import register
 
 MANY = 20_000
 PAGES = 250

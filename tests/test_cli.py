@@ -221,7 +221,7 @@ def test_a_bug_is_called_one(monkeypatch, capsys, sqlite_url):
     def broken(*_, **__):
         raise KeyError("surprise")
 
-    monkeypatch.setattr("tenure.cli.verbs.store_for", broken)
+    monkeypatch.setattr("tenure.cli.elections.store_for", broken)
     assert main(["terms", "--url", sqlite_url]) == 70
     said = capsys.readouterr().err
     assert "unexpected KeyError: 'surprise'" in said

@@ -13,7 +13,7 @@ from harness.scratch import eventually
 from ledger_cases.scene import Worker
 from tenure import Run, Scheduler, every
 from tenure.cli import main
-from tenure.ledger import NewRun, Planned
+from tenure.core.records import NewRun, Planned
 
 SECOND = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{3})? \w+"
 
@@ -290,7 +290,7 @@ def test_a_pause_says_that_it_waits_for_a_node_that_does_not_answer(tenure, jobs
 
 @pytest.mark.usefixtures("jobs")
 def test_a_long_audit_says_how_far_it_is(tenure, monkeypatch):
-    monkeypatch.setattr("tenure.lookup.PAGE", 1)
+    monkeypatch.setattr("tenure.jobs.queries.PAGE", 1)
     assert "audited" not in tenure("audit")[2]
     monkeypatch.setattr("tenure.cli.jobs.PROGRESS", 0.0)
     code, out, said = tenure("audit", "--json")

@@ -7,19 +7,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tenure.conductor import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS, Conductor
-from tenure.decorators import Definitions
+from tenure.core.cluster import Acquire, NodeCard
+from tenure.core.database_clock import Timekeeper
+from tenure.core.keys import planner_of
+from tenure.core.records import JobState, NodeFacts
 from tenure.errors import StoreUnavailable
-from tenure.keys import planner_of
-from tenure.ledger import JobState, NodeFacts
-from tenure.model import Acquire, NodeCard
-from tenure.planning import PLAN_BURST
+from tenure.jobs.decorators import Definitions
+from tenure.jobs.operations import asked, paused, updated
+from tenure.scheduling.loop import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS, Conductor
+from tenure.scheduling.planner import PLAN_BURST
 from tenure.stores.ledger import RunQuery
-from tenure.stores.memory import MemoryStore
-from tenure.timekeeper import Timekeeper
+from tenure.stores.memory.store import MemoryStore
 from tenure.triggers import cron, every
-from tenure.urls import MemoryURL
-from tenure.verbs import asked, paused, updated
+from tenure.util.urls import MemoryURL
 
 NOON = 1_800_000_000.0
 HOUR = 3600.0
@@ -72,9 +72,9 @@ class Stage:
     def __init__(self, monkeypatch, *, plans=True, keep_for=HOUR, leap=0.0, hands=NoHands):
         self.hands = hands
         self.steady, self.leap, self.plans = 1000.0, leap, plans
-        for module in ("conductor", "planning"):
+        for module in ("scheduling.loop", "scheduling.planner"):
             monkeypatch.setattr(f"tenure.{module}.boottime", lambda: self.steady)
-        monkeypatch.setattr("tenure.conductor.walltime", lambda: datetime.fromtimestamp(NOON + self.steady, UTC))
+        monkeypatch.setattr("tenure.scheduling.loop.walltime", lambda: datetime.fromtimestamp(NOON + self.steady, UTC))
         store = MemoryStore(MemoryURL(f"conductor{next(_numbers)}"), clock=self.now)
         self.session = store.session("test", 1.0)
         self.ledger = self.session.ledger

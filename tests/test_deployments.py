@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from tenure import AsyncScheduler, JobError, Scheduler, at, every
-from tenure.moments import moment
+from tenure.util.instants import moment
 
 APP = """
 import logging

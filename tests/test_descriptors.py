@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.processes import Worker
 from harness.scratch import eventually
 from tenure import Election
-from tenure.node import _NODES
+from tenure.cluster.node import _NODES
 
 STARVED = Path(__file__).parent / "workers" / "starved.py"
 CANDIDATES = 6

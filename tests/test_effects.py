@@ -8,10 +8,10 @@ import pytest
 import work
 from attempts import Desk
 from callers import ON_POSTGRES, ON_SQLITE, Psycopg, Sqlite, awaited, scene
-from tenure import effects
+from tenure.core.records import Change
 from tenure.errors import ConfigurationError, RunLost, StoreUnavailable, WrongDatabase
-from tenure.ledger import Change
 from tenure.stores.ledger import JobChange
+from tenure.transactions import effects
 from work import WORK
 
 

@@ -7,8 +7,8 @@ import callers
 import work
 from attempts import Desk
 from callers import ISOLATION, ON_POSTGRES, awaited, scene
-from tenure import effects
 from tenure.errors import RunLost
+from tenure.transactions import effects
 from work import WORK, limit
 
 

@@ -12,8 +12,8 @@ import work
 from attempts import Desk
 from callers import ISOLATION
 from harness.scratch import eventually
-from tenure import effects
 from tenure.errors import RunLost
+from tenure.transactions import effects
 from work import LATER, WORK, limit
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from harness.scratch import eventually
-from tenure import Elected, Election, Lost, StoreUnavailable, Term, TermLost, quiet
-from tenure.clock import boottime
-from tenure.model import Cadence, Trust
+from tenure import Elected, Election, Lost, StoreUnavailable, Term, TermLost
+from tenure.core.cluster import Cadence, Trust
+from tenure.util import failure_log
+from tenure.util.clock import boottime
 
 WITHIN = 10.0
 STEADY = {"ttl": 6, "heartbeat_every": 0.4, "attempt_timeout": 1}
@@ -283,8 +284,8 @@ def test_is_leader_is_worked_out_at_each_call() -> None:
 def test_refused_connections_make_few_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten minutes of failures, two threads, a failure every two seconds each: at most 12 lines."""
     now = 1000.0
-    monkeypatch.setattr(quiet, "boottime", lambda: now)
-    lines = quiet.Quiet(logging.getLogger("tenure"), "postgresql://db")
+    monkeypatch.setattr(failure_log, "boottime", lambda: now)
+    lines = failure_log.Quiet(logging.getLogger("tenure"), "postgresql://db")
     with caplog.at_level(logging.INFO, logger="tenure"):
         for _ in range(300):
             for who in ("pacemaker", "campaign"):

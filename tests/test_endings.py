@@ -12,8 +12,8 @@ import pytest
 from harness.scratch import eventually
 from tenure import Run, Scheduler
 from tenure.errors import StoreUnavailable
-from tenure.run_logs import MAX_LINES, MAX_LOG, AttemptLog, size_of
-from tenure.stores.memory_ledger import MemoryLedger
+from tenure.jobs.run_log import MAX_LINES, MAX_LOG, AttemptLog, size_of
+from tenure.stores.memory.ledger import MemoryLedger
 
 QUICK = {"ttl": 6.0, "heartbeat_every": 0.3, "attempt_timeout": 1.0}
 NARROW = 60_000
@@ -122,7 +122,7 @@ def test_a_long_log_over_a_narrow_link_holds_up_no_ending(database, proxy):
 
 
 def test_log_lines_are_given_up_when_the_database_stays_away_and_that_is_said(monkeypatch, caplog):
-    monkeypatch.setattr("tenure.completer.LOG_TRIES", 3)
+    monkeypatch.setattr("tenure.scheduling.completer.LOG_TRIES", 3)
     scheduler = Scheduler("memory://given-up", **QUICK)
     keep_log = MemoryLedger.keep_log
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from ledger_cases.scene import Scene
-from tenure.ledger import Ending, RunState
+from tenure.core.records import Ending, RunState
 from tenure.stores import store_for
 
 

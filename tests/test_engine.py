@@ -10,11 +10,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tenure import Run, Scheduler, current_run, engine, node
+from tenure import Run, Scheduler, current_run
+from tenure.cluster import node
 from tenure.errors import RunCancelled, RunLost, StoreUnavailable
-from tenure.stores.memory import MemoryStore
-from tenure.stores.memory_ledger import MemoryLedger
-from tenure.urls import MemoryURL
+from tenure.scheduling import engine
+from tenure.stores.memory.ledger import MemoryLedger
+from tenure.stores.memory.store import MemoryStore
+from tenure.util.urls import MemoryURL
 
 _numbers = itertools.count(1)
 SOON = 10.0
@@ -469,7 +471,7 @@ def test_a_row_that_makes_no_sense_to_the_planner_stops_neither_claims_nor_elect
 
 
 def test_a_job_that_was_entered_while_the_clock_was_a_year_ahead_is_not_silent_for_a_year(monkeypatch):
-    for module in ("timekeeper", "conductor"):
+    for module in ("core.database_clock", "scheduling.loop"):
         monkeypatch.setattr(f"tenure.{module}.SUSPECT", 0.3)
     ahead, runs = [365 * 86400.0], []
     store = MemoryStore(MemoryURL(f"engine{next(_numbers)}"), clock=lambda: time.time() + ahead[0])

@@ -11,8 +11,8 @@ import pytest
 import work
 from callers import ON_POSTGRES, ON_SQLITE, Psycopg, Sqlite, awaited, scene
 from fencing import Court
-from tenure import fence
 from tenure.errors import ConfigurationError, StaleTerm, WrongDatabase
+from tenure.transactions import fence
 from work import LATER, WORK
 
 

@@ -15,8 +15,8 @@ import callers
 import work
 from callers import ISOLATION, ON_POSTGRES, awaited, scene
 from fencing import Court
-from tenure import drivers, fence
 from tenure.errors import ConfigurationError, StaleTerm
+from tenure.transactions import drivers, fence
 from work import WORK
 
 
@@ -242,7 +242,7 @@ def test_the_two_kinds_of_with_are_told_apart(court):
 def test_no_driver_is_imported_for_the_callers_sake():
     program = """
 import sys
-import tenure.fence
+import tenure.transactions.fence
 from tenure.errors import ConfigurationError
 try:
     tenure.fence.fence(object(), None)

@@ -11,9 +11,9 @@ import pytest
 from callers import ISOLATION, level
 from fencing import Court
 from harness.scratch import eventually
-from tenure import fence
+from tenure.core.cluster import Outcome, Verdict
 from tenure.errors import StaleTerm
-from tenure.model import Outcome, Verdict
+from tenure.transactions import fence
 
 
 @pytest.fixture

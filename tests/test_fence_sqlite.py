@@ -12,10 +12,10 @@ import callers
 import work
 from callers import scene
 from fencing import Court
-from tenure import fence
+from tenure.core.cluster import Verdict
 from tenure.errors import ConfigurationError, StaleTerm, StoreUnavailable, WrongDatabase
-from tenure.evidence import LockFile
-from tenure.model import Verdict
+from tenure.stores.host_lock import LockFile
+from tenure.transactions import fence
 from work import WORK
 
 

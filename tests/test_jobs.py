@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tenure.core.planning import jitter_of, spread_of
 from tenure.errors import ConfigurationError
-from tenure.jobs import Registry, bind, describe
-from tenure.plan import jitter_of, spread_of
+from tenure.jobs.functions import Registry, bind, describe
 
 
 class Run:

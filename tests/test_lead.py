@@ -15,9 +15,9 @@ import pytest
 from harness import scratch
 from harness.processes import Worker
 from tenure.cli import main
+from tenure.cli.lead import Act, Timing, act
 from tenure.errors import ConfigurationError
-from tenure.lead import Act, Timing, act
-from tenure.signals import SAME
+from tenure.util.signals import SAME
 
 # Writes the time of every act into a file, for the command and for a child of it; deaf to SIGTERM if told so.
 ACTOR = """

@@ -8,7 +8,8 @@ import math
 import pytest
 
 from leases import N1, N2, D, Node, mine, theirs
-from tenure.lease import (
+from tenure.core.cluster import Verdict
+from tenure.core.lease import (
     AcquireAnswered,
     AcquireFailed,
     AcquireSent,
@@ -26,7 +27,6 @@ from tenure.lease import (
     Tick,
     Withdraw,
 )
-from tenure.model import Verdict
 
 
 @pytest.fixture

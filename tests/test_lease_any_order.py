@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leases import ME, N1, N2, OTHER, D, Node
-from tenure import lease as machine
-from tenure.lease import (
+from tenure.core import lease as machine
+from tenure.core.cluster import BeatAnswer, ElectionRow, Verdict
+from tenure.core.lease import (
     AcquireAnswered,
     AcquireFailed,
     AcquireSent,
@@ -25,7 +26,6 @@ from tenure.lease import (
     Tick,
     Withdraw,
 )
-from tenure.model import BeatAnswer, ElectionRow, Verdict
 
 NAMES = ("x", "y")
 ADVERTS = (None, N1, N2)

@@ -7,11 +7,12 @@ from contextlib import closing
 import pytest
 
 from ledger_cases.scene import Scene
+from tenure.core.records import Change, Planned, RunState
 from tenure.errors import StoreUnavailable
-from tenure.ledger import Change, Planned, RunState
-from tenure.stores import sqlite_changes, store_for
+from tenure.stores import store_for
 from tenure.stores.ledger import Asked, JobChange, RunQuery
-from tenure.stores.sqlite_rows import micros
+from tenure.stores.sqlite import changes as sqlite_changes
+from tenure.stores.sqlite.rows import micros
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import tenure.clock
+import tenure.util.clock
 
 SCRIPT = Path(__file__).parent / "workers" / "on_windows.py"
 

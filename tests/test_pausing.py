@@ -17,10 +17,10 @@ from bodies import touch_and_sleep
 from harness.processes import TESTS, Worker
 from harness.scratch import eventually
 from tenure import Run, Scheduler
-from tenure.clock import boottime
-from tenure.ledger import ClaimRequest, RunState
-from tenure.model import Beat, NodeCard
+from tenure.core.cluster import Beat, NodeCard
+from tenure.core.records import ClaimRequest, RunState
 from tenure.stores.ledger import Asked
+from tenure.util.clock import boottime
 
 QUICK = {"drain": 1, "ttl": 6, "heartbeat_every": 0.5, "attempt_timeout": 1}
 

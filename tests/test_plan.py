@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure import plan as planning
+from tenure.core import planning
+from tenure.core.planning import ahead, plan, reading_of, resumed_at, retry_in, settle
+from tenure.core.records import MISSED_LIMIT, MISSED_WINDOW, ON_TIME, MissedJob, MissedRun, Rules, RunState, Unplanned
 from tenure.errors import ConfigurationError
-from tenure.ledger import MISSED_LIMIT, MISSED_WINDOW, ON_TIME, MissedJob, MissedRun, Rules, RunState, Unplanned
-from tenure.moments import instant, moment
-from tenure.plan import ahead, plan, reading_of, resumed_at, retry_in, settle
 from tenure.triggers import at, cron, every
 from tenure.triggers.zones import timeline
+from tenure.util.instants import instant, moment
 
 NOW = datetime(2026, 3, 5, 12, 0, 30, tzinfo=UTC).timestamp()
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from harness.postgres import Postgres
-from tenure.ledger import OPEN, Change, ClaimRequest, Ending, JobSpec, NewRun, Planned, Rules, RunId, RunState
-from tenure.model import NodeCard
+from tenure.core.cluster import NodeCard
+from tenure.core.records import OPEN, Change, ClaimRequest, Ending, JobSpec, NewRun, Planned, Rules, RunId, RunState
 from tenure.stores import Session, store_for
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
 from tenure.triggers import every

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from tenure.stores import store_for
-from tenure.stores.sqlite_rows import sql
+from tenure.stores.sqlite.rows import sql
 
 INDEXES = {
     "due_lanes": {"tenure_run_due"},

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tenure.core.policy import Policy, as_json, from_json, named, rules
+from tenure.core.records import Rules
 from tenure.errors import ConfigurationError
-from tenure.ledger import Rules
-from tenure.policy import Policy, as_json, from_json, named, rules
 
 
 def refused(**policy) -> str:

@@ -12,8 +12,9 @@ import pytest
 
 import bodies
 from harness.processes import Worker
-from tenure import Run, Scheduler, processes
-from tenure.processes import Child
+from tenure import Run, Scheduler
+from tenure.scheduling import processes
+from tenure.scheduling.processes import Child
 from test_engine import ended, eventually, scheduler
 
 SCRIPT = Path(__file__).parent / "workers" / "process_bodies.py"

@@ -17,8 +17,8 @@ import work
 from attempts import Desk
 from callers import ISOLATION, ON_POSTGRES, ON_SQLITE, WITH_SAVEPOINT_BLOCKS, awaited, scene
 from fencing import Court
-from tenure import effects, fence
 from tenure.errors import ConfigurationError, RunLost, StaleTerm, StoreError, WrongDatabase
+from tenure.transactions import effects, fence
 from work import LATER, WORK
 
 

@@ -7,9 +7,9 @@ from datetime import UTC
 
 import pytest
 
-from tenure import processes
 from tenure import run as runs
-from tenure.ledger import ClaimedRun, JobId, Rules, RunId, RunKind
+from tenure.core.records import ClaimedRun, JobId, Rules, RunId, RunKind
+from tenure.scheduling import processes
 
 NOON = 1_800_000_000.0
 HANGS = 5

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tenure import Busy, ConfigurationError, JobExists, Run, RunError, Scheduler, UnknownJob, at, cron, every
+from tenure.jobs.operations import KEPT, NOBODY
 from tenure.stores.ledger import JobChange, Ledger
-from tenure.stores.memory import MemoryStore
-from tenure.urls import MemoryURL
-from tenure.verbs import KEPT, NOBODY
+from tenure.stores.memory.store import MemoryStore
+from tenure.util.urls import MemoryURL
 
 NOON = datetime(2026, 11, 14, 12, 0, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ import pytest
 
 from harness import chronicle, plays
 from harness.scenes import stage
-from tenure.ledger import NewRun, Planned
+from tenure.core.records import NewRun, Planned
 from tenure.stores.ledger import RunQuery
 from tenure.triggers import every
 

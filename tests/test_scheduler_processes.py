@@ -8,7 +8,7 @@ import pytest
 
 from harness import plays, scratch
 from harness.scenes import stage
-from tenure.signals import SAME
+from tenure.util.signals import SAME
 
 HOLD = 2.0
 

@@ -28,7 +28,7 @@ from tenure import (
     events,
     every,
 )
-from tenure.signals import SAME
+from tenure.util.signals import SAME
 
 WITHIN = 10.0
 SCRIPT = Path(__file__).parent / "workers" / "scheduling.py"

@@ -13,7 +13,7 @@ import pytest
 from harness.components import need
 from harness.processes import TESTS, Worker
 from tenure import Scheduler
-from tenure.signals import SAME
+from tenure.util.signals import SAME
 
 COLOURS = ("threaded", "looped")
 

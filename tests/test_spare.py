@@ -11,8 +11,9 @@ import psycopg
 import pytest
 
 from harness.scratch import eventually
-from tenure import AsyncScheduler, Scheduler, StoreUnavailable, UnknownJob, every, spare
-from tenure.stores import deadline
+from tenure import AsyncScheduler, Scheduler, StoreUnavailable, UnknownJob, every
+from tenure.jobs import kept_connection
+from tenure.stores.postgres import deadline
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_a_call_that_raised_keeps_no_connection(database, kept):
 
 
 def test_the_server_ends_it_after_a_while_and_the_next_call_opens_another(database, kept, monkeypatch):
-    monkeypatch.setattr(spare, "KEPT", 0.05)
+    monkeypatch.setattr(kept_connection, "KEPT", 0.05)
     monkeypatch.setattr(deadline, "LATER", 0.05)
     scheduler = _scheduler(database)
     eventually(lambda: not kept())

@@ -12,10 +12,11 @@ import pytest
 
 import bodies
 from harness.scratch import eventually
-from tenure import Election, Run, RunSucceeded, Scheduler, processes
-from tenure.engine import Engine
+from tenure import Election, Run, RunSucceeded, Scheduler
+from tenure.cluster.heartbeat import Pacemaker
 from tenure.errors import StoreUnavailable
-from tenure.pacemaker import Pacemaker
+from tenure.scheduling import processes
+from tenure.scheduling.engine import Engine
 
 WITHIN = 10.0
 CADENCE = {"ttl": 6.0, "heartbeat_every": 0.2, "attempt_timeout": 1.0}
@@ -431,12 +432,17 @@ os._exit(0)  # not even what is left of it can be stopped
 
 
 @pytest.mark.parametrize(
-    ("owner", "method"),
-    [("Campaign", "_wait"), ("Pacemaker", "_next"), ("Completer", "_early"), ("Herald", "_patience")],
+    ("module", "owner", "method"),
+    [
+        ("cluster.control_loop", "Campaign", "_wait"),
+        ("cluster.heartbeat", "Pacemaker", "_next"),
+        ("scheduling.completer", "Completer", "_early"),
+        ("cluster.callbacks", "Herald", "_patience"),
+    ],
 )
-def test_a_thread_of_ours_that_dies_is_named_by_health_and_once_in_the_log(owner, method):
+def test_a_thread_of_ours_that_dies_is_named_by_health_and_once_in_the_log(module, owner, method):
     name = f"tenure {owner.lower()} mortal"
-    words = [sys.executable, "-c", MORTAL, f"tenure.{owner.lower()}", owner, method]
+    words = [sys.executable, "-c", MORTAL, f"tenure.{module}", owner, method]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.splitlines() == [
         "True",

@@ -15,11 +15,11 @@ import pytest
 from harness.components import need
 from harness.pgbouncer import PgBouncer
 from harness.postgres import Postgres, installed
-from tenure.clock import boottime
+from tenure.core.cluster import Acquire, Acquired, Beat, BeatAnswer, ElectionRow, NodeCard, Outcome, Peer, Verdict
 from tenure.errors import StoreError
-from tenure.evidence import LockFile
-from tenure.model import Acquire, Acquired, Beat, BeatAnswer, ElectionRow, NodeCard, Outcome, Peer, Verdict
 from tenure.stores import Session, Store, store_for
+from tenure.stores.host_lock import LockFile
+from tenure.util.clock import boottime
 
 
 class Actor:

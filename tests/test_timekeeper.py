@@ -1,6 +1,6 @@
 """What a node takes for the ledger's time: the last good answer, carried on; a jump is doubted before it is believed."""
 
-from tenure.timekeeper import Timekeeper
+from tenure.core.database_clock import Timekeeper
 
 NOON = 1_800_000_000.0
 

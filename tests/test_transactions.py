@@ -10,11 +10,12 @@ import sqlalchemy
 
 import callers
 from callers import ON_POSTGRES, ON_SQLITE, awaited, scene
-from tenure import AsyncScheduler, Scheduler, every, transactions
+from tenure import AsyncScheduler, Scheduler, every
+from tenure.core.records import Change, JobSpec, NewRun, Rules, RunState
 from tenure.errors import ConfigurationError, JobExists, StoreError, UnknownJob, WrongDatabase
-from tenure.ledger import Change, JobSpec, NewRun, Rules, RunState
 from tenure.stores import store_for
 from tenure.stores.ledger import Asked, JobChange, RunQuery
+from tenure.transactions import job_changes
 
 ASYNC_SQLITE = [callers.Aiosqlite, callers.AsyncAlchemySqlite, callers.AsyncAlchemySqliteSession]
 RULES = Rules(missed="skip", retries=2, timeout=1.5, queue="slow")
@@ -77,7 +78,7 @@ class Office:
 
 
 async def change(client, office, wanted):
-    return await awaited(transactions.change(client.connection, office.store, wanted))
+    return await awaited(job_changes.change(client.connection, office.store, wanted))
 
 
 def test_a_job_is_added_with_the_transaction(client, office):
@@ -127,11 +128,11 @@ def test_a_run_is_asked_for_with_the_transaction(client, office):
     async def body():
         async with client.transaction():
             asked = Asked(office.name, "report", "mine", None, kwargs='{"a": 1}', by="ops")
-            row = await awaited(transactions.ask(client.connection, office.store, asked))
+            row = await awaited(job_changes.ask(client.connection, office.store, asked))
             assert (row.key, row.kind, row.state, row.by, row.kwargs) == ("mine", "asked", "pending", "ops", '{"a": 1}')
             assert "mine" not in [run.key for run in office.runs()]
             unknown = Asked(office.name, "nobody", "mine", None)
-            assert await awaited(transactions.ask(client.connection, office.store, unknown)) is None
+            assert await awaited(job_changes.ask(client.connection, office.store, unknown)) is None
 
     scene(client, body)
     assert "mine" in [run.key for run in office.runs()]
@@ -165,7 +166,7 @@ def test_a_connection_of_another_kind_of_database(shared, sqlite_url):
         psycopg.connect(shared) as connection,
         pytest.raises(ConfigurationError, match=r"psycopg.*cannot change what sqlite:"),
     ):
-        transactions.change(connection, office.store, office.adds())
+        job_changes.change(connection, office.store, office.adds())
 
 
 def test_another_file(tmp_path, sqlite_url):
@@ -174,14 +175,14 @@ def test_another_file(tmp_path, sqlite_url):
         Office(sqlite_url) as office,
         pytest.raises(WrongDatabase, match=r"another\.db.*Pass a connection to that file"),
     ):
-        transactions.change(connection, office.store, office.adds())
+        job_changes.change(connection, office.store, office.adds())
     connection.close()
 
 
 def test_a_database_without_tenure(postgres, shared):
     url = postgres.create_database()
     with Office(shared) as office, psycopg.connect(url) as connection, pytest.raises(WrongDatabase, match="no tenure"):
-        transactions.change(connection, office.store, office.adds())
+        job_changes.change(connection, office.store, office.adds())
     postgres.drop_database(url)
 
 
@@ -193,7 +194,7 @@ def test_a_role_that_may_not(shared):
             psycopg.connect(shared.replace("postgres@", f"{role}@")) as connection,
             pytest.raises(StoreError, match=r"scheduler\.add\(conn=…\): this role may not"),
         ):
-            transactions.change(connection, office.store, office.adds())
+            job_changes.change(connection, office.store, office.adds())
         owner.execute(f"DROP ROLE {role}")
 
 
@@ -205,7 +206,7 @@ def test_a_failed_change_on_sqlite_leaves_nothing_of_itself(sqlite_url):
             connection.execute("INSERT INTO work (what) VALUES ('work')")
             broken = replace(office.adds(), runs=(NewRun(None, None, None),))  # fails at the last step
             with pytest.raises(TypeError):
-                transactions.change(connection, office.store, broken)
+                job_changes.change(connection, office.store, broken)
         assert connection.execute("SELECT what FROM work").fetchall() == [("work",)]
         connection.close()
         assert office.jobs() == []
@@ -232,7 +233,7 @@ def test_a_transaction_that_does_not_see_the_latest_runs_changes_no_job(shared, 
             connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
             connection.execute("INSERT INTO work VALUES ('with it')")
             with pytest.raises(ConfigurationError, match="Write `SET TRANSACTION ISOLATION LEVEL READ COMMITTED`"):
-                transactions.change(connection, office.store, wanted)
+                job_changes.change(connection, office.store, wanted)
             assert connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR
             connection.rollback()
         assert office.ledger.jobs(office.name, removed=True) == before
@@ -242,9 +243,9 @@ def test_a_transaction_that_does_not_see_the_latest_runs_changes_no_job(shared, 
 def test_new_jobs_and_runs_come_at_any_level(shared, level):
     with Office(shared) as office, psycopg.connect(shared) as connection:
         connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
-        assert transactions.change(connection, office.store, office.adds())
-        assert transactions.change(connection, office.store, office.adds()) is None, "it is there"
-        assert transactions.ask(connection, office.store, Asked(office.name, "report", "mine", None))
+        assert job_changes.change(connection, office.store, office.adds())
+        assert job_changes.change(connection, office.store, office.adds()) is None, "it is there"
+        assert job_changes.ask(connection, office.store, Asked(office.name, "report", "mine", None))
         connection.commit()
         assert [job.state for job in office.jobs()] == ["active"]
 

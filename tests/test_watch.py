@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leases import ME, OTHER, TTL, theirs
-from tenure import watch
-from tenure.model import Advert, Peer, Vacancy
+from tenure.core import liveness
+from tenure.core.cluster import Advert, Peer, Vacancy
 
 times = st.floats(0, 3, allow_nan=False).map(lambda seconds: round(seconds, 3))
 
@@ -21,7 +21,7 @@ def watched(*answers):
     """The watch of the one other node after these answers: (time, what it showed)."""
     watches = {}
     for at, shown in answers:
-        watches = watch.observe(watches, [shown] if shown else [], at)
+        watches = liveness.observe(watches, [shown] if shown else [], at)
     return watches.get(OTHER)
 
 
@@ -72,28 +72,28 @@ def test_each_row_is_judged_by_its_own_ttl():
 
 def test_watchers_have_different_ranks_that_begin_after_the_dead():
     alive = ["b", "d", "f", "h"]
-    assert [watch.rank(alive, "c", node) for node in ("d", "f", "h", "b")] == [0, 1, 2, 3]
-    assert [watch.rank(alive, "z", node) for node in alive] == [0, 1, 2, 3]
-    assert watch.rank(["a", "b"], "a", "b") == 0
+    assert [liveness.rank(alive, "c", node) for node in ("d", "f", "h", "b")] == [0, 1, 2, 3]
+    assert [liveness.rank(alive, "z", node) for node in alive] == [0, 1, 2, 3]
+    assert liveness.rank(["a", "b"], "a", "b") == 0
 
 
 def test_the_silent_are_declared_dead_one_watcher_after_the_other():
     over, soon = watched(*[(t, peer(5, ttl=4)) for t in range(5)]), watched((0, peer(5)))
     alive = ["b", "d", OTHER, "x"]
-    at = {me: watch.silent({OTHER: over, "x": soon}, alive, me, 2.0, 100.0)[OTHER].at for me in ("b", "d", "x")}
+    at = {me: liveness.silent({OTHER: over, "x": soon}, alive, me, 2.0, 100.0)[OTHER].at for me in ("b", "d", "x")}
     assert sorted(at.values()) == pytest.approx([100.0, 100.02, 100.04])
-    assert watch.silent({"x": soon}, alive, "b", 2.0, 100.0) == {}
-    assert watch.turn([f"n{i:03}" for i in range(500)], OTHER, "n250", 2.0) <= 2.0, "never longer than a beat"
+    assert liveness.silent({"x": soon}, alive, "b", 2.0, 100.0) == {}
+    assert liveness.turn([f"n{i:03}" for i in range(500)], OTHER, "n250", 2.0) <= 2.0, "never longer than a beat"
 
 
 def test_a_sign_of_life_in_the_meantime_saves():
     over = watched(*[(t, peer(5, ttl=4)) for t in range(5)])
-    declaration = watch.silent({OTHER: over}, [], ME, 2.0, 100.0)[OTHER]
+    declaration = liveness.silent({OTHER: over}, [], ME, 2.0, 100.0)[OTHER]
     assert declaration.stands(over)
     assert not declaration.stands(None), "it is not shown any more: it has left, or is dead already"
     assert not declaration.stands(watched((0, peer(6, ttl=4))))
     assert not declaration.stands(watched(*[(t, peer(6, ttl=4)) for t in range(5)])), "another silence"
-    assert watch.Declaration(100.0, None, "its host lock is free").stands(None), "proof needs no silence"
+    assert liveness.Declaration(100.0, None, "its host lock is free").stands(None), "proof needs no silence"
 
 
 def vacancy(seq=1, nonce=7, term=3):
@@ -101,26 +101,26 @@ def vacancy(seq=1, nonce=7, term=3):
 
 
 def test_a_free_session_lock_is_acted_on_after_its_grace_and_a_quarter():
-    suspicions = watch.suspect({}, {"x": vacancy()}, 10.0)
+    suspicions = liveness.suspect({}, {"x": vacancy()}, 10.0)
     assert suspicions["x"].ripe_at == 12.5
-    assert watch.suspect(suspicions, {"x": vacancy()}, 11.0)["x"].ripe_at == 12.5, "seen again: the wait goes on"
+    assert liveness.suspect(suspicions, {"x": vacancy()}, 11.0)["x"].ripe_at == 12.5, "seen again: the wait goes on"
 
 
 @pytest.mark.parametrize("change", [{"seq": 2}, {"nonce": 8}, {"term": 4}])
 def test_any_sign_of_life_starts_the_wait_anew(change):
-    suspicions = watch.suspect({}, {"x": vacancy()}, 10.0)
-    assert watch.suspect(suspicions, {"x": vacancy(**change)}, 11.0)["x"].ripe_at == 13.5
+    suspicions = liveness.suspect({}, {"x": vacancy()}, 10.0)
+    assert liveness.suspect(suspicions, {"x": vacancy(**change)}, 11.0)["x"].ripe_at == 13.5
 
 
 def test_a_lock_that_is_held_again_is_not_suspected():
-    suspicions = watch.suspect({}, {"x": vacancy()}, 10.0)
-    assert watch.suspect(suspicions, {}, 11.0) == {}
+    suspicions = liveness.suspect({}, {"x": vacancy()}, 10.0)
+    assert liveness.suspect(suspicions, {}, 11.0) == {}
 
 
 def test_what_is_vacant():
     held, dead = theirs(1), replace(theirs(2, "y"), holder_alive=False)
     released = replace(theirs(3, "z"), held=False)
-    assert watch.vacated([held, dead, released]) == ["y", "z"]
+    assert liveness.vacated([held, dead, released]) == ["y", "z"]
 
 
 @settings(max_examples=200, deadline=None)
@@ -131,7 +131,7 @@ def test_a_watch_is_never_over_before_its_ttl_was_seen_to_pass(answers, ttl):
         now += seconds
         if shown != count:
             since, count = now, shown
-        watches = watch.observe(watches, [peer(shown, ttl=ttl)], now)
+        watches = liveness.observe(watches, [peer(shown, ttl=ttl)], now)
         seen = watches[OTHER]
         assert seen.unchanged <= now - since + 1e-9
         assert not seen.over or now - since >= ttl - 1e-9
@@ -141,4 +141,4 @@ def test_a_watch_is_never_over_before_its_ttl_was_seen_to_pass(answers, ttl):
 def test_ranks_are_all_different(nodes, data):
     dead = data.draw(st.sampled_from(sorted(nodes)))
     alive = sorted(nodes - {dead})
-    assert sorted(watch.rank(alive, dead, node) for node in alive) == list(range(len(alive)))
+    assert sorted(liveness.rank(alive, dead, node) for node in alive) == list(range(len(alive)))

@@ -9,7 +9,7 @@ import pytest
 from doctor.examining import finding
 from harness.scratch import eventually
 from tenure import Run, Scheduler
-from tenure.keys import due_key
+from tenure.core.keys import due_key
 from tenure.triggers import tzdata_version
 
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from ledgers import DAY, HOUR, NOON, Book, run
-from tenure.ledger import Change, Rules, RunKind, RunState
+from tenure.core.explain import why
+from tenure.core.records import Change, Rules, RunKind, RunState
 from tenure.triggers import cron, every
-from tenure.why import why
 
 HOURLY = cron("0 * * * *")
 ONE, TWO, THREE = NOON + HOUR, NOON + 2 * HOUR, NOON + 3 * HOUR

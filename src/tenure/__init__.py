@@ -1,7 +1,8 @@
 """tenure: scheduled jobs and leadership for all the workers of an application, with nothing to operate but its database."""
 
-from tenure.aio import AsyncElection, AsyncTerm
+from tenure.async_election import AsyncElection, AsyncTerm
 from tenure.async_scheduler import AsyncScheduler
+from tenure.core.cluster import Leader, TermRecord
 from tenure.election import Election
 from tenure.errors import (
     Busy,
@@ -24,12 +25,11 @@ from tenure.errors import (
     WrongDatabase,
 )
 from tenure.events import Elected, Lost, RunEvent, RunFailed, RunRetried, RunSkipped, RunSucceeded
-from tenure.model import Leader, TermRecord
 from tenure.run import Run, current_run
 from tenure.scheduler import Scheduler
 from tenure.term import Term
 from tenure.triggers import Trigger, at, calendar, closed, cron, every
-from tenure.version import __version__ as __version__
+from tenure.util.version import __version__ as __version__
 from tenure.views import JobView, RunView
 
 __all__ = [

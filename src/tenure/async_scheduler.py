@@ -16,22 +16,22 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
-from tenure import foreground
-from tenure.aio import NodeOptions
-from tenure.audit import JobAudit
-from tenure.bridge import LoopCaller, enter, undone
-from tenure.client import TRIES
-from tenure.decorators import Decorators
-from tenure.durations import Duration
-from tenure.engine import Health
-from tenure.intents import Intent, Seen
-from tenure.listeners import EventKind, Listener
-from tenure.policy import Policy
+from tenure.async_election import NodeOptions
+from tenure.core.audit import JobAudit
+from tenure.core.policy import Policy
+from tenure.jobs.client import TRIES
+from tenure.jobs.decorators import Decorators
+from tenure.jobs.intents import Intent, Seen
+from tenure.jobs.listeners import EventKind, Listener
+from tenure.jobs.operations import KEPT, Kept, Said
 from tenure.scheduler import Scheduler
+from tenure.scheduling import console
+from tenure.scheduling.engine import Health
 from tenure.stores.ledger import Asked, JobChange
 from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone
-from tenure.verbs import KEPT, Kept, Said
+from tenure.util.async_bridge import LoopCaller, enter, undone
+from tenure.util.durations import Duration
 from tenure.views import JobView, RunView, StatsView
 
 
@@ -117,7 +117,7 @@ class AsyncScheduler(Decorators):
                 loop.call_soon_threadsafe(what)
 
         def serve() -> None:
-            foreground.serve(self._scheduler, stage, say)
+            console.serve(self._scheduler, stage, say)
             on_loop(ended.set)
 
         with self._scheduler.staged(lines, nudge=lambda: on_loop(bool)) as (stage, say):
@@ -332,13 +332,13 @@ class AsyncScheduler(Decorators):
     async def _change(self, intent: Intent[JobChange], conn: Any) -> JobView:
         if conn is None:
             return await asyncio.to_thread(self._scheduler.change, intent)
-        from tenure import transactions
+        from tenure.transactions import job_changes
 
         left = TRIES
         while True:
             seen = await self._seen(intent, conn)
             change = await asyncio.to_thread(intent, seen)
-            row = await _awaited(transactions.change(conn, self._scheduler.store, change))
+            row = await _awaited(job_changes.change(conn, self._scheduler.store, change))
             left -= 1
             if row is not None or change.generation is None or not left:
                 break
@@ -347,11 +347,11 @@ class AsyncScheduler(Decorators):
     async def _ask(self, intent: Intent[Asked], conn: Any) -> RunView:
         if conn is None:
             return await asyncio.to_thread(self._scheduler.ask, intent)
-        from tenure import transactions
+        from tenure.transactions import job_changes
 
         seen = await self._seen(intent, conn)
         asked = await asyncio.to_thread(intent, seen)
-        row = await _awaited(transactions.ask(conn, self._scheduler.store, asked))
+        row = await _awaited(job_changes.ask(conn, self._scheduler.store, asked))
         return await asyncio.to_thread(self._scheduler.asked, seen, asked, row)
 
     async def _seen(self, intent: Intent[Any], conn: Any) -> Seen:

@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeVar
 
-from tenure.clock import boottime
-from tenure.durations import Duration, seconds
+from tenure.cluster.node import Member, Node, shared
+from tenure.core.cluster import MARGIN, MAX_NAME, Cadence, Leader, NodeId, TermRecord, Trust
 from tenure.errors import ConfigurationError
 from tenure.events import Elected, ElectionEvent, Lost
-from tenure.forking import refuse_before_fork
-from tenure.model import MARGIN, MAX_NAME, Cadence, Leader, NodeId, TermRecord, Trust
-from tenure.node import Member, Node, shared
 from tenure.stores import Session, Store, store_for
-from tenure.system import need_posix
 from tenure.term import Term
+from tenure.util.clock import boottime
+from tenure.util.durations import Duration, seconds
+from tenure.util.fork_checks import refuse_before_fork
+from tenure.util.system import need_posix
 
 logger = logging.getLogger("tenure")
 
@@ -477,7 +477,7 @@ def _seat(
     if mode == "lease":
         return node_for(store, cadence, label, host_evidence=host_evidence, session_evidence=session_evidence)
     if mode == "advisory":
-        from tenure.advisory import AdvisoryNode
+        from tenure.cluster.advisory import AdvisoryNode
 
         return AdvisoryNode(store, cadence, name, label=label)
     raise ConfigurationError(

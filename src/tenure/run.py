@@ -16,15 +16,15 @@ from contextvars import ContextVar
 from datetime import datetime, tzinfo
 from typing import Any, overload
 
-from tenure import effects
-from tenure.clock import boottime
-from tenure.connections import AsyncConnection, SyncConnection
-from tenure.durations import Duration, seconds
-from tenure.effects import RunClaim
+from tenure.core.records import ClaimedRun, Instant
 from tenure.errors import ConfigurationError, RunCancelled, RunLost
-from tenure.ledger import ClaimedRun, Instant
-from tenure.moments import moment
-from tenure.run_logs import AttemptLog, cut
+from tenure.jobs.run_log import AttemptLog, cut
+from tenure.transactions import effects
+from tenure.transactions.connections import AsyncConnection, SyncConnection
+from tenure.transactions.effects import RunClaim
+from tenure.util.clock import boottime
+from tenure.util.durations import Duration, seconds
+from tenure.util.instants import moment
 
 _MUTEX = threading.Lock()
 

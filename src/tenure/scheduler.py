@@ -25,21 +25,22 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from tenure import bridge, foreground
-from tenure.client import Client
-from tenure.clock import boottime, walltime
-from tenure.decorators import Definitions
-from tenure.durations import Duration, positive, seconds
-from tenure.engine import Engine, EngineOptions, Health
+from tenure.core.cluster import Cadence
+from tenure.core.policy import named
 from tenure.errors import ConfigurationError, TenureError
 from tenure.events import RunEvent
-from tenure.forking import refuse_before_fork
-from tenure.listeners import EventKind, Listener, Listeners
-from tenure.model import Cadence
-from tenure.moments import moment
-from tenure.policy import named
+from tenure.jobs.client import Client
+from tenure.jobs.decorators import Definitions
+from tenure.jobs.listeners import EventKind, Listener, Listeners
+from tenure.scheduling import console
+from tenure.scheduling.engine import Engine, EngineOptions, Health
 from tenure.stores import Store
 from tenure.triggers.zones import Zone
+from tenure.util import async_bridge
+from tenure.util.clock import boottime, walltime
+from tenure.util.durations import Duration, positive, seconds
+from tenure.util.fork_checks import refuse_before_fork
+from tenure.util.instants import moment
 
 logger = logging.getLogger("tenure")
 
@@ -93,7 +94,7 @@ class Scheduler(Client):
         )
         self._drain = _not_negative(drain, "drain")
         self._listeners = Listeners()
-        self._stages: list[foreground.Stage] = []
+        self._stages: list[console.Stage] = []
         self._ran = False
         self._mutex = threading.RLock()
         self._engine: Engine | None = None
@@ -130,12 +131,12 @@ class Scheduler(Client):
             if started:
                 self.stop()
 
-        await bridge.enter(begin, undo)
+        await async_bridge.enter(begin, undo)
 
     async def stop_here(self, drain: Duration | None = None) -> bool:
         """`stop`. If it is cancelled, it goes on by itself, but waits no longer for what runs: the exit of the process waits for it."""
         try:
-            return await bridge.on_thread(functools.partial(self.stop, drain))
+            return await async_bridge.on_thread(functools.partial(self.stop, drain))
         except asyncio.CancelledError:
             self.stop_now()
             raise
@@ -228,7 +229,7 @@ class Scheduler(Client):
             self.start()
             try:
                 self.greet(say)
-                foreground.serve(self, stage, say)
+                console.serve(self, stage, say)
             except BaseException:
                 self.stop()
                 raise
@@ -236,20 +237,20 @@ class Scheduler(Client):
     @contextmanager
     def staged(
         self, lines: bool | None, nudge: Callable[[], object] | None = None
-    ) -> Iterator[tuple[foreground.Stage, Callable[[str], None]]]:
+    ) -> Iterator[tuple[console.Stage, Callable[[str], None]]]:
         """In the foreground: signals wake the stage, and what happens is said if there is a terminal, or `lines` says so."""
-        talks = foreground.terminal() if lines is None else lines
+        talks = console.terminal() if lines is None else lines
 
         def tell(event: RunEvent) -> None:
-            foreground.say(foreground.line(event, walltime()))
+            console.say(console.line(event, walltime()))
 
-        stage = foreground.Stage(nudge)
+        stage = console.Stage(nudge)
         self._stages.append(stage)
         if talks:
             self._listeners.on(RunEvent)(tell)
         try:
             with stage.catching():
-                yield stage, foreground.say if talks else _nothing
+                yield stage, console.say if talks else _nothing
         finally:
             self._ran = True
             self._stages.remove(stage)
@@ -329,7 +330,7 @@ class Scheduler(Client):
         with self.ledger() as ledger:
             names = sorted(job.name for job in self.definitions.jobs)
             jobs, now = self._lookup.those(ledger, names[:SHOWN]), moment(ledger.now())
-        lines = foreground.headline(self.store.shown, self.application, self.label, jobs, now)
+        lines = console.headline(self.store.shown, self.application, self.label, jobs, now)
         return lines if len(names) <= SHOWN else [*lines, f"  and {len(names) - SHOWN} more: `tenure jobs` lists all"]
 
 

@@ -7,12 +7,12 @@ from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, overload
 
-from tenure import fence
-from tenure.clock import boottime
-from tenure.connections import AsyncConnection, SyncConnection
-from tenure.durations import Duration, positive, readable
+from tenure.core.cluster import NodeId, Trust
 from tenure.errors import TermLost
-from tenure.model import NodeId, Trust
+from tenure.transactions import fence
+from tenure.transactions.connections import AsyncConnection, SyncConnection
+from tenure.util.clock import boottime
+from tenure.util.durations import Duration, positive, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,29 +20,29 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
-from tenure import verbs
-from tenure.alarm import Alarm
-from tenure.attempt import Attempt
-from tenure.clock import boottime
-from tenure.conductor import Conductor
-from tenure.connections import target_of
-from tenure.durations import Duration, seconds
-from tenure.engine import Engine
+from tenure.core.cluster import NodeCard, NodeId
+from tenure.core.database_clock import Timekeeper
+from tenure.core.job_history import zone_of
+from tenure.core.keys import due_key
+from tenure.core.records import ClaimedRun, Ending, Instant, JobId, JobState, LogLine, Rules, RunId, RunKind
 from tenure.errors import ConfigurationError
-from tenure.history import zone_of
-from tenure.keys import due_key
-from tenure.ledger import ClaimedRun, Ending, Instant, JobId, JobState, LogLine, Rules, RunId, RunKind
-from tenure.lookup import Lookup
-from tenure.model import NodeCard, NodeId
-from tenure.moments import instant, moment
+from tenure.jobs import operations
+from tenure.jobs.queries import Lookup
 from tenure.run import CURRENT, Run
-from tenure.runner import Runner
 from tenure.scheduler import Scheduler
+from tenure.scheduling.attempt import Attempt
+from tenure.scheduling.engine import Engine
+from tenure.scheduling.executor import Runner
+from tenure.scheduling.loop import Conductor
+from tenure.scheduling.timeouts import Alarm
 from tenure.stores.ledger import RunQuery
-from tenure.stores.memory import MemoryStore
-from tenure.timekeeper import Timekeeper
+from tenure.stores.memory.store import MemoryStore
+from tenure.transactions.connections import target_of
 from tenure.triggers import zone
-from tenure.urls import MemoryURL
+from tenure.util.clock import boottime
+from tenure.util.durations import Duration, seconds
+from tenure.util.instants import instant, moment
+from tenure.util.urls import MemoryURL
 from tenure.views import RunView
 
 BEGINNING = "2026-01-01T00:00Z"
@@ -61,7 +61,7 @@ _FOREVER = 1e9
 @contextmanager
 def virtual(scheduler: Scheduler, now: datetime | str = BEGINNING) -> Iterator[World]:
     """The scheduler's jobs in a world that begins at `now`. Its URL is not touched; its verbs and questions go to the world meanwhile."""
-    world = World(scheduler, verbs.point(now, 0.0, "now"))
+    world = World(scheduler, operations.point(now, 0.0, "now"))
     try:
         yield world
     finally:
@@ -178,11 +178,11 @@ class World:
         """Runs up to now, the oldest first."""
         with self._scheduler.ledger() as ledger:
             if job is not None:
-                verbs.known(ledger, self._scheduler.application, job)
+                operations.known(ledger, self._scheduler.application, job)
             query = RunQuery(
                 self._scheduler.application,
                 job,
-                verbs.states(state),
+                operations.states(state),
                 before=self._now + 1e-6,
                 limit=1_000_000_000,
                 oldest_first=True,
@@ -205,7 +205,7 @@ class World:
             raise ConfigurationError(f"{call}: a body cannot move the clock of the world that calls it.")
         if (to is None) == (by is None):
             raise ConfigurationError(f"{call}: write to='2026-11-16T12:00Z' or by='2h', one of them.")
-        target = self._now + seconds(by, "by") if by is not None else verbs.point(to or "", self._now, "to")
+        target = self._now + seconds(by, "by") if by is not None else operations.point(to or "", self._now, "to")
         if target < self._now:
             raise ConfigurationError(
                 f"{call}: {moment(target)} is before {moment(self._now)}. This clock goes forward."

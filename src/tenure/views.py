@@ -7,13 +7,13 @@ from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any, Self
 
-from tenure.arguments import plain, shown
-from tenure.differences import differences, explained
+from tenure.core.arguments import plain, shown
+from tenure.core.differences import differences, explained
+from tenure.core.job_history import read, zone_of
+from tenure.core.records import UNBEGUN, Instant, JobRow, JobStats, Rules, RunRow, RunState
 from tenure.errors import ConfigurationError
-from tenure.history import read, zone_of
-from tenure.ledger import UNBEGUN, Instant, JobRow, JobStats, Rules, RunRow, RunState
-from tenure.moments import moment
 from tenure.triggers import Trigger
+from tenure.util.instants import moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from doctor.examining import bad, finding, findings
 from harness import scratch
 from tenure import Election, doctor
 from tenure.doctor import sqlite as sqlite_doctor
-from tenure.stores import filesystem, store_for
+from tenure.stores import store_for
+from tenure.stores.sqlite import filesystem
 
 
 @contextmanager
@@ -51,7 +52,7 @@ class TestSqlite:
         """A node whose process is gone: its file is there, its lock is free."""
         from dataclasses import asdict
 
-        from tenure.evidence import LockFile
+        from tenure.stores.host_lock import LockFile
 
         node = str(uuid.uuid4())
         lock = LockFile(path.with_name(path.name + "-tenure"), node)

@@ -12,8 +12,8 @@ import pytest
 from harness import scratch
 from tenure import Election, doctor
 from tenure.doctor import sqlite as sqlite_doctor
-from tenure.doctor.postgres import desk, server
-from tenure.stores import filesystem
+from tenure.doctor.postgres import inspector, server
+from tenure.stores.sqlite import filesystem
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "doctor.md"
 
@@ -25,16 +25,16 @@ class TestItAlwaysComesBack:
         assert (found.code, found.severity, report.exit_code) == ("connection", "problem", 3)
 
     def test_a_network_that_swallows_everything(self, ready, proxy, monkeypatch):
-        monkeypatch.setattr(desk, "CONNECT_TIMEOUT", 2)
+        monkeypatch.setattr(inspector, "CONNECT_TIMEOUT", 2)
         proxy.black_hole()
         began = time.monotonic()
         assert doctor.run(proxy.url(ready.rpartition("/")[2]), out=io.StringIO()) == 3
         assert time.monotonic() - began < 5
 
     def test_a_server_that_freezes_during_the_examination(self, ready, proxy, monkeypatch):
-        monkeypatch.setattr(desk, "ANSWER_TIMEOUT", 0.3)
+        monkeypatch.setattr(inspector, "ANSWER_TIMEOUT", 0.3)
         monkeypatch.setattr(server, "clock", lambda _: proxy.black_hole())
-        monkeypatch.setattr(desk, "CONNECT_TIMEOUT", 2)
+        monkeypatch.setattr(inspector, "CONNECT_TIMEOUT", 2)
         report = doctor.diagnose(proxy.url(ready.rpartition("/")[2]))
         assert report.exit_code == 3
         assert any("stopped answering" in found.what for found in report.findings)

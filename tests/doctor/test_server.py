@@ -11,9 +11,10 @@ from doctor.examining import as_role, bad, execute, finding
 from harness.components import need
 from harness.pgbouncer import PgBouncer
 from harness.scratch import eventually
-from tenure import Election, clock, doctor
-from tenure.doctor.postgres import between, desk, server
+from tenure import Election, doctor
+from tenure.doctor.postgres import inspector, network, server
 from tenure.stores import store_for
+from tenure.util import clock
 
 
 class TestHealthyPostgres:
@@ -112,7 +113,7 @@ class TestBetween:
     )
     def test_a_pool_of_one_is_survived(self, postgres, ready, mode, words, monkeypatch):
         need("pgbouncer")
-        monkeypatch.setattr(between, "POOL_PATIENCE", 0.2)
+        monkeypatch.setattr(network, "POOL_PATIENCE", 0.2)
         with PgBouncer(postgres, mode, pool_size=1) as bouncer:
             found = finding(bouncer.url(ready.rpartition("/")[2]), "pooler")
         assert found.severity == "warning"
@@ -120,7 +121,7 @@ class TestBetween:
 
     def test_a_session_that_loses_its_lock_without_a_pooler_is_a_problem(self, ready, monkeypatch):
         """Something resets the session between two statements, as some proxies do."""
-        usual = desk.Desk.plain
+        usual = inspector.Desk.plain
 
         def reset(self, connection, text, *values):
             rows = usual(self, connection, text, *values)
@@ -128,7 +129,7 @@ class TestBetween:
                 connection.execute("SELECT pg_advisory_unlock_all()")
             return rows
 
-        monkeypatch.setattr(desk.Desk, "plain", reset)
+        monkeypatch.setattr(inspector.Desk, "plain", reset)
         found = finding(ready, "session-lock")
         assert found.severity == "problem"
         assert "held by nobody" in found.what
@@ -138,7 +139,7 @@ class TestBetween:
     )
     def test_a_ttl_too_small_for_the_measured_latency(self, ready, proxy, scene, monkeypatch):
         delay, ttl, severity = scene
-        monkeypatch.setattr(between, "SAMPLE_TIME", 0.3)
+        monkeypatch.setattr(network, "SAMPLE_TIME", 0.3)
         proxy.delay(delay)
         found = finding(proxy.url(ready.rpartition("/")[2]), "latency", ttl=ttl)
         assert found.severity == severity

@@ -13,7 +13,7 @@ from harness.scratch import eventually
 from tenure import Election, Scheduler, doctor
 from tenure.doctor.postgres import locks
 from tenure.stores import store_for
-from tenure.stores.advisory import lock_key
+from tenure.stores.postgres.advisory import lock_key
 
 
 class TestSchemaAndRights:

@@ -21,7 +21,6 @@ from apscheduler.jobstores.base import BaseJobStore
 from apscheduler.jobstores.base import JobLookupError as TheirJobLookupError
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore as TheirSQLAlchemyJobStore
 
-from tenure import verbs
 from tenure.errors import ConfigurationError
 from tenure.ext import apscheduler as ours
 from tenure.ext.apscheduler import (
@@ -44,8 +43,9 @@ from tenure.ext.apscheduler import (
     SchedulerNotRunningError,
     SQLAlchemyJobStore,
     ThreadPoolExecutor,
-    carried,
+    trigger_translation,
 )
+from tenure.jobs import operations
 from tenure.triggers import every, from_json
 
 APPS = Path(__file__).parent / "apps"
@@ -128,7 +128,7 @@ def test_a_row_whose_arguments_cannot_be_read_hides_no_other_job(sched, kwargs):
     sched.add_job(tell, "interval", days=1, id="fine")
     with sched.tenure.ledger() as ledger:
         (row,) = ledger.jobs(sched.tenure.application, "fine")
-        ledger.change(verbs.added(replace(row.spec, name="broken", kwargs=kwargs), ledger.now()))
+        ledger.change(operations.added(replace(row.spec, name="broken", kwargs=kwargs), ledger.now()))
     assert {(job.id, job.args) for job in sched.get_jobs()} == {("fine", ()), ("broken", ())}
 
 
@@ -444,7 +444,7 @@ def test_what_their_words_cannot_say_is_shown_as_a_sentence(sched):
     reader = BackgroundScheduler(timezone="UTC")
     reader.state = ours.STATE_PAUSED
     job = reader.get_job("rare")
-    assert (type(job.trigger), job.name) == (carried.Stated, "tell")
+    assert (type(job.trigger), job.name) == (trigger_translation.Stated, "tell")
     assert job.next_run_time == sched.get_job("rare").next_run_time
     sched.add_job(tell, "cron", week=20, end_date=FAR, id="list", timezone="UTC")
     assert str(reader.get_job("list").trigger).startswith("list[due times until 20")
@@ -511,7 +511,7 @@ def test_a_date(sched):
 
 
 def test_a_list_of_due_times_is_written_on(sched, monkeypatch):
-    monkeypatch.setattr(carried, "LISTED", 4)
+    monkeypatch.setattr(trigger_translation, "LISTED", 4)
     sched.add_job(tell, "interval", seconds=1, id="bounded", end_date=FAR)
     sched.start()
     for _ in range(6):

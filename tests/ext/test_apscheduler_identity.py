@@ -14,7 +14,7 @@ import pytest
 from harness.processes import Worker
 from harness.scratch import eventually
 from tenure.errors import ConfigurationError
-from tenure.ext.apscheduler import BackgroundScheduler, ConflictingIdError, member, scheduler
+from tenure.ext.apscheduler import BackgroundScheduler, ConflictingIdError, lifecycle, scheduler
 
 HERE = __name__
 FAR = datetime(2099, 1, 1, tzinfo=UTC)
@@ -172,7 +172,7 @@ def test_a_date_without_an_id_is_one_job_for_all_workers(sched):
 
 
 def test_dates_that_other_workers_have_run_are_not_remembered_for_ever(monkeypatch):
-    monkeypatch.setattr(member, "CROWD", 10)
+    monkeypatch.setattr(lifecycle, "CROWD", 10)
     monkeypatch.setattr(scheduler, "CROWD", 10)
     sched = BackgroundScheduler(timezone="UTC")
     sched.start(paused=True)

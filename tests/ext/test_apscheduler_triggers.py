@@ -26,8 +26,8 @@ from tenure.ext.apscheduler import (
     OrTrigger,
     zones,
 )
-from tenure.ext.apscheduler.carried import LISTED, Starting, carried, due_times
 from tenure.ext.apscheduler.fields import RANGES
+from tenure.ext.apscheduler.trigger_translation import LISTED, Starting, carried, due_times
 from tenure.ext.apscheduler.triggers import understood
 from tenure.triggers import base, from_json, zone
 from tenure.triggers.zones import timeline

@@ -24,12 +24,12 @@ from harness.components import need
 from harness.processes import Worker
 from harness.scratch import eventually
 from tenure import ConfigurationError, StoreUnavailable
-from tenure.campaign import Campaign
+from tenure.cluster.control_loop import Campaign
 from tenure.ext.celery import task_id
 from tenure.ext.celery.beat import AGAIN, AWAKE, CAPACITY, Node
 from tenure.ext.celery.schedules import trigger_of
-from tenure.signals import SAME
 from tenure.triggers import cron, every
+from tenure.util.signals import SAME
 
 MINUTE = timedelta(minutes=1)
 

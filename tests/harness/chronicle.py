@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tenure.ledger import RunRow, RunState
+from tenure.core.records import RunRow, RunState
 
 EARLY = 0.05
 """What two clocks of one machine, read one after the other, may differ on a busy one."""

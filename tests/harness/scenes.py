@@ -19,9 +19,9 @@ from harness import chronicle, scratch
 from harness.chronicle import Blow, Grid, Line, Row, Verdict
 from harness.processes import TESTS, Worker
 from harness.tallies import Fault, Term
-from tenure.audit import JobAudit
-from tenure.ledger import OPEN, RunRow
-from tenure.plan import spread_of
+from tenure.core.audit import JobAudit
+from tenure.core.planning import spread_of
+from tenure.core.records import OPEN, RunRow
 from tenure.scheduler import Scheduler
 from tenure.stores.ledger import RunQuery
 

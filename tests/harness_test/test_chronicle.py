@@ -5,7 +5,7 @@ import math
 import pytest
 
 from harness.chronicle import Blow, Grid, Line, Row, disagreements, due_times, judge, most_at_once
-from tenure.ledger import JobId, RunId, RunKind, RunRow, RunState
+from tenure.core.records import JobId, RunId, RunKind, RunRow, RunState
 
 IN_TABLE = Grid(2.0, in_table=True)
 IN_FILE = Grid(2.0)

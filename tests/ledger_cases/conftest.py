@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from ledger_cases.scene import Scene, Worker
-from tenure.ledger import Instant
+from tenure.core.records import Instant
 from tenure.stores import Store, store_for
 from tenure.stores.ledger import Ledger
 

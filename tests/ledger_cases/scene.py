@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tenure.clock import boottime, sleep
-from tenure.evidence import LockFile
-from tenure.ledger import (
+from tenure.core.cluster import Beat, NodeCard, Verdict
+from tenure.core.records import (
     Change,
     Claimed,
     ClaimedRun,
@@ -27,10 +26,11 @@ from tenure.ledger import (
     RunRow,
     RunState,
 )
-from tenure.model import Beat, NodeCard, Verdict
 from tenure.stores import Session, Store
+from tenure.stores.host_lock import LockFile
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
 from tenure.triggers import every
+from tenure.util.clock import boottime, sleep
 
 HOURLY = every("1h").to_json()
 DAILY = every("1d").to_json()

@@ -4,8 +4,8 @@ import select
 
 import pytest
 
-from tenure.keys import due_key
-from tenure.ledger import RunKind, RunState
+from tenure.core.keys import due_key
+from tenure.core.records import RunKind, RunState
 from tenure.stores.ledger import Asked
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ledger_cases.scene import DAILY, HOURLY, SOON
-from tenure.keys import due_key
-from tenure.ledger import Change, JobState, NewRun, RunKind, RunState
+from tenure.core.keys import due_key
+from tenure.core.records import Change, JobState, NewRun, RunKind, RunState
 from tenure.stores.ledger import JobChange
 
 CHANGES = [Change.UPDATED, Change.PAUSED, Change.RESUMED, Change.REMOVED]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.ledger import Change, RunKind, RunState
+from tenure.core.records import Change, RunKind, RunState
 
 
 def test_a_claimed_run_is_as_it_was_planned(scene, worker, about_now):

@@ -1,8 +1,8 @@
 """A job without a due time left is done. Its name may be used again, and what has run is not run again."""
 
-from tenure.ledger import Change, JobState, RunState
-from tenure.moments import moment
+from tenure.core.records import Change, JobState, RunState
 from tenure.triggers import at
+from tenure.util.instants import moment
 
 
 def _at(scene, ago):

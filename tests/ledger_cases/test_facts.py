@@ -8,9 +8,9 @@ import pytest
 
 from harness.scratch import eventually
 from ledger_cases.scene import Scene
-from tenure.keys import planner_of
-from tenure.ledger import NodeFacts
-from tenure.model import Acquire
+from tenure.core.cluster import Acquire
+from tenure.core.keys import planner_of
+from tenure.core.records import NodeFacts
 from tenure.stores import store_for
 
 

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from tenure.ledger import Ending, RunState
+from tenure.core.records import Ending, RunState
 
 FINAL = [RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED]
 

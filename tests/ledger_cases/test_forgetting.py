@@ -6,13 +6,13 @@ import psycopg
 import pytest
 
 from ledger_cases.scene import SOON, Scene
-from tenure import verbs
-from tenure.keys import due_key
-from tenure.ledger import Change, JobState, RunState
-from tenure.moments import moment
+from tenure.core.keys import due_key
+from tenure.core.records import Change, JobState, RunState
+from tenure.jobs import operations
 from tenure.stores import store_for
 from tenure.stores.ledger import JobChange
 from tenure.triggers import at
+from tenure.util.instants import moment
 
 
 def _forget(scene, *, ago=0.0, keys_ago=0.0, defined=(), limit=100):
@@ -115,8 +115,8 @@ def test_what_was_added_over_a_removed_job_of_the_code_stays_while_a_live_node_h
     trigger = at(moment(scene.at(10))).to_json()
     spec = scene.spec("poll", function="send", trigger=trigger, in_code=False)
     now = scene.ledger.now()
-    change = replace(verbs.added(spec, now), next_due=None, runs=(scene.new(10),))
-    assert scene.ledger.change(verbs.added_over(scene.job("poll"), change, now)) is not None
+    change = replace(operations.added(spec, now), next_due=None, runs=(scene.new(10),))
+    assert scene.ledger.change(operations.added_over(scene.job("poll"), change, now)) is not None
     worker.finish(worker.take().id)
     if over == "removed":
         scene.remove("poll")

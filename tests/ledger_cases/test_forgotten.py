@@ -5,8 +5,8 @@ import threading
 import psycopg
 
 from ledger_cases.scene import Scene
-from tenure.keys import due_key
-from tenure.ledger import RunKind, RunState
+from tenure.core.keys import due_key
+from tenure.core.records import RunKind, RunState
 from tenure.stores import store_for
 from tenure.stores.ledger import Asked
 

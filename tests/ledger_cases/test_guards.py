@@ -7,8 +7,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tenure.stores.memory import MemoryStore
-from tenure.stores.sqlite import SqliteStore
+from tenure.stores.memory.store import MemoryStore
+from tenure.stores.sqlite.store import SqliteStore
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tenure.keys import due_key
-from tenure.ledger import STOPPED, RunState
+from tenure.core.keys import due_key
+from tenure.core.records import STOPPED, RunState
 
 
 def test_an_interrupted_attempt_keeps_its_number_and_its_place(scene, worker):

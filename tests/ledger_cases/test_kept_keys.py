@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from ledger_cases.scene import Scene
-from tenure.keys import digest_of
-from tenure.ledger import RunKind, RunState
+from tenure.core.keys import digest_of
+from tenure.core.records import RunKind, RunState
 from tenure.stores import store_for
 from tenure.stores.ledger import Asked
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tenure.ledger import Change, RunKind, RunState
+from tenure.core.records import Change, RunKind, RunState
 
 
 def test_the_oldest_due_are_claimed_first_across_functions_and_queues(scene, worker):

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from ledger_cases.scene import Scene
-from tenure.ledger import RunState
+from tenure.core.records import RunState
 from tenure.stores import store_for
 from tenure.stores.ledger import Asked
 

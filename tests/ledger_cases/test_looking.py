@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from ledger_cases.scene import Scene
-from tenure.ledger import OPEN, PLAIN, JobStats, RunKind, RunState
+from tenure.core.records import OPEN, PLAIN, JobStats, RunKind, RunState
 from tenure.stores import store_for
 from tenure.stores.ledger import RunQuery
 from tenure.views import RunView

@@ -3,10 +3,10 @@
 from uuid import uuid4
 
 from ledger_cases.scene import Scene
-from tenure.clock import boottime, walltime
-from tenure.model import Beat
-from tenure.stores.memory import MemoryStore
-from tenure.urls import MemoryURL
+from tenure.core.cluster import Beat
+from tenure.stores.memory.store import MemoryStore
+from tenure.util.clock import boottime, walltime
+from tenure.util.urls import MemoryURL
 
 
 def test_due_times_follow_the_given_clock():

@@ -1,6 +1,6 @@
 """Missed and settle: due times that did not begin in time."""
 
-from tenure.ledger import Change, RunKind
+from tenure.core.records import Change, RunKind
 
 
 def _missed(scene, limit=100, **more):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.ledger import Change, RunKind, RunState
+from tenure.core.records import Change, RunKind, RunState
 
 
 @pytest.mark.parametrize("overlap", ["skip", "wait", "allow"])

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from ledger_cases.scene import DAILY, HOURLY, SOON, Scene
-from tenure import verbs
+from tenure.core.records import Change, JobRow, JobSpec, JobState, Override, Synced
 from tenure.errors import JobError
-from tenure.ledger import Change, JobRow, JobSpec, JobState, Override, Synced
+from tenure.jobs import operations
+from tenure.jobs.operations import Said
 from tenure.stores import overrides
 from tenure.stores.ledger import JobChange
 from tenure.triggers import every
-from tenure.verbs import Said
 
 NINE = every("9s").to_json()
 
@@ -27,13 +27,13 @@ def _start(scene: Scene, release: int = 0, **spec: object) -> Synced:
 
 def _update(scene: Scene, by: str = "ops", why: str = "", **words: object) -> JobRow:
     ledger = scene.ledger
-    changed = ledger.change(verbs.updated(scene.job(), ledger.now(), said=Said(by, why), **words))
+    changed = ledger.change(operations.updated(scene.job(), ledger.now(), said=Said(by, why), **words))
     assert changed is not None
     return changed
 
 
 def _reset(scene: Scene) -> JobRow:
-    row = scene.ledger.change(verbs.reset(scene.job(), scene.ledger.now(), Said("ops")))
+    row = scene.ledger.change(operations.reset(scene.job(), scene.ledger.now(), Said("ops")))
     assert row is not None
     return row
 
@@ -147,7 +147,7 @@ def test_a_restored_job_is_still_changed(scene):
     _start(scene)
     override = _update(scene, trigger=every("9s")).override
     scene.remove()
-    row = scene.ledger.change(verbs.restored(scene.job(), scene.ledger.now()))
+    row = scene.ledger.change(operations.restored(scene.job(), scene.ledger.now()))
     assert row is not None
     assert (row.state, row.spec.trigger, row.override) == (JobState.ACTIVE, NINE, override)
     assert _start(scene).row == row
@@ -155,8 +155,8 @@ def test_a_restored_job_is_still_changed(scene):
 
 
 def _add_over(scene: Scene, **spec: object) -> JobRow:
-    change = verbs.added(scene.spec(in_code=False, **spec), scene.ledger.now(), Said("ops"))
-    row = scene.ledger.change(verbs.added_over(scene.job(), change, scene.ledger.now()))
+    change = operations.added(scene.spec(in_code=False, **spec), scene.ledger.now(), Said("ops"))
+    row = scene.ledger.change(operations.added_over(scene.job(), change, scene.ledger.now()))
     assert row is not None
     return row
 

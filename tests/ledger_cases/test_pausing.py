@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from ledger_cases.scene import Scene
-from tenure.ledger import Change, RunState
+from tenure.core.records import Change, RunState
 from tenure.stores import store_for
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from tenure.keys import due_key
-from tenure.ledger import Change, Planned, RunState
+from tenure.core.keys import due_key
+from tenure.core.records import Change, Planned, RunState
 
 
 def _unplanned(scene, ahead=10.0, limit=100, **more):

@@ -6,11 +6,11 @@ import psycopg
 import pytest
 
 from ledger_cases.scene import Scene
-from tenure import effects
-from tenure.keys import due_key
-from tenure.ledger import OPEN, Planned, RunId, RunRow, RunState
+from tenure.core.keys import due_key
+from tenure.core.records import OPEN, Planned, RunId, RunRow, RunState
 from tenure.stores import store_for
 from tenure.stores.ledger import Asked, RunQuery
+from tenure.transactions import effects
 
 ROUNDS = 30
 CLAIMERS = 6

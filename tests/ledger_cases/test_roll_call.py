@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.ledger import Held, RunState
+from tenure.core.records import Held, RunState
 
 
 def _gone(scene, worker, how):

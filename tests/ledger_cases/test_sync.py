@@ -1,7 +1,7 @@
 """Sync: what nodes of different releases bring at their start."""
 
 from ledger_cases.scene import DAILY, SOON
-from tenure.ledger import Change, JobState
+from tenure.core.records import Change, JobState
 from tenure.stores.ledger import JobChange
 
 

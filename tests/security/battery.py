@@ -5,12 +5,23 @@ from typing import Any
 
 import psycopg
 
-from tenure.clock import boottime
-from tenure.ledger import Change, ClaimRequest, Ending, JobSpec, LogLine, NewRun, NodeFacts, Planned, Rules, RunState
-from tenure.model import Acquire, Beat, NodeCard, Outcome, Verdict
+from tenure.core.cluster import Acquire, Beat, NodeCard, Outcome, Verdict
+from tenure.core.records import (
+    Change,
+    ClaimRequest,
+    Ending,
+    JobSpec,
+    LogLine,
+    NewRun,
+    NodeFacts,
+    Planned,
+    Rules,
+    RunState,
+)
 from tenure.stores import Session, store_for
 from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
 from tenure.triggers import every
+from tenure.util.clock import boottime
 
 HOURLY = every("1h").to_json()
 

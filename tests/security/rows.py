@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from tenure import evidence
+from tenure.stores import host_lock
 from tenure.triggers import every
 
 GOOD_TRIGGER = every("1h").to_json()
@@ -79,7 +79,7 @@ class Hand:
 def cards() -> Iterator[object]:
     """Host evidence that makes no sense, on this very boot."""
     card = {
-        "boot_id": evidence.boot_id(),
+        "boot_id": host_lock.boot_id(),
         "pid": 1,
         "pid_namespace": 1,
         "started": 1,
@@ -89,7 +89,7 @@ def cards() -> Iterator[object]:
     }
     yield from (card | {"pid": pid} for pid in ("x", -1, 0, 2**70, None, 1.5, "../../1", True))
     yield from (card | {word: value} for word in card for value in (None, [], {}, "x" * 10_000))
-    yield card | {"pid_namespace": evidence.pid_namespace()}
+    yield card | {"pid_namespace": host_lock.pid_namespace()}
     yield card | {"more": 1}
     yield from ([], "text", 7, None, {})
 

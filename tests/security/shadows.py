@@ -10,7 +10,7 @@ import re
 import psycopg
 
 from harness.postgres import Postgres
-from tenure.stores import postgres_rows
+from tenure.stores.postgres import rows as postgres_rows
 
 TYPES = [
     "text",

@@ -8,12 +8,12 @@ import uuid
 import pytest
 
 from security.rows import PostgresHand, SqliteHand
-from tenure import ConfigurationError, Election, doctor, evidence
+from tenure import ConfigurationError, Election, doctor
 from tenure.cli import main
-from tenure.evidence import LockFile, Proof
-from tenure.stores import store_for
-from tenure.stores.bell import Bell
-from tenure.stores.unreadable import printable
+from tenure.stores import host_lock, store_for
+from tenure.stores.host_lock import LockFile, Proof
+from tenure.stores.row_checks import printable
+from tenure.stores.sqlite.wakeup_pipe import Bell
 
 
 @pytest.fixture
@@ -28,25 +28,25 @@ def test_nothing_outside_is_opened_written_or_removed(inside, tmp_path, node):
     for suffix in (".lock", ".bell"):
         (tmp_path / f"outside{suffix}").write_text("mine")
     card = LockFile(inside, "known").card()
-    assert evidence.probe(inside, node, card) is Proof.NOTHING
-    assert evidence.read_pulse(inside, node, card) is None
-    assert evidence.last_pulse_at(inside, node) is None
+    assert host_lock.probe(inside, node, card) is Proof.NOTHING
+    assert host_lock.read_pulse(inside, node, card) is None
+    assert host_lock.last_pulse_at(inside, node) is None
     Bell.ring(inside, node, "words")
-    evidence.clear(inside, node)
+    host_lock.clear(inside, node)
     assert [(tmp_path / f"outside{suffix}").read_text() for suffix in (".lock", ".bell")] == ["mine", "mine"]
 
 
 def test_a_link_is_not_followed(inside):
     lock = LockFile(inside, "known")
-    assert evidence.probe(inside, "known", lock.card()) is Proof.ALIVE
+    assert host_lock.probe(inside, "known", lock.card()) is Proof.ALIVE
     (inside / "linked.lock").symlink_to(inside / "known.lock")
-    assert evidence.probe(inside, "linked", lock.card()) is Proof.NOTHING
+    assert host_lock.probe(inside, "linked", lock.card()) is Proof.NOTHING
     lock.remove()
 
 
 def test_the_file_of_another_node_proves_nothing(inside):
     lock, other = LockFile(inside, "known"), LockFile(inside, "other")
-    assert evidence.probe(inside, "other", lock.card()) is Proof.NOTHING
+    assert host_lock.probe(inside, "other", lock.card()) is Proof.NOTHING
     lock.remove()
     other.remove()
 
@@ -55,9 +55,9 @@ def test_the_file_of_another_node_proves_nothing(inside):
 def test_a_folder_that_others_may_write_is_not_used(inside, monkeypatch, mode):
     monkeypatch.setenv("TENURE_RUNTIME_DIR", str(inside))
     inside.chmod(0o700)
-    assert evidence.runtime_directory() == inside
+    assert host_lock.runtime_directory() == inside
     inside.chmod(mode)
-    assert evidence.runtime_directory() is None
+    assert host_lock.runtime_directory() is None
 
 
 def test_a_sweep_removes_what_nodes_left_and_nothing_else(inside):
@@ -74,7 +74,7 @@ def test_a_sweep_removes_what_nodes_left_and_nothing_else(inside):
         file.write_bytes(bytes(8) + b"x" * 32 if file == other_content else bytes(8) + b"a" * 33)
     (linked := name()).symlink_to(other_content)
     os.mkfifo(pipe := name())
-    evidence.sweep(inside, older_than=2**40)
+    host_lock.sweep(inside, older_than=2**40)
     assert not bell.exists()
     kept = {*others, other_content, too_long, linked, pipe, lock.path}
     assert set(inside.iterdir()) == kept
@@ -86,7 +86,7 @@ def test_a_bell_that_is_no_pipe_is_neither_rung_nor_removed(inside):
     file = inside / f"{node}.bell"
     file.write_text("mine")
     Bell.ring(inside, node, "words")
-    evidence.clear(inside, node)
+    host_lock.clear(inside, node)
     assert file.read_text() == "mine"
 
 
@@ -97,7 +97,7 @@ def test_a_pipe_in_the_place_of_a_lock_file_holds_nobody_up(inside):
     seen = []
     looks = threading.Thread(
         target=lambda: seen.extend(
-            (evidence.probe(inside, "known", lock.card()), evidence.read_pulse(inside, "known", lock.card()))
+            (host_lock.probe(inside, "known", lock.card()), host_lock.read_pulse(inside, "known", lock.card()))
         ),
         daemon=True,
     )

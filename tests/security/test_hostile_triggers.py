@@ -9,13 +9,13 @@ import pytest
 
 from harness.scratch import eventually
 from tenure import ConfigurationError, Scheduler
-from tenure.clock import boottime
+from tenure.core.database_clock import Timekeeper
+from tenure.core.records import Change, JobSpec, Rules
 from tenure.ext.apscheduler import BackgroundScheduler
-from tenure.ledger import Change, JobSpec, Rules
-from tenure.planning import Planning
+from tenure.scheduling.planner import Planning
 from tenure.stores.ledger import JobChange
-from tenure.timekeeper import Timekeeper
 from tenure.triggers import closed, every
+from tenure.util.clock import boottime
 
 
 def cron(expr, tz=None):

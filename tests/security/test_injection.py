@@ -14,8 +14,8 @@ from security import battery
 from security.drawn import bounded
 from security.rows import PostgresHand, SqliteHand
 from tenure import ConfigurationError, Election, Scheduler
-from tenure.ledger import Change
-from tenure.policy import named
+from tenure.core.policy import named
+from tenure.core.records import Change
 from tenure.stores import store_for
 from tenure.stores.ledger import Asked, RunQuery
 

@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 
 from security.drawn import bounded
 from security.rows import DEEP, cards
-from tenure import ConfigurationError, policy, urls
-from tenure.arguments import decode, encode
-from tenure.durations import LONGEST, seconds
-from tenure.evidence import file_of
-from tenure.ledger import Rules
-from tenure.plan import ahead, retry_in
-from tenure.stores.unreadable import UnreadableRules, host_card, rules_from, ttl_of
+from tenure import ConfigurationError
+from tenure.core import policy
+from tenure.core.arguments import decode, encode
+from tenure.core.planning import ahead, retry_in
+from tenure.core.records import Rules
+from tenure.stores.host_lock import file_of
+from tenure.stores.row_checks import UnreadableRules, host_card, rules_from, ttl_of
 from tenure.triggers import calendar, cron, every, from_json
 from tenure.triggers.grammar import normalise, parse
+from tenure.util import urls
+from tenure.util.durations import LONGEST, seconds
 
 NOW = datetime(2026, 3, 29, 0, 59, tzinfo=UTC)
 SCRAPS = st.one_of(

@@ -14,9 +14,10 @@ from psycopg import sql
 from harness.scratch import eventually
 from security import battery
 from tenure import ConfigurationError, Election, Scheduler, StaleTerm, StoreError, doctor
-from tenure.stores import postgres as postgres_store
-from tenure.stores import roles, store_for
-from tenure.stores.advisory import lock_key
+from tenure.stores import store_for
+from tenure.stores.postgres import roles
+from tenure.stores.postgres import store as postgres_store
+from tenure.stores.postgres.advisory import lock_key
 
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 LINES = [line for line in roles.grants("tenure", "nobody").splitlines() if line.startswith("GRANT")]

@@ -8,14 +8,15 @@ import pytest
 from harness.scratch import eventually
 from security import battery, shadows
 from tenure import Election, Scheduler, doctor
+from tenure.core.cluster import Cadence
 from tenure.doctor.findings import Report
-from tenure.doctor.postgres.desk import Desk
+from tenure.doctor.postgres.inspector import Desk
 from tenure.importers import apscheduler
-from tenure.model import Cadence
-from tenure.stores import roles, store_for
-from tenure.stores.postgres import SEARCH_PATH
+from tenure.stores import store_for
+from tenure.stores.postgres import roles
+from tenure.stores.postgres.store import SEARCH_PATH
 from tenure.triggers import every
-from tenure.urls import parse
+from tenure.util.urls import parse
 
 QUICK = {"ttl": 6, "heartbeat_every": 0.5, "attempt_timeout": 1, "migrate": False}
 

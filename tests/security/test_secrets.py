@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from security.drawn import bounded
-from tenure import ConfigurationError, Election, Scheduler, TenureError, doctor, urls
+from tenure import ConfigurationError, Election, Scheduler, TenureError, doctor
 from tenure.stores import store_for
+from tenure.util import urls
 
 PIECES = ("Zq7xKw", "Jb3mVt", "Hn5pLc")
 PASSWORD = "".join(PIECES)

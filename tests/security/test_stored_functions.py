@@ -9,7 +9,7 @@ import pytest
 from harness.scratch import eventually
 from security.rows import PostgresHand, SqliteHand
 from tenure.ext.apscheduler import BackgroundScheduler, functions
-from tenure.ext.apscheduler.loaded import Loaded
+from tenure.ext.apscheduler.stored_functions import Loaded
 
 called: queue.SimpleQueue[object] = queue.SimpleQueue()
 

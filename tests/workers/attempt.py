@@ -7,7 +7,7 @@ import sys
 import psycopg
 import sqlalchemy
 
-from tenure import effects
+from tenure.transactions import effects
 
 
 def main() -> None:

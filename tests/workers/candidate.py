@@ -25,7 +25,7 @@ import psycopg
 
 from harness.belief import Recorder
 from tenure import Election, Lost, StoreUnavailable, Term
-from tenure.clock import boottime
+from tenure.util.clock import boottime
 
 SAMPLE_EVERY = 0.001
 ACT_EVERY = 0.01

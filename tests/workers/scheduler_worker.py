@@ -30,7 +30,7 @@ import psycopg
 from tenure.errors import RunError, RunLost, StoreUnavailable
 from tenure.run import Run
 from tenure.scheduler import Scheduler
-from tenure.stores.deadline import DeadlineConnection
+from tenure.stores.postgres.deadline import DeadlineConnection
 
 LOOK_EVERY = 0.01
 CONNECTIONS = 2

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from tenure.cli import parser as parsing
 from tenure.cli.output import SpeltOut, say_text
 from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
-from tenure.signals import receive_exit_codes
+from tenure.util.signals import receive_exit_codes
 
 USAGE, UNAVAILABLE, UNUSABLE, BUG, INTERRUPTED = 2, 3, 4, 70, 130
 

@@ -28,7 +28,7 @@ def add(verb: Verb) -> None:
         "Read a crontab, systemd timers, the beat_schedule of a Celery app or the job store of APScheduler 3, and print a Python\n"
         "module with the same jobs, with what differs in meaning as comments. Nothing is changed where they come from.\n"
         "Exit code 1 if something was left out.",
-        "crontab -l | tenure import crontab - > jobs.py",
+        "crontab -l | tenure import crontab - > jobs/functions.py",
         "tenure import crontab /etc/crontab --tz Asia/Seoul",
         "tenure import crontab deploy/cron.d --user-column",
         "tenure import systemd /etc/systemd/system",

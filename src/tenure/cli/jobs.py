@@ -11,23 +11,23 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from tenure import verbs
-from tenure.arguments import decode
-from tenure.audit import JobAudit
+from tenure.cli.elections import POLL, application_of, looking, store_of
 from tenure.cli.output import GREEN, RED, YELLOW, as_json, paint, say, show, show_raw, show_text, table
-from tenure.cli.verbs import POLL, application_of, looking, store_of
-from tenure.clock import boottime, sleep, walltime
-from tenure.durations import positive, readable, seconds
+from tenure.core.arguments import decode
+from tenure.core.audit import JobAudit
+from tenure.core.keys import planner_of
+from tenure.core.records import JobState, RunState
 from tenure.errors import ConfigurationError, UnreadableArguments
-from tenure.keys import planner_of
-from tenure.ledger import JobState, RunState
-from tenure.lookup import Lookup
-from tenure.moments import moment
+from tenure.jobs import operations
+from tenure.jobs.queries import Lookup
 from tenure.scheduler import Scheduler
 from tenure.stores.ledger import Ledger
 from tenure.triggers import Trigger, cron, every
+from tenure.util.clock import boottime, sleep, walltime
+from tenure.util.durations import positive, readable, seconds
+from tenure.util.instants import moment
+from tenure.util.plurals import counted
 from tenure.views import JobView, RunView, StatsView
-from tenure.words import counted
 
 NEXT = 5
 RECENT = 86400.0
@@ -325,9 +325,9 @@ def _forgotten(scheduler: Scheduler, name: str, since: str, until: str) -> int:
     """Of how many due times the ledger cannot say whether they ran."""
 
     def count(ledger: Ledger) -> int:
-        job, now = verbs.known(ledger, scheduler.application, name), ledger.now()
-        span = verbs.point(since, now, "since"), verbs.point(until, now, "until")
-        return verbs.backfillable(ledger, job, *span, now).forgotten
+        job, now = operations.known(ledger, scheduler.application, name), ledger.now()
+        span = operations.point(since, now, "since"), operations.point(until, now, "until")
+        return operations.backfillable(ledger, job, *span, now).forgotten
 
     return scheduler.look(count)
 

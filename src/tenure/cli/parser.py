@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 
 import tenure
-from tenure.cli import completion, imports, job_words, verbs
+from tenure.cli import completion, elections, imports, jobs_parser
 
 ABOUT = """Scheduled jobs and leader election on the database you already have.
 
@@ -45,7 +45,7 @@ def build() -> argparse.ArgumentParser:
             epilog=f"example{'s' if len(examples) > 1 else ''}:\n{lines}\n\n{CODES}",
             formatter_class=Layout,
         )
-        word._negative_number_matcher = job_words.AGO  # noqa: SLF001 - there is no other way
+        word._negative_number_matcher = jobs_parser.AGO  # noqa: SLF001 - there is no other way
         word.set_defaults(run=run)
         word.add_argument("-v", "--verbose", action="store_true", help="also print what the library logs")
         if store:
@@ -59,13 +59,13 @@ def build() -> argparse.ArgumentParser:
             word.add_argument("--json", action="store_true", help="print JSON")
         return word
 
-    job_words.add(verb)
+    jobs_parser.add(verb)
     _lead(verb)
-    job_words.once(verb)
+    jobs_parser.once(verb)
     imports.add(verb)
     leader = verb(
         "leader",
-        verbs.leader,
+        elections.leader,
         "who leads an election",
         "Say who leads an election, in which term and since when. Exit code 1 if nobody does.",
         "tenure leader exporter",
@@ -75,17 +75,17 @@ def build() -> argparse.ArgumentParser:
     leader.add_argument("name", metavar="NAME", help="the election")
     terms = verb(
         "terms",
-        verbs.terms,
+        elections.terms,
         "the history of terms",
         "List the newest terms: who led, from when to when, why it began and ended, and how long nobody had led before.",
         "tenure terms exporter --limit 50",
         json=True,
     )
     terms.add_argument("name", metavar="NAME", nargs="?", help="the election (default: all)")
-    terms.add_argument("--limit", type=job_words.count, default=20, metavar="N", help="how many (default: 20)")
+    terms.add_argument("--limit", type=jobs_parser.count, default=20, metavar="N", help="how many (default: 20)")
     resign = verb(
         "resign",
-        verbs.resign,
+        elections.resign,
         "ask the leader to resign",
         "Ask whoever leads to resign: it stops its work, then another node may take over. The node goes on as a candidate,\n"
         "but lets the others go first. Without a name, ask the node that plans the jobs of an application; its runs go on.\n"
@@ -101,7 +101,7 @@ def build() -> argparse.ArgumentParser:
     )
     verb(
         "elections",
-        verbs.elections,
+        elections.elections,
         "all elections that are led",
         "List every election that somebody leads.",
         "tenure elections",
@@ -109,7 +109,7 @@ def build() -> argparse.ArgumentParser:
     )
     migrate = verb(
         "migrate",
-        verbs.migrate,
+        elections.migrate,
         "create or upgrade tenure's tables",
         "Create or upgrade tenure's tables. Programs do this by themselves unless they were told not to (migrate=False)\n"
         "or their role may not; then run this as a role that may, or hand the printed SQL to whoever may.",
@@ -129,7 +129,7 @@ def build() -> argparse.ArgumentParser:
     )
     epoch = verb(
         "epoch",
-        verbs.epoch,
+        elections.epoch,
         "the epoch of the terms, and how to raise it",
         "Terms are numbered from epoch · 2^20 on. tenure raises the epoch by itself when it sees that the database is not the\n"
         "one that granted the terms: after a failover, a restored dump, a copied file. Use `raise` for a restore that nobody\n"
@@ -143,7 +143,7 @@ def build() -> argparse.ArgumentParser:
     epoch.add_argument("action", nargs="?", choices=["show", "raise"], default="show", help="show (default) or raise")
     doctor = verb(
         "doctor",
-        verbs.doctor,
+        elections.doctor,
         "check a store and this machine",
         "Check whether everything that tenure relies on is there, and say what to do about what is not.",
         "tenure doctor postgresql:///app",
@@ -153,7 +153,7 @@ def build() -> argparse.ArgumentParser:
     doctor.add_argument("store", metavar="URL", nargs="?", help="the store (default: --url, else TENURE_URL)")
     demo = verb(
         "demo",
-        verbs.demo,
+        elections.demo,
         "five processes, three jobs, many accidents",
         "Start five processes that run three jobs and stand for one election. Every few seconds the leader, or the node that\n"
         "plans, is killed or frozen. In the end the notes of the processes and the audit of the ledger are laid side by side.\n"
@@ -205,7 +205,7 @@ def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Nam
 def _lead(verb: Callable[..., argparse.ArgumentParser]) -> None:
     lead = verb(
         "lead",
-        verbs.lead,
+        elections.lead,
         "run a command while leading",
         "Wait for a term, run the command while it lasts, and stop it in time: when the term is lost, the command's whole\n"
         "process group is dead before another node can lead. If the command ends by itself, resign and end with its exit code.\n"

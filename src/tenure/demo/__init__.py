@@ -15,7 +15,7 @@ from tenure.demo.show import Show
 from tenure.demo.stage import Stage
 from tenure.demo.summary import summarise
 from tenure.errors import ConfigurationError
-from tenure.system import need_posix
+from tenure.util.system import need_posix
 
 
 def run(*, seconds: float = 36.0, postgres: str | None = None) -> int:

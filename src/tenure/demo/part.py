@@ -13,11 +13,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tenure.clock import boottime, sleep, walltime
+from tenure.core.keys import planner_of
 from tenure.election import Election
-from tenure.keys import planner_of
 from tenure.run import Run
 from tenure.scheduler import Scheduler
+from tenure.util.clock import boottime, sleep, walltime
 
 APPLICATION = "demo"
 ELECTION = "demo"

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tenure.clock import boottime, sleep
 from tenure.demo.part import ELECTION, PLANNER, TTL
 from tenure.demo.screen import Screen
 from tenure.demo.stage import Actor, Stage
-from tenure.durations import readable
 from tenure.errors import StoreError
-from tenure.moments import moment
 from tenure.stores import Session
+from tenure.util.clock import boottime, sleep
+from tenure.util.durations import readable
+from tenure.util.instants import moment
 
 PROCESSES = 5
 KILL_EVERY = 3.0

@@ -126,7 +126,7 @@ class Stage:
                 rows: list[tuple[Any, ...]] = file.execute(sql).fetchall()
                 file.commit()
                 return rows
-        from tenure.stores.postgres import PostgresStore
+        from tenure.stores.postgres.store import PostgresStore
 
         assert isinstance(store, PostgresStore)  # noqa: S101 - it has a PostgreSQL URL
         with store.connect("demo", 10.0) as connection:

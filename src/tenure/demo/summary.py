@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from tenure.audit import JobAudit
+from tenure.core.audit import JobAudit
 from tenure.demo.part import TTL
 from tenure.demo.show import Show, counted
 from tenure.demo.verdict import Bodies, Body, Judgement, Note, judge, judge_bodies
-from tenure.durations import readable
-from tenure.stores.unreadable import printable
+from tenure.stores.row_checks import printable
+from tenure.util.durations import readable
 from tenure.views import RunView
 
 

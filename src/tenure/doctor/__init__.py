@@ -12,13 +12,13 @@ import threading
 from contextlib import suppress
 from typing import TextIO
 
-from tenure import urls
+from tenure.core.cluster import Cadence
 from tenure.doctor import show
 from tenure.doctor.findings import CODES, Finding, Holder, Lock, Report, Severity
-from tenure.durations import Duration, readable
 from tenure.errors import ConfigurationError
-from tenure.model import Cadence
 from tenure.stores import Store, store_for
+from tenure.util import urls
+from tenure.util.durations import Duration, readable
 
 __all__ = ["CODES", "Finding", "Holder", "Lock", "Report", "Severity", "diagnose", "examine", "run"]
 

@@ -10,18 +10,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from tenure import evidence
-from tenure.clock import boottime, sleep, walltime
+from tenure.core.cluster import Cadence, HostCard
 from tenure.doctor import statements
 from tenure.doctor.findings import Holder, Report, zone_rules
-from tenure.durations import readable
 from tenure.errors import StoreError
-from tenure.evidence import Proof
-from tenure.model import Cadence, HostCard
-from tenure.stores import Store, filesystem
-from tenure.stores.sqlite import OLDEST_SQLITE, SqliteStore
+from tenure.stores import Store, host_lock
+from tenure.stores.host_lock import Proof
+from tenure.stores.row_checks import host_card
+from tenure.stores.sqlite import filesystem
+from tenure.stores.sqlite.store import OLDEST_SQLITE, SqliteStore
 from tenure.stores.statements import migrations
-from tenure.stores.unreadable import host_card
+from tenure.util.clock import boottime, sleep, walltime
+from tenure.util.durations import readable
 
 PATIENCE = 0.5
 """How long to try for the write lock: what is held for longer is felt by those who wait to be elected."""
@@ -292,7 +292,7 @@ class _Patient:
             )
             return
         status, database = directory.lstat(), self._path.stat()
-        if why := evidence.distrusted(directory, database):
+        if why := host_lock.distrusted(directory, database):
             self._report.add(
                 "evidence-directory",
                 "problem",
@@ -313,8 +313,8 @@ class _Patient:
         found = []
         for identity, label, state, ttl, _asked, host in self._ask(connection, "nodes"):
             card = host_card(host)
-            proof = evidence.probe(self._directory, identity, card) if card and state == "alive" else Proof.NOTHING
-            last = evidence.last_pulse_at(self._directory, identity)
+            proof = host_lock.probe(self._directory, identity, card) if card and state == "alive" else Proof.NOTHING
+            last = host_lock.last_pulse_at(self._directory, identity)
             silent = None if last is None else max(walltime().timestamp() - last, 0.0)
             found.append(_Node(identity, label, state, ttl, card, proof, silent))
         return found

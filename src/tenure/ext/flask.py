@@ -21,8 +21,8 @@ from flask.cli import ScriptInfo, run_command
 from flask.helpers import get_debug_flag
 from werkzeug.serving import is_running_from_reloader
 
-from tenure.ext.around import put_around
 from tenure.ext.serving import DEVELOPING, take_part, under_gunicorn, when_gunicorn_serves
+from tenure.ext.wrapping import put_around
 from tenure.scheduler import Scheduler
 
 

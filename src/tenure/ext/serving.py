@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-from tenure.durations import Duration
 from tenure.errors import StoreUnavailable
 from tenure.scheduler import Scheduler
+from tenure.util.durations import Duration
 
 logger = logging.getLogger("tenure")
 

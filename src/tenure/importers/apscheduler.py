@@ -14,7 +14,6 @@ from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
-from tenure.clock import walltime
 from tenure.errors import ConfigurationError, StoreUnavailable
 from tenure.ext.apscheduler.fields import NAMES, as_trigger
 from tenure.ext.apscheduler.fields import read as read_fields
@@ -22,7 +21,8 @@ from tenure.ext.apscheduler.triggers import AndTrigger, BaseTrigger, CalendarInt
 from tenure.importers.found import Found, Imported, Left, Names, plain
 from tenure.triggers import Trigger, at, every, zone
 from tenure.triggers.combined import Union
-from tenure.urls import PostgresURL, SqliteURL, parse
+from tenure.util.clock import walltime
+from tenure.util.urls import PostgresURL, SqliteURL, parse
 
 if TYPE_CHECKING:
     import psycopg

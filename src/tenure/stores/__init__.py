@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from tenure import urls
 from tenure.errors import ConfigurationError
-from tenure.stores.protocol import Session, Store
+from tenure.stores.base import Session, Store
+from tenure.util import urls
 
 __all__ = ["Session", "Store", "store_for"]
 
@@ -23,16 +23,16 @@ def store_for(url: object = None, *, schema: str = "tenure", migrate: bool = Tru
             )
     match urls.parse(url):
         case urls.SqliteURL() as parsed:
-            from tenure.stores.sqlite import SqliteStore
+            from tenure.stores.sqlite.store import SqliteStore
 
             return SqliteStore(parsed, migrate=migrate)
         case urls.MemoryURL() as parsed:
-            from tenure.stores.memory import MemoryStore
+            from tenure.stores.memory.store import MemoryStore
 
             return MemoryStore(parsed)
         case urls.PostgresURL() as parsed:
             try:
-                from tenure.stores.postgres import PostgresStore
+                from tenure.stores.postgres.store import PostgresStore
             except ImportError as error:
                 raise ConfigurationError(
                     f"PostgreSQL needs the driver psycopg 3, which could not be imported ({error}). Run: pip install 'tenure[postgres]'."

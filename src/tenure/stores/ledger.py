@@ -20,7 +20,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tenure.ledger import (
+from tenure.core.cluster import NodeId
+from tenure.core.records import (
     Change,
     ChangeRecord,
     Claimed,
@@ -49,7 +50,6 @@ from tenure.ledger import (
     Tally,
     Unplanned,
 )
-from tenure.model import NodeId
 
 FIRST = JobId(0)
 """Before all jobs."""

@@ -6,8 +6,8 @@ import json
 from dataclasses import MISSING, asdict, fields, replace
 from typing import Any
 
-from tenure.ledger import JobSpec, Override, Rules
-from tenure.stores.unreadable import clamped, is_instant, rules_from, storable
+from tenure.core.records import JobSpec, Override, Rules
+from tenure.stores.row_checks import clamped, is_instant, rules_from, storable
 
 _DEFAULTS = {f.name: f.default for f in fields(Rules) if f.default is not MISSING}
 

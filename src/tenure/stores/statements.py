@@ -15,13 +15,13 @@ def load(store: str, file: str = "queries.sql", **replaced: str) -> dict[str, st
 
 def migrations(store: str, **replaced: str) -> list[tuple[int, str]]:
     """The numbered migrations of one store, in order."""
-    folder = resources.files("tenure.stores") / "sql" / store
+    folder = resources.files("tenure.stores") / store / "sql"
     names = sorted(entry.name for entry in folder.iterdir() if re.match(r"\d{3}_.*\.sql$", entry.name))
     return [(int(name[:3]), _read(store, name, replaced)) for name in names]
 
 
 def _read(store: str, name: str, replaced: dict[str, str]) -> str:
-    text = (resources.files("tenure.stores") / "sql" / store / name).read_text(encoding="utf-8")
+    text = (resources.files("tenure.stores") / store / "sql" / name).read_text(encoding="utf-8")
     for word, value in replaced.items():
         text = text.replace("{" + word + "}", value)
     return text

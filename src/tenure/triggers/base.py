@@ -11,8 +11,6 @@ from datetime import datetime, timedelta
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from tenure import moments
-from tenure.durations import readable
 from tenure.errors import ConfigurationError
 from tenure.triggers.zones import (
     CALENDAR_CHANGE,
@@ -27,6 +25,8 @@ from tenure.triggers.zones import (
     seconds_of,
     timeline,
 )
+from tenure.util import instants
+from tenure.util.durations import readable
 
 if TYPE_CHECKING:
     from tenure.triggers.combined import Closed, Excluding
@@ -82,8 +82,8 @@ class Trigger(ABC):
 
     def following(self, instant: float, steps: Steps | None = None) -> float | None:  # noqa: ARG002 - where parts take steps
         """`next_after`, both in seconds from 1970: for those who count and do not read. `steps` is told how many it took."""
-        due = self.next_after(moments.moment(instant))
-        return None if due is None else moments.instant(due)
+        due = self.next_after(instants.moment(instant))
+        return None if due is None else instants.instant(due)
 
     def within(self, t: datetime, steps: Steps) -> datetime | None:
         """`next_after` as a part of another trigger, on its budget."""
@@ -201,8 +201,8 @@ class Combined(Trigger):
         return self._counted(t, Steps())
 
     def following(self, instant: float, steps: Steps | None = None) -> float | None:
-        due = self._counted(moments.moment(instant), Steps() if steps is None else steps)
-        return None if due is None else moments.instant(due)
+        due = self._counted(instants.moment(instant), Steps() if steps is None else steps)
+        return None if due is None else instants.instant(due)
 
     def _counted(self, t: datetime, steps: Steps) -> datetime | None:
         try:

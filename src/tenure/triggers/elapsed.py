@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
-from tenure.durations import Duration, positive
-from tenure.durations import seconds as in_seconds
 from tenure.errors import ConfigurationError
 from tenure.triggers.base import Trigger
 from tenure.triggers.zones import EPOCH, FIRST, LAST, Zone, elapsed, moment, zone, zone_key
+from tenure.util.durations import Duration, positive
+from tenure.util.durations import seconds as in_seconds
 
 _MICROSECOND = timedelta(microseconds=1)
 _BEGIN, _END = EPOCH + timedelta(seconds=FIRST), EPOCH + timedelta(seconds=LAST)

@@ -6,13 +6,13 @@ from typing import cast
 
 import psycopg
 
+from tenure.core.cluster import Cadence
 from tenure.doctor.findings import Report
-from tenure.doctor.postgres import between, locks, server, snapshots, tables
-from tenure.doctor.postgres.desk import Desk
-from tenure.model import Cadence
+from tenure.doctor.postgres import locks, network, server, snapshots, tables
+from tenure.doctor.postgres.inspector import Desk
 from tenure.stores import Store
-from tenure.stores.postgres import PostgresStore, explained
-from tenure.urls import PostgresURL
+from tenure.stores.postgres.store import PostgresStore, explained
+from tenure.util.urls import PostgresURL
 
 
 def examine(report: Report, store: Store, url: PostgresURL, cadence: Cadence) -> None:
@@ -46,8 +46,8 @@ def _examine(desk: Desk) -> None:
     report.add("connection", "ok", f"connected as {found.role} to database {found.database}")
     desk.attempt("the clock", lambda: server.clock(desk))
     server.settings(desk)
-    desk.attempt("the pooler", lambda: between.pooler(desk))
-    desk.attempt("latency", lambda: between.latency(desk))
+    desk.attempt("the pooler", lambda: network.pooler(desk))
+    desk.attempt("latency", lambda: network.latency(desk))
     server.slots(desk)
     desk.attempt("locks on tenure's tables", lambda: locks.tables(desk))
     desk.attempt("old snapshots", lambda: snapshots.held(desk))

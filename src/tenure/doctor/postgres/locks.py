@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import psycopg
 from psycopg import sql
 
-from tenure.clock import sleep
 from tenure.doctor.findings import Lock, Severity
-from tenure.doctor.postgres.desk import Desk, Row
-from tenure.durations import readable
-from tenure.stores.advisory import lock_key
-from tenure.stores.postgres import explained
+from tenure.doctor.postgres.inspector import Desk, Row
+from tenure.stores.postgres.advisory import lock_key
+from tenure.stores.postgres.store import explained
+from tenure.util.clock import sleep
+from tenure.util.durations import readable
 
 IDLE = 0.5
 """A fence is the last statement before the commit: whoever keeps its lock for longer without doing anything has forgotten it."""

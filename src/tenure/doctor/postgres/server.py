@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tenure.clock import boottime, walltime
-from tenure.doctor.postgres.desk import Desk
-from tenure.durations import readable
+from tenure.doctor.postgres.inspector import Desk
+from tenure.util.clock import boottime, walltime
+from tenure.util.durations import readable
 
 OLDEST, NEWEST = 14, 18
 SLOTS = 6

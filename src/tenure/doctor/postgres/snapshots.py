@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tenure.doctor.postgres.desk import Desk, Row
+from tenure.doctor.postgres.inspector import Desk, Row
 from tenure.doctor.postgres.locks import literal
-from tenure.durations import readable
+from tenure.util.durations import readable
 
 OLD = 600.0
 """Seconds. A report or a small dump is over by then."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tenure.core.cluster import Epoch, Identity
 from tenure.doctor.findings import Holder, zone_rules
 from tenure.doctor.postgres import locks
-from tenure.doctor.postgres.desk import Desk, Row
-from tenure.durations import readable
-from tenure.model import Epoch, Identity
-from tenure.stores import roles
+from tenure.doctor.postgres.inspector import Desk, Row
+from tenure.stores.postgres import roles
 from tenure.stores.statements import migrations
+from tenure.util.durations import readable
 
 _RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 

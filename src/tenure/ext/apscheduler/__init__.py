@@ -49,7 +49,7 @@ from tenure.ext.apscheduler.events import (
     SchedulerEvent,
 )
 from tenure.ext.apscheduler.job import Job
-from tenure.ext.apscheduler.member import STATE_PAUSED, STATE_RUNNING, STATE_STOPPED
+from tenure.ext.apscheduler.lifecycle import STATE_PAUSED, STATE_RUNNING, STATE_STOPPED
 from tenure.ext.apscheduler.options import (
     AsyncIOExecutor,
     MemoryJobStore,

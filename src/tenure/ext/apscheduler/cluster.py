@@ -17,10 +17,10 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, TypeVar
 
-from tenure.clock import walltime
 from tenure.errors import ConfigurationError, TenureError
 from tenure.ext.apscheduler.job import as_json
 from tenure.stores import Session, store_for
+from tenure.util.clock import walltime
 
 logger = logging.getLogger("tenure")
 

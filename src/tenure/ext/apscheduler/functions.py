@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tenure.arguments import encode
-from tenure.clock import boottime
+from tenure.core.arguments import encode
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.events import Events
 from tenure.ext.apscheduler.job import is_coroutine, reference
-from tenure.ext.apscheduler.loaded import Loaded
-from tenure.jobs import Function, Registry, describe
+from tenure.ext.apscheduler.stored_functions import Loaded
+from tenure.jobs.functions import Function, Registry, describe
 from tenure.run import Run
+from tenure.util.clock import boottime
 
 LOADING = 5.0
 """Seconds that a program may take to load its modules after it has started its scheduler."""

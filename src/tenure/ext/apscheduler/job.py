@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from tenure.arguments import encode
+from tenure.core.arguments import encode
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.triggers import BaseTrigger
 

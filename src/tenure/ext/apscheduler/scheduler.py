@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TextIO, TypeVar
 
-from tenure.clock import walltime
+from tenure.core.records import JobRow
 from tenure.errors import ConfigurationError, UnknownJob
 from tenure.ext.apscheduler import events
 from tenure.ext.apscheduler.errors import ConflictingIdError, JobLookupError, unsupported
 from tenure.ext.apscheduler.events import JobEvent, SchedulerEvent
 from tenure.ext.apscheduler.job import UNDEFINED, Job, reference, resolved
-from tenure.ext.apscheduler.member import CROWD, STATE_STOPPED, Member
+from tenure.ext.apscheduler.lifecycle import CROWD, STATE_STOPPED, Member
 from tenure.ext.apscheduler.options import DEFAULTS, SQLAlchemyJobStore
 from tenure.ext.apscheduler.triggers import DateTrigger, make
 from tenure.ext.apscheduler.zones import aware
-from tenure.ledger import JobRow
+from tenure.util.clock import walltime
 
 logger = logging.getLogger("tenure")
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tenure.ext.apscheduler.member import PATIENCE, WAIT
+from tenure.ext.apscheduler.lifecycle import PATIENCE, WAIT
 from tenure.ext.apscheduler.options import AsyncIOExecutor, Executor
 from tenure.ext.apscheduler.scheduler import BaseScheduler
 from tenure.scheduler import Scheduler

@@ -11,7 +11,6 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 
 from tenure import triggers
-from tenure.clock import walltime
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import fields
 from tenure.ext.apscheduler.zones import aware, shown_zone, zone_among
@@ -19,6 +18,7 @@ from tenure.triggers import Trigger
 from tenure.triggers.base import STEPS, OutOfStepsError, Steps
 from tenure.triggers.combined import Union
 from tenure.triggers.zones import EPOCH
+from tenure.util.clock import walltime
 
 _MOMENT = timedelta(microseconds=1)
 _YEARS = 40

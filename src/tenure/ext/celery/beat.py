@@ -13,15 +13,15 @@ from uuid import NAMESPACE_URL, uuid5
 import celery.beat
 from celery.utils.log import get_logger
 
-from tenure.clock import boottime, sleep
+from tenure.core.keys import due_key
 from tenure.errors import JobError, StoreUnavailable, UnknownJob
 from tenure.ext.celery.schedules import trigger_of
-from tenure.keys import due_key
-from tenure.moments import instant
 from tenure.run import Run
 from tenure.scheduler import Scheduler as Node
-from tenure.signals import Requests
 from tenure.triggers import Trigger
+from tenure.util.clock import boottime, sleep
+from tenure.util.instants import instant
+from tenure.util.signals import Requests
 
 logger = get_logger("celery.beat")
 

@@ -1,4 +1,4 @@
-"""tenure in Django: `INSTALLED_APPS = [..., "tenure.ext.django"]`, and in the `jobs.py` of any app
+"""tenure in Django: `INSTALLED_APPS = [..., "tenure.ext.django"]`, and in the `jobs/functions.py` of any app
 
 from tenure.ext.django import scheduler
 

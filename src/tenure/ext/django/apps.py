@@ -8,8 +8,8 @@ import sys
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 
-from tenure.ext.around import put_around
 from tenure.ext.serving import DEVELOPING, called_from, take_part, under_gunicorn, when_gunicorn_serves
+from tenure.ext.wrapping import put_around
 
 
 class TenureConfig(AppConfig):  # type: ignore[misc]
@@ -20,7 +20,7 @@ class TenureConfig(AppConfig):  # type: ignore[misc]
     default = True
 
     def ready(self) -> None:
-        """Import every `jobs.py`."""
+        """Import every `jobs/functions.py`."""
         from tenure.ext.django.project import fresh_connections, said, scheduler
 
         put_around(scheduler, fresh_connections)

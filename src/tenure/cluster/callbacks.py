@@ -1,0 +1,55 @@
+"""The herald: a thread that tells the application what happened, and notices when trust runs out while nothing else happens."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from tenure.cluster.lease_state import Standing
+from tenure.core.lease import Phase, Tick
+from tenure.util.clock import boottime
+from tenure.util.vital_thread import Vital
+
+logger = logging.getLogger("tenure")
+
+
+class Herald(Vital):
+    """Calls what it is given, one after another. What a callback raises is logged and harms nothing."""
+
+    def __init__(self, standing: Standing, label: str) -> None:
+        super().__init__(f"tenure herald {label}")
+        self._standing = standing
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Do this soon, after everything asked for before."""
+        self._calls.put(what)
+
+    def stop(self, patience: float) -> None:
+        """End after what was asked for before."""
+        self._calls.put(None)
+        if threading.current_thread() is not self:
+            self.join(patience)
+
+    def work(self) -> None:
+        while True:
+            try:
+                what = self._calls.get(timeout=self._patience())
+            except queue.Empty:
+                self._standing.step(Tick())
+                continue
+            if what is None:
+                return
+            try:
+                what()
+            except BaseException:  # also SystemExit: a callback ends nothing but itself
+                logger.exception("a callback failed", extra={"action": "callback_failed"})
+
+    def _patience(self) -> float | None:
+        """Until the trust of a held term runs out; for ever if nothing is held."""
+        standing = self._standing.lease
+        if not any(hand.phase is Phase.HELD for hand in standing.hands.values()):
+            return None
+        return max(standing.terms_until - boottime(), 0.0)

@@ -1,0 +1,335 @@
+"""The audit: every due time of a span, held against the ledger. Whatever was due has a run, or a reason why there is none, or is named.
+
+Due times are computed anew, from the triggers that counted when; nothing is taken from what a planner believed. What is found is one of
+
+  ended         it has a run that is final, or stands in a row that was skipped for several
+  no run, why   the job was paused, removed or changed before it was planned, its runs were forgotten by retention, or it was planned
+                by other zone rules than those of here
+  open          its run is not final, or it is still to be planned
+  unaccounted   nothing explains it: a promise was broken
+  unexpected    a planned run that no trigger explains, or a second one for the same due time
+  unreadable    its trigger cannot be read: nobody can say what was due
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+
+from tenure.core.job_history import Stretch, stretches, zone_of
+from tenure.core.records import ANEW, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
+from tenure.errors import ConfigurationError
+from tenure.triggers import At, tzdata_version
+from tenure.util.instants import shown
+
+MARGIN = 60.0
+"""For how much longer than on-time a due time without a run is taken for one on its way: what is read is not read in one instant."""
+UNDERWAY = 10.0
+"""For how long a change may be on its way: its first due times are worked out before it is written, and may have passed by then; and runs of before may begin meanwhile."""
+
+OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE = "open", "unaccounted", "unexpected", "unreadable"
+_UNCLEAN = frozenset({UNACCOUNTED, UNEXPECTED, UNREADABLE})
+_SHOWN = 20
+_TICK = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Due times in a row of which the same is to be said."""
+
+    kind: str
+    """OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, or why there is no run: 'paused', 'removed', 'changed', 'forgotten', 'other zone rules'."""
+    first: Instant
+    last: Instant
+    count: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobAudit:
+    """What the ledger says of the due times of one job in [since, until)."""
+
+    name: str
+    since: Instant
+    until: Instant
+    due: int
+    """How many due times there were, those still to come included."""
+    counts: Mapping[str, int]
+    """How they ended: 'succeeded', 'skipped(overlap)' …, and the kinds of findings."""
+    findings: tuple[Finding, ...]
+    extra: tuple[RunRow, ...]
+    """Runs that somebody asked for."""
+    tz: tzinfo = UTC
+
+    @property
+    def clean(self) -> bool:
+        """Everything is accounted for."""
+        return not any(self.counts.get(kind) for kind in _UNCLEAN)
+
+    def lines(self) -> list[str]:
+        """For people: a summary, and below it what is to be known."""
+        span = f"{shown(self.since, self.tz)} to {shown(self.until, self.tz)}"
+        ends = ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items(), key=lambda item: -item[1]))
+        asked = f"; {len(self.extra)} asked for" if self.extra else ""
+        verdict = "clean" if self.clean else "NOT CLEAN"
+        lines = [f"{self.name}: {verdict}. {span}: {self.due} due: {ends or 'nothing'}{asked}."]
+        worst = sorted(self.findings, key=lambda finding: finding.kind not in _UNCLEAN)
+        lines += [f"  {self._line(finding)}" for finding in worst[:_SHOWN]]
+        if len(worst) > _SHOWN:
+            lines.append(f"  and {len(worst) - _SHOWN} more like these")
+        return lines
+
+    def _line(self, finding: Finding) -> str:
+        when = shown(finding.first, self.tz)
+        if finding.count > 1:
+            when = f"{finding.count} from {when} to {shown(finding.last, self.tz)}"
+        return f"{finding.kind}: {when}: {finding.text}"
+
+
+def audit(
+    job: JobRow,
+    changes: Sequence[ChangeRecord],
+    runs: Iterable[RunRow],
+    *,
+    since: Instant,
+    until: Instant,
+    now: Instant,
+    plain: Mapping[RunState, Sequence[int]] | None = None,
+) -> JobAudit:
+    """Hold the due times of a job in [since, until) against its runs.
+
+    `runs` are those scheduled in the span, and rows that stand for several and reach into it. Read the job before the runs: what is planned in between is
+    then found, and not missed. What retention removes in between is not: if the audit is not clean, read again.
+    `plain` are due times, in microseconds, of further planned runs that ended so. If the audit is not clean, give all of them as `runs`: of a plain one it cannot say more.
+    What nobody had planned when the job was changed is explained by the change only if the span reaches beyond it.
+    """
+    life = stretches(job, changes)
+    books = _Books(job, life, runs, plain or {}, since=since, until=until, now=now)
+    for stretch in life:
+        books.go_through(stretch)
+    books.look_for_strangers()
+    return books.close()
+
+
+class _Books:
+    """One audit on its way."""
+
+    def __init__(
+        self,
+        job: JobRow,
+        life: list[Stretch],
+        runs: Iterable[RunRow],
+        plain: Mapping[RunState, Sequence[int]],
+        *,
+        since: Instant,
+        until: Instant,
+        now: Instant,
+    ) -> None:
+        self._job, self._life, self._since, self._until, self._now = job, life, since, until, now
+        rules = job.spec.rules
+        self._settled_before = now - rules.on_time - rules.spread - rules.jitter - MARGIN
+        self._zone = zone_of(life[-1].trigger)
+        self._rules_since = _rules_since(job, life)
+        self._due = 0
+        self._counts: Counter[str] = Counter()
+        self._findings: list[Finding] = []
+        self._in_a_row = False
+        self._extra: list[RunRow] = []
+        self._runs: dict[int, RunRow] = {}
+        self._heaps: list[RunRow] = []
+        self._unevaluated: list[Stretch] = []
+        self._covered: Counter[int] = Counter()
+        self._explained: set[int] = set()
+        for run in sorted(runs, key=lambda run: run.scheduled_for):
+            self._take(run)
+        self._plain: dict[int, str] = {}
+        for state, keys in plain.items():
+            self._plain |= dict.fromkeys(keys, state.value)
+        """Those that no due time was found for yet."""
+        for key in self._runs.keys() & self._plain.keys():
+            self._find(UNEXPECTED, key / 1e6, "two runs are of one due time")
+
+    def go_through(self, stretch: Stretch) -> None:
+        """The due times of one stretch, in order. Those without a run wait until it is known whether any later one has a run."""
+        if stretch.unreadable and stretch.start < self._until and stretch.end >= self._since:
+            self._find(UNREADABLE, max(stretch.start, self._since), f"its trigger {stretch.unreadable}")
+        without: list[Instant] = []
+        plain, counts = self._plain, self._counts
+        for at in self._due_times(stretch):
+            self._due += 1
+            if (end := plain.pop(_key(at), None)) is not None:
+                if without:
+                    self._without_run(stretch, without, last=False)
+                    without = []
+                counts[end] += 1
+                self._in_a_row = False
+                continue
+            if (run := self._run_of(at)) is None:
+                without.append(at)
+                continue
+            self._without_run(stretch, without, last=False)
+            without = []
+            if run.state.final:
+                self._counts[_end(run)] += 1
+                self._in_a_row = False
+            else:
+                self._find(OPEN, at, f"its run is {run.state.value}")
+        self._without_run(stretch, without, last=stretch.end < self._until)
+
+    def _due_times(self, stretch: Stretch) -> Iterator[Instant]:
+        try:
+            yield from stretch.due_times(self._since, self._until)
+        except ConfigurationError as error:
+            self._unevaluated.append(stretch)
+            self._find(UNREADABLE, max(stretch.start, self._since), f"its trigger cannot be evaluated: {error}")
+
+    def look_for_strangers(self) -> None:
+        """Planned runs that no trigger explains, and rows that do not stand for as many as they say."""
+        for key in self._plain:
+            self._find(UNEXPECTED, key / 1e6, "its run is of no due time")
+        for key, run in self._runs.items():
+            inside = self._since <= run.scheduled_for < self._until
+            if not inside or run.kind is not RunKind.DUE or key in self._explained:
+                continue
+            if (
+                self._may_be_due(run)
+                or self._was_cancelled_ahead(run)
+                or run.scheduled_for <= self._rules_since + UNDERWAY
+            ):
+                self._due += 1
+                self._counts[_end(run) if run.state.final else OPEN] += 1
+            else:
+                self._find(UNEXPECTED, run.scheduled_for, f"run {run.key} ({run.state.value}) is of no due time")
+        for heap in self._heaps:
+            last = heap.scheduled_for if heap.until is None else heap.until
+            whole = self._since <= heap.scheduled_for and last < self._until
+            excess = self._covered[heap.id] - heap.count
+            if whole and excess > 0:
+                text = f"a row of {heap.count} skipped due times stands where {self._covered[heap.id]} were due"
+                self._counts[_end(heap)] -= excess
+                self._counts[UNACCOUNTED] += excess
+                self._findings.append(Finding(UNACCOUNTED, heap.scheduled_for, last, excess, text))
+
+    def _may_be_due(self, run: RunRow) -> bool:
+        """It is of a trigger that was written just after, or of an `at` that was past when it was written, or that was in force for a moment longer than its end says, or of one that cannot be read."""
+        at = run.scheduled_for
+        unread = [stretch for stretch in self._life if stretch.unreadable or stretch in self._unevaluated]
+        if any(stretch.start < at <= stretch.end for stretch in unread):
+            return True
+        near = [stretch for stretch in self._life if stretch.start - UNDERWAY < at <= stretch.start]
+        if run.attempt:  # else the change would have taken it away
+            near += [stretch for stretch in self._life if stretch.end < at <= stretch.end + UNDERWAY]
+        near += [stretch for stretch in self._life if at <= stretch.start and isinstance(stretch.trigger, At)]
+        triggers = [
+            stretch.trigger for stretch in near if stretch.state is JobState.ACTIVE and stretch.trigger is not None
+        ]
+        return any(trigger.following(at - _TICK) == at for trigger in triggers)
+
+    def _was_cancelled_ahead(self, run: RunRow) -> bool:
+        """Somebody cancelled it before it was due. It stays, whatever the trigger became between the two."""
+        ended = run.finished_at
+        if run.state is not RunState.CANCELLED or ended is None or ended >= run.scheduled_for:
+            return False
+        then = next((stretch for stretch in self._life if stretch.start < ended <= stretch.end), None)
+        trigger = None if then is None else then.trigger
+        return trigger is not None and trigger.following(run.scheduled_for - _TICK) == run.scheduled_for
+
+    def close(self) -> JobAudit:
+        findings = tuple(sorted(self._findings, key=lambda finding: finding.first))
+        return JobAudit(
+            self._job.spec.name,
+            self._since,
+            self._until,
+            self._due,
+            dict(self._counts),
+            findings,
+            tuple(self._extra),
+            self._zone,
+        )
+
+    def _take(self, run: RunRow) -> None:
+        if run.kind is not RunKind.DUE and self._since <= run.scheduled_for < self._until:
+            self._extra.append(run)
+        if run.kind is RunKind.ASKED:
+            return
+        if run.count > 1:
+            self._heaps.append(run)
+            return
+        other = self._runs.setdefault(_key(run.scheduled_for), run)
+        if other is not run:
+            self._find(UNEXPECTED, run.scheduled_for, f"runs {other.key} and {run.key} are of one due time")
+
+    def _run_of(self, at: Instant) -> RunRow | None:
+        key = _key(at)
+        if run := self._runs.get(key):
+            self._explained.add(key)
+            return run
+        for heap in self._heaps:
+            last = heap.scheduled_for if heap.until is None else heap.until
+            if _key(heap.scheduled_for) <= key <= _key(last):
+                self._covered[heap.id] += 1
+                return heap
+        return None
+
+    def _without_run(self, stretch: Stretch, due: list[Instant], *, last: bool) -> None:
+        for at in due:
+            self._find(*self._reason(stretch, at, last=last))
+
+    def _reason(self, stretch: Stretch, at: Instant, *, last: bool) -> tuple[str, Instant, str]:
+        job = self._job
+        if stretch.state is JobState.PAUSED:
+            return "paused", at, _paused(stretch)
+        if at < job.kept_since:
+            return "forgotten", at, f"runs before {shown(job.kept_since, self._zone)} were forgotten by retention"
+        if at > self._now:
+            return OPEN, at, "it is not due yet"
+        if job.state is JobState.ACTIVE and job.next_due is not None and at >= job.next_due:
+            return OPEN, at, "it is not planned yet; no live node may have its function registered"
+        if last and stretch.ended is not None:
+            what, by = stretch.ended.what.value, _by(stretch.ended)
+            kind = "changed" if what in {"updated", "added"} else what
+            return kind, at, f"the job was {what}{by} at {shown(stretch.end, self._zone)}, before this was planned"
+        if at >= self._settled_before:
+            return OPEN, at, "it is due now"
+        if at <= self._rules_since:
+            return "other zone rules", at, "by the zone rules that it was planned with it was due at another time"
+        return UNACCOUNTED, at, "the ledger has no run of it and no reason why"
+
+    def _find(self, kind: str, at: Instant, text: str) -> None:
+        self._counts[kind] += 1
+        before = self._findings[-1] if self._findings and self._in_a_row else None
+        if before is not None and (before.kind, before.text) == (kind, text):
+            self._findings[-1] = Finding(kind, before.first, at, before.count + 1, text)
+        else:
+            self._findings.append(Finding(kind, at, at, 1, text))
+        self._in_a_row = kind != UNEXPECTED
+
+
+def _rules_since(job: JobRow, life: Sequence[Stretch]) -> Instant:
+    """Since when the zone rules of here are those that the job is planned with: what was due before cannot be computed anew."""
+    if job.next_reading is not None and job.next_reading.partition("@")[0] != tzdata_version():
+        return math.inf
+    changes = [stretch.ended for stretch in life if stretch.ended is not None and stretch.ended.why.startswith(ANEW)]
+    return max((change.at for change in changes), default=-math.inf)
+
+
+def _key(at: Instant) -> int:
+    return round(at * 1e6)
+
+
+def _end(run: RunRow) -> str:
+    return f"skipped({run.reason})" if run.state is RunState.SKIPPED and run.reason else run.state.value
+
+
+def _by(change: ChangeRecord) -> str:
+    return f" by {change.by}" if change.by else ""
+
+
+def _paused(stretch: Stretch) -> str:
+    if stretch.began is None:
+        return "paused"
+    why = f" ({stretch.began.why})" if stretch.began.why else ""
+    return f"paused{_by(stretch.began)}{why}"

@@ -1,0 +1,59 @@
+"""How two definitions of a job differ, in words: what the code says and what is in force, or what it said before."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import NamedTuple
+
+from tenure.core.job_history import read
+from tenure.core.records import JobSpec
+
+
+class Difference(NamedTuple):
+    """One word of a definition."""
+
+    word: str
+    """'trigger', 'kwargs', 'function', 'in_code', or a policy."""
+    one: str
+    other: str
+
+
+def differences(one: JobSpec, other: JobSpec) -> list[Difference]:
+    """What differs, the trigger first; releases aside."""
+    found = []
+    if one.trigger != other.trigger:
+        found.append(Difference("trigger", *_both(explained(one.trigger), explained(other.trigger))))
+    for word, mine, theirs in (("function", one.function, other.function), ("kwargs", one.kwargs, other.kwargs)):
+        if mine != theirs:
+            found.append(Difference(word, f"{mine:.200}", f"{theirs:.200}"))
+    rules = asdict(other.rules)
+    found += [
+        Difference(word, repr(mine), repr(rules[word]))
+        for word, mine in asdict(one.rules).items()
+        if word in rules and mine != rules[word]
+    ]
+    return found
+
+
+def in_force(spec: JobSpec, code: JobSpec) -> str:
+    """How a job runs that the code defines otherwise: 'trigger: Every 9 s (code: Every 5 s)'."""
+    told = [f"{word}: {mine} (code: {theirs})" for word, mine, theirs in differences(spec, code)]
+    return ", ".join(told) or "added at run time"
+
+
+def before_and_after(before: JobSpec, after: JobSpec) -> str:
+    """What was changed: 'trigger: Every 5 s → Every 9 s'."""
+    told = [f"{word}: {old} → {new}" for word, old, new in differences(before, after)]
+    return ", ".join(told) or "it was added at run time"
+
+
+def explained(trigger: str | None) -> str:
+    """A trigger in plain words, or why it cannot be read; '' for a job that runs only when asked."""
+    found, unreadable = read(trigger)
+    return unreadable if found is None else found.explain()
+
+
+def _both(one: str, other: str) -> tuple[str, str]:
+    """The first sentence of each, unless these are equal."""
+    first, second = (text.partition(". ")[0].rstrip(".") or "when asked" for text in (one, other))
+    return (first, second) if first != second else (one, other)

@@ -1,0 +1,294 @@
+"""Why did it not run? One or two sentences from the ledger, for a time or for now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import tzinfo
+
+from tenure.core.differences import in_force
+from tenure.core.job_history import Stretch, stretches, zone_of
+from tenure.core.planning import last_due
+from tenure.core.records import OPEN, STOPPED, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
+from tenure.errors import ConfigurationError
+from tenure.triggers import Trigger
+from tenure.util.durations import readable
+from tenure.util.instants import instant, moment, shown
+
+NEAR = 60.0
+"""A time that is asked for means the due time this close to it."""
+_LATE = 1.0
+_CHANGE_NEAR = 86400.0
+
+
+def why(
+    job: JobRow,
+    changes: Sequence[ChangeRecord],
+    runs: Iterable[RunRow],
+    *,
+    at: Instant | None,
+    now: Instant,
+    live: bool,
+) -> str:
+    """What became of the due time at, or close to, an instant; without one, what the job is at.
+
+    `runs` are those of the job around that instant (the newest ones for now), `live` whether a live node has its function registered.
+    """
+    try:
+        return _Answer(job, stretches(job, changes), list(runs), now=now, live=live).give(at)
+    except ConfigurationError as error:
+        return f"Nothing is planned for {job.spec.name!r}: its trigger cannot be evaluated: {error}"
+
+
+class _Answer:
+    def __init__(self, job: JobRow, life: list[Stretch], runs: list[RunRow], *, now: Instant, live: bool) -> None:
+        self._job, self._life, self._now, self._live = job, life, now, live
+        self._runs = sorted(runs, key=lambda run: run.scheduled_for)
+        self._name = repr(job.spec.name)
+        self._zone: tzinfo = zone_of(life[-1].trigger)
+
+    def give(self, at: Instant | None) -> str:
+        return self._for_now() + self._overridden() if at is None else self._for_time(at)
+
+    # For now
+
+    def _for_now(self) -> str:
+        job, here = self._job, self._life[-1]
+        if job.state is JobState.REMOVED:
+            return f"{self._name} was removed{_changed_by(here)} at {self._at(here.start)}. It does not run until it is restored (`tenure restore {job.spec.name}`){' or its definition in the code changes' if job.code.in_code else ''}."
+        if job.state is JobState.PAUSED:
+            return self._paused_now(here)
+        if job.state is JobState.DONE:
+            ended = [run for run in self._runs if run.state.final]
+            told = self._told(ended[-1]) if ended else f"{self._name} has no run that is still kept."
+            return f"{told} It is done: nothing is due after that."
+        parts = []
+        begun = [run for run in self._runs if run.state in OPEN and (run.due_at <= self._now or run.attempt)]
+        if begun:
+            parts.append(self._told(begun[0]))
+        elif not self._live:
+            parts.append(
+                f"No live node has the function {job.spec.function!r} of {self._name} registered: nothing is planned or run until one does."
+            )
+        elif job.next_due is not None and job.next_due + job.spec.rules.on_time < self._now:
+            parts.append(
+                f"{self._name} is due since {self._at(job.next_due)} and not planned yet: no node that has its function has come to it."
+            )
+        elif ended := [run for run in self._runs if run.state.final]:
+            parts.append(self._told(ended[-1]))
+        elif here.trigger is not None:
+            parts.append(f"{self._name} has not run yet.")
+        parts.append(self._next(here))
+        told = " ".join(parts[:2] if len(parts) > 2 else parts)  # noqa: PLR2004 - two sentences
+        if job.next_reading is not None and job.next_reading < job.spec.tzdata:
+            by = job.next_reading.partition("@")[0]
+            told += f" It is planned by the zone rules of tzdata {by}, although it was written with {job.spec.tzdata}, which no live node has: upgrade the tzdata package."
+        return told
+
+    def _paused_now(self, here: Stretch) -> str:
+        job = self._job
+        by = f" by {job.paused_by}" if job.paused_by else ""
+        because = f" ({job.paused_why})" if job.paused_why else ""
+        since = self._at(here.start if here.began is None else here.began.at)
+        if job.paused_until is None:
+            return f"{self._name} is paused{by}{because} since {since}, until somebody resumes it."
+        if job.paused_until <= self._now:
+            return f"The pause of {self._name}{by}{because} is over since {self._at(job.paused_until)}: the next node that plans resumes it."
+        return f"{self._name} is paused{by}{because} since {since}, until {self._at(job.paused_until)}. {self._next(here, job.paused_until)}"
+
+    def _overridden(self) -> str:
+        job = self._job
+        if job.override is None or job.state is JobState.REMOVED:
+            return ""
+        by, because = (
+            f" by {job.override.by}" if job.override.by else "",
+            f" ({job.override.why})" if job.override.why else "",
+        )
+        return f" It runs as changed{by}{because} at {self._at(job.override.at)}, not as the code says: {in_force(job.spec, job.code)}."
+
+    def _next(self, here: Stretch, after: Instant | None = None) -> str:
+        if here.unreadable:
+            return f"Nothing is planned for it: its trigger {here.unreadable}"
+        trigger = here.trigger
+        if trigger is None:
+            return f"{self._name} has no trigger: it runs when it is asked for."
+        due = trigger.following(self._now if after is None else after)
+        return "Nothing is due after that." if due is None else f"It is next due at {self._at(due)}."
+
+    # For a time
+
+    def _for_time(self, at: Instant) -> str:
+        here = next((stretch for stretch in self._life if stretch.start < at <= stretch.end), None)
+        asked = self._near(at, RunKind.ASKED)
+        if here is None:
+            first = self._life[0]
+            return f"{self._name} did not exist at {self._at(at)}: it was added{_changed_by(first)} at {self._at(first.start)}."
+        if here.state is JobState.REMOVED:
+            return f"{self._name} had been removed{_changed_by(here)} at {self._at(here.start)}."
+        due = None if here.trigger is None else self._due_near(here.trigger, at)
+        run = self._near(at, RunKind.DUE) if here.unreadable else None if due is None else self._run_of(due)
+        if run is not None:
+            return self._told(run, due)
+        if asked is not None:
+            return self._told(asked)
+        if here.state is JobState.PAUSED:
+            return self._paused_then(here, at)
+        if here.unreadable:
+            return f"Nobody can say what {self._name} had to do at {self._at(at)}: its trigger {here.unreadable}"
+        if here.trigger is None:
+            return f"{self._name} has no trigger: it runs when it is asked for, and nobody asked around {self._at(at)}."
+        if due is None:
+            return self._not_due(here.trigger, at)
+        return self._no_run(here, due)
+
+    def _due_near(self, trigger: Trigger, at: Instant) -> Instant | None:
+        found = [due for due in (last_due(trigger, at), trigger.following(at)) if due is not None]
+        nearest = min(found, key=lambda due: abs(due - at), default=None)
+        return nearest if nearest is not None and abs(nearest - at) < NEAR else None
+
+    def _run_of(self, due: Instant) -> RunRow | None:
+        whole = [run for run in self._runs if run.kind is not RunKind.ASKED]
+        exact = next((run for run in whole if abs(run.scheduled_for - due) < 1e-6), None)  # noqa: PLR2004 - equal
+        within = (run for run in whole if run.until is not None and run.scheduled_for <= due <= run.until)
+        return exact or next(within, None)
+
+    def _near(self, at: Instant, kind: RunKind) -> RunRow | None:
+        found = [run for run in self._runs if run.kind is kind and abs(run.scheduled_for - at) < NEAR]
+        return min(found, key=lambda run: abs(run.scheduled_for - at), default=None)
+
+    def _paused_then(self, here: Stretch, at: Instant) -> str:
+        began = here.began
+        by, because, since = "", "", self._at(here.start)
+        if began is not None:
+            by, because = f" by {began.by}" if began.by else "", f" ({began.why})" if began.why else ""
+            since = self._at(began.at)
+        end = f" to {self._at(here.end)}" if here.ended is not None else ""
+        return f"{self._name} was paused{by}{because} from {since}{end}: what is due during a pause, as at {self._at(at)}, does not run."
+
+    def _not_due(self, trigger: Trigger, at: Instant) -> str:
+        before, after = last_due(trigger, at), trigger.following(at)
+        around = [f"{word} {self._at(due)}" for word, due in (("before", before), ("after", after)) if due is not None]
+        nearest = f"The nearest due times are {' and '.join(around)}." if around else "It is never due."
+        return f"{self._at(at)} is no due time of {self._name}: {trigger.explain()} {nearest}{self._clock_change(trigger, at)}"
+
+    def _clock_change(self, trigger: Trigger, at: Instant) -> str:
+        for change in trigger.changes(moment(at - _CHANGE_NEAR)):
+            if instant(change.at) > at + _CHANGE_NEAR:
+                break
+            if not change.effect.startswith("No due time"):
+                return f" {change}"
+        return ""
+
+    def _no_run(self, here: Stretch, due: Instant) -> str:
+        job, when = self._job, self._at(due)
+        if due > self._now:
+            return f"{self._name} is due at {when}, in {readable(due - self._now)}." + self._if_nobody()
+        if due < job.kept_since:
+            return f"{self._name} was due at {when}; its runs before {self._at(job.kept_since)} were forgotten by retention."
+        if job.state is JobState.ACTIVE and job.next_due is not None and due >= job.next_due:
+            return f"{self._name} was due at {when} and is not planned yet: since then no live node had its function registered."
+        if here.ended is not None:
+            what = f"{here.ended.what.value}{f' by {here.ended.by}' if here.ended.by else ''}"
+            return f"{self._name} was due at {when}, and nobody had planned it when the job was {what} at {self._at(here.end)}; from then on only later due times counted."
+        return f"{self._name} was due at {when}, and nothing in the ledger says what became of it. Ask `tenure audit {job.spec.name}`."
+
+    def _if_nobody(self) -> str:
+        return "" if self._live else f" But no live node has its function {self._job.spec.function!r} registered."
+
+    # What became of a run
+
+    def _told(self, run: RunRow, due: Instant | None = None) -> str:
+        """One run in a sentence."""
+        subject = f"{self._name}, due at {self._at(run.scheduled_for if due is None else due)},"
+        if run.kind is RunKind.ASKED:
+            asker = f" by {run.by}" if run.by else ""
+            subject = f"{self._name}, asked for{asker} at {self._at(run.scheduled_for)},"
+        match run.state:
+            case RunState.SUCCEEDED:
+                return f"{subject} ran{self._where(run)} and succeeded{self._ended(run)}."
+            case RunState.FAILED:
+                return f"{subject} failed{self._where(run)}{self._ended(run)}: {run.reason or 'no reason was given'}."
+            case RunState.LOST if run.reason == STOPPED:
+                rule = f"on_lost={self._job.spec.rules.on_lost!r}"
+                return f"{subject} was lost: its node was stopped while it ran{self._where(run)}, and there is no other attempt ({rule})."
+            case RunState.LOST:
+                return f"{subject} was lost: its node died {_times(run.losses)}, the last time{self._where(run)}."
+            case RunState.CANCELLED:
+                return f"{subject} was cancelled: {run.reason or 'no reason was given'}."
+            case RunState.SKIPPED:
+                return f"{subject} was skipped: {self._skipped(run)}"
+            case RunState.RUNNING:
+                since = run.claimed_at if run.started_at is None else run.started_at
+                stops = (
+                    ". That node was asked to stop, and waits for it; if its process is gone, the next node that notices takes the run over"
+                    if run.stopping
+                    else ""
+                )
+                return f"{subject} is running{self._where(run)}{f' since {self._at(since)}' if since else ''}{stops}."
+            case RunState.WAITING:
+                return f"{subject} waits: {self._behind(run)}."
+            case _:
+                return f"{subject} {self._pending(run)}"
+
+    def _pending(self, run: RunRow) -> str:
+        if run.due_at > self._now:
+            if run.attempt:
+                again = f"attempt {run.attempt + 1} begins at {self._at(run.due_at)}"
+                return f"{again}{f' (the last one: {run.reason})' if run.reason else ''}."
+            return f"begins at {self._at(run.due_at)}." + self._if_nobody()
+        if not self._live:
+            return f"is pending since {self._at(run.due_at)}: no live node has its function {self._job.spec.function!r} registered."
+        queue = self._job.spec.rules.queue
+        interrupted = " (the stop of its node has interrupted it)" if run.reason == STOPPED else ""
+        return f"is pending since {self._at(run.due_at)}{interrupted}: no node that has its function and serves the queue {queue!r} had a free slot yet."
+
+    def _skipped(self, run: RunRow) -> str:
+        rules = self._job.spec.rules
+        match run.reason:
+            case "overlap":
+                return f"{self._behind(run)} (overlap={rules.overlap!r})."
+            case "superseded":
+                return f"while it waited for its turn a newer due time came and took its place (overlap={rules.overlap!r} keeps the newest)."
+            case "missed":
+                among = f"with {run.count - 1} others, " if run.count > 1 else ""
+                return (
+                    f"{among}it was missed: no node that has its function had begun it within {readable(rules.on_time)}, "
+                    f"and missed={rules.missed!r} did not make up for it."
+                )
+            case "paused":
+                return "the job was paused before it began."
+            case "":
+                return "no reason was given."
+            case other:
+                return f"{other}."
+
+    def _behind(self, run: RunRow) -> str:
+        """The run that had the place."""
+        for other in reversed(self._runs):
+            began = other.claimed_at if other.started_at is None else other.started_at
+            if other.id == run.id or began is None or began > max(run.due_at, run.scheduled_for) + NEAR:
+                continue
+            if other.finished_at is None or other.finished_at > run.due_at:
+                until = "and is not over" if other.finished_at is None else f"until {self._at(other.finished_at)}"
+                return f"run {other.key} was still running{self._where(other)}, since {self._at(began)} {until}"
+        return f"as many runs of the job as may run at once ({self._job.spec.rules.max_running}) were running already"
+
+    def _where(self, run: RunRow) -> str:
+        return f" on {run.node}" if run.node else ""
+
+    def _ended(self, run: RunRow) -> str:
+        parts = f" at {self._at(run.finished_at)}" if run.finished_at is not None else ""
+        if run.started_at is not None and run.kind is RunKind.DUE and run.started_at - run.due_at > _LATE:
+            parts += f", begun {readable(run.started_at - run.due_at)} late"
+        parts += f", at attempt {run.attempt}" if run.attempt > 1 else ""
+        return f"{parts}, interrupted {_times(run.interruptions)} by the stop of a node" if run.interruptions else parts
+
+    def _at(self, when: Instant) -> str:
+        return shown(when, self._zone)
+
+
+def _changed_by(stretch: Stretch) -> str:
+    return f" by {stretch.began.by}" if stretch.began is not None and stretch.began.by else ""
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

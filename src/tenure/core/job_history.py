@@ -1,0 +1,94 @@
+"""Which trigger of a job counted when, from its history of changes; what `audit` and `why` have in common.
+
+A stretch is the time from one change of a job to the next. A due time at the very instant of a change belongs to the stretch before it, as in the ledger, which takes
+back only what is scheduled after a change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from functools import lru_cache
+
+from tenure.core.records import Change, ChangeRecord, Instant, JobRow, JobState
+from tenure.errors import TenureError
+from tenure.triggers import Trigger, from_json, zone
+
+_TICK = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From one change to the next: (start, end]."""
+
+    start: Instant
+    end: Instant
+    state: JobState
+    trigger: Trigger | None
+    began: ChangeRecord | None = None
+    """The change that it began with; of a paused stretch, the pause, also if the job was updated since."""
+    ended: ChangeRecord | None = None
+    """The change that ended it."""
+    unreadable: str = ""
+    """Why its trigger is None although the job had one: nobody can say what was due."""
+
+    def due_times(self, since: Instant, until: Instant) -> Iterator[Instant]:
+        """Those in this stretch, from `since` on and before `until`."""
+        if self.trigger is None or self.state is JobState.REMOVED:
+            return
+        following = self.trigger.following
+        due = following(self.start if self.start >= since else since - _TICK)
+        while due is not None and due <= self.end and due < until:
+            yield due
+            due = following(due)
+
+
+def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[Stretch]:
+    """The life of a job, oldest stretch first. Without a history there is one, from when on its trigger counts."""
+    mine = [change for change in changes if change.job == job.id]
+    if not mine:
+        trigger, unreadable = read(job.spec.trigger)
+        return [Stretch(job.since, math.inf, job.state, trigger, unreadable=unreadable)]
+    found = []
+    state, began = JobState.REMOVED, mine[0]
+    for i, change in enumerate(mine):
+        after = mine[i + 1] if i + 1 < len(mine) else None
+        previous, state = state, _state_after(change, state)
+        if not previous is state is JobState.PAUSED:
+            began = change
+        end = math.inf if after is None else after.at
+        trigger, unreadable = read(change.trigger)
+        found.append(Stretch(change.at, end, state, trigger, began, after, unreadable))
+    return found
+
+
+def zone_of(trigger: Trigger | str | None, due: Instant | None = None, *, default: str = "UTC") -> tzinfo:
+    """The zone of a job, in which its due times are written: for bodies, for people and in tests. `default` is for triggers without one.
+
+    Where the parts of a trigger have several zones, it is that of the part that is due at this instant.
+    """
+    found = trigger if trigger is None or isinstance(trigger, Trigger) else read(trigger)[0]
+    return zone((None if found is None else found.zone_at(due)) or default)
+
+
+@lru_cache(maxsize=10_000)
+def read(text: str | None) -> tuple[Trigger | None, str]:
+    """The trigger of a row, if it has one that can be read; else what is wrong with it: people must see such a job to remove it."""
+    try:
+        return (None, "") if text is None else (from_json(text), "")
+    except TenureError as error:
+        return None, f"cannot be read: {error}"
+
+
+def _state_after(change: ChangeRecord, before: JobState) -> JobState:
+    match change.what:
+        case Change.PAUSED:
+            return JobState.PAUSED
+        case Change.REMOVED:
+            return JobState.REMOVED
+        case Change.UPDATED:
+            return JobState.PAUSED if before is JobState.PAUSED else JobState.ACTIVE
+        case _:
+            return JobState.ACTIVE

@@ -1,0 +1,401 @@
+"""The lease: what a node may believe about itself (promises G1 and G2).
+
+A node has one row in the database and sends one numbered beat every R. Everything it holds, it holds by that row.
+
+**Trust.** `s` is read from a clock that never steps *before* a beat is sent. If the beat is acknowledged, the node may act while
+`now < s + 0.8 ttl`. Others declare it dead only after they have seen the same count for a whole ttl, so that trust ends first,
+whatever the network did in between: delays only make `s` older. Offsets and steps of clocks never enter, only their rates, which
+may differ by 25 %.
+
+**A lapse is for ever.** When trust ran out, every term that was held ends. A later beat may well be acknowledged (nobody declared
+the node dead), and then new terms may be won, but the old ones are never believed again: they are drained and released. `stretch`
+counts the unbroken stretches of trust; a term belongs to the stretch in which it was won.
+
+**Sessions.** Where the node's session holds an advisory lock and the row says so, others may take over `1.25 grace` after that lock
+was seen free. So belief in terms also ends `grace` after the start of the last good check, for *every* nonce that may stand in the
+row: that of the last acknowledged beat and of all beats sent since, acknowledged or not.
+
+**Open, in hand, draining, releasing.** An attempt to acquire is entered as OPEN *before* it is sent. Its answer puts the term in hand,
+if the node has had trust all the time and has the same identity; otherwise it is abandoned and never acted on. The beat shows what the database
+believes that this node holds, and both sides are compared:
+
+- the database shows a term that is neither open nor in hand: release it (an abandoned attempt succeeded after all);
+- a term in hand is not shown: it is lost, but only if its answer was processed before this beat was *sent*, because the snapshot of
+  a beat may be older than the answer to an attempt that went over the other connection;
+- a term that is being released is still shown: release it again.
+
+Stepping down always goes in the same order: belief off, work told, work drained, database.
+
+`step` is the whole machine: a pure function that the runtime, the tests and the simulator share. It reads no clock and does no I/O.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TypeVar
+
+from tenure.core.cluster import Advert, BeatAnswer, Cadence, NodeId, Trust, Verdict
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class Phase(Enum):
+    """Where a hand is between the attempt to acquire and the acknowledged release."""
+
+    OPEN = "open"
+    HELD = "held"
+    DRAINING = "draining"
+    RELEASING = "releasing"
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """What a node has in hand, or has reached out for, in one election."""
+
+    phase: Phase
+    attempt: int
+    term: int = 0
+    after_beat: int = 0
+    """The last beat that had been sent when the answer was processed: only later ones can speak of this term."""
+    owned: bool = True
+    """The database still gives it to this node, as far as is known. If not, there is nothing to release."""
+    why: str = ""
+    """Why it is being given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """All that one identity of a node knows about its own standing."""
+
+    node: NodeId
+    cadence: Cadence
+    stretch: int = 0
+    sent: int = 0
+    acked: int = 0
+    epoch: int = 0
+    """As the last acknowledged beat showed it."""
+    attempts: int = 0
+    until: float = -math.inf
+    gone: bool = False
+    under_way: Mapping[int, float] = field(default_factory=dict)
+    """Beats without an answer so far, with the time before they were sent."""
+    adverts: Mapping[int, Advert | None] = field(default_factory=dict)
+    """What may stand in the row: by the last acknowledged beat, and by every beat sent since."""
+    checked: Mapping[int, float] = field(default_factory=dict)
+    """The start of the last good check of each nonce."""
+    hands: Mapping[str, Hand] = field(default_factory=dict)
+
+    @property
+    def terms_until(self) -> float:
+        """Belief in terms ends here: with the lease, or with the grace of any session that may stand in the row."""
+        bounds = [self.checked.get(a.nonce, -math.inf) + a.grace for a in self.adverts.values() if a is not None]
+        return min([self.until, *bounds])
+
+    @property
+    def trust(self) -> Trust:
+        """What every thread may read."""
+        return Trust(self.terms_until, self.stretch)
+
+
+@dataclass(frozen=True, slots=True)
+class BeatSent:
+    """A beat is about to be sent; `sent_at` was read just before."""
+
+    number: int
+    sent_at: float
+    advert: Advert | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeatAnswered:
+    """The database answered a beat."""
+
+    number: int
+    answer: BeatAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class BeatFailed:
+    """A beat got no answer, and none will be listened to. It may have been executed, or may still be."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChecked:
+    """A check that began at `began_at` found the session lock of `nonce` in place."""
+
+    nonce: int
+    began_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireSent:
+    """An attempt is about to be sent."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireAnswered:
+    """An attempt was answered; `term` is None where it was refused."""
+
+    name: str
+    attempt: int
+    term: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireFailed:
+    """An attempt has an unknown outcome: it is abandoned, and a later beat will settle it."""
+
+    name: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """Give up a term now."""
+
+    name: str
+    term: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The work of a term has stopped."""
+
+    name: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAcked:
+    """The database released a term, or no longer knew it as ours."""
+
+    name: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = (
+    BeatSent
+    | BeatAnswered
+    | BeatFailed
+    | SessionChecked
+    | AcquireSent
+    | AcquireAnswered
+    | AcquireFailed
+    | Resign
+    | Drained
+    | ReleaseAcked
+    | Tick
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """A term was won in this stretch of trust: tell the election."""
+
+    name: str
+    term: int
+    stretch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Belief is off: tell the work to stop."""
+
+    name: str
+    term: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Tell the database, comparing term and holder."""
+
+    name: str
+    term: int
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoin:
+    """This identity is dead: come back under a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """The database was put back in time: the epoch must be raised."""
+
+
+Action = Announce | Withdraw | Release | Rejoin | PutBack
+
+
+def step(lease: Lease, event: Event, now: float) -> tuple[Lease, list[Action]]:
+    """The standing after an event, and what has to be done about it. Trust that ran out is noticed before anything else."""
+    lease, actions = _lapse(lease, now)
+    match event:
+        case BeatSent(number, sent_at, advert):
+            lease = replace(
+                lease,
+                sent=number,
+                under_way={**lease.under_way, number: sent_at},
+                adverts={**lease.adverts, number: advert},
+            )
+        case BeatAnswered(number, answer):
+            lease, more = _answered(lease, number, answer)
+            actions += more
+        case BeatFailed(number):
+            lease = replace(lease, under_way=_without(lease.under_way, number))
+        case SessionChecked(nonce, began_at):
+            lease = replace(lease, checked={**lease.checked, nonce: max(began_at, lease.checked.get(nonce, began_at))})
+        case AcquireSent(name):
+            attempt = lease.attempts + 1
+            lease = _with_hand(replace(lease, attempts=attempt), name, Hand(Phase.OPEN, attempt))
+        case AcquireAnswered(name, attempt, term):
+            lease, more = _acquired(lease, name, attempt, term, now)
+            actions += more
+        case AcquireFailed(name, attempt):
+            if _is_open(lease, name, attempt):
+                lease = _without_hand(lease, name)
+        case Resign(name, term, reason):
+            hand = lease.hands.get(name)
+            if hand is not None and hand.phase is Phase.HELD and hand.term == term:
+                lease = _with_hand(lease, name, replace(hand, phase=Phase.DRAINING, why=reason))
+                actions.append(Withdraw(name, term, reason))
+        case Drained(name, term):
+            lease, more = _drained(lease, name, term)
+            actions += more
+        case ReleaseAcked(name, term):
+            hand = lease.hands.get(name)
+            if hand is not None and hand.phase is Phase.RELEASING and hand.term == term:
+                lease = _without_hand(lease, name)
+        case Tick():
+            pass
+    return lease, actions
+
+
+def believes(lease: Lease, name: str, now: float) -> int | None:
+    """The term in which this node leads now, if it does."""
+    hand = lease.hands.get(name)
+    return hand.term if hand is not None and hand.phase is Phase.HELD and now < lease.terms_until else None
+
+
+def _lapse(lease: Lease, now: float) -> tuple[Lease, list[Action]]:
+    """Trust ran out: what is held ends, and what is open is abandoned, because somebody else may be granted a term before its answer."""
+    if now < lease.terms_until or not any(hand.phase in {Phase.HELD, Phase.OPEN} for hand in lease.hands.values()):
+        return lease, []
+    held = {name: hand for name, hand in lease.hands.items() if hand.phase is Phase.HELD}
+    reason = "no beat was acknowledged in time" if now >= lease.until else "its session could not be checked in time"
+    hands = {
+        name: replace(hand, phase=Phase.DRAINING, why=reason) if name in held else hand
+        for name, hand in lease.hands.items()
+        if hand.phase is not Phase.OPEN
+    }
+    return replace(lease, stretch=lease.stretch + bool(held), hands=hands), [
+        Withdraw(name, hand.term, reason) for name, hand in held.items()
+    ]
+
+
+def _answered(lease: Lease, number: int, answer: BeatAnswer) -> tuple[Lease, list[Action]]:
+    sent_at = lease.under_way.get(number)
+    under_way = _without(lease.under_way, number)
+    if sent_at is None or lease.gone:
+        return replace(lease, under_way=under_way), []  # given up before: no trust is won by it
+    match answer.verdict:
+        case Verdict.LATE:
+            return replace(lease, under_way=under_way), []
+        case Verdict.GONE:
+            held = [
+                Withdraw(n, h.term, "this node was declared dead")
+                for n, h in lease.hands.items()
+                if h.phase is Phase.HELD
+            ]
+            gone = replace(lease, under_way=under_way, gone=True, until=-math.inf, stretch=lease.stretch + 1, hands={})
+            return gone, [*held, Rejoin()]
+        case Verdict.RENEWED:
+            # A count that went back: unless the epoch was raised since, nobody has dealt with it yet.
+            put_back = answer.was_seq < lease.acked and answer.epoch <= lease.epoch
+            actions: list[Action] = [PutBack()] if put_back else []
+            adverts = {n: advert for n, advert in lease.adverts.items() if n >= number}
+            nonces = {advert.nonce for advert in adverts.values() if advert is not None}
+            lease = replace(
+                lease,
+                under_way=under_way,
+                acked=number,
+                epoch=answer.epoch,
+                until=max(lease.until, sent_at + lease.cadence.trust),
+                adverts=adverts,
+                checked={nonce: at for nonce, at in lease.checked.items() if nonce in nonces or at >= sent_at},
+            )
+            lease, more = _compare(lease, number, answer)
+            return lease, actions + more
+
+
+def _compare(lease: Lease, number: int, answer: BeatAnswer) -> tuple[Lease, list[Action]]:
+    """What the database gives this node, against what it has in hand."""
+    actions: list[Action] = []
+    shown = {row.name: row for row in answer.elections if row.held and row.holder == lease.node}
+    for name, row in shown.items():
+        hand = lease.hands.get(name)
+        if hand is None or (hand.term == row.term and hand.phase is Phase.RELEASING):
+            actions.append(Release(name, row.term, hand.why if hand else "won after it was given up"))
+        elif hand.term == row.term and hand.phase is Phase.HELD and row.asked:
+            lease = _with_hand(lease, name, replace(hand, phase=Phase.DRAINING, why="asked to resign"))
+            actions.append(Withdraw(name, hand.term, "asked to resign"))
+    for name, hand in list(lease.hands.items()):
+        if hand.phase is Phase.OPEN or hand.after_beat >= number or (name in shown and shown[name].term == hand.term):
+            continue
+        if hand.phase is Phase.RELEASING:
+            lease = _without_hand(lease, name)
+        else:
+            lease = _with_hand(lease, name, replace(hand, phase=Phase.DRAINING, owned=False))
+            if hand.phase is Phase.HELD:
+                actions.append(Withdraw(name, hand.term, "the database no longer gives it to this node"))
+    return lease, actions
+
+
+def _acquired(lease: Lease, name: str, attempt: int, term: int | None, now: float) -> tuple[Lease, list[Action]]:
+    if not _is_open(lease, name, attempt):
+        return lease, []  # abandoned before its answer came
+    if term is None or lease.gone or now >= lease.terms_until:
+        return _without_hand(lease, name), []  # refused, or abandoned: a later beat releases what was granted
+    hand = Hand(Phase.HELD, attempt, term, after_beat=lease.sent)
+    return _with_hand(lease, name, hand), [Announce(name, term, lease.stretch)]
+
+
+def _drained(lease: Lease, name: str, term: int) -> tuple[Lease, list[Action]]:
+    hand = lease.hands.get(name)
+    if hand is None or hand.phase is not Phase.DRAINING or hand.term != term:
+        return lease, []
+    if not hand.owned:
+        return _without_hand(lease, name), []
+    return _with_hand(lease, name, replace(hand, phase=Phase.RELEASING)), [Release(name, term, hand.why)]
+
+
+def _is_open(lease: Lease, name: str, attempt: int) -> bool:
+    hand = lease.hands.get(name)
+    return hand is not None and hand.phase is Phase.OPEN and hand.attempt == attempt
+
+
+def _with_hand(lease: Lease, name: str, hand: Hand) -> Lease:
+    return replace(lease, hands={**lease.hands, name: hand})
+
+
+def _without_hand(lease: Lease, name: str) -> Lease:
+    return replace(lease, hands=_without(lease.hands, name))
+
+
+def _without(mapping: Mapping[_K, _V], key: _K) -> dict[_K, _V]:
+    return {k: v for k, v in mapping.items() if k != key}

@@ -1,0 +1,289 @@
+"""What the ledger decides, as pure functions: who is admitted, and where a run goes when an attempt is over.
+
+The ledgers in memory and on SQLite ask here; PostgreSQL decides the same in its own functions, held to it by the conformance suite.
+Whoever asks has the lock: what is handed in is true until the answer is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tenure.core.keys import digest_of
+from tenure.core.records import (
+    STOPPED,
+    Ending,
+    Instant,
+    JobRow,
+    JobSpec,
+    JobState,
+    NewRun,
+    Rules,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+)
+
+OVERLAP = "overlap"
+SUPERSEDED = "superseded"
+REPLACED = "replaced"
+PAUSED = "paused"
+REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A run that wants to begin: due and PENDING, or WAITING."""
+
+    id: RunId
+    kind: RunKind
+    scheduled_for: Instant
+    due_at: Instant
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What becomes of the candidates of one job."""
+
+    claimed: tuple[RunId, ...] = ()
+    waiting: tuple[RunId, ...] = ()
+    """Candidates that are WAITING from now on."""
+    skipped: tuple[tuple[RunId, str], ...] = ()
+    """With the reason. Under `wait` and `replace` there may be runs among them that waited before."""
+    asks_to_end: str = ""
+    """Why every run of the job that was RUNNING before is asked to end; '' if none is."""
+
+
+def places(rules: Rules, began: int) -> int | None:
+    """How many more runs may begin; None: any number. `began`: RUNNING, and PENDING with attempt > 0."""
+    return None if rules.max_running is None else max(0, rules.max_running - began)
+
+
+def promoted(rules: Rules, began: int, waiting: Sequence[Candidate]) -> tuple[RunId, ...]:
+    """The WAITING runs that become PENDING because there are places, the oldest first. They never expire from then on."""
+    free = places(rules, began)
+    return tuple(run.id for run in sorted(waiting, key=_turn)[:free])
+
+
+def admit(rules: Rules, began: int, candidates: Sequence[Candidate], waiting: Sequence[Candidate] = ()) -> Admission:
+    """Decide about all these candidates of one job; `waiting` are the runs that still wait after `promoted`.
+
+    A candidate with an attempt behind it is counted in `began` already: it has its place and is always claimed.
+    The caller hands in no more candidates than it may claim.
+    """
+    free = places(rules, began)
+    claimed: list[RunId] = []
+    held_back: list[Candidate] = []
+    replaces = rules.overlap == "replace"
+    for run in sorted(candidates, key=_newest_due_first if replaces else _turn):
+        if run.attempt > 0 or free is None:
+            claimed.append(run.id)
+        elif free > 0:
+            claimed.append(run.id)
+            free -= 1
+        else:
+            held_back.append(run)
+    due = [run for run in held_back if run.kind is RunKind.DUE]
+    begins = {run.id for run in candidates if run.kind is RunKind.DUE and run.attempt == 0}.intersection(claimed)
+    if rules.overlap == "skip":
+        skipped = [(run.id, OVERLAP) for run in due]
+    elif rules.overlap == "allow" or not due:
+        skipped = []
+    elif replaces and begins:  # a newer one begins just now: there is nothing to wait for
+        skipped = [(run.id, SUPERSEDED) for run in due]
+    else:
+        others = sorted((*due, *(run for run in waiting if run.kind is RunKind.DUE)), key=_age)[:-1]
+        skipped = [(run.id, SUPERSEDED) for run in others]
+    gone = {run for run, _ in skipped}
+    return Admission(
+        claimed=tuple(claimed),
+        waiting=tuple(run.id for run in held_back if run.id not in gone),
+        skipped=tuple(skipped),
+        asks_to_end=REPLACED if replaces and due and not begins else "",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What a RUNNING run has behind it."""
+
+    attempt: int
+    failures: int
+    losses: int
+    due_at: Instant
+    expires_at: Instant | None
+    asked_to_end: str = ""
+    kind: RunKind = RunKind.DUE
+    interruptions: int = 0
+    stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """What a run is once its attempt is over. Token and the wish to end are gone in any case."""
+
+    state: RunState
+    attempt: int
+    failures: int
+    losses: int
+    due_at: Instant
+    expires_at: Instant | None
+    reason: str = ""
+    interruptions: int = 0
+
+
+def after_ending(run: Attempt, ending: Ending, rules: Rules, *, job: JobState, now: Instant) -> After:
+    """Where an accepted ending leads."""
+    removed = job is JobState.REMOVED
+    match ending.state, ending.again_in:
+        case RunState.PENDING, None if ending.interrupted:
+            return after_interruption(run, rules, removed=removed)
+        case RunState.PENDING, None:
+            return after_return(run, rules, job=job, now=now)
+        case RunState.PENDING, _ if run.asked_to_end:
+            return replace(_over(run, RunState.CANCELLED, run.asked_to_end), failures=run.failures + 1)
+        case RunState.PENDING, _ if removed:
+            return replace(_over(run, RunState.FAILED, ending.error), failures=run.failures + 1)
+        case RunState.PENDING, again_in:
+            again = _over(run, RunState.PENDING, ending.error)
+            since = now if ending.finished_at is None else ending.finished_at
+            return replace(again, failures=run.failures + 1, due_at=since + (again_in or 0.0), expires_at=None)
+        case RunState.FAILED, _:
+            return replace(_over(run, RunState.FAILED, ending.error), failures=run.failures + 1)
+        case RunState.CANCELLED, _:
+            return _over(run, RunState.CANCELLED, ending.error or run.asked_to_end)
+        case state, _:
+            return _over(run, state, ending.error)
+
+
+def after_return(run: Attempt, rules: Rules, *, job: JobState, now: Instant) -> After:
+    """A run whose body was never called goes back as if it had not been claimed, with time enough to be claimed again.
+
+    A due time is skipped if its job is paused by now, as it would have been unclaimed.
+    """
+    back = replace(_over(run, RunState.PENDING, ""), attempt=run.attempt - 1)
+    if run.asked_to_end:
+        return replace(back, state=RunState.CANCELLED, reason=run.asked_to_end)
+    if job is JobState.REMOVED:
+        return replace(back, state=RunState.CANCELLED, reason=REMOVED)
+    if job is JobState.PAUSED and run.kind is RunKind.DUE and back.attempt == 0:
+        return replace(back, state=RunState.SKIPPED, reason=PAUSED)
+    return back if run.expires_at is None else replace(back, expires_at=max(run.expires_at, now + rules.on_time))
+
+
+def after_loss(run: Attempt, rules: Rules, *, removed: bool) -> After:
+    """A run whose node is not alive. It keeps its `due_at`: that is past, whatever the clock says now."""
+    if run.stopping:  # the node did what it was asked to
+        return after_interruption(run, rules, removed=removed)
+    lost = replace(_over(run, RunState.LOST, "its node died"), losses=run.losses + 1)
+    if run.asked_to_end:
+        return replace(lost, state=RunState.CANCELLED, reason=run.asked_to_end)
+    if removed or rules.on_lost == "fail" or lost.losses >= rules.max_lost:
+        return lost
+    return replace(lost, state=RunState.PENDING, expires_at=None)
+
+
+def after_interruption(run: Attempt, rules: Rules, *, removed: bool) -> After:
+    """A body that the stop of its node has interrupted. Its attempt is spent, but that is no loss."""
+    over = replace(_over(run, RunState.LOST, STOPPED), interruptions=run.interruptions + 1)
+    if run.asked_to_end:
+        return replace(over, state=RunState.CANCELLED, reason=run.asked_to_end)
+    if removed or rules.on_lost == "fail":
+        return over
+    return replace(over, state=RunState.PENDING, expires_at=None)
+
+
+def reopens(state: RunState, count: int) -> bool:
+    """Whether a backfill opens the run that has its key. It then begins from nothing: kind BACKFILL, no attempts, failures, losses and interruptions."""
+    return state in {RunState.SKIPPED, RunState.CANCELLED, RunState.LOST} and count == 1
+
+
+def cancelled_by(by: str, why: str) -> str:
+    """What is said of a run that somebody cancelled."""
+    return f"{why} (by {by})" if by and why else why or f"cancelled by {by or 'somebody'}"
+
+
+class Sync(StrEnum):
+    """What `sync` does with a job."""
+
+    ADD = "add"
+    UPDATE = "update"
+    RAISE = "raise"
+    """Only its release and tzdata, to what is newer."""
+    LEAVE = "leave"
+
+
+def synced(row: JobRow | None, spec: JobSpec, release: int) -> Sync:
+    """Compare a job defined in code with what the code last said of it, tombstones included. An `update()` by hand does not matter."""
+    if row is None:
+        return Sync.ADD
+    if row.spec.release > release:
+        return Sync.LEAVE
+    if spec.same_as(row.code):
+        return Sync.RAISE
+    return Sync.ADD if row.state is JobState.REMOVED else Sync.UPDATE
+
+
+def raised(row: JobRow, spec: JobSpec) -> JobSpec:
+    """Its spec, with the release of the code that defines it just the same, and its zone rules unless it has another trigger by an `update()`."""
+    tzdata = max(row.spec.tzdata, spec.tzdata) if row.override is None else row.spec.tzdata
+    return replace(row.spec, release=max(row.spec.release, spec.release), tzdata=tzdata)
+
+
+SEEN_EVERY = 60.0
+"""How often it is written that code still defines a job that is removed or done."""
+
+
+def must_be_seen(row: JobRow, now: Instant) -> bool:
+    """Whether it must be written that code defines a job, because its row would be forgotten otherwise."""
+    if not row.code.in_code or row.state not in {JobState.REMOVED, JobState.DONE}:
+        return False
+    return row.defined_at < now - SEEN_EVERY or (row.removed_at is not None and row.defined_at <= row.removed_at)
+
+
+def kept_of(run: RunRow) -> RunRow:
+    """What is kept of a run that was asked for, when retention removes it: its key, how and when it ended, and a digest of its arguments."""
+    return RunRow(
+        id=run.id,
+        job=run.job,
+        name=run.name,
+        key=run.key,
+        kind=RunKind.ASKED,
+        state=run.state,
+        scheduled_for=run.scheduled_for,
+        due_at=run.scheduled_for,
+        attempt=0,
+        failures=0,
+        losses=0,
+        node="",
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        digest=digest_of(run.kwargs),
+    )
+
+
+def not_forgotten(runs: Iterable[NewRun], kept_since: Instant, now: Instant) -> list[NewRun]:
+    """Due times that come with a change, without those of the past that may have run before retention removed their runs."""
+    return [run for run in runs if run.scheduled_for > now or run.scheduled_for >= kept_since]
+
+
+def _turn(run: Candidate) -> tuple[Instant, RunId]:
+    return run.due_at, run.id
+
+
+def _newest_due_first(run: Candidate) -> tuple[bool, Instant, RunId]:
+    """What was asked for in its turn, then the due times, the newest before all it replaces."""
+    if run.kind is RunKind.DUE and run.attempt == 0:
+        return True, -run.scheduled_for, run.id
+    return False, run.due_at, run.id
+
+
+def _age(run: Candidate) -> tuple[Instant, RunId]:
+    return run.scheduled_for, run.id
+
+
+def _over(run: Attempt, state: RunState, reason: str) -> After:
+    return After(state, run.attempt, run.failures, run.losses, run.due_at, run.expires_at, reason, run.interruptions)

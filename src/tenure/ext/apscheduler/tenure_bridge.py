@@ -1,0 +1,359 @@
+"""How jobs get into the ledger and are read back: the one place that speaks to tenure's own scheduler."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from tenure.core.arguments import encode, shown
+from tenure.core.job_history import read
+from tenure.core.keys import due_key
+from tenure.core.planning import MISSED
+from tenure.core.policy import rules
+from tenure.core.records import JobRow, JobSpec, JobState, RunState, Synced
+from tenure.errors import ConfigurationError
+from tenure.ext.apscheduler.events import EVENT_JOB_MISSED, NOW, JobExecutionEvent
+from tenure.ext.apscheduler.functions import Functions
+from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json, plain_name, reference
+from tenure.ext.apscheduler.trigger_translation import Starting, carried, last_listed, stated
+from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
+from tenure.jobs import operations, start_report
+from tenure.jobs.intents import Intent
+from tenure.scheduler import Scheduler
+from tenure.stores.ledger import JobChange, Ledger, RunQuery
+from tenure.triggers import Trigger, from_json
+from tenure.util.instants import instant, moment
+
+logger = logging.getLogger("tenure")
+
+SOON = timedelta(seconds=1)
+"""A `next_run_time` or `run_date` that is so near is now."""
+
+
+class Desk:
+    """Jobs of one application, over one of tenure's schedulers."""
+
+    def __init__(self, scheduler: Scheduler, functions: Functions, processes: frozenset[str]) -> None:
+        self.scheduler, self.functions = scheduler, functions
+        self._processes = processes
+        self.late: deque[JobExecutionEvent] = deque()
+        """Dates that were over when they were added, to be told."""
+        scheduler.definitions.registry = functions
+
+    # Writing
+
+    def add_all(self, jobs: Sequence[Job]) -> None:
+        """At start: what the program says about its jobs."""
+        with self.scheduler.ledger() as ledger:
+            now = ledger.now()
+            there = {row.spec.name for row in ledger.jobs(self.scheduler.application, removed=True)}
+            lasting = [job for job in jobs if not self._once_and_now(job, moment(now))]
+            changes = [operations.added(self._spec(job, moment(now)), now) for job in lasting]
+            if changes:
+                self._sync(ledger, changes)
+        firsts = {job.id: self._begin(job, moment(now), new=job.id not in there) for job in jobs}
+        if jobs:
+            rows = self.scheduler.look(lambda ledger: ledger.jobs(self.scheduler.application))
+            self._foretell(jobs, firsts, rows, moment(now))
+
+    def add(self, job: Job) -> None:
+        """While it runs: a job that is there already is brought to what is said now."""
+        with self.scheduler.ledger() as ledger:
+            now = ledger.now()
+            new = False
+            if not self._once_and_now(job, moment(now)):
+                change = operations.added(self._spec(job, moment(now)), now)
+                new = ledger.change(change) is not None
+                if not new:
+                    self._sync(ledger, [change])
+        first = self._begin(job, moment(now), new=new)
+        rows = self.scheduler.look(lambda ledger: ledger.jobs(self.scheduler.application, job.id))
+        self._foretell([job], {job.id: first}, rows, moment(now))
+        self.scheduler.poke()
+
+    def update(self, job: Job, *, trigger: bool = False, function: bool = False, name: bool = False) -> None:
+        """Write what was changed in a job."""
+        policy = self._policy(job)
+
+        def work(ledger: operations.Looks) -> JobChange:
+            row, now = operations.known(ledger, self.scheduler.application, job.id), ledger.now()
+            spec = self._spec(job, moment(now))
+            words: dict[str, Any] = {}
+            if trigger:
+                words["trigger"] = None if spec.trigger is None else from_json(spec.trigger)
+            # The program speaks, as it does at its start, and not people by hand: what it says there counts again then.
+            # What people changed goes on and stays marked, unless this gives the job another trigger.
+            by_hand = None if trigger else row.override
+            change = replace(operations.updated(row, now, policy=policy, **words), override=by_hand)
+            if function and change.spec is not None:
+                change = replace(change, spec=replace(change.spec, function=spec.function, kwargs=spec.kwargs))
+            elif name and change.spec is not None and job.executor not in self._processes:
+                kept = {word: value for word, value in shown(row.spec.kwargs).items() if word != "job"}
+                said = {"job": about} if (about := job.about(row.spec.function)) else {}
+                change = replace(change, spec=replace(change.spec, kwargs=encode(kept | said)))
+            return change
+
+        self.scheduler.change(Intent("update", job.id, work))
+
+    def remove(self, job_id: str) -> None:
+        """Take a job away."""
+        self.scheduler.remove(job_id)
+        self.functions.forget(job_id)
+
+    def start_at(self, job: Job, when: datetime | None) -> None:
+        """`next_run_time` of a job that is there: None pauses it, now runs it, later makes it begin then."""
+        now = moment(self.scheduler.look(lambda ledger: ledger.now()))
+        if when is None:
+            self.scheduler.pause(job.id)
+        elif when <= now + SOON:
+            if job.next_run_time is None:
+                self.scheduler.resume(job.id)
+            self.scheduler.run_now(job.id)
+        elif job.trigger is not None:
+            job.starts = when
+            self.update(job, trigger=True)
+            if job.next_run_time is None:
+                self.scheduler.resume(job.id)
+
+    def write_on(self, job: Job) -> None:
+        """Continue the list of due times of a job, unless another node has done so."""
+        if (schedule := _schedule(job)) is None:
+            return
+        with self.scheduler.ledger() as ledger:
+            rows, now = ledger.jobs(self.scheduler.application, job.id), moment(ledger.now())
+        there = None if not rows or rows[0].spec.trigger is None else last_listed(from_json(rows[0].spec.trigger))
+        fresh = carried(schedule, now)
+        job.write_on_at = fresh.write_on_at
+        if there is None:
+            job.write_on_at = None  # removed, or given another trigger by somebody
+        elif fresh.trigger is not None and ((end := last_listed(fresh.trigger)) is None or end > there):
+            self._list_further(job.id, fresh.trigger)
+
+    # Reading
+
+    def look_for_functions(self) -> None:
+        """Find the functions that the ledger's jobs name, as far as the application has loaded them."""
+        self.functions.wanted(self.scheduler.look(lambda ledger: ledger.functions(self.scheduler.application)))
+
+    def rows(self, job_id: str | None = None) -> tuple[list[JobRow], datetime]:
+        """The jobs that are to be run, and the ledger's time."""
+        with self.scheduler.ledger() as ledger:
+            now = ledger.now()
+            rows = ledger.jobs(self.scheduler.application, job_id)
+        return [row for row in rows if not row.spec.name.endswith(NOW) and _lives(row, moment(now))], moment(now)
+
+    def show(self, job: Job, row: JobRow, now: datetime) -> Job:
+        """Bring what a job says of itself to what the ledger says."""
+        text = row.spec.trigger
+        rule = None if text is None else from_json(text)
+        job.pending = False
+        active = row.state is JobState.ACTIVE and rule is not None
+        job.next_run_time = rule.next_after(max(now, moment(row.since))) if active and rule is not None else None
+        mine = None if (schedule := _schedule(job)) is None else carried(schedule, now).trigger
+        if rule is not None and last_listed(rule) is None and mine != rule:
+            job.trigger, job.starts = stated(rule), None
+        if job.executor not in self._processes:
+            job.name = about(row.spec).get("name", job.name)
+            if job.shared:  # another worker may have changed them
+                kept = shown(row.spec.kwargs)
+                if isinstance(args := kept.get("args"), list):
+                    job.args = tuple(args)
+                if isinstance(kwargs := kept.get("kwargs"), dict):
+                    job.kwargs = kwargs
+        return job
+
+    def stranger(self, row: JobRow, blank: Job) -> Job:
+        """A job that another process has added."""
+        spec, job = row.spec, blank
+        job.func_ref, job.func = spec.function, self.functions.named(spec.function)
+        job.shared = True
+        job.trigger = None if spec.trigger is None else stated(from_json(spec.trigger))
+        job.name, job.jobstore = plain_name(spec.function), about(spec).get("jobstore", "default")
+        job.misfire_grace_time, job.coalesce = spec.rules.grace, spec.rules.missed != "all"
+        job.max_instances = spec.rules.max_running or 1
+        return job
+
+    # What the above is made of
+
+    def _sync(self, ledger: Ledger, changes: Sequence[JobChange]) -> None:
+        synced = ledger.sync(self.scheduler.application, 0, changes)
+        brought = {change.name: change.spec for change in changes if change.spec is not None}
+        start_report.tell(ledger, filter(_is_news, synced), brought, self.scheduler.definitions.tz)
+
+    def _list_further(self, job_id: str, trigger: Trigger) -> None:
+        """Both in force and as what the program says: no change by hand."""
+
+        def work(ledger: operations.Looks) -> JobChange:
+            row = operations.known(ledger, self.scheduler.application, job_id)
+            change = operations.updated(
+                row, ledger.now(), trigger=trigger, said=operations.Said(why="further due times")
+            )
+            said = row.override
+            if said is not None:
+                said = replace(said, code=replace(said.code, trigger=trigger.to_json()))
+            return replace(change, override=said)
+
+        self.scheduler.change(Intent("update", job_id, work))
+
+    def _spec(self, job: Job, now: datetime) -> JobSpec:
+        """The job as the ledger wants it; registers its function on the way."""
+        trigger = _with_first_run(job, now)
+        found = carried(trigger, now)
+        job.write_on_at = found.write_on_at
+        function, kwargs = self._function(job)
+        given = rules(self._policy(job), where=f"job {job.id!r}")
+        return self.scheduler.definitions.spec(
+            job.id, function, self.scheduler.definitions.placed(found.trigger), given, kwargs, in_code=not job.shared
+        )
+
+    def _function(self, job: Job) -> tuple[str, str]:
+        """Under which name the function is registered, and the arguments that the ledger keeps."""
+        func = job.func
+        if func is None:
+            return job.func_ref or job.id, as_json(job.args, job.kwargs, job.about(job.func_ref or job.id)) or "{}"
+        shared = self.functions.put_shared(func)
+        if job.executor in self._processes:
+            return job.id, self.functions.put_process(job.id, func, job.args, job.kwargs)
+        if job.shared and shared is not None:
+            text = as_json(job.args, job.kwargs, job.about(shared))
+            if text is not None:
+                return shared, text
+        job.shared = False
+        self.functions.put(job.id, func, job.args, job.kwargs)
+        return job.id, encode({"job": said} if (said := job.about(job.id)) else {})
+
+    def _policy(self, job: Job) -> dict[str, Any]:
+        policy: dict[str, Any] = {"max_running": job.max_instances, "overlap": "skip"}
+        policy["jitter"] = 0 if job.trigger is None else job.trigger.jitter or 0
+        if job.misfire_grace_time is not None:
+            policy |= {"grace": job.misfire_grace_time, "missed": "skip"}
+        else:
+            policy |= {"grace": None, "missed": "latest" if job.coalesce else "all"}
+        return policy | job.policy
+
+    def _once_and_now(self, job: Job, now: datetime) -> bool:
+        """To be run once, at once, with arguments that the ledger can keep: no job of its own is needed."""
+        trigger = job.trigger
+        if not isinstance(trigger, DateTrigger) or not trigger.now or job.executor in self._processes:
+            return False
+        return (
+            job.first_run is UNDEFINED
+            and reference(job.func) is not None
+            and as_json(job.args, job.kwargs) is not None
+            and trigger.run_date <= now + SOON
+        )
+
+    def _begin(self, job: Job, now: datetime, *, new: bool) -> datetime | None:
+        """What follows the writing of a job: a pause, or a run that is due already. Returns what was asked for as its first run."""
+        trigger, first = job.trigger, job.first_run
+        if self._once_and_now(job, now):
+            self._run_once(job, now)
+        elif first is None:
+            if new:
+                self.scheduler.pause(job.id)
+        elif not isinstance(first, Undefined):
+            if first <= now + SOON:
+                self._run_first(job, now)
+        elif isinstance(trigger, DateTrigger) and trigger.run_date <= now:
+            self._run_late(job, trigger, now)
+        job.pending, job.first_run = False, UNDEFINED
+        return first if isinstance(first, datetime) else trigger.run_date if isinstance(trigger, DateTrigger) else None
+
+    def _foretell(
+        self, jobs: Sequence[Job], firsts: Mapping[str, datetime | None], rows: Sequence[JobRow], now: datetime
+    ) -> None:
+        """Say when jobs that were just added run next."""
+        found = {row.spec.name: row for row in rows}
+        for job in jobs:
+            row, first = found.get(job.id), firsts[job.id]
+            if row is not None:
+                self.show(job, row, now)
+            if first is not None and (row is None or row.state is not JobState.PAUSED):
+                job.next_run_time = first
+
+    def _run_once(self, job: Job, now: datetime) -> None:
+        func = job.func
+        assert func is not None  # noqa: S101 - it was just added
+        shared = self.functions.put_shared(func)
+        name = f"{shared}{NOW}"
+        with self.scheduler.ledger() as ledger:
+            if not ledger.jobs(self.scheduler.application, name):
+                spec = self.scheduler.definitions.spec(
+                    name, str(shared), None, rules({"overlap": "allow"}, where=name), "{}", in_code=False
+                )
+                ledger.change(operations.added(spec, instant(now)))
+        self.scheduler.run_now(name, kwargs={"args": list(job.args), "kwargs": job.kwargs}, key=job.id)
+
+    def _run_first(self, job: Job, now: datetime) -> None:
+        """One run before the next due time, however many workers ask for it."""
+        due = None if job.trigger is None else job.trigger.get_next_fire_time(None, now)
+        before = "ever" if due is None else due.astimezone(now.tzinfo).isoformat()
+        self.scheduler.run_now(job.id, key=f"first before {before}")
+
+    def _run_late(self, job: Job, trigger: DateTrigger, now: datetime) -> None:
+        """A date in the past. Within its grace the ledger has its run; without any limit that run is asked for, under the same key: one run, ever."""
+        due = instant(trigger.run_date)
+        with self.scheduler.ledger() as ledger:
+            row = next(iter(ledger.jobs(self.scheduler.application, job.id)), None)
+            if row is None or row.state is JobState.PAUSED or due < row.kept_since:
+                return  # removed or paused, or so old that the ledger has forgotten whether it ran
+            query = RunQuery(row.spec.application, job.id, since=due, before=due + 1, limit=100)
+            run = next((run for run in ledger.runs(query) if run.key == due_key(due)), None)
+            if run is None and due + row.spec.rules.on_time > instant(now):
+                return  # it is about to be planned
+            if run is not None and (run.state is not RunState.SKIPPED or run.reason != MISSED):
+                return  # it has run, it is going to, or somebody decided otherwise
+            if "misfire_grace_time" in job.given and job.misfire_grace_time is None:
+                ledger.ask(operations.backfilled(row, [due]))
+                return
+        logger.warning(
+            "job %r: its date %s is over; it is not run", job.id, trigger.run_date, extra={"action": "missed"}
+        )
+        self.late.append(JobExecutionEvent(EVENT_JOB_MISSED, job.id, job.jobstore, trigger.run_date))
+
+
+def about(spec: JobSpec) -> Mapping[str, str]:
+    """What the ledger keeps of a job beside its arguments."""
+    kept = shown(spec.kwargs).get("job")
+    return {word: text for word, text in kept.items() if isinstance(text, str)} if isinstance(kept, dict) else {}
+
+
+def _with_first_run(job: Job, now: datetime) -> BaseTrigger:
+    """The trigger, beginning when `next_run_time` says."""
+    if isinstance(job.first_run, datetime) and job.first_run > now + SOON:
+        job.starts = job.first_run
+    schedule = _schedule(job)
+    if schedule is None:
+        raise ConfigurationError(f"job {job.id!r} has no trigger.")
+    return schedule
+
+
+def _schedule(job: Job) -> BaseTrigger | None:
+    return job.trigger if job.trigger is None or job.starts is None else Starting(job.starts, job.trigger)
+
+
+def _lives(row: JobRow, now: datetime) -> bool:
+    """Not finished: something is due, it is paused, or nothing was due when it was added."""
+    rule, problem = read(row.spec.trigger)
+    try:
+        due = None if rule is None else rule.next_after(max(now, moment(row.since)))
+    except ConfigurationError:
+        return False  # as below
+    if problem:
+        return False  # the log names it; `tenure jobs` shows it
+    return row.state is JobState.PAUSED or rule is None or due is not None
+
+
+def _is_news(synced: Synced) -> bool:
+    """Of a new job `_run_late` says what is to be said, and lists of due times differ with every start."""
+    job, was = synced.row, synced.was
+    if was is None:
+        return False
+    if was.state is JobState.REMOVED or was.generation == job.generation:
+        return True
+    rules = (read(spec.trigger)[0] for spec in (was.code, job.code))
+    return not all(rule is not None and last_listed(rule) is not None for rule in rules)

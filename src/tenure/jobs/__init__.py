@@ -1,0 +1,1 @@
+"""Jobs as people define them, and what people do to them."""

@@ -1,0 +1,275 @@
+"""The decorators that make jobs of functions, and what they note down. Nothing is opened: a wrong word is refused where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time
+from typing import Any, TypeVar, Unpack, overload
+
+from tenure import triggers
+from tenure.core.arguments import encode
+from tenure.core.policy import Policy, named, rules
+from tenure.core.records import Instant, JobSpec, Rules
+from tenure.errors import ConfigurationError
+from tenure.jobs.functions import Function, Registry, bind, describe
+from tenure.jobs.operations import added
+from tenure.stores.ledger import JobChange
+from tenure.triggers import Trigger
+from tenure.triggers.zones import Zone, zone_key
+from tenure.util.durations import Duration
+
+MAX_APPLICATION = 150
+
+Fn = TypeVar("Fn", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A job as it stands in the code."""
+
+    name: str
+    function: Function
+    trigger: Trigger | None
+    rules: Rules
+    kwargs: str
+
+
+class Definitions:
+    """The functions and jobs of one application, as far as this process defines them."""
+
+    def __init__(self, application: str, tz: Zone, release: int) -> None:
+        self.application = _application(application)
+        self.tz = zone_key(tz)
+        self.release = release
+        self.registry = Registry()
+        self._jobs: dict[str, Definition] = {}
+
+    @property
+    def jobs(self) -> tuple[Definition, ...]:
+        """In the order in which they were defined."""
+        return tuple(self._jobs.values())
+
+    def define(
+        self,
+        fn: Callable[..., object],
+        trigger: Trigger | None,
+        name: str | None,
+        *,
+        kwargs: Mapping[str, object] | None,
+        process: bool,
+        policy: Mapping[str, object],
+    ) -> None:
+        """Take a job in, or say what is wrong with it."""
+        function = describe(fn, name)
+        if process:
+            function = replace(function, in_process=_can_be_found(function))
+        definition = Definition(
+            name=function.name,
+            function=function,
+            trigger=self.placed(trigger),
+            rules=rules(policy, where=f"job {function.name!r}"),
+            kwargs=encode(kwargs or {}),
+        )
+        if trigger is not None or kwargs:
+            bind(function, kwargs or {})
+        known = self._jobs.get(definition.name)
+        if known is not None and known != definition and known.function.callable == function.callable:
+            raise ConfigurationError(
+                f"job {definition.name!r} is defined twice for {function.place}, with different triggers, arguments or policies. "
+                "Give one of them another name with name='…'."
+            )
+        self.registry.add(function)
+        self._jobs[definition.name] = definition
+
+    def placed(self, trigger: Trigger | None) -> Trigger | None:
+        """The trigger, in the zone of the application where it names none."""
+        if trigger is None:
+            return None
+        if not isinstance(trigger, Trigger):
+            raise ConfigurationError(
+                f"trigger: {trigger!r} is a {type(trigger).__name__}. Write a trigger, such as cron('0 3 * * *') or every('30s')."
+            )
+        return trigger.in_zone(self.tz)
+
+    def spec(
+        self, name: str, function: str, trigger: Trigger | None, rules: Rules, kwargs: str, *, in_code: bool
+    ) -> JobSpec:
+        """A job as the ledger wants it."""
+        return JobSpec(
+            application=self.application,
+            name=name,
+            function=function,
+            trigger=None if trigger is None else trigger.to_json(),
+            rules=rules,
+            kwargs=kwargs,
+            in_code=in_code,
+            release=self.release,
+            tzdata=triggers.tzdata_version() if trigger is not None and trigger.zoned else "",
+        )
+
+    def changes(self, now: Instant) -> list[JobChange]:
+        """What a node brings to the ledger when it starts."""
+        return [
+            added(self.spec(job.name, job.function.name, job.trigger, job.rules, job.kwargs, in_code=True), now)
+            for job in self.jobs
+        ]
+
+
+def _application(name: object) -> str:
+    """It is part of the name of its planner's election, and of what nodes call to each other."""
+    application = named(name, "application")
+    if len(application) > MAX_APPLICATION or not application.isprintable() or application != application.strip():
+        raise ConfigurationError(
+            f"application: {application!r} must be at most {MAX_APPLICATION} printable characters, without spaces at its ends."
+        )
+    return application
+
+
+class Decorators:
+    """`@scheduler.cron(…)` and its like. Each returns the function itself; one function may carry several, with different names.
+
+    `process=True` runs the body in a process of its own, which can be killed. `kwargs` are the arguments by name: JSON, and the types of `tenure.arguments`.
+    """
+
+    _definitions: Definitions
+
+    def cron(
+        self,
+        expr: str,
+        *,
+        tz: Zone | None = None,
+        name: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **policy: Unpack[Policy],
+    ) -> Callable[[Fn], Fn]:
+        """Due as Debian's cron would be: `@scheduler.cron("0 3 * * *", timeout="20m")`."""
+        return self.scheduled(triggers.cron(expr, tz), name=name, kwargs=kwargs, process=process, **policy)
+
+    def every(
+        self,
+        period: Duration | None = None,
+        /,
+        *,
+        seconds: float | None = None,
+        minutes: float | None = None,
+        hours: float | None = None,
+        days: float | None = None,
+        weeks: float | None = None,
+        anchor: datetime | None = None,
+        tz: Zone | None = None,
+        name: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **policy: Unpack[Policy],
+    ) -> Callable[[Fn], Fn]:
+        """Due in equal steps of elapsed time: `@scheduler.every("30s")`."""
+        trigger = triggers.every(
+            period, seconds=seconds, minutes=minutes, hours=hours, days=days, weeks=weeks, anchor=anchor, tz=tz
+        )
+        return self.scheduled(trigger, name=name, kwargs=kwargs, process=process, **policy)
+
+    def at(
+        self,
+        when: datetime,
+        *,
+        tz: Zone | None = None,
+        name: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **policy: Unpack[Policy],
+    ) -> Callable[[Fn], Fn]:
+        """Due once: `@scheduler.at(datetime(2026, 12, 31, 12, tzinfo=UTC))`."""
+        return self.scheduled(triggers.at(when, tz), name=name, kwargs=kwargs, process=process, **policy)
+
+    def calendar(
+        self,
+        *,
+        start: date | str,
+        at: time | str,
+        days: int | None = None,
+        weeks: int | None = None,
+        months: int | None = None,
+        years: int | None = None,
+        tz: Zone | None = None,
+        name: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **policy: Unpack[Policy],
+    ) -> Callable[[Fn], Fn]:
+        """Due in steps of the calendar: `@scheduler.calendar(months=2, start="2026-01-31", at="09:00")`."""
+        trigger = triggers.calendar(start=start, at=at, days=days, weeks=weeks, months=months, years=years, tz=tz)
+        return self.scheduled(trigger, name=name, kwargs=kwargs, process=process, **policy)
+
+    def scheduled(
+        self,
+        trigger: Trigger,
+        *,
+        name: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **policy: Unpack[Policy],
+    ) -> Callable[[Fn], Fn]:
+        """Due by any trigger: `@scheduler.scheduled(cron("0 9 * * *") - closed("holidays", dates=[…]))`."""
+        placed = self._definitions.placed(trigger)
+        if placed is None:
+            raise ConfigurationError(
+                "trigger: None is no trigger. Write @scheduler.job for a job that runs when asked."
+            )
+        rules(policy, where="job" if name is None else f"job {name!r}")
+
+        def register(fn: Fn) -> Fn:
+            self._definitions.define(fn, placed, name, kwargs=kwargs, process=process, policy=policy)
+            return fn
+
+        return register
+
+    @overload
+    def job(self, fn: Fn, /) -> Fn: ...
+    @overload
+    def job(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **policy: Unpack[Policy],
+    ) -> Callable[[Fn], Fn]: ...
+    def job(
+        self,
+        fn: Fn | None = None,
+        /,
+        *,
+        name: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **policy: Unpack[Policy],
+    ) -> Fn | Callable[[Fn], Fn]:
+        """Runs when asked (`run_now`), and may be named by jobs that are added at run time."""
+        if isinstance(fn, str):
+            raise ConfigurationError(
+                f"job: {fn!r} is a text. Write @scheduler.job(name={fn!r}), or scheduler.find_job({fn!r}) to look at a job."
+            )
+        rules(policy, where="job" if name is None else f"job {name!r}")
+
+        def register(fn: Fn) -> Fn:
+            self._definitions.define(fn, None, name, kwargs=kwargs, process=process, policy=policy)
+            return fn
+
+        return register if fn is None else register(fn)
+
+
+def _can_be_found(function: Function) -> bool:
+    """Whether a process can find the function by its module and name; refused if not."""
+    where = f"job {function.name!r}: process=True"
+    if function.is_coroutine:
+        raise ConfigurationError(
+            f"{where} is for functions, and {function.place} is a coroutine. Leave one of them out."
+        )
+    if "<" in getattr(function.callable, "__qualname__", ""):
+        raise ConfigurationError(
+            f"{where} needs a function at the top of a module; {function.place} is inside another."
+        )
+    return True

@@ -1,0 +1,244 @@
+"""The functions behind jobs: how they are called, under which name.
+
+A job names a function, and a node runs it only if the function was registered there: nothing is ever imported because a row says so. All that can be wrong about a
+function or its arguments is said when it is defined, not when it is due.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from tenure.core.policy import named
+from tenure.errors import ConfigurationError
+
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+_OPTIONAL = re.compile(r"(?:typing\.)?Optional\[(.*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that jobs may name."""
+
+    name: str
+    callable: Callable[..., Any]
+    is_coroutine: bool
+    signature: Signature
+    run_parameter: str | None
+    """The parameter that is given the run; None where none asks for it."""
+    run_first: bool = False
+    """It can only be given by position."""
+    in_process: bool = False
+    """Called in a process of its own, which finds it by its module and name."""
+
+    @property
+    def place(self) -> str:
+        """Where it is written, for people: 'billing.jobs:41'."""
+        return _place(self.callable)
+
+    def call(self, run: object, kwargs: Mapping[str, Any]) -> Any:
+        """Call it for a run. A coroutine function gives its coroutine back."""
+        if self.run_parameter is None:
+            return self.callable(**kwargs)
+        if self.run_first:
+            return self.callable(run, **kwargs)
+        return self.callable(**{**kwargs, self.run_parameter: run})
+
+
+class Registry:
+    """The functions that this process has, one for each name."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, Function] = {}
+
+    def add(self, function: Function) -> Function:
+        """Take a function in. The same one twice is fine, another one of the same name is not."""
+        known = self._functions.setdefault(function.name, function)
+        if known.callable != function.callable:
+            raise ConfigurationError(
+                f"{function.name!r} is one name for two functions: {known.place} and {function.place}. "
+                "Give one of them another name with name='…'."
+            )
+        return known
+
+    def get(self, name: str) -> Function | None:
+        """The function of this name."""
+        return self._functions.get(name)
+
+    def wanted(self, names: frozenset[str]) -> None:
+        """Jobs name these functions. A registry that knows where to look may take in those that it lacks."""
+
+    def find(self, fn: Callable[..., Any]) -> Function | None:
+        """The function that was made of this callable; the first, if it has several names."""
+        return next((function for function in self._functions.values() if function.callable == fn), None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order in which they came."""
+        return tuple(self._functions)
+
+    @property
+    def coroutines(self) -> tuple[str, ...]:
+        """The names of those that need an event loop."""
+        return tuple(function.name for function in [*self._functions.values()] if function.is_coroutine)
+
+
+def describe(fn: Callable[..., Any], name: str | None = None) -> Function:
+    """Look at a function once, and refuse what could not be called as a job."""
+    if not callable(fn):
+        raise ConfigurationError(f"{fn!r} is a {type(fn).__name__}, which cannot be called. Write a function.")
+    if isinstance(fn, type):
+        raise ConfigurationError(
+            f"{fn.__qualname__} ({_place(fn)}) is a class. Write a function, or a method of an instance."
+        )
+    called = _called(fn)
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise ConfigurationError(
+            f"{_title(fn)} ({_place(fn)}) is a generator: calling it does nothing. Write a function without yield."
+        )
+    try:
+        signature = inspect.signature(fn)
+    except (ValueError, TypeError):
+        raise ConfigurationError(
+            f"{_title(fn)} does not say which arguments it takes. Write a def around it."
+        ) from None
+    if name is None:
+        name = _title(fn)
+        if name == "<lambda>":
+            raise ConfigurationError(f"The lambda at {_place(fn)} has no name of its own. Give it one with name='…'.")
+    name = named(name, "job name")
+    parameter = _run_parameter(name, inspect.unwrap(called), signature)
+    first = parameter is not None and parameter.kind is Parameter.POSITIONAL_ONLY
+    if first and parameter is not next(iter(signature.parameters.values())):
+        raise ConfigurationError(f"{name}: {parameter} must be the first parameter, or come after the '/'.")
+    return Function(
+        name=name,
+        callable=fn,
+        is_coroutine=inspect.iscoroutinefunction(called),
+        signature=signature,
+        run_parameter=None if parameter is None else parameter.name,
+        run_first=first,
+    )
+
+
+def bind(function: Function, kwargs: Mapping[str, object]) -> None:
+    """Refuse arguments that the function would refuse."""
+    taken, missing = set(), []
+    anything = False
+    for parameter in function.signature.parameters.values():
+        if parameter.name == function.run_parameter:
+            continue
+        if parameter.kind in _BY_NAME:
+            taken.add(parameter.name)
+            if parameter.default is Parameter.empty and parameter.name not in kwargs:
+                missing.append(parameter.name)
+        elif parameter.kind is Parameter.VAR_KEYWORD:
+            anything = True
+        elif parameter.kind is Parameter.POSITIONAL_ONLY and parameter.default is Parameter.empty:
+            raise ConfigurationError(
+                f"{function.name}: {parameter.name!r} can only be given by position, and arguments of jobs are given by name. "
+                "Take the '/' out of its parameters."
+            )
+    if function.run_parameter in kwargs and not function.run_first:
+        raise ConfigurationError(
+            f"{function.name}: {function.run_parameter!r} is given the run. Leave it out of kwargs."
+        )
+    for name in [] if anything else [name for name in kwargs if name not in taken]:
+        near = difflib.get_close_matches(name, sorted(taken), 1)
+        known = f"It takes {', '.join(sorted(taken))}." if taken else "It takes none."
+        raise ConfigurationError(
+            f"{function.name} ({function.place}) has no parameter {name!r}. "
+            + (f"Did you mean {near[0]!r}?" if near else known)
+        )
+    if missing == ["self"]:
+        raise ConfigurationError(
+            f"{function.name} ({function.place}) is a method without its instance. Register the method of an instance instead."
+        )
+    if missing:
+        raise ConfigurationError(
+            f"{function.name} ({function.place}) needs {', '.join(map(repr, missing))}. "
+            f"Write kwargs={{{missing[0]!r}: …}}, or give {'it a default' if len(missing) == 1 else 'them defaults'}."
+        )
+
+
+def _run_parameter(name: str, body: Callable[..., Any], signature: Signature) -> Parameter | None:
+    scope = getattr(body, "__globals__", {})
+    candidates = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind in (*_BY_NAME, Parameter.POSITIONAL_ONLY)
+        and (_means_run(parameter.annotation, scope) or _called_run(parameter))
+    ]
+    if len(candidates) > 1:
+        both = " and ".join(repr(parameter.name) for parameter in candidates)
+        raise ConfigurationError(f"{name}: {both} would both be given the run. Keep one of them.")
+    return candidates[0] if candidates else None
+
+
+def _called_run(parameter: Parameter) -> bool:
+    return parameter.name == "run" and parameter.annotation is Parameter.empty
+
+
+def _means_run(annotation: object, scope: Mapping[str, Any]) -> bool:
+    """Whether an annotation says `Run`, also as a text whose import stands under TYPE_CHECKING, so that it cannot be evaluated."""
+    if isinstance(annotation, str):
+        return _says_run(annotation, scope)
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _means_run(get_args(annotation)[0], scope)
+    if origin in (Union, types.UnionType):
+        return any(_means_run(part, scope) for part in get_args(annotation))
+    if isinstance(annotation, type):
+        return annotation.__name__ == "Run" and annotation.__module__.partition(".")[0] == "tenure"
+    forward = getattr(annotation, "__forward_arg__", None)
+    return isinstance(forward, str) and _says_run(forward, scope)
+
+
+def _says_run(text: str, scope: Mapping[str, Any]) -> bool:
+    text = text.strip().strip("'\"")
+    if inner := _OPTIONAL.fullmatch(text):
+        text = inner[1]
+    for part in text.split("|"):
+        first, *rest = part.strip().strip("'\"").split(".")
+        found = scope.get(first)
+        for attribute in rest:
+            found = getattr(found, attribute, None)
+        if found is None:
+            if [first, *rest] in (["Run"], ["tenure", "Run"], ["tenure", "run", "Run"]):
+                return True
+        elif not isinstance(found, str) and _means_run(found, scope):
+            return True
+    return False
+
+
+def _called(fn: object) -> Any:
+    """The function inside partials, methods and callable objects."""
+    while True:
+        if isinstance(fn, functools.partial):
+            fn = fn.func
+        elif inspect.ismethod(fn) or isinstance(fn, staticmethod):
+            fn = fn.__func__
+        elif inspect.isroutine(fn) or isinstance(fn, type):
+            return fn
+        else:
+            fn = type(fn).__call__
+
+
+def _title(fn: object) -> str:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return str(getattr(fn, "__name__", type(fn).__name__))
+
+
+def _place(fn: object) -> str:
+    body = inspect.unwrap(_called(fn))
+    module = getattr(body, "__module__", None) or "?"
+    code = getattr(body, "__code__", None)
+    return f"{module}:{code.co_firstlineno}" if code is not None else str(module)

@@ -1,0 +1,194 @@
+"""What somebody wants of a job, checked, and to be worked out once a ledger is there; the same for both colours of the scheduler."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from tenure.core.arguments import encode
+from tenure.core.policy import named, rules
+from tenure.core.records import Instant, JobRow, JobState, RunRow
+from tenure.errors import ConfigurationError, UnknownJob
+from tenure.jobs import operations
+from tenure.jobs.decorators import Definitions
+from tenure.jobs.functions import Function, bind
+from tenure.jobs.operations import KEPT, Kept, Looks, Said
+from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.triggers import Trigger
+from tenure.util.durations import Duration
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Intent(Generic[T]):
+    """Works something out by looking at the ledger; changes nothing."""
+
+    verb: str
+    name: str
+    """The job that it is about."""
+    work: Callable[[Looks], T]
+
+    def __call__(self, ledger: Looks) -> T:
+        return self.work(ledger)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A job, also a removed one, as the caller's own transaction sees it. What else is asked, for advice in errors, is looked up over a connection of ours."""
+
+    name: str
+    row: JobRow | None
+    at: Instant
+    elsewhere: Callable[[], AbstractContextManager[Ledger]]
+
+    def now(self) -> Instant:
+        return self.at
+
+    def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
+        if name == self.name:
+            return [] if self.row is None or (self.row.state is JobState.REMOVED and not removed) else [self.row]
+        with self.elsewhere() as ledger:
+            return ledger.jobs(application, name, removed=removed)
+
+    def functions(self, application: str) -> frozenset[str]:
+        with self.elsewhere() as ledger:
+            return ledger.functions(application)
+
+    def applications(self) -> list[str]:
+        with self.elsewhere() as ledger:
+            return ledger.applications()
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        with self.elsewhere() as ledger:
+            return ledger.runs(query)
+
+
+class Intents:
+    """Makes intents for one application."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+
+    def add(
+        self,
+        fn: Callable[..., object] | str,
+        trigger: Trigger | None,
+        name: str,
+        *,
+        kwargs: Mapping[str, Any] | None,
+        policy: Mapping[str, object],
+        said: Said,
+    ) -> Intent[JobChange]:
+        """A job of its own for a registered function."""
+        name = named(name, "job name")
+        function = self._function(fn)
+        placed = self._definitions.placed(trigger)
+        checked, text = rules(policy, where=f"job {name!r}"), encode(kwargs or {})
+        if function is not None and (trigger is not None or kwargs):
+            bind(function, kwargs or {})
+
+        def work(ledger: Looks) -> JobChange:
+            called = function.name if function is not None else self._elsewhere(ledger, str(fn))
+            spec, now = self._definitions.spec(name, called, placed, checked, text, in_code=False), ledger.now()
+            change = operations.added(spec, now, said)
+            there = ledger.jobs(self._definitions.application, name, removed=True)
+            return operations.added_over(there[0], change, now) if there else change
+
+        return Intent("add", name, work)
+
+    def update(
+        self,
+        name: str,
+        *,
+        trigger: Trigger | Kept | None,
+        kwargs: Mapping[str, Any] | Kept,
+        policy: Mapping[str, object],
+        said: Said,
+    ) -> Intent[JobChange]:
+        """Other words for a job that is there."""
+        placed = trigger if isinstance(trigger, Kept) else self._definitions.placed(trigger)
+        text = KEPT if isinstance(kwargs, Kept) else encode(kwargs)
+
+        def work(ledger: Looks) -> JobChange:
+            job = self._known(ledger, name)
+            if not isinstance(kwargs, Kept):
+                self._bind(job, kwargs)
+            return operations.updated(job, ledger.now(), trigger=placed, kwargs=text, policy=policy, said=said)
+
+        return Intent("update", name, work)
+
+    def pause(self, name: str, until: Duration | datetime | None, said: Said) -> Intent[JobChange]:
+        """Nothing of it begins."""
+        return Intent(
+            "pause", name, lambda ledger: operations.paused(self._known(ledger, name), ledger.now(), until, said)
+        )
+
+    def resume(self, name: str, said: Said) -> Intent[JobChange]:
+        """It goes on."""
+        return Intent("resume", name, lambda ledger: operations.resumed(self._known(ledger, name), ledger.now(), said))
+
+    def remove(self, name: str, said: Said) -> Intent[JobChange]:
+        """It is taken away."""
+        return Intent("remove", name, lambda ledger: operations.removed(self._known(ledger, name), ledger.now(), said))
+
+    def restore(self, name: str, said: Said) -> Intent[JobChange]:
+        """It is there again."""
+
+        def work(ledger: Looks) -> JobChange:
+            rows = ledger.jobs(self._definitions.application, named(name, "job name"), removed=True)
+            if not rows:
+                raise operations.unknown(ledger, self._definitions.application, name)
+            return operations.restored(rows[0], ledger.now(), said)
+
+        return Intent("restore", name, work)
+
+    def reset(self, name: str, said: Said) -> Intent[JobChange]:
+        """It is what the code says."""
+        return Intent("reset", name, lambda ledger: operations.reset(self._known(ledger, name), ledger.now(), said))
+
+    def run_now(self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: Said) -> Intent[Asked]:
+        """A run at once."""
+        text = None if kwargs is None else encode(kwargs)
+
+        def work(ledger: Looks) -> Asked:
+            job = self._known(ledger, name)
+            self._bind(job, kwargs)
+            return operations.asked(job, key, text, said)
+
+        return Intent("run_now", name, work)
+
+    def _known(self, ledger: Looks, name: str) -> JobRow:
+        return operations.known(ledger, self._definitions.application, name)
+
+    def _bind(self, job: JobRow, kwargs: Mapping[str, Any] | None) -> None:
+        """Refuse arguments that the function would refuse, if it is known here."""
+        function = self._definitions.registry.get(job.spec.function)
+        if function is not None and (kwargs is not None or job.spec.kwargs == "{}"):
+            bind(function, kwargs or {})
+
+    def _function(self, fn: Callable[..., object] | str) -> Function | None:
+        """The registered function; None for a name that other nodes may know."""
+        registry = self._definitions.registry
+        if isinstance(fn, str):
+            return registry.get(fn)
+        found = registry.find(fn)
+        if found is None:
+            title = getattr(fn, "__qualname__", repr(fn))
+            raise ConfigurationError(
+                f"add: {title} is not registered, so no node could run it. Put @scheduler.job above its definition."
+            )
+        return found
+
+    def _elsewhere(self, ledger: Looks, name: str) -> str:
+        """A function that this process does not have, but that jobs of the application name."""
+        functions = ledger.functions(self._definitions.application)
+        if name in functions:
+            return name
+        near = difflib.get_close_matches(name, {*functions, *self._definitions.registry.names}, 3)
+        meant = f"Did you mean {' or '.join(map(repr, near))}?" if near else "Put @scheduler.job above its definition."
+        raise UnknownJob(f"add: no function is registered as {name!r}. {meant}")

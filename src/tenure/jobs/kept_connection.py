@@ -1,0 +1,85 @@
+"""Keeps the connection of the last verb or question for the next one.
+
+Opening a connection costs far more than most verbs. So the one that was used last stays open for a while, one per scheduler. No thread watches it: PostgreSQL itself ends it
+when it has been idle for too long, and it is looked at before it is used again, so that nothing is ever sent over a stale one. A call that failed leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tenure.stores import Session, Store
+from tenure.util.clock import boottime
+
+KEPT = 60.0
+"""For how many seconds an unused connection is kept."""
+
+
+class Spare:
+    """At most one idle connection. It takes no lock: a signal handler may close it, and a fork may happen at any time."""
+
+    def __init__(self) -> None:
+        self._idle: deque[tuple[Session, Store, float]] = deque()
+        self._inherited: list[object] = []
+        _ALL.add(self)
+
+    @contextmanager
+    def session(self, store: Store, purpose: str, timeout: float) -> Iterator[Session]:
+        """The kept connection if it can still be used, else a new one. Each is used by one thread at a time."""
+        session = self._take(store) or store.session(purpose, timeout)
+        try:
+            yield session
+        except BaseException:
+            session.close()
+            raise
+        if not session.keep(KEPT):
+            session.close()
+            return
+        self._idle.append((session, store, boottime()))
+        self._close_all_but(1)
+
+    def close(self) -> None:
+        """Close what is idle. The next use opens another."""
+        self._close_all_but(0)
+
+    def forked(self) -> None:
+        """In a forked child: the connection is the parent's. It is held on to, so that nothing says goodbye to the parent's server."""
+        for session, _, _ in self._idle:
+            session.abandon()
+        self._inherited += self._idle
+        self._idle = deque()
+
+    def _take(self, store: Store) -> Session | None:
+        try:
+            session, its_store, since = self._idle.pop()
+        except IndexError:
+            return None
+        idle = boottime() - since
+        if its_store is store and idle < KEPT and session.fresh(idle):
+            return session
+        session.close()
+        return None
+
+    def _close_all_but(self, left: int) -> None:
+        while len(self._idle) > left:
+            try:
+                session, _, _ = self._idle.popleft()
+            except IndexError:  # another thread was faster
+                return
+            session.close()
+
+
+_ALL: weakref.WeakSet[Spare] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for spare in list(_ALL):
+        spare.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

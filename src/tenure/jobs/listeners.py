@@ -1,0 +1,163 @@
+"""Who wants to hear of runs. Events are queued by the threads that run jobs and told by a thread of their own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from tenure import errors
+from tenure.errors import ConfigurationError
+from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
+from tenure.util.vital_thread import Vital, dead
+
+logger = logging.getLogger("tenure")
+
+KINDS: tuple[type[RunEvent], ...] = (RunSucceeded, RunFailed, RunRetried, RunLost, RunCancelled, RunSkipped)
+BACKLOG = 10_000
+"""Events that wait for slow listeners; further ones are dropped, so that a listener never costs the runs anything."""
+
+EventKind = type[RunEvent] | type[errors.RunLost] | type[errors.RunCancelled]
+"""What `on` takes. The two errors of the same names mean the events."""
+
+Listener = TypeVar("Listener", bound=Callable[..., object])
+
+_NAMESAKES: tuple[tuple[type, type[RunEvent]], ...] = ((errors.RunLost, RunLost), (errors.RunCancelled, RunCancelled))
+
+
+class Listeners:
+    """The functions that hear of runs. `tell` never blocks; what a listener raises is logged and harms nothing."""
+
+    _pid: int
+    _queue: queue.SimpleQueue[RunEvent | threading.Event | None]
+    _thread: Vital | None
+    _dropping: bool
+
+    def __init__(self) -> None:
+        self._listeners: list[tuple[frozenset[type[RunEvent]], Callable[[RunEvent], object]]] = []
+        self._wanted: frozenset[type[RunEvent]] = frozenset()
+        self._reset()
+
+    def on(self, *kinds: EventKind) -> Callable[[Listener], Listener]:
+        """Call a function for events of these kinds."""
+        wanted = _checked(kinds)
+
+        def register(listener: Listener) -> Listener:
+            if not callable(listener):
+                raise ConfigurationError(
+                    f"on(): {listener!r} cannot be called. Put it above a function of one argument."
+                )
+            self._listeners = [*self._listeners, (wanted, listener)]
+            self._wanted |= wanted
+            return listener
+
+        return register
+
+    def off(self, listener: Callable[..., object]) -> None:
+        """Call this function no more."""
+        self._listeners = [entry for entry in self._listeners if entry[1] is not listener]
+        self._wanted = frozenset().union(*(kinds for kinds, _ in self._listeners))
+
+    def wants(self, kind: type[RunEvent]) -> bool:
+        """Whether anybody listens to this kind; ask before building an event."""
+        return kind in self._wanted
+
+    def tell(self, event: RunEvent) -> None:
+        """Tell this soon, after everything told before."""
+        if type(event) not in self._wanted:
+            return
+        if self._pid != os.getpid():  # a forked child: the thread, and whatever it held, stayed in the parent
+            self._reset()
+        if self._queue.qsize() >= BACKLOG:
+            if not self._dropping:
+                self._dropping = True
+                logger.warning(
+                    "%d events wait for listeners that are too slow; further ones are dropped",
+                    BACKLOG,
+                    extra={"action": "events_dropped"},
+                )
+            return
+        self._dropping = False
+        with self._mutex:
+            self._queue.put(event)
+            if self._thread is None:
+                thread = Vital("tenure listeners", self._run)
+                thread.start()
+                self._thread = thread
+
+    def flush(self, patience: float) -> bool:
+        """Wait until everything told so far was heard; False if that takes longer."""
+        thread = self._thread
+        if self._pid != os.getpid() or thread is None or thread is threading.current_thread():
+            return True
+        heard = threading.Event()
+        self._queue.put(heard)
+        return heard.wait(patience)
+
+    def stop(self, patience: float) -> None:
+        """End the thread when everything told so far was heard, and wait for that no longer than so; the next event starts another."""
+        if self._pid != os.getpid():
+            return
+        with self._mutex:
+            thread = self._thread
+            if thread is not None:
+                self._queue.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(patience)
+
+    @property
+    def dead_threads(self) -> tuple[str, ...]:
+        """The name of the thread that tells, if it died."""
+        return dead(self._thread) if self._pid == os.getpid() else ()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._queue = queue.SimpleQueue()
+        self._mutex = threading.Lock()
+        self._thread = None
+        self._dropping = False
+
+    def _run(self) -> None:
+        while True:
+            told = self._queue.get()
+            if told is None:
+                with self._mutex:
+                    if self._queue.empty():
+                        self._thread = None
+                        return
+                continue
+            if isinstance(told, threading.Event):
+                told.set()
+                continue
+            for kinds, listener in self._listeners:
+                if type(told) in kinds:
+                    try:
+                        listener(told)
+                    except BaseException:  # also SystemExit: a listener ends nothing but itself
+                        logger.exception(
+                            "job %r: a listener for %s failed",
+                            told.job,
+                            type(told).__name__,
+                            extra={"action": "listener_failed"},
+                        )
+
+
+def _checked(kinds: tuple[EventKind, ...]) -> frozenset[type[RunEvent]]:
+    found: set[type[RunEvent]] = set()
+    for given in kinds:
+        kind: object = next((event for error, event in _NAMESAKES if given is error), given)
+        if kind is RunEvent:
+            found.update(KINDS)
+        elif isinstance(kind, type) and kind in KINDS:
+            found.add(kind)
+        else:
+            raise ConfigurationError(f"on(): {given!r} is no event of a run. {_CHOICE}")
+    if not found:
+        raise ConfigurationError(f"on(): no event was given. {_CHOICE}")
+    return frozenset(found)
+
+
+_CHOICE = f"Write one or more of {', '.join(kind.__name__ for kind in KINDS)}, or RunEvent for all."

@@ -1,0 +1,523 @@
+"""What people do to jobs and runs, worked out over a ledger: add, update, remove, pause, resume, run now, backfill, cancel.
+
+Nothing here runs anything. Changes are made as values first, so that they can be written by the ledger's own connection or in the
+transaction of the caller.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final, Protocol
+
+from tenure.core.job_history import read
+from tenure.core.keys import digest_of, due_key, generated_key, is_generated
+from tenure.core.planning import ahead, late, plan, reading_of
+from tenure.core.policy import named, rules
+from tenure.core.records import (
+    Change,
+    Instant,
+    JobRow,
+    JobSpec,
+    JobState,
+    NewRun,
+    Override,
+    Rules,
+    RunId,
+    RunRow,
+    RunState,
+    Unplanned,
+)
+from tenure.core.run_rules import reopens
+from tenure.errors import ConfigurationError, JobError, JobExists, RunError, UnknownJob
+from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.triggers import At, Trigger, from_json, tzdata_version
+from tenure.util.clock import boottime, sleep
+from tenure.util.durations import Duration, readable, seconds
+from tenure.util.instants import instant, moment, shown
+from tenure.util.plurals import counted
+
+logger = logging.getLogger("tenure")
+
+ANSWER_POLL = 0.002, 0.1
+"""How often to ask whether all nodes have answered: at first, and at the longest."""
+LOOK_AHEAD = 10.0
+"""How far ahead the due times of a job are written with a change to it; the planner does the rest."""
+MAX_BACKFILL = 10_000
+"""Due times of one backfill."""
+MAX_WORDS = 1000
+"""Characters of `by` and `why`."""
+
+_ENDED = {
+    RunState.SUCCEEDED: "succeeded",
+    RunState.FAILED: "failed",
+    RunState.LOST: "been lost",
+    RunState.CANCELLED: "been cancelled",
+}
+_DUE_KEY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+
+
+class Kept:
+    """The type of `KEPT`."""
+
+    def __repr__(self) -> str:
+        return "KEPT"
+
+
+KEPT: Final = Kept()
+"""An argument of `update` that was not given: what is there is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Who does something, and why; both for people."""
+
+    by: str = ""
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        given: dict[str, object] = {"by": self.by, "why": self.why}
+        for what, text in given.items():
+            if not isinstance(text, str) or len(text) > MAX_WORDS or "\0" in text:
+                raise ConfigurationError(f"{what}: {text!r:.80} must be text of at most {MAX_WORDS} characters.")
+
+
+NOBODY = Said()
+
+
+class Looks(Protocol):
+    """What has to be known of the ledger to work out a change: a `Ledger`, or what was seen through the caller's own connection."""
+
+    def now(self) -> Instant: ...
+    def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]: ...
+    def functions(self, application: str) -> frozenset[str]: ...
+    def applications(self) -> list[str]: ...
+    def runs(self, query: RunQuery) -> list[RunRow]: ...
+
+
+def known(ledger: Looks, application: str, name: str) -> JobRow:
+    """The job of this name, or an error with the names that are near."""
+    rows = ledger.jobs(application, named(name, "job name"))
+    if not rows:
+        raise unknown(ledger, application, name)
+    return rows[0]
+
+
+def unknown(ledger: Looks, application: str, name: str) -> UnknownJob:
+    """The error for a job that is not there."""
+    if tombstones := ledger.jobs(application, name, removed=True):
+        what = tombstone(tombstones[0])
+        return UnknownJob(
+            f"application {application!r} has no job {name!r}: {what}. scheduler.restore({name!r}) or `tenure restore {name}` brings it back."
+        )
+    names = [row.spec.name for row in ledger.jobs(application)]
+    near = difflib.get_close_matches(name, names, 3)
+    if near:
+        advice = f"Did you mean {' or '.join(map(repr, near))}?"
+    elif names:
+        advice = f"It has {counted(len(names), 'other')}; scheduler.jobs() lists them."
+    elif others := [other for other in ledger.applications() if other != application]:
+        advice = f"It has none; there are jobs of {', '.join(map(repr, others[:5]))}."
+    else:
+        advice = "It has none: jobs that are defined in code are there once a node has started."
+    return UnknownJob(f"application {application!r} has no job {name!r}. {advice}")
+
+
+def tombstone(job: JobRow, zone: tzinfo = UTC) -> str:
+    """Who removed a job, and when."""
+    by = f" by {job.removed_by}" if job.removed_by else ""
+    return f"it was removed{by}" + (f" at {shown(job.removed_at, zone)}" if job.removed_at is not None else "")
+
+
+def restored(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
+    """A job that was removed is there again, as it was, due from now on."""
+    if job.state is not JobState.REMOVED:
+        raise JobExists(
+            f"restore: job {job.spec.name!r} of application {job.spec.application!r} is {job.state}, not removed. There is nothing to restore."
+        )
+    change = added(job.spec, now, Said(said.by, said.why or "restored"))
+    return replace(change, generation=job.generation, override=job.override)
+
+
+def added_over(job: JobRow, change: JobChange, now: Instant) -> JobChange:
+    """A job that is added at run time where one of the code was removed, also if it is done and added again. It holds as an update would: else the next start would undo it."""
+    free = job.state is JobState.REMOVED or (job.state is JobState.DONE and not job.spec.in_code)
+    if change.spec is None or not job.code.in_code or not free:
+        return change
+    spec = replace(change.spec, in_code=True)
+    if spec.same_as(job.code):
+        return replace(change, spec=spec, generation=job.generation)
+    return replace(change, override=_override(job, now, Said(change.by, change.why)), generation=job.generation)
+
+
+def exists(application: str, name: str) -> JobExists:
+    """The error for a job that is there already."""
+    return JobExists(
+        f"application {application!r} has a job {name!r} already. Update it, or add it under another name."
+    )
+
+
+def added(spec: JobSpec, now: Instant, said: Said = NOBODY) -> JobChange:
+    """A new job, due from now on."""
+    trigger = None if spec.trigger is None else from_json(spec.trigger)
+    next_due, runs = (None, ()) if trigger is None else _from_now_on(trigger, spec, now)
+    return JobChange(
+        application=spec.application,
+        name=spec.name,
+        what=Change.ADDED,
+        spec=spec,
+        next_due=next_due,
+        runs=runs,
+        by=said.by,
+        why=said.why,
+        next_reading=reading_of(trigger, next_due),
+    )
+
+
+def warn_of_done(ledger: Looks, job: JobRow, zone: tzinfo) -> None:
+    """Say of a job that was just added why nothing of it will run."""
+    trigger = None if job.spec.trigger is None else from_json(job.spec.trigger)
+    outcome = "it has no due time left, so nothing of it runs"
+    if isinstance(trigger, At):
+        due = instant(trigger.when)
+        query = RunQuery(job.spec.application, job.spec.name, since=due, before=due + 1, limit=100)
+        run = next((run for run in ledger.runs(query) if run.key == due_key(due)), None)
+        when = shown(due, zone)
+        if run is None:
+            outcome = f"its due time {when} has run already or is too long past, so it does not run"
+        elif run.state is RunState.SKIPPED:
+            outcome = f"its due time {when} is more than {readable(job.spec.rules.on_time)} (grace) past, so it is skipped as missed"
+        else:
+            outcome = f"its due time {when} has {_ENDED.get(run.state, run.state)} already (run {run.id}), so it does not run again"
+    logger.warning("job %r was added, but %s", job.spec.name, outcome, extra={"action": "added_done"})
+
+
+def updated(
+    job: JobRow,
+    now: Instant,
+    *,
+    trigger: Trigger | Kept | None = KEPT,
+    kwargs: str | Kept = KEPT,
+    policy: Mapping[str, object] | None = None,
+    said: Said = NOBODY,
+) -> JobChange:
+    """The same job with another trigger, other arguments or policies. What is due already, or was missed, stays so."""
+    spec = job.spec
+    if policy:
+        spec = replace(spec, rules=amended(job.spec.rules, policy, where=f"job {job.spec.name!r}"))
+    if not isinstance(kwargs, Kept):
+        spec = replace(spec, kwargs=kwargs)
+    if not isinstance(trigger, Kept):
+        spec = replace(spec, trigger=None if trigger is None else trigger.to_json())
+    return _redefined(job, spec, now, said)
+
+
+def reset(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
+    """Take updates by hand back: the job is what the code says."""
+    name, application = job.spec.name, job.spec.application
+    if job.override is None:
+        so = "has no change by hand" if job.spec.in_code else "was added at run time, and no code defines it"
+        raise JobError(f"reset: job {name!r} of application {application!r} {so}. There is nothing to reset.")
+    return _redefined(job, job.code, now, Said(said.by, said.why or "reset to the code's definition"))
+
+
+def _redefined(job: JobRow, spec: JobSpec, now: Instant, said: Said) -> JobChange:
+    past = _unplanned(job, now)
+    starts = _ahead if spec.trigger == job.spec.trigger else _from_now_on
+    planned = None if spec.trigger is None else from_json(spec.trigger)
+    spec = replace(spec, tzdata=max(spec.tzdata, tzdata_version()) if planned is not None and planned.zoned else "")
+    next_due, runs = (None, ()) if planned is None else starts(planned, spec, now)
+    return JobChange(
+        application=spec.application,
+        name=spec.name,
+        what=Change.UPDATED,
+        spec=spec,
+        next_due=next_due,
+        runs=(*past, *runs),
+        by=said.by,
+        why=said.why,
+        generation=job.generation,
+        next_reading=reading_of(planned, next_due),
+        override=_overridden(job, spec, now, said),
+    )
+
+
+def _overridden(job: JobRow, spec: JobSpec, now: Instant, said: Said) -> Override | None:
+    """Who is to be named for a definition that is not the code's."""
+    if not job.code.in_code or spec.same_as(job.code):
+        return None
+    return job.override if spec.same_as(job.spec) else _override(job, now, said)
+
+
+def _override(job: JobRow, now: Instant, said: Said) -> Override:
+    return Override(replace(job.code, release=0), now, said.by, said.why)
+
+
+def amended(old: Rules, policy: Mapping[str, object], *, where: str) -> Rules:
+    """The rules with some words changed. A new `overlap` brings its own `max_running` unless that is given too."""
+    kept: dict[str, object] = asdict(old)
+    if "overlap" in policy and "max_running" not in policy:
+        del kept["max_running"]
+    return rules({**kept, **policy}, where=where)
+
+
+def paused(job: JobRow, now: Instant, until: Duration | datetime | None, said: Said = NOBODY) -> JobChange:
+    """Plan and begin nothing of this job, until it is resumed or for that long."""
+    return replace(_ceased(job, now, Change.PAUSED, said), until=None if until is None else _later(until, now))
+
+
+def resumed(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
+    """Go on from now; what fell into the pause is not made up for."""
+    trigger = None if job.spec.trigger is None else from_json(job.spec.trigger)
+    next_due, runs = (None, ()) if trigger is None else _ahead(trigger, job.spec, now)
+    return JobChange(
+        application=job.spec.application,
+        name=job.spec.name,
+        what=Change.RESUMED,
+        next_due=next_due,
+        next_reading=reading_of(trigger, next_due),
+        runs=runs,
+        by=said.by,
+        why=said.why,
+    )
+
+
+def until_answered(ledger: Ledger, job: JobRow) -> tuple[str, ...]:
+    """Wait until nothing more begins of a job that was paused or removed just now: the nodes have given back what they had claimed ahead.
+
+    Returns the labels of the nodes that have not answered within their ttl.
+    """
+    began_at, pause = boottime(), ANSWER_POLL[0]
+    while silent := ledger.unbegun(job.id, job.generation):
+        left = began_at + max(ttl for _, ttl in silent) - boottime()
+        if left <= 0:
+            return tuple(label for label, _ in silent)
+        sleep(min(pause, left))
+        pause = min(2 * pause, ANSWER_POLL[1])
+    return ()
+
+
+def removed(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
+    """Take a job away. A running attempt goes on to its end."""
+    return _ceased(job, now, Change.REMOVED, said)
+
+
+def asked(job: JobRow, key: str | None, kwargs: str | None, said: Said = NOBODY) -> Asked:
+    """A run as soon as there is room, whatever the trigger says. The same key twice is the same run."""
+    if kwargs == "{}" == job.spec.kwargs:
+        kwargs = None  # the same as giving none
+    if key is None:
+        key = generated_key(secrets.token_hex(8))
+    elif is_generated(key):
+        raise ConfigurationError(f"key: {key!r} has the form of the keys that tenure makes itself. Write another.")
+    elif _DUE_KEY.fullmatch(named(key, "key")):
+        raise ConfigurationError(
+            f"key: {key!r} is the key of a due time. Write another, or backfill('{job.spec.name}', …) for that due time."
+        )
+    return Asked(job.spec.application, job.spec.name, key, None, kwargs=kwargs, by=said.by)
+
+
+@dataclass(frozen=True, slots=True)
+class Backfillable:
+    """Due times of a span that may be run."""
+
+    due: list[Instant]
+    forgotten: int = 0
+    """How many are from before `kept_since` and have no run: they may have run. Left out of `due`, unless they were wanted."""
+
+
+def refuse_other_arguments(asked: Asked, run: RunRow) -> None:
+    """The same key is the same run, and so with the same arguments."""
+    same = asked.kwargs == run.kwargs if run.digest is None else digest_of(asked.kwargs) == run.digest
+    if asked.backfill or same:
+        return
+    if run.digest is None:
+        then = _given(run.kwargs)
+    elif run.digest:
+        then = f"arguments of which retention has kept a digest alone (sha256 {run.digest[:12]}…)"
+    else:
+        then = _given(None)
+    raise ConfigurationError(
+        f"run_now: key {asked.key!r} of job {asked.name!r} was asked for with {then} (run {run.id}, {run.state}), and now with "
+        f"{_given(asked.kwargs)}. The same key is the same run: write another key, or the same arguments."
+    )
+
+
+def _given(kwargs: str | None) -> str:
+    return "the arguments of the job" if kwargs is None else f"kwargs={kwargs:.300}"
+
+
+def backfillable(
+    ledger: Ledger, job: JobRow, since: Instant, until: Instant, now: Instant, *, even_forgotten: bool = False
+) -> Backfillable:
+    """The due times in [since, until) that have not been run: without a run, or skipped, cancelled or lost. Never later than now.
+
+    Of what the ledger has forgotten it cannot say whether it ran: that is offered only `even_forgotten`.
+    """
+    if job.spec.trigger is None:
+        raise ConfigurationError(f"job {job.spec.name!r} has no trigger, so it has no due times. Write run_now().")
+    if until <= since:
+        raise ConfigurationError(
+            f"backfill: {moment(until):%Y-%m-%d %H:%M:%SZ} is not after {moment(since):%Y-%m-%d %H:%M:%SZ}. Write since, then until."
+        )
+    before = min(until, now)
+    due: list[Instant] = []
+    for at in _due_times(from_json(job.spec.trigger), since, before):
+        if len(due) == MAX_BACKFILL:
+            raise ConfigurationError(
+                f"backfill: job {job.spec.name!r} has more than {MAX_BACKFILL:,} due times from {moment(since):%Y-%m-%d %H:%M:%SZ} "
+                f"to {moment(before):%Y-%m-%d %H:%M:%SZ}. Take shorter spans."
+            )
+        due.append(at)
+    query = RunQuery(job.spec.application, job.spec.name, since=since, before=before, limit=2 * MAX_BACKFILL)
+    runs = {run.key: reopens(run.state, run.count) for run in ledger.runs(query)}
+    forgotten = {at for at in due if at < job.kept_since and due_key(at) not in runs}
+    wanted = [at for at in due if runs.get(due_key(at), even_forgotten or at not in forgotten)]
+    return Backfillable(wanted, len(forgotten))
+
+
+def backfilled(
+    job: JobRow, due: Iterable[Instant], said: Said = NOBODY, *, even_forgotten: bool = False
+) -> list[Asked]:
+    """Runs for due times of the past, under their own keys."""
+    application, name = job.spec.application, job.spec.name
+    return [
+        Asked(application, name, due_key(at), at, backfill=True, even_forgotten=even_forgotten, by=said.by)
+        for at in due
+    ]
+
+
+def warn_of_forgotten(job: JobRow, count: int, zone: tzinfo, *, even_forgotten: bool) -> None:
+    """Say what became of due times that the ledger has forgotten."""
+    if not count:
+        return
+    few = f"{counted(count, 'due time')} up to {shown(job.kept_since, zone)}"
+    because = "retention (keep_for) has removed the runs of that time, so that the ledger cannot say which of them ran"
+    if even_forgotten:
+        outcome = f"includes {few}: {because}. They may run a second time"
+    else:
+        outcome = f"leaves out {few}: {because}. Write even_forgotten=True (tenure backfill --even-forgotten) to run them all the same; they may then run a second time"
+    logger.warning("backfill of %r %s", job.spec.name, outcome, extra={"action": "backfill_forgotten"})
+
+
+def cancelled(ledger: Ledger, application: str, run_id: int, said: Said = NOBODY) -> RunRow:
+    """End a run: at once if it has not begun, else its body is asked."""
+    found(ledger, application, run_id)
+    after = ledger.cancel(RunId(run_id), said.by, said.why)
+    if after is None:
+        raise _no_run(application, run_id)
+    return after
+
+
+def found(ledger: Ledger, application: str, run_id: int) -> RunRow:
+    """The run of this number."""
+    if type(run_id) is not int:
+        raise ConfigurationError(f"run: {run_id!r} is a {type(run_id).__name__}. Write the number of a run: run.id.")
+    rows = ledger.runs(RunQuery(application, id=RunId(run_id), limit=1))
+    if not rows:
+        raise _no_run(application, run_id)
+    return rows[0]
+
+
+def states(given: str | Iterable[str] | None) -> tuple[RunState, ...]:
+    """The states that somebody asks for, by their names."""
+    if given is None:
+        return ()
+    listed = []
+    for word in [given] if isinstance(given, str) else given:
+        try:
+            listed.append(RunState(word))
+        except ValueError:
+            words = ", ".join(repr(state.value) for state in RunState)
+            raise ConfigurationError(f"state: {word!r} is not known. Write one or more of {words}.") from None
+    return tuple(listed)
+
+
+def point(given: datetime | str, now: Instant, what: str) -> Instant:
+    """An instant as people write it: a datetime, an ISO text with a zone, or '-1d' for a day ago."""
+    if isinstance(given, datetime):
+        return instant(given)
+    if not isinstance(given, str):
+        raise ConfigurationError(f"{what}: {given!r} is a {type(given).__name__}. Write {_POINTS}.")
+    text = given.strip()
+    if text.startswith("-"):
+        return now - seconds(text[1:], what)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"{what}: {given!r} is no point in time. Write {_POINTS}.") from None
+    return instant(when)
+
+
+_POINTS = "an aware datetime, a text such as '2026-11-14T12:00Z', or '-1d' for a day ago"
+
+
+def _no_run(application: str, run_id: int) -> RunError:
+    return RunError(
+        f"application {application!r} has no run {run_id}. It may have been removed by retention (keep_for, keep)."
+    )
+
+
+def _ahead(trigger: Trigger, spec: JobSpec, now: Instant) -> tuple[Instant | None, tuple[NewRun, ...]]:
+    return ahead(trigger, spec.rules, application=spec.application, name=spec.name, now=now, horizon=now + LOOK_AHEAD)
+
+
+def _from_now_on(trigger: Trigger, spec: JobSpec, now: Instant) -> tuple[Instant | None, tuple[NewRun, ...]]:
+    """Of a trigger that is new: nothing of the past but a single due time that has just passed."""
+    next_due, runs = _ahead(trigger, spec, now)
+    return next_due, (*late(trigger, spec.rules, application=spec.application, name=spec.name, now=now), *runs)
+
+
+def _unplanned(job: JobRow, now: Instant) -> tuple[NewRun, ...]:
+    """Due times that have passed and that nobody has planned: the old trigger counts for them, if it can be read."""
+    spec, next_due = job.spec, job.next_due
+    runs: list[NewRun] = []
+    if job.state is not JobState.ACTIVE or spec.trigger is None:
+        return ()
+    trigger, _ = read(spec.trigger)
+    while trigger is not None and next_due is not None and next_due <= now:
+        rest = Unplanned(job.id, spec.name, job.generation, next_due, spec.trigger, spec.rules)
+        try:
+            planned = plan(rest, trigger, application=spec.application, now=now, horizon=now)
+        except ConfigurationError:
+            break  # nodes say so, and plan nothing either
+        if planned is None:
+            break
+        runs += planned.runs
+        next_due = planned.then_due
+    return tuple(runs)
+
+
+def _ceased(job: JobRow, now: Instant, what: Change, said: Said) -> JobChange:
+    """Nothing is due from now on. What was due before and nobody has planned is written too: the ledger then says what became of it."""
+    past = _unplanned(job, now)
+    return JobChange(
+        application=job.spec.application,
+        name=job.spec.name,
+        what=what,
+        runs=past,
+        by=said.by,
+        why=said.why,
+        generation=job.generation if past else None,
+    )
+
+
+def _due_times(trigger: Trigger, since: Instant, before: Instant) -> Iterator[Instant]:
+    due = trigger.next_after(moment(since) - timedelta(microseconds=1))
+    while due is not None and (at := instant(due)) < before:
+        yield at
+        due = trigger.next_after(due)
+
+
+def _later(until: Duration | datetime, now: Instant) -> Instant:
+    at = instant(until) if isinstance(until, datetime) else now + seconds(until, "until")
+    if at <= now:
+        raise ConfigurationError(
+            f"until: {until!r} is in the past. Write how long, such as '2h', or a datetime to come."
+        )
+    return at

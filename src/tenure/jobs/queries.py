@@ -1,0 +1,231 @@
+"""Questions to the ledger, answered in the words and zones of people."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, tzinfo
+from itertools import islice
+
+from tenure.core.audit import JobAudit
+from tenure.core.audit import audit as audit_of
+from tenure.core.explain import why as why_of
+from tenure.core.job_history import read, zone_of
+from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, Past, RunId, RunRow
+from tenure.errors import ConfigurationError
+from tenure.jobs import operations
+from tenure.stores.ledger import Ledger, RunQuery
+from tenure.util.instants import moment
+from tenure.views import JobView, RunView, StatsView
+
+MAX_RUNS = 10_000
+"""Runs of one answer."""
+AUDITED = 1_000_000
+"""Runs of one job that an audit looks at."""
+NEARBY = 1000
+"""Runs of a job that an explanation looks at."""
+FIGURED = (10, 100_000)
+"""Of how many runs of each job the figures of all jobs are at least, and of how many together."""
+PAGE = 200
+"""How many jobs are audited with one question."""
+_NOTHING = Past({}, ())
+
+
+class Lookup:
+    """Looks into one application."""
+
+    def __init__(self, application: str, tz: str) -> None:
+        self._application, self._tz = application, tz
+
+    def jobs(self, ledger: Ledger, *, removed: bool = False) -> list[JobView]:
+        """All jobs, by name; with `removed` also those that were removed and that code still defines."""
+        now = ledger.now()
+        return [self.shown_job(row, now) for row in self.rows(ledger, removed=removed)]
+
+    def rows(self, ledger: Ledger, *, removed: bool = False) -> list[JobRow]:
+        """The same, as the ledger has them."""
+        rows = ledger.jobs(self._application)
+        if removed and (gone := ledger.removed(self._application)):
+            live = {name for node in ledger.nodes(self._application) for name in node.functions}
+            rows += [row for row in gone if row.spec.function in live or row.defined_at > (row.removed_at or 0.0)]
+            rows.sort(key=lambda row: row.spec.name)
+        return rows
+
+    def those(self, ledger: Ledger, names: Iterable[str]) -> list[JobView]:
+        """Those of these jobs that are there."""
+        now = ledger.now()
+        return [self.shown_job(row, now) for name in names for row in ledger.jobs(self._application, name)]
+
+    def job(self, ledger: Ledger, name: str) -> JobView:
+        """One job."""
+        return self.shown_job(operations.known(ledger, self._application, name), ledger.now())
+
+    def runs(
+        self,
+        ledger: Ledger,
+        job: str | None,
+        *,
+        since: datetime | str | None,
+        until: datetime | str | None,
+        state: str | Iterable[str] | None,
+        limit: int,
+    ) -> list[RunView]:
+        """Runs, the newest first."""
+        if type(limit) is not int or not 1 <= limit <= MAX_RUNS:
+            raise ConfigurationError(f"limit: {limit!r} must be a whole number from 1 to {MAX_RUNS:,}.")
+        now = ledger.now()
+        query = RunQuery(
+            self._application,
+            None if job is None else _storable(job),
+            operations.states(state),
+            None if since is None else operations.point(since, now, "since"),
+            None if until is None else operations.point(until, now, "until"),
+            limit=limit,
+        )
+        rows = ledger.runs(query)
+        if job is not None and not rows:
+            self._row(ledger, job)
+        return self.shown_runs(ledger, rows)
+
+    def run(self, ledger: Ledger, run_id: int) -> RunView:
+        """One run."""
+        return self.shown_run(ledger, operations.found(ledger, self._application, run_id))
+
+    def log(self, ledger: Ledger, run_id: int) -> list[str]:
+        """What its attempts logged."""
+        return ledger.log(RunId(operations.found(ledger, self._application, run_id).id))
+
+    def next(self, ledger: Ledger, n: int) -> list[tuple[datetime, str]]:
+        """The next due times of all jobs, in turn."""
+        if type(n) is not int or not 0 <= n <= MAX_RUNS:
+            raise ConfigurationError(f"next: n={n!r} must be a whole number from 0 to {MAX_RUNS:,}.")
+        return self.next_of(ledger.jobs(self._application), ledger.now(), n)
+
+    def next_of(self, rows: Iterable[JobRow], now: Instant, n: int) -> list[tuple[datetime, str]]:
+        """The next due times of these jobs, in turn."""
+        return list(islice(heapq.merge(*(_walk(row, moment(now)) for row in rows)), n))
+
+    def figures(self, ledger: Ledger) -> list[tuple[JobView, StatsView]]:
+        """All jobs by name, also those that code defines although they were removed, with figures of the last runs of each: fewer where there are many jobs."""
+        rows, now = self.rows(ledger, removed=True), ledger.now()
+        last = min(max(FIGURED[1] // max(len(rows), 1), FIGURED[0]), NEARBY)
+        figures = ledger.figures(self._application, last)
+        return [
+            (self.shown_job(row, now), StatsView.of(row.spec.name, found, self.zone(row)))
+            for row in rows
+            if (found := figures.get(row.spec.name)) is not None
+        ]
+
+    def stats(self, ledger: Ledger, name: str) -> StatsView:
+        """Figures of the last runs of a job."""
+        row = self._row(ledger, _storable(name))
+        return StatsView.of(name, ledger.stats(self._application, name), self.zone(row))
+
+    def audit(
+        self,
+        ledger: Ledger,
+        name: str | None,
+        since: datetime | str,
+        until: datetime | str | None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[JobAudit]:
+        """What became of every due time of a span, job by job."""
+        now = ledger.now()
+        start = operations.point(since, now, "since")
+        end = now if until is None else operations.point(until, now, "until")
+        if name is not None:
+            return [self._audited(ledger, self._row(ledger, _storable(name)), start, end)]
+        rows = ledger.jobs(self._application, removed=True)
+        changes: dict[JobId, list[ChangeRecord]] = {}
+        for change in ledger.changes(self._application):
+            changes.setdefault(change.job, []).append(change)
+        found: list[JobAudit] = []
+        for first in range(0, len(rows), PAGE):
+            page = rows[first : first + PAGE]
+            past = ledger.past([row.id for row in page], start, end)
+            for row in page:
+                runs = past.get(row.id, _NOTHING)
+                audited = audit_of(
+                    row, changes.get(row.id, ()), runs.others, since=start, until=end, now=now, plain=runs.plain
+                )
+                if not audited.clean:  # what it read may have changed meanwhile, and it has not read all
+                    audited = self._audited(ledger, self._row(ledger, row.spec.name), start, end)
+                found.append(audited)
+            if progress is not None:
+                progress(len(found), len(rows))
+        return found
+
+    def why(self, ledger: Ledger, name: str, at: datetime | str | None) -> str:
+        """Why a job ran, or did not, at a time or now."""
+        row, now = self._row(ledger, _storable(name)), ledger.now()
+        when = None if at is None else operations.point(at, now, "at")
+        query = RunQuery(self._application, name, before=None if when is None else when + 86400.0, limit=NEARBY)
+        changes = ledger.changes(self._application, name)
+        live = any(row.spec.function in node.functions for node in ledger.nodes(self._application))
+        return why_of(row, changes, ledger.runs(query), at=when, now=now, live=live)
+
+    def shown_job(self, row: JobRow, now: float) -> JobView:
+        """A job for people."""
+        return JobView.of(row, self._tz, now)
+
+    def shown_run(self, ledger: operations.Looks, row: RunRow) -> RunView:
+        """A run for people."""
+        jobs = ledger.jobs(self._application, row.name, removed=True)
+        trigger = next((job.spec.trigger for job in jobs if job.id == row.job), None)
+        return RunView.of(row, zone_of(trigger, row.scheduled_for, default=self._tz))
+
+    def shown_runs(self, ledger: Ledger, rows: list[RunRow]) -> list[RunView]:
+        """Runs for people, each in the zone of its job."""
+        if not rows:
+            return []
+        triggers = ledger.triggers({row.job for row in rows})
+        return [RunView.of(row, zone_of(triggers.get(row.job), row.scheduled_for, default=self._tz)) for row in rows]
+
+    def _audited(self, ledger: Ledger, row: JobRow, start: Instant, end: Instant) -> JobAudit:
+        """Of one job, from all that there is to read of it; once more if it is not clean: retention may have removed runs between the questions."""
+        name = row.spec.name
+        query = RunQuery(self._application, name, since=start, before=end, limit=AUDITED, oldest_first=True)
+
+        def look(row: JobRow) -> JobAudit:
+            changes = ledger.changes(self._application, name)
+            return audit_of(row, changes, ledger.runs(query), since=start, until=end, now=ledger.now())
+
+        audited = look(row)
+        return audited if audited.clean else look(self._row(ledger, name))
+
+    def _row(self, ledger: Ledger, name: str) -> JobRow:
+        """A job, also one that was removed: its history is still there."""
+        rows = ledger.jobs(self._application, name, removed=True)
+        if not rows:
+            raise operations.unknown(ledger, self._application, name)
+        return rows[0]
+
+    def zone(self, row: JobRow) -> tzinfo:
+        """The zone of a job."""
+        return zone_of(row.spec.trigger, default=self._tz)
+
+
+def _storable(name: object) -> str:
+    """The name of a job that may be there: also one that is refused for new jobs, if another program wrote it into the database."""
+    if not isinstance(name, str):
+        raise ConfigurationError(f"job name: {name!r} is a {type(name).__name__}. Write a text.")
+    if wrong := next((c for c in name if c == "\0" or "\ud800" <= c <= "\udfff"), None):
+        raise ConfigurationError(f"job name: {name!r} contains {wrong!r}, which cannot be shown. Leave it out.")
+    return name
+
+
+def _walk(row: JobRow, now: datetime) -> Iterator[tuple[datetime, str]]:
+    """The due times of one job from now on; of a paused one, from the end of its pause on."""
+    if row.spec.trigger is None or (row.state is not JobState.ACTIVE and row.paused_until is None):
+        return
+    trigger, _ = read(row.spec.trigger)
+    if trigger is None:
+        return
+    due: datetime | None = now if row.paused_until is None else max(now, moment(row.paused_until))
+    while due is not None:
+        try:
+            due = trigger.next_after(due)
+        except ConfigurationError:
+            return  # `jobs` says what is wrong with it
+        if due is not None:
+            yield due, row.spec.name

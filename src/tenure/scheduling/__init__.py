@@ -1,0 +1,1 @@
+"""Planning and running jobs on a node."""

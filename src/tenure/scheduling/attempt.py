@@ -1,0 +1,57 @@
+"""One attempt in this node's hand, from its claim until its ending is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import Any
+
+from tenure.core.arguments import decode
+from tenure.core.cluster import NodeId
+from tenure.core.records import ClaimedRun, RunId
+from tenure.jobs.functions import Function
+from tenure.run import Run
+
+
+class Phase(Enum):
+    """How far it is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    ENDED = "ended"
+    """The body has returned, or never will be called; the ledger has not said yes to it."""
+
+
+class Attempt:
+    """Changed by whoever runs it; whether it may begin is decided once, by `Runner`, under its mutex."""
+
+    __slots__ = (
+        "asked_to_end", "called", "claimed", "function", "node", "phase", "queued_at", "run", "started_at", "task", "timed_out", "token",
+    )  # fmt: skip
+
+    def __init__(
+        self, claimed: ClaimedRun, token: str, node: NodeId, *, function: Function, run: Run, at: float
+    ) -> None:
+        self.claimed, self.token, self.node, self.function, self.run = claimed, token, node, function, run
+        self.phase = Phase.QUEUED
+        self.queued_at = at
+        self.started_at: float | None = None
+        self.called = False
+        """Its body has been called: a pause that returns from now on need not wait for it."""
+        self.timed_out = False
+        self.asked_to_end = ""
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> RunId:
+        """The number of the run."""
+        return self.claimed.id
+
+    def kwargs(self) -> dict[str, Any]:
+        """What its body is called with. Raises `UnreadableArguments`."""
+        return decode(self.claimed.kwargs)
+
+    def overdue(self, now: float) -> bool:
+        """Its body goes on beyond its timeout."""
+        limit = self.claimed.rules.timeout
+        return limit is not None and self.started_at is not None and now > self.started_at + limit

@@ -1,0 +1,291 @@
+"""The completer: a thread that tells the ledger how attempts ended, in batches, and then what they logged. It has a connection of its own while there is something to tell.
+
+- An ending whose outcome is unknown is sent again: the ledger compares the token, and what it refuses it explains. Equal is fine.
+- A batch is bounded in count and in bytes, and half as large after each failure, so that no ending is held up for ever by those around it.
+- A busy ending (another transaction has its run locked) is sent again by itself a little later. The others do not wait for it.
+- An ending that the database refuses because of its text is sent again without it.
+- Logs come last, in small pieces. They never go before an ending, and are given up if the database stays away.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from tenure.core.records import Ended, Ending, RunId, RunState
+from tenure.errors import DataRefused, StoreError
+from tenure.jobs.run_log import LogQueue, size_of
+from tenure.scheduling.attempt import Attempt
+from tenure.stores import Session, Store
+from tenure.util.backoff import Backoff
+from tenure.util.batch_size import BatchSize
+from tenure.util.clock import boottime, sleep
+from tenure.util.failure_log import Quiet
+from tenure.util.plurals import counted
+from tenure.util.vital_thread import Vital
+
+logger = logging.getLogger("tenure")
+
+BATCH, TEXT = 1000, 256 * 1024
+"""How many endings are told at once, at most, and of how many bytes of text."""
+PIECE = (4 * 1024, 64 * 1024)
+"""Bytes of log lines that are sent at once, at least and at most …"""
+PIECE_TAKES = 0.02
+"""… and half as many when sending them takes longer than this: an ending may come meanwhile."""
+LOG_TRIES = 20
+"""After so many failures in a row to send log lines those that wait are given up."""
+BUSY = (0.005, 0.1)
+"""A busy ending is sent again after the first pause, then after twice as long, up to the second."""
+REFUSED = 5.0
+"""The longest pause before an ending is sent again that the database refuses even without its text."""
+PACE = 0.01
+"""Endings that come one after another are told together, so often; one that comes alone is told at once …"""
+PRESSED = 0.03
+"""… or when it has waited so long, while more is due than was claimed: beginnings go first."""
+STEP = 0.002
+HASTE = 0.1
+"""The longest pause after a failure when the node is about to leave."""
+IDLE = 30.0
+"""After so many seconds without an ending the connection is closed."""
+NO_TEXT = "the database refused the text of its error; the log of its node has it"
+
+Told = Callable[[Attempt, Ending, Ended], None]
+
+
+class Completer(Vital):
+    """Runs until it is told to stop. `told` hears what the ledger said to each ending, on this thread."""
+
+    def __init__(
+        self, store: Store, *, label: str, timeout: float, quiet: Quiet, pressed: Callable[[], bool], told: Told
+    ) -> None:
+        super().__init__(f"tenure completer {label}")
+        self._store, self._label, self._timeout, self._quiet = store, label, timeout, quiet
+        self._pressed, self._told = pressed, told
+        self._endings: deque[tuple[Attempt, Ending]] = deque()
+        self._sent: list[tuple[Attempt, Ending]] = []
+        self._later: list[tuple[float, int, Attempt, Ending]] = []
+        """Endings to be sent again, a heap by when."""
+        self._pauses: dict[RunId, float] = {}
+        """How long each of those waited the last time."""
+        self._count = itertools.count()
+        self._size = BatchSize(BATCH)
+        self._backoff = Backoff()
+        self._logs = LogQueue()
+        self._piece = BatchSize(PIECE[1], PIECE[0])
+        self._logs_backoff = Backoff()
+        self._logs_from = 0.0
+        self._logs_failed = 0
+        self._said_dropped = False
+        self._wake = threading.Event()
+        self._stopping = False
+        self._session: Session | None = None
+        self._told_at = self._waits_since = 0.0
+
+    def put(self, attempt: Attempt, ending: Ending) -> None:
+        """Tell this soon."""
+        if not self._endings:
+            self._waits_since = boottime()
+        self._endings.append((attempt, ending))
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def stop(self, patience: float | None) -> bool:
+        """End when everything is told. Wait for that, but no longer than this; True if no ending was left."""
+        self._stopping = True
+        self._wake.set()
+        self.join(patience)
+        return not self._endings and not self._sent and not self._later
+
+    def abandon(self) -> None:
+        """In a forked child, where this thread does not run."""
+        if self._session is not None:
+            self._session.abandon()
+
+    def work(self) -> None:
+        while True:
+            self._wait()
+            self._wake.clear()
+            while self._later and self._later[0][0] <= boottime():
+                self._endings.append(heapq.heappop(self._later)[2:])
+            early = self._early() if self._endings else 0.0
+            if self._endings and early <= 0:
+                self._try(self._tell, self._telling_failed, self._telling_refused)
+            elif self._logs and boottime() >= self._logs_from:
+                self._try(self._send_log, self._log_failed, self._log_refused)
+            elif self._endings:
+                sleep(early)
+            elif self._stopping and not self._later and not self._logs:
+                self._drop()
+                return
+
+    def _wait(self) -> None:
+        """Until there is something to do."""
+        if self._endings:
+            return
+        moments = [self._later[0][0]] if self._later else []
+        if self._logs:
+            moments.append(self._logs_from)
+        if moments:
+            self._wake.wait(max(min(moments) - boottime(), 0.0))
+        elif not self._stopping and not self._wake.wait(IDLE):
+            self._drop()
+            self._wake.wait()
+
+    def _early(self) -> float:
+        """For how long to wait for more endings, to be told together with these; then ask again."""
+        if self._stopping or len(self._endings) >= self._size.now:
+            return 0.0
+        if self._pressed():
+            return min(self._waits_since + PRESSED - boottime(), STEP)
+        return self._told_at + PACE - boottime()
+
+    def _try(
+        self, step: Callable[[Session], None], failed: Callable[[], None], refused: Callable[[Exception], None]
+    ) -> None:
+        try:
+            if self._session is None:
+                self._session = self._store.session(f"{self._label}:completer", self._timeout)
+            step(self._session)
+            self._quiet.worked("completer")
+        except Exception as error:
+            if self._session is not None and isinstance(error, (DataRefused, UnicodeError)):
+                refused(error)  # what was sent, not the way to the database
+                return
+            self._drop()
+            self._quiet.failed("completer", error)
+            failed()
+
+    # Endings
+
+    def _tell(self, session: Session) -> None:
+        self._told_at = boottime()
+        self._sent = self._batch()
+        answers = session.ledger.finish([ending for _, ending in self._sent])
+        sent, self._sent = self._sent, []
+        self._backoff.worked()
+        self._size.worked(boottime() - self._told_at)
+        for (attempt, ending), answer in zip(sent, answers, strict=True):
+            if answer.busy:
+                self._put_off(attempt, ending, BUSY[1])
+                continue
+            if self._pauses:
+                self._pauses.pop(ending.id, None)
+            self._keep_log(attempt, ending, answer)
+            try:
+                self._told(attempt, ending, answer)
+            except Exception:
+                logger.exception("telling how a run ended failed", extra={"action": "completer_failed"})
+
+    def _batch(self) -> list[tuple[Attempt, Ending]]:
+        batch: list[tuple[Attempt, Ending]] = []
+        text = 0
+        for one in itertools.islice(self._endings, self._size.now):
+            text += size_of(one[1].error) if one[1].error else 0
+            if batch and text > TEXT:
+                break
+            batch.append(one)
+        for _ in batch:
+            self._endings.popleft()
+        return batch
+
+    def _telling_failed(self) -> None:
+        self._unsend()
+        pause = self._backoff.pause(self._timeout)
+        sleep(min(pause, HASTE) if self._stopping else pause)
+
+    def _telling_refused(self, error: Exception) -> None:
+        """The database refuses one of these because of what is in it: half as many, at once, until there is one left."""
+        if len(self._sent) > 1:
+            self._unsend()
+            return
+        [(attempt, ending)] = self._sent
+        self._sent = []
+        if ending.error in {"", NO_TEXT}:
+            self._quiet.failed("completer", error)
+            self._put_off(attempt, ending, REFUSED)
+            return
+        logger.error(
+            "run %s of %r: the database refuses the text of its ending (%s), so it is kept without: %r",
+            attempt.run.key,
+            attempt.run.job,
+            error,
+            ending.error,
+            extra={"action": "text_refused"},
+        )
+        self._endings.appendleft((attempt, replace(ending, error=NO_TEXT)))
+
+    def _unsend(self) -> None:
+        """These are to be sent again, fewer at a time."""
+        sent, self._sent = self._sent, []
+        if sent:
+            self._size.failed(len(sent))
+            self._endings.extendleft(reversed(sent))
+
+    def _put_off(self, attempt: Attempt, ending: Ending, longest: float) -> None:
+        """Send it again by itself, a little later."""
+        pause = self._pauses[ending.id] = min(self._pauses.get(ending.id, BUSY[0] / 2) * 2, longest)
+        heapq.heappush(self._later, (boottime() + pause, next(self._count), attempt, ending))
+
+    # Logs
+
+    def _keep_log(self, attempt: Attempt, ending: Ending, answer: Ended) -> None:
+        """The same path whether the ledger accepted the ending or the body's own transaction had completed the run."""
+        lines = attempt.run.lines
+        if not lines or not (answer.accepted or settled_as_said(attempt, ending, answer)):
+            return
+        if not self._logs.add(ending.id, ending.started_at or 0.0, lines):
+            self._say_dropped(1)
+
+    def _send_log(self, session: Session) -> None:
+        piece, began = self._logs.piece(self._piece.now), boottime()
+        session.ledger.keep_log(piece)
+        took = boottime() - began
+        self._logs.sent(piece)
+        self._logs_backoff.worked()
+        self._logs_failed, self._said_dropped = 0, False
+        if took > PIECE_TAKES:
+            self._piece.failed(self._piece.now)
+        else:
+            self._piece.worked(took)
+
+    def _log_failed(self) -> None:
+        self._piece.failed(self._piece.now)
+        self._logs_from = boottime() + self._logs_backoff.pause(self._timeout)
+        self._logs_failed += 1
+        if self._stopping or self._logs_failed >= LOG_TRIES:
+            self._logs_failed = 0
+            self._say_dropped(self._logs.drop())
+
+    def _log_refused(self, error: Exception) -> None:
+        del error
+        piece = self._logs.piece(self._piece.now)
+        self._logs.sent(piece)
+        self._say_dropped(len({line.run for line in piece}))
+
+    def _say_dropped(self, runs: int) -> None:
+        if not self._said_dropped:
+            self._said_dropped = True
+            logger.warning(
+                "the database has not taken log lines of %s, and they are dropped; so may be others until it does. The runs ended as they should.",
+                counted(runs, "run"),
+                extra={"action": "logs_dropped"},
+            )
+
+    def _drop(self) -> None:
+        if self._session is not None:
+            with suppress(StoreError, OSError):
+                self._session.close()
+        self._session = None
+
+
+def settled_as_said(attempt: Attempt, ending: Ending, answer: Ended) -> bool:
+    """Whether a refused ending is none: it was said before and the answer was lost, or the body's own transaction completed the run."""
+    if attempt.run.completed:
+        return answer.state is RunState.SUCCEEDED
+    return answer.state is ending.state or (ending.interrupted and answer.state is RunState.LOST)

@@ -1,0 +1,165 @@
+"""A scheduler in the foreground: signals end it, and a bare terminal shows what it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from types import FrameType
+from typing import Protocol
+
+from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
+from tenure.util import signals
+from tenure.util.clock import boottime
+from tenure.util.durations import readable
+from tenure.util.system import need_posix
+from tenure.views import JobView
+
+_WORDS: dict[type[RunEvent], str] = {
+    RunSucceeded: "succeeded",
+    RunFailed: "failed",
+    RunRetried: "will be tried again",
+    RunLost: "was lost",
+    RunCancelled: "was cancelled",
+    RunSkipped: "was skipped",
+}
+
+
+class Served(Protocol):
+    """What the foreground needs of a scheduler."""
+
+    def start(self) -> None: ...
+    def stop(self) -> bool: ...
+    def stop_now(self) -> None: ...
+    @property
+    def started(self) -> bool: ...
+
+
+class Stage:
+    """Where the main thread waits: for a signal, or for the scheduler to be stopped by somebody else.
+
+    A handler may run between any two instructions of the main thread, so it only notes the signal and writes to a socket. The kernel may
+    give a signal to any thread, and the main thread would sleep on: so Python writes to the same socket, on whichever thread it comes.
+    `nudge` is called then, where the main thread waits for something else, an event loop for example.
+    """
+
+    def __init__(self, nudge: Callable[[], object] | None = None) -> None:
+        need_posix()
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        self._nudge = nudge
+        self.requests = signals.Requests()
+        """How often this process was asked to end."""
+
+    def wake(self) -> None:
+        """From any thread."""
+        with suppress(OSError):
+            self._writer.send(b".")
+
+    def wait(self) -> None:
+        """Return when something happened."""
+        self._reader.recv(4096)
+        if self._nudge is not None:
+            self._nudge()
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+    @contextmanager
+    def catching(self) -> Iterator[None]:
+        """Let the signals that end a process wake this instead; nothing where this is not the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        with signals.handled(self._caught):
+            before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+            try:
+                yield
+            finally:
+                signal.set_wakeup_fd(before)
+
+    def _caught(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self.requests.add()
+        self.wake()
+
+
+def serve(scheduler: Served, stage: Stage, say: Callable[[str], None]) -> None:
+    """Wait until the scheduler is stopped. The first signal drains it, the second ends it now."""
+    asked = stage.requests
+    while scheduler.started and not asked.count:
+        stage.wait()
+    if not scheduler.started:
+        return
+    since = boottime()
+    say("stopping: what runs may end; another signal stops it now")
+    done = threading.Event()
+
+    def stop() -> None:
+        try:
+            scheduler.stop()
+        finally:
+            done.set()
+            stage.wake()
+
+    threading.Thread(target=stop, name="tenure stops", daemon=True).start()
+    while not done.is_set() and asked.count == 1:
+        stage.wait()
+    if not done.is_set():
+        say(
+            f"stopping now, after {readable(boottime() - since)}: what still runs is told to end, and has one more second"
+        )
+        scheduler.stop_now()
+    while not done.is_set() and asked.count == 2:  # noqa: PLR2004 - a third one does not even wait for the goodbye
+        stage.wait()
+
+
+def headline(shown: str, application: str, label: str, jobs: Sequence[JobView], now: datetime) -> list[str]:
+    """Which store, which node, which jobs with their next due times."""
+    where = shown.removeprefix("sqlite:///") if shown.startswith("sqlite:///") else shown
+    lines = [f"tenure: {where}, application {application!r}, node {label} (process {os.getpid()})"]
+    width = max((len(job.name) for job in jobs), default=0)
+    lines += [f"  {job.name:{width}}  {_outlook(job, now)}" for job in jobs]
+    if not jobs:
+        lines.append("  no jobs are defined: put @scheduler.cron(…) or @scheduler.every(…) above a function")
+    return lines
+
+
+def line(event: RunEvent, now: datetime) -> str:
+    """What became of one run."""
+    parts = [f"{now.astimezone(event.scheduled_for.tzinfo):%H:%M:%S}", event.job, _WORDS[type(event)]]
+    if event.attempt > 1:
+        parts.append(f"(attempt {event.attempt})")
+    if event.duration is not None:
+        parts.append(f"after {readable(event.duration)}")
+    said = " ".join(parts)
+    return f"{said}: {event.error.strip().splitlines()[-1]}" if event.error.strip() else said
+
+
+def say(text: str) -> None:
+    """To the terminal, if it is still there."""
+    with suppress(OSError, ValueError, AttributeError):  # closed, too narrow for a letter, or none at all
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+
+def terminal() -> bool:
+    """Whether somebody looks."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _outlook(job: JobView, now: datetime) -> str:
+    if job.state == "paused":
+        until = f" until {job.paused_until:%Y-%m-%d %H:%M %Z}" if job.paused_until else ""
+        return f"paused{until}"
+    if not job.trigger:
+        return "runs when asked"
+    if job.next_due is None:
+        return "nothing is due any more"
+    return f"next {job.next_due:%a %Y-%m-%d %H:%M:%S %Z}, in {readable(max((job.next_due - now).total_seconds(), 0.0))}"

@@ -1,0 +1,399 @@
+"""Planning: one node's part in writing due times ahead for all jobs of an application. Called by the conductor, on its thread.
+
+The planner, an elected node, plans every job whose function some live node has, whether or not it has that function itself. Any other
+node plans what is due within seconds and not planned, so that the death of a planner delays nothing. From the facts that nodes write
+down follows who can plan what:
+
+  functions   a job whose function no live node has is not planned: its due times are missed, and settled when such a node comes
+  zone rules  a job written with newer zone rules is left to a node that has them. Where no live node has, the newest one plans it, and says so;
+              and any node plans it once it is overdue. A job that other rules than those of here have planned is planned anew first
+  library     a row that only a newer library can read is never guessed at
+
+A node that does not plan for all leaves alone what is overdue by more than `JUMP`, because nodes may be of two minds about a clock that
+has jumped and the planner's time counts. It plans that too once it has believed its clock for `DOUBT[1]`, or if the planner's library is older.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from tenure.core.cluster import NodeId
+from tenure.core.database_clock import DOUBT, JUMP, Timekeeper
+from tenure.core.planning import ahead, leapt, plan, reading_of, resumed_at
+from tenure.core.records import (
+    ANEW,
+    MISSED_WINDOW,
+    Change,
+    Instant,
+    JobId,
+    JobRow,
+    JobState,
+    NewRun,
+    NodeFacts,
+    Planned,
+    RunState,
+    Unplanned,
+)
+from tenure.errors import ConfigurationError, StoreError, TenureError
+from tenure.stores.ledger import JobChange, Ledger, RunQuery
+from tenure.triggers import Trigger, from_json
+from tenure.util.clock import boottime
+from tenure.util.version import order
+
+logger = logging.getLogger("tenure")
+
+LOOK_AHEAD = 10.4
+"""How far due times are written ahead; no whole number of seconds, so that planning does not fall on due instants."""
+REFILL = 5.2
+"""The planner visits a job when less than this is left."""
+UNATTENDED = 3.0
+"""A due time that is so near and not planned is planned by any node."""
+OVERDUE = 2.0
+"""A due time that is so late and not planned is planned by any node, whatever zone rules it has."""
+PLAN_EVERY = 1.0
+PLAN_BATCH = (10, 300)
+"""How many jobs are planned at once, at least and at most: as many as take `PLAN_TIME`, because claims wait meanwhile …"""
+PLAN_TIME = 0.004
+PLAN_BURST = 0.05
+"""What is planned within this time is written, however few jobs that are, and claims have their turn: a long absence is worked off in slices."""
+HEAL_BATCH = 100
+HEAL_EVERY, HEAL_FOR = 30.0, 400.0
+"""How often the planner looks again for what was put off, after it began or ceased to doubt, and for how long: then nobody goes by a wrong time any more."""
+ANEW_BATCH = 100
+"""How many jobs are planned anew at once after a change of the zone rules."""
+NAMED = 5
+REMEMBERED = 10_000
+CALM = 0.1
+MARGIN = 60.0
+"""A `next_due` is no further beyond the look-ahead than the next due time, give or take this much."""
+
+
+class Planning:
+    """What a node knows of who can plan what, and what it plans itself."""
+
+    def __init__(
+        self,
+        application: str,
+        clock: Timekeeper,
+        *,
+        every: float,
+        plans: Callable[[], bool],
+        facts: Callable[[NodeId], NodeFacts],
+    ) -> None:
+        self._application, self._clock, self._every, self._plans, self._facts = application, clock, every, plans, facts
+        self.plans_from, self.heals_from = 0.0, math.inf
+        """When the next step is due, by the steady clock."""
+        self._written: NodeFacts | None = None
+        self._absent: tuple[str, ...] = ()
+        self._zones = ""
+        self._stands_in = False
+        self._batch = PLAN_BATCH[0]
+        self._planned_before = False
+        self._heals_until = 0.0
+        self._healed: tuple[Instant, JobId] = (0.0, JobId(0))
+        self.learns_on = False
+        """Time was up before all that other zone rules have planned was gone over."""
+        self._gone_over: set[JobId] = set()
+        self._refused: dict[tuple[JobId, int], str] = {}
+        self._behind = 0
+        self._tzdata = ""
+        self._warned: set[str] = set()
+        self._older = ""
+        self._overdue: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What people should know."""
+        return (self._older, *self._overdue) if self._older else self._overdue
+
+    # Who can plan what
+
+    def learn(self, ledger: Ledger, node: NodeId, functions: frozenset[str]) -> None:
+        """Write down what this node has, where that has changed, and read what the others have. `functions` are those that jobs name."""
+        mine = self._facts(node)
+        if mine != self._written:
+            ledger.write_facts(mine)
+            self._written = mine
+        others = ledger.nodes(self._application)
+        present = mine.functions.union(*(facts.functions for facts in others))
+        self._absent = tuple(sorted(functions - present))
+        # Only those count that can read what this node can read.
+        able = [facts.tzdata for facts in others if order(facts.library) >= order(mine.library)]
+        self._zones = "" if mine.tzdata >= max(able, default="") else mine.tzdata
+        self._stands_in = any(facts.plans and order(facts.library) < order(mine.library) for facts in others)
+        self._tzdata, self.learns_on = mine.tzdata, False
+        if not self._zones and (
+            self._plans() or not any(facts.plans and facts.tzdata == mine.tzdata for facts in others)
+        ):
+            self._go_over(ledger)
+        self._older = _older(ledger.planned_by_older(self._application, NAMED + 1))
+
+    def forget(self, ledger: Ledger) -> None:
+        """This node takes no further part."""
+        if self._written is not None:
+            ledger.remove_facts(self._written.node, self._application)
+            self._written = None
+
+    # Planning
+
+    def plan(self, ledger: Ledger, *, calm: bool) -> Instant | None:
+        """Plan what is not planned yet. Returns when the first of the runs that were written is due."""
+        began_at = boottime()
+        now = self._clock.now(began_at)
+        leads = self._plans()
+        if leads and not self._planned_before:
+            self.heal_soon()
+        self._planned_before = leads
+        limit = PLAN_BATCH[1] if calm else self._batch
+        found = ledger.unplanned(
+            self._application,
+            before=now + (REFILL if leads else UNATTENDED),
+            limit=limit + len(self._refused) + self._behind,  # which must not take the places of the others
+            strangers=self._absent,
+            tzdata=self._zones,
+            overdue=now - OVERDUE,
+        )
+        ends_at = boottime() + PLAN_BURST
+        behind = {job.id for job in found if job.next_due is not None and job.next_due < now - MISSED_WINDOW}
+        self._behind = len(behind)
+        jobs = sorted(self._plannable(found), key=lambda job: job.id in behind)[:limit]
+        self._overdue = (*ledger.unreadable, *self._refusals(found, now - OVERDUE))
+        batch: list[Planned] = []
+        soonest, seen, changed, refused = math.inf, 0, 0, len(self._refused)
+        for job in jobs:
+            late = boottime() >= ends_at
+            if late and (batch or changed or len(self._refused) != refused):
+                break
+            seen += 1
+            if self._for_others(job, now, leads=leads):
+                continue
+            try:
+                trigger = _read(job.trigger) if job.trigger else None
+                if job.resumes:
+                    changed += self._resume(ledger, job, trigger, now)
+                    soonest = now
+                elif trigger is None:
+                    pass
+                elif self._of_other_rules(job.next_reading):
+                    if not late:  # else those that can be planned come first: nothing has changed so far
+                        changed += self._plan_anew(ledger, job.name, now)
+                        soonest = now
+                elif planned := plan(job, trigger, application=self._application, now=now, horizon=now + LOOK_AHEAD):
+                    batch.append(planned)
+            except (StoreError, OSError):
+                raise
+            except Exception as error:  # whatever a row says, the other jobs go on
+                self._refuse(job, error)
+        written = ledger.plan(batch) if batch else 0
+        if written:
+            soonest = min(soonest, min((run.due_at for planned in batch for run in planned.runs), default=math.inf))
+        more = (len(jobs) == limit or seen < len(jobs)) and (written or changed or len(self._refused) != refused)
+        self.plans_from = boottime() if more else began_at + (PLAN_EVERY if leads else self._every)
+        if more:
+            self._pace(seen, boottime() - began_at)
+        return None if soonest == math.inf else soonest
+
+    def _for_others(self, job: Unplanned, now: Instant, *, leads: bool) -> bool:
+        """Whether a node that knows the time better should do it: nodes may be of two minds about a clock that has jumped."""
+        if job.resumes:
+            return self._clock.doubts  # the ledger says so by its own clock
+        if leads or self._stands_in or job.next_due is None or job.next_due >= now - JUMP:
+            return False
+        return boottime() < self._clock.believed_since + DOUBT[1]
+
+    def _pace(self, planned: int, took: float) -> None:
+        """Plan so many at once that claims do not wait long."""
+        fits = int(planned * PLAN_TIME / max(took, 0.000_1))
+        self._batch = min(max(fits, PLAN_BATCH[0]), PLAN_BATCH[1])
+
+    def _plannable(self, jobs: Sequence[Unplanned]) -> list[Unplanned]:
+        return [job for job in jobs if (job.id, job.generation) not in self._refused]
+
+    def _refuse(self, job: Unplanned, error: Exception) -> None:
+        """Leave this job alone until it is changed, and say so: its row can be read, but no due time comes of it."""
+        why = str(error) if isinstance(error, TenureError) else f"{type(error).__name__}: {error}"
+        if len(self._refused) >= REMEMBERED:
+            self._refused.clear()
+        self._refused[job.id, job.generation] = why
+        logger.error("job %r cannot be planned here: %s", job.name, why, extra={"action": "job_unreadable"})
+
+    def _refusals(self, jobs: Sequence[Unplanned], overdue: Instant) -> Iterator[str]:
+        for job in jobs:
+            why = self._refused.get((job.id, job.generation))
+            if why is not None and job.next_due is not None and job.next_due < overdue:
+                yield f"job {job.name!r} is overdue and cannot be planned here: {why}"
+
+    def _resume(self, ledger: Ledger, job: Unplanned, trigger: Trigger | None, now: Instant) -> bool:
+        """A pause is over. A job without a trigger has only what it was asked for meanwhile. False if it was changed by others."""
+        next_due, runs = (
+            (None, ())
+            if trigger is None
+            else ahead(
+                trigger, job.rules, application=self._application, name=job.name, now=now, horizon=now + LOOK_AHEAD
+            )
+        )
+        row = ledger.change(
+            JobChange(
+                self._application,
+                job.name,
+                Change.RESUMED,
+                next_due=next_due,
+                runs=runs,
+                why="the pause is over",
+                generation=job.generation,
+                next_reading=reading_of(trigger, next_due),
+            )
+        )
+        return row is not None and row.generation != job.generation
+
+    # What other zone rules have planned
+
+    def _of_other_rules(self, reading: str | None) -> bool:
+        return reading is not None and reading.partition("@")[0] != self._tzdata
+
+    def _go_over(self, ledger: Ledger) -> None:
+        """Plan anew what other zone rules have planned."""
+        now = self._clock.now(boottime()) if self._clock.known and not self._clock.doubts else None
+        if now is None:
+            return
+        jobs = ledger.planned_by_others(self._application, self._tzdata, ANEW_BATCH)
+        ends_at = boottime() + PLAN_BURST  # counted from the answer: however slow the database is, something is done
+        for job in jobs:
+            if job.id in self._gone_over:
+                continue  # it waits for what is written ahead
+            if boottime() >= ends_at:
+                self.learns_on = True
+                return
+            try:
+                anew = self._plan_anew(ledger, job.spec.name, now)
+            except (ConfigurationError, ValueError, OverflowError):
+                anew = False  # `plan` says so when it comes to it
+            if not anew:
+                self._gone_over.add(job.id)
+        self._gone_over.clear()
+
+    def _plan_anew(self, ledger: Ledger, name: str, now: Instant) -> bool:
+        """From the first due time on that is not in the ledger. What is written ahead and stands for readings of the wall clock is waited for.
+
+        False if it stays as it is.
+        """
+        job = next(iter(ledger.jobs(self._application, name)), None)
+        if job is None or job.state is not JobState.ACTIVE or job.next_due is None or job.next_reading is None:
+            return False
+        trigger, spec = self._readable(job), job.spec
+        if trigger is None or not self._of_other_rules(job.next_reading):
+            return False
+        before, _, reading = job.next_reading.partition("@")
+        ahead_of_now = RunQuery(self._application, name, states=(RunState.PENDING,), since=now, limit=1)
+        if reading and ledger.runs(ahead_of_now):
+            return False
+        next_due = resumed_at(trigger, job.next_due, job.next_reading, now)
+        runs: tuple[NewRun, ...] = ()
+        if next_due is not None:
+            rest = Unplanned(job.id, name, job.generation, next_due, spec.trigger or "", spec.rules)
+            planned = plan(rest, trigger, application=self._application, now=now, horizon=now + LOOK_AHEAD)
+            if planned is not None:
+                next_due, runs = planned.then_due, planned.runs
+        if before > self._tzdata and before not in self._warned:
+            self._warned.add(before)
+            logger.warning(
+                "job %r and others were planned by the zone rules of tzdata %s, which no live node has; they are planned by those of %s. Upgrade the tzdata package.",
+                name,
+                before,
+                self._tzdata,
+                extra={"action": "older_zone_rules"},
+            )
+        row = ledger.change(
+            JobChange(
+                self._application,
+                name,
+                Change.UPDATED,
+                spec=replace(spec, tzdata=max(spec.tzdata, self._tzdata)),
+                next_due=next_due,
+                runs=runs,
+                why=f"{ANEW} {self._tzdata}",
+                generation=job.generation,
+                override=job.override,
+                next_reading=reading_of(trigger, next_due),
+            )
+        )
+        return row is not None and not self._of_other_rules(row.next_reading)
+
+    # What a wrong clock has put off
+
+    def heal_soon(self) -> None:
+        """Look soon for what was put off."""
+        self.heals_from, self._healed = 0.0, (0.0, JobId(0))
+        self._heals_until = boottime() + HEAL_FOR
+
+    def heal(self, ledger: Ledger) -> None:
+        """Look through all jobs, some at a time, for those that a clock that was ahead has put off, and plan them anew."""
+        now = self._clock.now(boottime())
+        horizon = now + LOOK_AHEAD + MARGIN
+        if self._clock.doubts or not self._plans():
+            self.heals_from = math.inf
+            return
+        jobs = ledger.planned_beyond(self._application, max(self._healed, (horizon, JobId(0))), HEAL_BATCH)
+        ends_at = boottime() + PLAN_BURST
+        for job in jobs:
+            if boottime() >= ends_at:
+                break
+            due = job.next_due or 0.0
+            self._healed = (due, job.id)
+            trigger = None if self._zones and job.spec.tzdata > self._zones else self._readable(job)
+            try:
+                if trigger is not None and leapt(trigger, due, horizon=horizon):
+                    self._put_right(ledger, job, trigger, now)
+            except ConfigurationError:
+                continue  # `plan` says so when it comes to it
+        if len(jobs) == HEAL_BATCH or boottime() >= ends_at:
+            self.heals_from = boottime() + CALM
+            return
+        self._healed = (0.0, JobId(0))
+        self.heals_from = boottime() + HEAL_EVERY if boottime() < self._heals_until else math.inf
+
+    def _readable(self, job: JobRow) -> Trigger | None:
+        try:
+            return None if job.spec.trigger is None else _read(job.spec.trigger)
+        except TenureError:
+            return None  # said by `plan` already
+
+    def _put_right(self, ledger: Ledger, job: JobRow, trigger: Trigger, now: Instant) -> None:
+        name, rules = job.spec.name, job.spec.rules
+        next_due, runs = ahead(
+            trigger, rules, application=self._application, name=name, now=now, horizon=now + LOOK_AHEAD
+        )
+        why = "it was planned by a clock that was ahead"
+        logger.warning("job %r is planned anew: %s", name, why, extra={"action": "planned_anew"})
+        ledger.change(
+            JobChange(
+                self._application,
+                name,
+                Change.UPDATED,
+                spec=job.spec,
+                next_due=next_due,
+                runs=runs,
+                why=why,
+                generation=job.generation,
+                override=job.override,
+                next_reading=reading_of(trigger, next_due),
+            )
+        )
+
+
+def _older(jobs: Sequence[JobRow]) -> str:
+    """What is to be said of jobs that are planned by older zone rules than they were written with."""
+    if not jobs:
+        return ""
+    names = ", ".join(repr(job.spec.name) for job in jobs[:NAMED]) + (" and others" if len(jobs) > NAMED else "")
+    by, written = (jobs[0].next_reading or "").partition("@")[0], max(job.spec.tzdata for job in jobs)
+    return f"planned by the zone rules of tzdata {by}, although written with {written}, which no live node has: {names}. Upgrade the tzdata package."
+
+
+@functools.lru_cache(maxsize=10_000)
+def _read(text: str) -> Trigger:
+    return from_json(text)

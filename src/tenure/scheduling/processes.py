@@ -1,0 +1,497 @@
+"""Bodies in processes of their own: for work that holds the interpreter, leaks, or must be killable.
+
+A worker thread hands a body to a child, and waits for the child's answer or its death. Children are kept for the next body, hold the
+lock of their node, so that its death is not proved while they work, and die with it. A body that should end is killed with its process.
+
+A child knows by its own clock when its run is lost: the deadline of the lease lies in memory that it shares with its parent, which
+prolongs it while it beats. A parent that is frozen prolongs nothing. An outage that the node survives kills no child: that is done
+when the ledger has taken the run away.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import itertools
+import json
+import logging
+import multiprocessing
+import multiprocessing.process
+import os
+import pickle
+import queue
+import signal
+import struct
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from inspect import Signature
+from multiprocessing import connection, reduction
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tenure.core.records import ClaimedRun, Instant
+from tenure.jobs.functions import Function
+from tenure.jobs.run_log import cut
+from tenure.run import CURRENT, Run
+from tenure.scheduling.attempt import Attempt
+from tenure.triggers import zone
+from tenure.util.signals import receive_exit_codes
+
+logger = logging.getLogger("tenure")
+
+TICK = 0.25
+"""How often a child's deadline is set to that of the lease."""
+GOODBYE = 1.0
+"""How long an idle child may take to end."""
+MAX_ERROR = 8000
+"""Characters of an exception that a child sends, from its end."""
+MAX_MESSAGE = 1 << 20
+"""Bytes that a child may send at once; ours are smaller than 64 KiB."""
+STOPS = "its node stops"
+PR_SET_PDEATHSIG = 1
+
+_SPAWN = multiprocessing.get_context("spawn")
+_NUMBER = struct.Struct("=Q")
+
+
+class ProcessFailed(Exception):
+    """The body raised in its process, or its process ended without an answer. The text says which, with the traceback from there."""
+
+
+class Child:
+    """One process, doing one body at a time. Its bodies are numbered, so that no word of one is taken for another's."""
+
+    def __init__(self, lock_fileno: int | None) -> None:
+        lock = _file_behind(lock_fileno)
+        self._ours, theirs = _SPAWN.Pipe()
+        self._deadline = _SPAWN.RawValue(ctypes.c_double, 0.0)
+        self._process = _SPAWN.Process(
+            target=_serve, args=(theirs, self._deadline, _Inherited(lock_fileno)), name="tenure child", daemon=True
+        )
+        try:
+            self._process.start()
+        except BaseException:
+            self._ours.close()
+            raise
+        finally:
+            theirs.close()
+        # At exit multiprocessing would wait for it, and signal a number that may be another's by then.
+        multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined] # noqa: SLF001
+        self._pidfd = _pidfd(self._process.pid)
+        self._numbers = itertools.count(1)
+        self.lock = lock
+        """Which file it holds the lock of; None: none."""
+        self.clean = True
+        """It said how its last body ended, and nothing that we did not expect."""
+        self.spent = False
+        """It was told to end. Read and written under the mutex of `Processes`."""
+
+    def run(self, attempt: Attempt, kwargs: dict[str, object]) -> None:
+        """Do a body; raises what became of it."""
+        run, number = attempt.run, next(self._numbers)
+        function = replace(attempt.function, signature=Signature())  # annotations need not travel
+        body = _Body(function, kwargs, attempt.claimed, attempt.token, run.zone, run.claim.schema, run.claim.started_at)
+        message = bytes(reduction.ForkingPickler.dumps(body))
+        self._deadline.value = run.until
+        self.clean, clean = False, True
+        try:
+            self._ours.send_bytes(_NUMBER.pack(number) + message)
+            while True:
+                what, of, said = self._hear(run)
+                if of != number:
+                    clean = False  # something of an earlier body is still at work there
+                elif what == "log":
+                    run.log(said)
+                elif what == "called":
+                    attempt.called = True
+                elif what == "completed":
+                    run.note_completed()
+                else:
+                    break
+        except (EOFError, OSError) as error:
+            raise ProcessFailed(self._how_it_ended()) from error
+        except (ValueError, TypeError) as error:
+            raise ProcessFailed(f"its process sent what cannot be read ({error}), and was ended") from error
+        self.clean = clean
+        if what == "failed":
+            raise ProcessFailed(said)
+
+    def _hear(self, run: Run) -> tuple[str, int, str]:
+        """The next word, and the number of the body that said it. Raises EOFError when the process is dead, or has closed its pipe."""
+        death = self._process.sentinel if self._pidfd is None else self._pidfd
+        while True:
+            self._deadline.value = run.until
+            ready = connection.wait([self._ours, death], TICK)
+            if self._ours in ready:
+                what, number, said = json.loads(self._ours.recv_bytes(MAX_MESSAGE).decode("utf-8", "surrogatepass"))
+                if what not in _WORDS:
+                    raise ValueError(f"{what!r:.40} is no word of ours")
+                return what, int(number), str(said)
+            if ready and not self._ours.poll():  # it may have spoken just before it died
+                raise EOFError
+
+    def _how_it_ended(self) -> str:
+        if not self.ended(GOODBYE):
+            return "its process closed the pipe to its node, and was ended"
+        self._process.join(GOODBYE)
+        code = self._process.exitcode
+        if code is None:
+            return (
+                "its process ended; how is not known, because this program ignores SIGCHLD or reaps its children itself"
+            )
+        return f"its process ended with signal {-code}" if code < 0 else f"its process ended with exit code {code}"
+
+    def ended(self, within: float) -> bool:
+        """Whether it is dead, or dies in that time. Not `is_alive`: where SIGCHLD is ignored that is true for ever."""
+        death = self._process.sentinel if self._pidfd is None else self._pidfd
+        return bool(connection.wait([death], within))
+
+    def kill(self) -> None:
+        """End it at once."""
+        with contextlib.suppress(ProcessLookupError):
+            if self._pidfd is None:
+                self._process.kill()
+            else:  # the number may be another's where somebody else reaps our children
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def dismiss(self) -> None:
+        """Let it end by itself."""
+        self._ours.close()
+
+    def bury(self) -> None:
+        """See it to its end, and let go of all that belongs to it."""
+        self._ours.close()
+        self._process.join(GOODBYE)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+
+class Processes:
+    """The children of one runner, made as they are needed. Who is killed and who is used again is decided under one mutex."""
+
+    def __init__(self, lock_fileno: Callable[[], int | None]) -> None:
+        self._lock_fileno = lock_fileno
+        self._mutex = threading.Lock()
+        self._idle: list[Child] = []
+        self._busy: dict[Attempt, Child | None] = {}
+        """None: its child is being started."""
+        self._stopped = False
+        _ALL.add(self)
+
+    def prepare(self) -> None:
+        """Raises RuntimeError if no body can begin in a child now."""
+        if self._stopped:
+            raise RuntimeError(f"{STOPS}, and starts no process any more")
+        _hire_starter()
+
+    def run(self, attempt: Attempt, kwargs: dict[str, object]) -> None:
+        """Do a body in a child; raises what became of it."""
+        with self._mutex:
+            self._busy[attempt] = None
+        child: Child | None = None
+        try:
+            child = self._idle_child() or _start(lambda: Child(self._lock_fileno()))
+            with self._mutex:
+                if self._stopped:
+                    attempt.run.tell(STOPS)
+                if attempt.run.reason:
+                    raise ProcessFailed(f"its process was not begun: {attempt.run.reason}")
+                self._busy[attempt] = child
+            child.run(attempt, kwargs)
+        finally:
+            with self._mutex:
+                del self._busy[attempt]
+                again = child is not None and child.clean and not child.spent and not self._stopped
+                if child is not None and again:
+                    self._idle.append(child)
+            if child is not None and not again:
+                child.kill()
+                child.bury()
+
+    def kill(self, attempt: Attempt) -> bool:
+        """End the process of an attempt; False if it has none."""
+        with self._mutex:
+            if attempt not in self._busy:
+                return False
+            child = self._busy[attempt]
+            if child is not None:
+                child.spent = True
+                child.kill()
+        return True
+
+    def stop(self) -> None:
+        """End the idle ones, and kill the others: their node leaves. Their attempts are told first, because they are interrupted and have not failed."""
+        with self._mutex:
+            self._stopped = True
+            idle, self._idle = self._idle, []
+            for attempt, child in self._busy.items():
+                attempt.run.tell(STOPS)
+                if child is not None:
+                    child.spent = True
+                    child.kill()
+        for child in idle:
+            child.dismiss()
+        for child in idle:
+            if not child.ended(GOODBYE):  # a thread of some body goes on in it
+                child.kill()
+            child.bury()
+
+    def _idle_child(self) -> Child | None:
+        """One that lives and holds the lock of this node as it is now: a node that was declared dead has come back with another."""
+        while True:
+            with self._mutex:
+                child = self._idle.pop() if self._idle else None
+            if child is None or (child.lock == _file_behind(self._lock_fileno()) and not child.ended(0)):
+                return child
+            child.kill()
+            child.bury()
+
+
+_ALL: weakref.WeakSet[Processes] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A program may end without stopping its scheduler; where the kernel does not kill children with their parent, this does."""
+    for processes in list(_ALL):
+        processes.stop()
+
+
+def _file_behind(fileno: int | None) -> tuple[int, int] | None:
+    """Which file a descriptor is of. Its number may be that of another file by now; a file that is open keeps its own."""
+    try:
+        status = None if fileno is None else os.fstat(fileno)
+    except OSError:
+        return None
+    return None if status is None else (status.st_dev, status.st_ino)
+
+
+def _pidfd(pid: int | None) -> int | None:
+    """What becomes readable when the process ends, whoever has inherited its pipes; None where there is no such thing."""
+    if pid is None or not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:  # it is dead and reaped, and its sentinel says so; or there are no descriptors left
+        return None
+
+
+# One thread starts all children and lives as long as the process: a child is told of the death of the thread that started it.
+
+_WANTED: queue.SimpleQueue[tuple[Callable[[], Child], queue.SimpleQueue[Child | BaseException]]] = queue.SimpleQueue()
+_STARTER: list[threading.Thread] = []
+_MUTEX = threading.Lock()
+
+
+def _hire_starter() -> None:
+    """Raises RuntimeError if the system refuses that thread; the next call asks again."""
+    with _MUTEX:
+        if not (_STARTER and _STARTER[0].is_alive()):
+            starter = threading.Thread(target=_serve_starts, name="tenure starter", daemon=True)
+            starter.start()
+            _STARTER[:] = [starter]
+
+
+def _start(make: Callable[[], Child]) -> Child:
+    _hire_starter()
+    made: queue.SimpleQueue[Child | BaseException] = queue.SimpleQueue()
+    _WANTED.put((make, made))
+    answer = made.get()
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def _serve_starts() -> None:
+    while True:
+        make, made = _WANTED.get()
+        try:
+            made.put(make())
+        except BaseException as error:
+            made.put(error)
+
+
+def _after_fork_in_child() -> None:
+    global _WANTED, _MUTEX  # other threads of the parent may have been at them
+    _WANTED, _MUTEX = queue.SimpleQueue(), threading.Lock()
+    _STARTER.clear()
+    _ALL.clear()  # the parent's children are not ours to end
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# Between parent and child
+
+_WORDS = {"called", "log", "completed", "done", "failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """What a child needs to do a body."""
+
+    function: Function
+    kwargs: dict[str, object]
+    claimed: ClaimedRun
+    token: str
+    tz: str
+    schema: str
+    began_at: Instant | None
+
+
+class _Inherited:
+    """A descriptor that a spawned child keeps."""
+
+    def __init__(self, fileno: int | None) -> None:
+        self.fileno = fileno
+
+    def __reduce__(self) -> tuple[Callable[..., _Inherited], tuple[Any]]:
+        return _inherit, (None if self.fileno is None else reduction.DupFd(self.fileno),)
+
+
+def _inherit(duplicate: Any) -> _Inherited:
+    return _Inherited(None if duplicate is None else duplicate.detach())
+
+
+# In the child
+
+
+def _serve(pipe: Connection, deadline: ctypes.c_double, _lock: _Inherited) -> None:
+    """Do bodies until the parent closes the pipe, or dies."""
+    _die_with_parent()
+    _keep_descriptors()
+    _leave_signals_to_parent()
+    parent = Parent(pipe)
+    while True:
+        try:
+            message = pipe.recv_bytes()
+        except (EOFError, OSError):
+            return
+        (number,) = _NUMBER.unpack_from(message)
+        parent.listens_to(number)
+        parent.answer(*_do(message[_NUMBER.size :], lambda: deadline.value, number, parent))
+
+
+def _do(message: bytes, until: Callable[[], float], number: int, parent: Parent) -> tuple[str, str]:
+    """One body, and what became of it."""
+    me = os.getpid()
+    try:
+        body: _Body = pickle.loads(message)  # noqa: S301 - from our parent
+        run = _ToldRun(body.claimed, body.token, tz=zone(body.tz), schema=body.schema, until=until)
+        run.parent, run.number = parent, number
+        if body.began_at is not None:
+            run.begin(body.began_at)
+        current = CURRENT.set(run)
+        try:
+            parent.say(number, "called", "")
+            body.function.call(run, body.kwargs)
+        finally:
+            CURRENT.reset(current)
+        answer = ("done", "")
+    except BaseException as error:
+        answer = ("failed", _text_of(error))
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the body may have closed them
+            stream.flush()
+    if os.getpid() != me:
+        os._exit(0)  # forked by the body, which it should not have left
+    return answer
+
+
+class Parent:
+    """The way back. Threads of a body may speak at once, and those of an earlier body still."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe, self._mutex, self._number = pipe, threading.Lock(), 0
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+
+    def listens_to(self, number: int) -> None:
+        """This body begins."""
+        with self._mutex:
+            self._number = number
+
+    def say(self, number: int, what: str, said: str) -> bool:
+        """Something of this body; False if it is over."""
+        with self._mutex:
+            if number != self._number:
+                return False
+            self._send(what, said)
+            return True
+
+    def answer(self, what: str, said: str) -> None:
+        """How the body ended. From now on it says nothing."""
+        with self._mutex:
+            self._send(what, said)
+            self._number = 0
+
+    def _send(self, what: str, said: str) -> None:
+        # Small enough for one write, so that not even a process that the body forked can come between.
+        message = json.dumps([what, self._number, said], ensure_ascii=False)
+        self._pipe.send_bytes(message.encode("utf-8", "surrogatepass"))
+
+    def _forked(self) -> None:
+        self._mutex = threading.Lock()
+
+
+class _ToldRun(Run):
+    """A run whose words go to the parent."""
+
+    __slots__ = ("number", "parent")
+    number: int
+    parent: Parent
+
+    def log(self, text: object) -> None:
+        line = cut(text)
+        if not self.parent.say(self.number, "log", line):
+            logger.warning("%r is over, so that this line is not kept with it: %s", self, line)
+
+    def note_completed(self) -> None:
+        super().note_completed()
+        self.parent.say(self.number, "completed", "")
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        text = "".join(traceback.format_exception(error)).rstrip()
+    except Exception:  # whatever its __str__ or __cause__ does
+        text = f"{type(error).__name__} (it cannot be printed)"
+    return text[-MAX_ERROR - 1 :]  # one more than is kept: that it was cut is seen there
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent.pid:
+        os._exit(1)
+
+
+def _keep_descriptors() -> None:
+    """What a body starts inherits nothing of ours: not the pipe, not what says that this process lives, not the lock of the node."""
+    opened = Path("/dev/fd")
+    for number in [int(entry.name) for entry in opened.iterdir()] if opened.is_dir() else ():
+        if number > 2:  # noqa: PLR2004 - stdin, stdout, stderr
+            with contextlib.suppress(OSError):  # that of the listing
+                os.set_inheritable(number, False)
+
+
+def _leave_signals_to_parent() -> None:
+    """A supervisor signals all of a group, and the parent drains. A handler, because what is ignored would be ignored by what a body starts."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _nothing)
+    receive_exit_codes()
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    pass

@@ -1,0 +1,56 @@
+"""The timeouts of all attempts of a node, on one thread."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable
+
+from tenure.scheduling.attempt import Attempt, Phase
+from tenure.util.clock import boottime
+from tenure.util.vital_thread import Vital
+
+
+class Alarm:
+    """One thread for all timeouts, made when the first is set."""
+
+    def __init__(self, label: str, ring: Callable[[Attempt], None]) -> None:
+        self._label, self._ring = label, ring
+        self._changed = threading.Condition()
+        self._heap: list[tuple[float, int, Attempt]] = []
+        self._count = 0
+        self.thread: Vital | None = None
+
+    def set(self, at: float, attempt: Attempt) -> None:
+        """Ring at this time, if the attempt still runs then. RuntimeError: there is no thread to be had for it."""
+        with self._changed:
+            if self.thread is None or self.thread.died:
+                thread = Vital(f"tenure alarm {self._label}", self._watch)
+                thread.start()
+                self.thread = thread
+            self._count += 1
+            heapq.heappush(self._heap, (at, self._count, attempt))
+            if self._heap[0][2] is attempt:
+                self._changed.notify()
+
+    def stop(self) -> None:
+        """Ring no more."""
+        with self._changed:
+            self._heap.clear()
+            self.thread = None
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        me = threading.current_thread()
+        while True:
+            with self._changed:
+                while self._heap and self._heap[0][2].phase is Phase.ENDED:
+                    heapq.heappop(self._heap)
+                if self.thread is not me:
+                    return
+                left = self._heap[0][0] - boottime() if self._heap else None
+                if left is None or left > 0:
+                    self._changed.wait(left)
+                    continue
+                attempt = heapq.heappop(self._heap)[2]
+            self._ring(attempt)

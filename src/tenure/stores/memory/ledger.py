@@ -1,0 +1,776 @@
+"""The ledger in memory: the readable reference. Every operation holds the world's mutex, which is all the locking there is."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from tenure.core import run_rules
+from tenure.core.cluster import NodeId
+from tenure.core.keys import is_generated, planner_of
+from tenure.core.records import (
+    OPEN,
+    PLAIN,
+    Change,
+    ChangeRecord,
+    Claimed,
+    ClaimRequest,
+    Ended,
+    Ending,
+    Forgotten,
+    Held,
+    Instant,
+    JobId,
+    JobRow,
+    JobSpec,
+    JobState,
+    JobStats,
+    LogLine,
+    LostRun,
+    MissedJob,
+    MissedRun,
+    NodeFacts,
+    Past,
+    Planned,
+    Pruned,
+    RollCall,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+    Synced,
+    Tally,
+    Unplanned,
+)
+from tenure.core.run_rules import Sync
+from tenure.core.stats import stats_of
+from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
+from tenure.stores.memory.tables import MemoryRun, Tables
+
+MISSED_AT_ONCE = 1000
+MICROSECOND = 1e-6
+
+
+class World(Protocol):
+    """What the ledger needs of the store around it."""
+
+    mutex: threading.RLock
+    tables: Tables
+
+    def now(self) -> Instant:
+        """The clock."""
+
+    def alive(self, node: NodeId | None) -> bool:
+        """Whether a node may be given runs, and keeps them."""
+
+    def label(self, node: NodeId) -> str:
+        """What people call a node."""
+
+    def leader(self, election: str) -> NodeId | None:
+        """Which node holds an election."""
+
+    def ttl(self, node: NodeId) -> float:
+        """After how many seconds of silence it is taken for dead."""
+
+    def ring(self, words: str) -> None:
+        """Wake those who listen."""
+
+
+class MemoryLedger(Ledger):
+    """Jobs and runs of one process."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._tables = world.tables
+
+    def now(self) -> Instant:
+        return self._world.now()
+
+    def write_facts(self, facts: NodeFacts) -> None:
+        with self._world.mutex:
+            if self._world.alive(facts.node):
+                self._tables.facts[facts.node, facts.application] = facts
+                self._wake(facts.application)
+
+    def remove_facts(self, node: NodeId, application: str) -> None:
+        with self._world.mutex:
+            self._tables.facts.pop((node, application), None)
+
+    def nodes(self, application: str) -> list[NodeFacts]:
+        with self._world.mutex:
+            planner = self._world.leader(planner_of(application))
+            found = [
+                replace(facts, label=self._world.label(facts.node), plans=facts.node == planner)
+                for facts in self._tables.facts.values()
+                if facts.application == application and self._world.alive(facts.node)
+            ]
+            return sorted(found, key=lambda facts: (facts.label, facts.node))
+
+    def functions(self, application: str) -> frozenset[str]:
+        return frozenset(row.spec.function for row in self.jobs(application))
+
+    def change(self, change: JobChange) -> JobRow | None:
+        with self._world.mutex:
+            now, tables = self.now(), self._tables
+            row = tables.job(change.application, change.name)
+            there = row is not None and row.state is not JobState.REMOVED
+            if there is (change.what is Change.ADDED) and not (row and there and self._may_be_added_again(row)):
+                return None
+            if change.generation is not None and (row is None or row.generation != change.generation):
+                return None
+            if row is not None and change.what is Change.RESUMED and row.state is not JobState.PAUSED:
+                return self._shown(row)
+            after = tables.put(self._changed(row, change, now))
+            runs = run_rules.not_forgotten(change.runs, after.kept_since, now)
+            if change.what in {Change.PAUSED, Change.REMOVED}:
+                tables.insert(after, runs)
+            for run in tables.opened(after.id, RunState.PENDING, RunState.WAITING):
+                if run.kind is RunKind.DUE and run.attempt == 0 and run.scheduled_for > now:
+                    tables.delete(run)
+                elif after.state is JobState.REMOVED:
+                    tables.end(run, RunState.CANCELLED, run_rules.REMOVED, now)
+                elif change.what is Change.PAUSED and run.kind is RunKind.DUE and run.attempt == 0:
+                    tables.end(run, RunState.SKIPPED, run_rules.PAUSED, now)
+                else:
+                    run.generation = after.generation
+            for run in [run for run in tables.keys[after.id].values() if run.state is RunState.SKIPPED]:
+                if run.kind is RunKind.DUE and run.scheduled_for > now:
+                    tables.delete(run)
+                elif run.until is not None:
+                    run.until = min(run.until, now)
+            if after.state is JobState.ACTIVE:
+                tables.insert(after, runs)
+            tables.changes.append(
+                ChangeRecord(
+                    after.id,
+                    after.generation,
+                    now,
+                    change.what,
+                    after.spec.trigger,
+                    change.by,
+                    change.why,
+                    change.until,
+                )
+            )
+            self._wake(change.application)
+            return self._shown(after)
+
+    def _may_be_added_again(self, row: JobRow) -> bool:
+        return self._shown(row).state is JobState.DONE and not row.spec.in_code
+
+    def _shown(self, row: JobRow) -> JobRow:
+        """The row as it is read: DONE where nothing is left to do."""
+        over = row.state is JobState.ACTIVE and row.next_due is None and row.spec.trigger is not None
+        return replace(row, state=JobState.DONE) if over and not self._tables.open[row.id] else row
+
+    def _changed(self, row: JobRow | None, change: JobChange, now: Instant) -> JobRow:
+        if row is None:
+            kept_since, generation = self._tables.forgotten.get(change.application, (0.0, 0))
+            number = JobId(self._tables.number())
+            row = JobRow(number, _spec(change), JobState.ACTIVE, generation, None, kept_since=kept_since)
+        awake = replace(
+            row,
+            generation=row.generation + 1,
+            paused_until=None,
+            paused_by="",
+            paused_why="",
+            removed_at=None,
+            removed_by="",
+        )
+        match change.what:
+            case Change.ADDED:
+                new = replace(
+                    awake,
+                    spec=_spec(change),
+                    state=JobState.ACTIVE,
+                    next_due=change.next_due,
+                    next_reading=change.next_reading,
+                    since=now,
+                )
+                return replace(new, defined_at=now, override=change.override)
+            case Change.UPDATED:
+                spec = _spec(change)
+                since = row.since if spec.trigger == row.spec.trigger else now
+                kept = replace(
+                    row,
+                    generation=awake.generation,
+                    next_due=change.next_due,
+                    next_reading=change.next_reading,
+                    since=since,
+                )
+                return replace(kept, spec=spec, defined_at=now, override=change.override)
+            case Change.PAUSED:
+                return replace(
+                    awake, state=JobState.PAUSED, paused_until=change.until, paused_by=change.by, paused_why=change.why
+                )
+            case Change.RESUMED:
+                return replace(
+                    awake, state=JobState.ACTIVE, next_due=change.next_due, next_reading=change.next_reading, since=now
+                )
+            case Change.REMOVED:
+                return replace(
+                    awake,
+                    state=JobState.REMOVED,
+                    next_due=None,
+                    next_reading=None,
+                    removed_at=now,
+                    removed_by=change.by,
+                )
+
+    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[Synced]:
+        with self._world.mutex:
+            before: dict[str, JobRow | None] = {}
+            for change in changes:
+                spec = replace(_spec(change), release=release)
+                row = before[change.name] = self._tables.job(application, change.name)
+                if row is not None and run_rules.must_be_seen(self._shown(row), self.now()):
+                    row = self._tables.put(replace(row, defined_at=self.now()))
+                match run_rules.synced(row, spec, release):
+                    case Sync.ADD:
+                        self.change(replace(change, what=Change.ADDED, spec=spec, generation=None))
+                    case Sync.UPDATE:
+                        self.change(replace(change, what=Change.UPDATED, spec=spec, generation=None))
+                    case Sync.RAISE if row is not None:
+                        self._tables.put(replace(row, spec=run_rules.raised(row, spec)))
+            after = ((self._tables.job(application, name), was) for name, was in sorted(before.items()))
+            return [Synced(self._shown(row), was) for row, was in after if row is not None]
+
+    def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
+        with self._world.mutex:
+            return [
+                self._shown(row)
+                for row in self._tables.of(application)
+                if name in {None, row.spec.name} and (removed or row.state is not JobState.REMOVED)
+            ]
+
+    def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
+        return [
+            row
+            for row in self.jobs(application, removed=True)
+            if row.state is JobState.REMOVED and row.code.in_code and (names is None or row.spec.name in names)
+        ]
+
+    def applications(self) -> list[str]:
+        with self._world.mutex:
+            jobs = self._tables.jobs.values()
+            return sorted({row.spec.application for row in jobs if row.state is not JobState.REMOVED})
+
+    def changes(self, application: str, name: str | None = None) -> list[ChangeRecord]:
+        with self._world.mutex:
+            jobs = {row.id for row in self.jobs(application, name, removed=True)}
+            return [record for record in self._tables.changes if record.job in jobs]
+
+    def unplanned(
+        self,
+        application: str,
+        *,
+        before: Instant,
+        limit: int,
+        strangers: tuple[str, ...] = (),
+        tzdata: str = "",
+        overdue: Instant = 0.0,
+    ) -> list[Unplanned]:
+        with self._world.mutex:
+            now = self.now()
+            found = [
+                Unplanned(
+                    row.id,
+                    row.spec.name,
+                    row.generation,
+                    row.next_due,
+                    row.spec.trigger or "",
+                    row.spec.rules,
+                    row.state is JobState.PAUSED,
+                    row.next_reading,
+                )
+                for row in self.jobs(application)
+                if row.spec.function not in strangers
+                and (not tzdata or row.spec.tzdata <= tzdata or _due(row) < overdue)
+                and (
+                    (row.paused_until is not None and row.paused_until <= now)
+                    if row.state is JobState.PAUSED
+                    else (row.next_due is not None and row.next_due < before)
+                )
+            ]
+            return sorted(found, key=lambda job: (now if job.next_due is None else job.next_due, job.id))[:limit]
+
+    def planned_by_others(self, application: str, tzdata: str, limit: int) -> list[JobRow]:
+        with self._world.mutex:
+            found = [row for row in self._read(application) if (row.next_reading or "").partition("@")[0] != tzdata]
+            return found[:limit]
+
+    def planned_by_older(self, application: str, limit: int) -> list[JobRow]:
+        with self._world.mutex:
+            return [row for row in self._read(application) if (row.next_reading or "") < row.spec.tzdata][:limit]
+
+    def _read(self, application: str) -> list[JobRow]:
+        """Those whose next due time is one of a wall clock."""
+        return [row for row in self.jobs(application) if row.state is JobState.ACTIVE and row.next_reading is not None]
+
+    def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
+        with self._world.mutex:
+            far = [
+                (row.next_due, row.id, row)
+                for row in self.jobs(application)
+                if row.state is JobState.ACTIVE and row.next_due is not None and (row.next_due, row.id) > after
+            ]
+            return [row for _, _, row in sorted(far, key=lambda found: found[:2])[:limit]]
+
+    def plan(self, batch: Sequence[Planned]) -> int:
+        with self._world.mutex:
+            inserted = 0
+            for planned in batch:
+                row = self._tables.jobs.get(planned.id)
+                if row is None or row.state is not JobState.ACTIVE:
+                    continue
+                if (row.next_due, row.generation) == (planned.next_due, planned.generation):
+                    self._tables.put(replace(row, next_due=planned.then_due, next_reading=planned.then_reading))
+                    inserted += self._tables.insert(row, planned.runs)
+            return inserted
+
+    def claim(self, request: ClaimRequest) -> Claimed:
+        with self._world.mutex:
+            now, tables = self.now(), self._tables
+            if not self._world.alive(request.node):
+                return Claimed((), now, None, more=False, missed=False, alive=False)
+            jobs = {
+                row.id: row
+                for row in self.jobs(request.application)
+                if row.state is JobState.ACTIVE
+                and (request.functions is None or row.spec.function in request.functions)
+            }
+            when = now if request.as_of is None else request.as_of
+            served = [r for r in jobs.values() if request.queues is None or r.spec.rules.queue in request.queues]
+            for row in served:
+                self._promote(row)
+            ready = sorted(
+                (run for row in served for run in tables.open[row.id].values() if run.ready(when)),
+                key=lambda run: (run.due_at, run.id),
+            )[: request.limit]
+            claimed = [
+                run
+                for job in dict.fromkeys(run.job for run in ready)
+                for run in self._admit(jobs[job], [run for run in ready if run.job == job], now)
+            ]
+            for run in claimed:
+                run.token, run.node, run.label = request.token, request.node, self._world.label(request.node)
+            pending = [run for job in jobs for run in tables.open[job].values() if run.state is RunState.PENDING]
+            mine = {row.id for row in served}
+            return Claimed(
+                runs=tuple(run.claimed(jobs[run.job]) for run in sorted(claimed, key=lambda r: (r.due_at, r.id))),
+                now=now,
+                next_at=min((run.due_at for run in pending if run.job in mine and run.due_at > when), default=None),
+                more=len(ready) == request.limit,
+                missed=any(run.expired(when) for run in pending),
+            )
+
+    def _promote(self, row: JobRow) -> None:
+        waiting = [run.candidate() for run in self._tables.opened(row.id, RunState.WAITING)]
+        if waiting:
+            for run in run_rules.promoted(row.spec.rules, self._tables.began(row.id), waiting):
+                self._tables.runs[run].state, self._tables.runs[run].expires_at = RunState.PENDING, None
+
+    def _admit(self, row: JobRow, ready: list[MemoryRun], now: Instant) -> list[MemoryRun]:
+        tables = self._tables
+        decided = run_rules.admit(
+            row.spec.rules,
+            tables.began(row.id),
+            [run.candidate() for run in ready],
+            [run.candidate() for run in tables.opened(row.id, RunState.WAITING)],
+        )
+        for run in decided.waiting:
+            tables.runs[run].state = RunState.WAITING
+        for run, reason in decided.skipped:
+            tables.end(tables.runs[run], RunState.SKIPPED, reason, now)
+        if decided.asks_to_end:
+            for running in tables.opened(row.id, RunState.RUNNING):
+                running.asked_to_end = running.asked_to_end or decided.asks_to_end
+        claimed = [tables.runs[run] for run in decided.claimed]
+        for begins in claimed:
+            begins.state, begins.claimed_at, begins.generation = RunState.RUNNING, now, row.generation
+            begins.attempt += 1
+            begins.reason = ""
+            begins.started_at = begins.finished_at = None
+        return claimed
+
+    def missed(self, application: str, limit: int, functions: tuple[str, ...] | None = None) -> list[MissedJob]:
+        with self._world.mutex:
+            now, found = self.now(), []
+            for row in self.jobs(application):
+                if row.state is JobState.ACTIVE and (functions is None or row.spec.function in functions):
+                    expired = sorted(
+                        (run for run in self._tables.open[row.id].values() if run.expired(now)),
+                        key=lambda run: run.scheduled_for,
+                    )[:MISSED_AT_ONCE]
+                    if expired:
+                        found.append(
+                            MissedJob(
+                                row.id,
+                                row.spec.name,
+                                row.generation,
+                                row.spec.rules,
+                                tuple(MissedRun(run.id, run.scheduled_for) for run in expired),
+                                in_time=self._in_time(row, expired[-1].scheduled_for, now),
+                            )
+                        )
+            return found[:limit]
+
+    def _in_time(self, row: JobRow, after: Instant, now: Instant) -> bool:
+        never = {RunState.SKIPPED, RunState.CANCELLED}
+        return any(
+            run.kind is RunKind.DUE
+            and run.scheduled_for > after
+            and run.due_at <= now
+            and not run.expired(now)
+            and run.state not in never
+            for run in self._tables.keys[row.id].values()
+        )
+
+    def settle(
+        self, job: JobId, generation: int, *, make_up: Sequence[RunId], skip: Sequence[RunId], reason: str
+    ) -> bool:
+        with self._world.mutex:
+            now, tables = self.now(), self._tables
+            row = tables.jobs.get(job)
+            if row is None or row.generation != generation:
+                return False
+            runs = [tables.open[job].get(run) for run in (*make_up, *skip)]
+            if any(run is None or not run.expired(now) for run in runs):
+                return False
+            for run in make_up:
+                made_up = tables.runs[run]
+                made_up.kind, made_up.due_at, made_up.expires_at = RunKind.BACKFILL, now, None
+            for run in skip:
+                tables.end(tables.runs[run], RunState.SKIPPED, reason, now)
+            return True
+
+    def finish(self, endings: Sequence[Ending]) -> list[Ended]:
+        with self._world.mutex:
+            return [self._finish(ending) for ending in endings]
+
+    def _finish(self, ending: Ending) -> Ended:
+        now, run = self.now(), self._tables.runs.get(ending.id)
+        if run is None:
+            return Ended(ending.id, accepted=False, state=RunState.LOST)
+        if not _holds(run, ending.token):
+            return Ended(ending.id, accepted=False, state=run.state)
+        row = self._tables.jobs[run.job]
+        after = run_rules.after_ending(run.behind(), ending, row.spec.rules, job=row.state, now=now)
+        run.started_at = ending.started_at
+        self._tables.over(run, after, now)
+        if after.state.final:
+            run.finished_at = now if ending.finished_at is None else ending.finished_at
+        wakes = self._wakes(row)
+        if wakes or after.state is RunState.PENDING:
+            self._wake(row.spec.application)
+        return Ended(run.id, accepted=True, state=run.state, wakes=wakes)
+
+    def keep_log(self, lines: Sequence[LogLine]) -> None:
+        with self._world.mutex:
+            for line in lines:
+                if (run := self._tables.runs.get(line.run)) is not None:
+                    run.log.setdefault((line.began, line.place), line.text)
+
+    def _wakes(self, row: JobRow) -> bool:
+        free = run_rules.places(row.spec.rules, self._tables.began(row.id))
+        waits = row.state is JobState.ACTIVE and self._tables.opened(row.id, RunState.WAITING)
+        return bool(waits) and free != 0
+
+    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> RollCall:
+        with self._world.mutex:
+            now, lost, held = self.now(), [], []
+            for row in self._tables.of(application):
+                for run in self._tables.opened(row.id, RunState.RUNNING):
+                    if run.node is not None and not self._world.alive(run.node):
+                        lost.append(self._lose(row, run, run.node, now))
+                    elif run.node == node:
+                        run.stopping |= stopping
+                        must_answer = row.state is not JobState.ACTIVE and run.started_at is None
+                        held.append(Held(run.id, run.token, run.asked_to_end, must_answer))
+            if lost:
+                self._wake(application)
+            return RollCall(tuple(held), tuple(lost), now)
+
+    def _lose(self, row: JobRow, run: MemoryRun, node: NodeId, now: Instant) -> LostRun:
+        after = run_rules.after_loss(run.behind(), row.spec.rules, removed=row.state is JobState.REMOVED)
+        self._tables.over(run, after, now)
+        return LostRun(run.id, row.spec.name, run.key, run.scheduled_for, run.attempt, node, run.state, run.reason)
+
+    def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
+        with self._world.mutex:
+            for one, token, at in begun:
+                run = self._tables.runs.get(one)
+                if run is not None and _holds(run, token):
+                    run.started_at = at
+
+    def unbegun(self, job: JobId, generation: int) -> list[tuple[str, float]]:
+        with self._world.mutex:
+            if self._tables.jobs[job].state is JobState.ACTIVE:
+                return []
+            nodes = {
+                run.node
+                for run in self._tables.opened(job, RunState.RUNNING)
+                if run.generation < generation and run.started_at is None and self._world.alive(run.node)
+            }
+            return sorted((self._world.label(node), self._world.ttl(node)) for node in nodes if node is not None)
+
+    def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
+        with self._world.mutex:
+            now, back = self.now(), 0
+            for one, token in held:
+                run = self._tables.runs.get(one)
+                if run is not None and _holds(run, token):
+                    row = self._tables.jobs[run.job]
+                    after = run_rules.after_return(run.behind(), row.spec.rules, job=row.state, now=now)
+                    self._tables.over(run, after, now)
+                    self._wake(row.spec.application)
+                    back += 1
+            return back
+
+    def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
+        with self._world.mutex:
+            answers = [self._ask(one) for one in asked]
+            for application in dict.fromkeys(one.application for one in asked):
+                self._wake(application)
+            return answers
+
+    def _ask(self, asked: Asked) -> RunRow | None:
+        now, row = self.now(), self._tables.there(asked.application, asked.name)
+        if row is None:
+            return None
+        run = self._tables.keys[row.id].get(asked.key)
+        if run is not None and not asked.backfill:
+            return run.row(asked.name)
+        if not asked.backfill and (kept := self._tables.kept_keys.get((row.id, asked.key))) is not None:
+            return kept
+        if run is not None and not run_rules.reopens(run.state, run.count):
+            return None
+        if run is None and _forgotten(row, asked):
+            return None
+        new = MemoryRun(
+            id=RunId(self._tables.number()) if run is None else run.id,
+            job=row.id,
+            key=asked.key,
+            kind=RunKind.BACKFILL if asked.backfill else RunKind.ASKED,
+            state=RunState.PENDING,
+            generation=row.generation,
+            scheduled_for=now if asked.scheduled_for is None else asked.scheduled_for,
+            due_at=now,
+            expires_at=None,
+            by=asked.by,
+            kwargs=asked.kwargs,
+            log={} if run is None else run.log,
+        )
+        return self._tables.add(new).row(asked.name)
+
+    def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
+        with self._world.mutex:
+            found = self._tables.runs.get(run)
+            if found is None:
+                return None
+            row, said = self._tables.jobs[found.job], run_rules.cancelled_by(by, why)
+            if found.state in {RunState.PENDING, RunState.WAITING}:
+                self._tables.end(found, RunState.CANCELLED, said, self.now())
+                if self._wakes(row):
+                    self._wake(row.spec.application)
+            elif found.state is RunState.RUNNING:
+                found.asked_to_end = found.asked_to_end or said
+                self._wake(row.spec.application)
+            return found.row(row.spec.name)
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        with self._world.mutex:
+            found = sorted(
+                (
+                    run.row(row.spec.name)
+                    for row in self.jobs(query.application, query.job, removed=True)
+                    for run in self._tables.keys[row.id].values()
+                    if run.answers(query)
+                ),
+                key=lambda run: (run.scheduled_for, run.id),
+                reverse=not query.oldest_first,
+            )
+            return found[: query.limit]
+
+    def log(self, run: RunId) -> list[str]:
+        with self._world.mutex:
+            found = self._tables.runs.get(run)
+            return [line for _, line in sorted(found.log.items())] if found else []
+
+    def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
+        with self._world.mutex:
+            row = self._tables.job(application, name)
+            began = [run for run in self._tables.keys[row.id].values() if run.attempt > 0] if row else []
+            newest = sorted(began, key=lambda run: (run.scheduled_for, run.id), reverse=True)[:last]
+            return stats_of([run.row(name) for run in newest])
+
+    def figures(self, application: str, last: int) -> dict[str, JobStats]:
+        with self._world.mutex:
+            return {row.spec.name: self.stats(application, row.spec.name, last) for row in self._tables.of(application)}
+
+    def triggers(self, jobs: Collection[JobId]) -> dict[JobId, str | None]:
+        with self._world.mutex:
+            return {job: self._tables.jobs[job].spec.trigger for job in jobs if job in self._tables.jobs}
+
+    def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
+        with self._world.mutex:
+            now = self.now()
+            of_all = [run for row in self._tables.of(application) for run in self._tables.keys[row.id].values()]
+            counts = Counter(
+                (run.state, run.label if run.state is RunState.RUNNING else "")
+                for run in of_all
+                if (run.state in OPEN and (run.state is not RunState.PENDING or run.scheduled_for < now))
+                or (run.state in {RunState.FAILED, RunState.LOST} and run.scheduled_for >= since)
+            )
+            return [
+                Tally(state, label, min(runs, limit) if state.final else runs)
+                for (state, label), runs in counts.items()
+            ]
+
+    def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
+        with self._world.mutex:
+            return {job: self._past(self._tables.jobs[job], since, before) for job in jobs}
+
+    def _past(self, row: JobRow, since: Instant, before: Instant) -> Past:
+        query = RunQuery(row.spec.application, row.spec.name, since=since, before=before, limit=sys.maxsize)
+        plain: dict[RunState, list[int]] = {}
+        others = []
+        for run in self.runs(query):
+            if run.state in PLAIN and run.kind is RunKind.DUE and run.count == 1 and run.until is None:
+                plain.setdefault(run.state, []).append(round(run.scheduled_for * 1e6))
+            else:
+                others.append(run)
+        return Past(plain, tuple(others))
+
+    def prune(
+        self,
+        application: str,
+        *,
+        before: Instant,
+        keep: int,
+        limit: int,
+        beyond: JobId = FIRST,
+        jobs: int = 500,
+        keys_before: Instant = 0.0,
+    ) -> Pruned:
+        with self._world.mutex:
+            tables = self._tables
+            page = sorted((row for row in tables.of(application) if row.id > beyond), key=lambda row: row.id)[:jobs]
+            old = sorted(
+                (run for row in page for run in self._old(row, before, keep)),
+                key=lambda run: (run.scheduled_for, run.id),
+            )
+            more, old = len(old) >= limit, old[:limit]
+            for run in old:
+                tables.delete(run)
+                row = tables.jobs[run.job]
+                if run.kind is RunKind.ASKED and not is_generated(run.key) and run.scheduled_for >= keys_before:
+                    tables.kept_keys[row.id, run.key] = run_rules.kept_of(run.row(row.spec.name))
+                tables.put(replace(row, kept_since=max(row.kept_since, round(run.last + MICROSECOND, 6))))
+            expired = [
+                kept
+                for kept, run in tables.kept_keys.items()
+                if tables.jobs[run.job].spec.application == application and run.scheduled_for < keys_before
+            ]
+            for kept in expired[:limit]:
+                del tables.kept_keys[kept]
+            removed, more = len(old) + len(expired[:limit]), more or len(expired) >= limit
+            return Pruned(removed, page[-1].id if len(page) == jobs else None, more)
+
+    def _old(self, row: JobRow, before: Instant, keep: int) -> Iterable[MemoryRun]:
+        runs = sorted(self._tables.keys[row.id].values(), key=lambda run: (run.scheduled_for, run.id))
+        bound = min((run.scheduled_for for run in runs if not run.state.final), default=before)
+        final = [run for run in runs if run.state.final]
+        if self._is_over(row, before):
+            return [run for run in final if run.last < min(before, bound) and (run.finished_at or 0.0) < before]
+        return [run for run in final[: max(0, len(final) - keep)] if run.last < min(before, bound)]
+
+    def _is_over(self, row: JobRow, before: Instant) -> bool:
+        """Nothing has been or will be due since this instant, and no code has defined it."""
+        done = row.state is JobState.ACTIVE and row.next_due is None and row.spec.trigger is not None
+        return (done or row.state is JobState.REMOVED) and max(
+            row.defined_at, row.since, row.removed_at or 0.0
+        ) < before
+
+    def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
+        with self._world.mutex:
+            now, tables = self.now(), self._tables
+            before = min(before, now)
+            over = [
+                row
+                for row in self.jobs(application, removed=True)
+                if row.state is JobState.DONE or row.state is JobState.REMOVED
+            ]
+            for row in over:
+                if row.code.in_code and row.code.function in defined and row.defined_at < now - (now - before) / 10:
+                    tables.put(replace(tables.jobs[row.id], defined_at=now))
+            old = [row for row in over if self._may_be_forgotten(tables.jobs[row.id], before)]
+            found = sorted(old, key=lambda row: (row.defined_at, row.id))[:limit]
+            ids, left = {row.id for row in found}, limit * 10
+            changes = [change for change in tables.changes if change.job in ids]
+            tables.changes = [change for change in tables.changes if change.job not in ids] + changes[left:]
+            gone = [row for row in found if row.id not in {change.job for change in changes[left:]}]
+            for row in gone:
+                tables.forget(row)
+            if gone:
+                kept_since, generation = tables.forgotten.get(application, (0.0, 0))
+                highest = max(generation, *(row.generation for row in gone))
+                tables.forgotten[application] = max(kept_since, before), highest
+            return Forgotten(len(gone), more=len(found) == limit or len(gone) < len(found))
+
+    def _may_be_forgotten(self, row: JobRow, before: Instant) -> bool:
+        if not self._is_over(row, before) or self._tables.keys[row.id]:
+            return False
+        return all(job != row.id for job, _ in self._tables.kept_keys)
+
+    def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
+        with self._world.mutex:
+            now, last = self.now(), self._tables.guards.get((name, key))
+            if last is not None and (within is None or now - last[0] < within):
+                return False
+            until = None if within is None or (last is not None and last[2] is None) else now + within
+            self._tables.guards[name, key] = now, by, until
+            return True
+
+    def sweep_guards(self) -> None:
+        """Forget those whose span has been over for a day."""
+        with self._world.mutex:
+            before = self.now() - 86400
+            over = [key for key, (_, _, until) in self._tables.guards.items() if until is not None and until < before]
+            for key in over:
+                del self._tables.guards[key]
+
+    def unguard(self, name: str, key: str, by: str) -> None:
+        with self._world.mutex:
+            last = self._tables.guards.get((name, key))
+            if last is not None and last[1] == by:
+                del self._tables.guards[name, key]
+
+    def _wake(self, application: str) -> None:
+        self._world.ring("!" + application)
+
+
+def _spec(change: JobChange) -> JobSpec:
+    if change.spec is None:
+        raise ValueError(f"the change of job {change.name!r} ({change.what}) has no spec. Give it one.")
+    return change.spec
+
+
+def _forgotten(row: JobRow, asked: Asked) -> bool:
+    due = asked.scheduled_for
+    return asked.backfill and not asked.even_forgotten and due is not None and due < row.kept_since
+
+
+def _due(row: JobRow) -> Instant:
+    """When a job that is planned, or goes on after a pause, is next."""
+    due = row.paused_until if row.state is JobState.PAUSED else row.next_due
+    return math.inf if due is None else due
+
+
+def _holds(run: MemoryRun, token: str) -> bool:
+    return run.state is RunState.RUNNING and run.token == token

@@ -1,0 +1,266 @@
+"""The tables of the ledger in memory: plain dicts, and the few steps that keep them in order. Whoever calls has the mutex."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tenure.core.cluster import NodeId
+from tenure.core.keys import due_key
+from tenure.core.records import (
+    ChangeRecord,
+    ClaimedRun,
+    Instant,
+    JobId,
+    JobRow,
+    JobState,
+    NewRun,
+    NodeFacts,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+)
+from tenure.core.run_rules import After, Attempt, Candidate
+from tenure.stores.ledger import RunQuery
+
+
+@dataclass(slots=True)
+class MemoryRun:
+    """A run. Its token and its wish to end last as long as it is RUNNING."""
+
+    id: RunId
+    job: JobId
+    key: str
+    kind: RunKind
+    state: RunState
+    generation: int
+    scheduled_for: Instant
+    due_at: Instant
+    expires_at: Instant | None
+    reason: str = ""
+    count: int = 1
+    until: Instant | None = None
+    by: str = ""
+    kwargs: str | None = None
+    attempt: int = 0
+    failures: int = 0
+    losses: int = 0
+    interruptions: int = 0
+    stopping: bool = False
+    node: NodeId | None = None
+    label: str = ""
+    token: str = ""
+    asked_to_end: str = ""
+    claimed_at: Instant | None = None
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    log: dict[tuple[Instant, int], str] = field(default_factory=dict)
+
+    @property
+    def began(self) -> bool:
+        """It has a place among the runs of its job."""
+        return self.state is RunState.RUNNING or (self.state is RunState.PENDING and self.attempt > 0)
+
+    @property
+    def last(self) -> Instant:
+        """The last due time that it stands for."""
+        return self.scheduled_for if self.until is None else self.until
+
+    def expired(self, now: Instant) -> bool:
+        """It counts as missed."""
+        return self.state is RunState.PENDING and self.expires_at is not None and self.expires_at <= now
+
+    def ready(self, now: Instant) -> bool:
+        """It may be claimed."""
+        return self.state is RunState.PENDING and self.due_at <= now and not self.expired(now)
+
+    def candidate(self) -> Candidate:
+        return Candidate(self.id, self.kind, self.scheduled_for, self.due_at, self.attempt)
+
+    def behind(self) -> Attempt:
+        return Attempt(
+            self.attempt,
+            self.failures,
+            self.losses,
+            self.due_at,
+            self.expires_at,
+            self.asked_to_end,
+            self.kind,
+            self.interruptions,
+            self.stopping,
+        )
+
+    def answers(self, query: RunQuery) -> bool:
+        """Whether it is among the runs that somebody wants to see, of the jobs that they want to see."""
+        return (
+            (not query.states or self.state in query.states)
+            and (query.since is None or self.last >= query.since)
+            and (query.before is None or self.scheduled_for < query.before)
+            and query.id in {None, self.id}
+        )
+
+    def claimed(self, row: JobRow) -> ClaimedRun:
+        return ClaimedRun(
+            id=self.id,
+            job=row.id,
+            name=row.spec.name,
+            function=row.spec.function,
+            kwargs=row.spec.kwargs if self.kwargs is None else self.kwargs,
+            key=self.key,
+            kind=self.kind,
+            scheduled_for=self.scheduled_for,
+            due_at=self.due_at,
+            attempt=self.attempt,
+            failures=self.failures,
+            generation=row.generation,
+            rules=row.spec.rules,
+            trigger=row.spec.trigger,
+        )
+
+    def row(self, name: str) -> RunRow:
+        return RunRow(
+            id=self.id,
+            job=self.job,
+            name=name,
+            key=self.key,
+            kind=self.kind,
+            state=self.state,
+            scheduled_for=self.scheduled_for,
+            due_at=self.due_at,
+            attempt=self.attempt,
+            failures=self.failures,
+            losses=self.losses,
+            node=self.label,
+            claimed_at=self.claimed_at,
+            started_at=self.started_at,
+            finished_at=self.finished_at,
+            reason=self.reason,
+            count=self.count,
+            until=self.until,
+            by=self.by,
+            kwargs=self.kwargs,
+            generation=self.generation,
+            interruptions=self.interruptions,
+            stopping=self.stopping,
+        )
+
+
+@dataclass(slots=True)
+class Tables:
+    """Jobs, runs, the history of changes, the facts of nodes, and guards."""
+
+    jobs: dict[JobId, JobRow] = field(default_factory=dict)
+    names: dict[tuple[str, str], JobId] = field(default_factory=dict)
+    runs: dict[RunId, MemoryRun] = field(default_factory=dict)
+    keys: dict[JobId, dict[str, MemoryRun]] = field(default_factory=dict)
+    open: dict[JobId, dict[RunId, MemoryRun]] = field(default_factory=dict)
+    """The runs that are not final, so that nothing has to look through all."""
+    changes: list[ChangeRecord] = field(default_factory=list)
+    facts: dict[tuple[NodeId, str], NodeFacts] = field(default_factory=dict)
+    forgotten: dict[str, tuple[Instant, int]] = field(default_factory=dict)
+    """By application, of jobs that are gone: up to when they may have run, and their highest generation."""
+    kept_keys: dict[tuple[JobId, str], RunRow] = field(default_factory=dict)
+    """Of runs that were asked for and that retention has removed."""
+    guards: dict[tuple[str, str], tuple[Instant, str, Instant | None]] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def job(self, application: str, name: str) -> JobRow | None:
+        """A job, also a removed one."""
+        known = self.names.get((application, name))
+        return None if known is None else self.jobs[known]
+
+    def there(self, application: str, name: str) -> JobRow | None:
+        """A job that is not removed."""
+        row = self.job(application, name)
+        return None if row is None or row.state is JobState.REMOVED else row
+
+    def of(self, application: str) -> list[JobRow]:
+        """All jobs of an application by name."""
+        return sorted((r for r in self.jobs.values() if r.spec.application == application), key=lambda r: r.spec.name)
+
+    def put(self, row: JobRow) -> JobRow:
+        """Write a job."""
+        self.jobs[row.id] = row
+        self.names[row.spec.application, row.spec.name] = row.id
+        self.keys.setdefault(row.id, {})
+        self.open.setdefault(row.id, {})
+        return row
+
+    def forget(self, row: JobRow) -> None:
+        """Delete a job and all that is kept of it."""
+        for run in list(self.keys[row.id].values()):
+            self.delete(run)
+        self.changes = [change for change in self.changes if change.job != row.id]
+        self.kept_keys = {kept: run for kept, run in self.kept_keys.items() if kept[0] != row.id}
+        del self.jobs[row.id], self.names[row.spec.application, row.spec.name], self.keys[row.id], self.open[row.id]
+
+    def number(self) -> int:
+        """An id that nothing else has."""
+        return next(self._numbers)
+
+    def opened(self, job: JobId, *states: RunState) -> list[MemoryRun]:
+        """The open runs of a job, in these states, oldest first."""
+        found = [run for run in self.open[job].values() if not states or run.state in states]
+        return sorted(found, key=lambda run: (run.due_at, run.id)) if len(found) > 1 else found
+
+    def began(self, job: JobId) -> int:
+        """How many runs of a job have a place."""
+        return sum(run.began for run in self.open[job].values())
+
+    def insert(self, job: JobRow, runs: Iterable[NewRun]) -> int:
+        """Due times whose keys are not there yet; how many that were."""
+        inserted = 0
+        for new in runs:
+            key = due_key(new.scheduled_for)
+            if key in self.keys[job.id]:
+                continue
+            self.add(
+                MemoryRun(
+                    id=RunId(self.number()),
+                    job=job.id,
+                    key=key,
+                    kind=RunKind.DUE,
+                    state=new.state,
+                    generation=job.generation,
+                    scheduled_for=new.scheduled_for,
+                    due_at=new.due_at,
+                    expires_at=new.expires_at,
+                    reason=new.reason,
+                    count=new.count,
+                    until=new.until,
+                )
+            )
+            inserted += 1
+        return inserted
+
+    def add(self, run: MemoryRun) -> MemoryRun:
+        """Write a run, also over the final one that had its id and key."""
+        self.runs[run.id] = self.keys[run.job][run.key] = run
+        if not run.state.final:
+            self.open[run.job][run.id] = run
+        return run
+
+    def delete(self, run: MemoryRun) -> None:
+        """Forget a run."""
+        del self.runs[run.id], self.keys[run.job][run.key]
+        self.open[run.job].pop(run.id, None)
+
+    def end(self, run: MemoryRun, state: RunState, reason: str, now: Instant) -> None:
+        """A run is final."""
+        run.state, run.reason, run.finished_at = state, reason, now
+        run.token = run.asked_to_end = ""
+        self.open[run.job].pop(run.id, None)
+
+    def over(self, run: MemoryRun, after: After, now: Instant) -> None:
+        """An attempt of a run is over."""
+        run.attempt, run.failures, run.losses = after.attempt, after.failures, after.losses
+        run.interruptions, run.stopping = after.interruptions, False
+        run.due_at, run.expires_at = after.due_at, after.expires_at
+        if after.attempt == 0:  # it never began
+            run.label, run.claimed_at = "", None
+        if after.state.final:
+            self.end(run, after.state, after.reason, now)
+        else:
+            run.state, run.reason, run.token, run.asked_to_end = after.state, after.reason, "", ""

@@ -1,0 +1,541 @@
+"""The ledger on PostgreSQL: one statement for each operation; what needs several is a function of the server's."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tenure.core.cluster import NodeId
+from tenure.core.keys import due_key, planner_of, set_key
+from tenure.core.records import (
+    PLAIN,
+    Change,
+    ChangeRecord,
+    Claimed,
+    ClaimedRun,
+    ClaimRequest,
+    Ended,
+    Ending,
+    Forgotten,
+    Held,
+    Instant,
+    JobId,
+    JobRow,
+    JobStats,
+    LogLine,
+    LostRun,
+    MissedJob,
+    MissedRun,
+    NodeFacts,
+    Past,
+    Planned,
+    Pruned,
+    RollCall,
+    Rules,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+    Synced,
+    Tally,
+    Unplanned,
+)
+from tenure.core.run_rules import cancelled_by
+from tenure.core.stats import stats_of
+from tenure.stores import statements
+from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
+from tenure.stores.postgres.arrays import doubles, longs, texts
+from tenure.stores.postgres.claim_floor import Look
+from tenure.stores.postgres.rows import (
+    JOB,
+    REACHING,
+    RUN,
+    SPAN,
+    WAS,
+    job_row,
+    rules_of,
+    run_row,
+    synced_row,
+    written_asked,
+    written_change,
+)
+from tenure.stores.row_checks import Complaints, clamped, is_instant, job_problem, storable
+
+Execute = Callable[[str, Mapping[str, object]], list[tuple[Any, ...]]]
+"""Runs one statement in a transaction of its own and brings all rows; raises as a session does."""
+
+DEFINITIONS = 20_000
+"""How many jobs a session remembers."""
+
+
+class Definition(NamedTuple):
+    """What a claim does not bring with every run."""
+
+    generation: int
+    name: str
+    function: str
+    kwargs: str
+    rules: Rules
+    trigger: str | None
+    problem: str
+    """Why its runs cannot begin."""
+
+
+@functools.cache
+def load(schema: str, order: str) -> dict[str, str]:
+    """The ledger's statements; lists of runs are in this order."""
+    return statements.load(
+        "postgres",
+        "ledger.sql",
+        job=JOB,
+        was=WAS,
+        run=RUN,
+        span=SPAN,
+        reaching=REACHING,
+        order=order,
+        schema=schema,
+        channel=schema,
+    )
+
+
+class PostgresLedger(Ledger):
+    """Jobs and runs over one connection."""
+
+    def __init__(self, schema: str, execute: Execute) -> None:
+        self._execute = execute
+        self._statements = load(schema, "DESC")
+        self._oldest_first = load(schema, "ASC")
+        self._definitions: dict[int, Definition] = {}
+        self._complaints = Complaints()
+        self._left_out = 0
+        self._look = Look()
+
+    def now(self) -> Instant:
+        return float(self._one("now"))
+
+    def write_facts(self, facts: NodeFacts) -> None:
+        self._run(
+            "write_facts",
+            node=facts.node,
+            application=facts.application,
+            hash=set_key(facts.functions),
+            names=texts(sorted(facts.functions)),
+            queues=None if facts.queues is None else texts(facts.queues),
+            capacity=facts.capacity,
+            release=facts.release,
+            library=facts.library,
+            tzdata=facts.tzdata,
+        )
+
+    def remove_facts(self, node: NodeId, application: str) -> None:
+        self._run("remove_facts", node=node, application=application)
+
+    def nodes(self, application: str) -> list[NodeFacts]:
+        return [
+            NodeFacts(node, application, frozenset(names), None if queues is None else tuple(queues), *rest)
+            for node, names, queues, *rest in self._run(
+                "nodes", application=application, planner=planner_of(application)
+            )
+        ]
+
+    def functions(self, application: str) -> frozenset[str]:
+        return frozenset(name for (name,) in self._run("functions", application=application))
+
+    def change(self, change: JobChange) -> JobRow | None:
+        if change.spec is None and change.what in {Change.ADDED, Change.UPDATED}:
+            raise ValueError(f"the change of job {change.name!r} ({change.what}) has no spec. Give it one.")
+        rows = self._run("change", change=json.dumps(written_change(change)))
+        return job_row(change.application, rows[0]) if rows else None
+
+    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[Synced]:
+        written = [
+            written_change(replace(change, spec=replace(change.spec, release=release), generation=None))
+            for change in changes
+            if change.spec is not None
+        ]
+        rows = self._run("sync", application=application, release=release, changes=json.dumps(written))
+        return sorted((synced_row(application, row) for row in rows), key=lambda synced: synced.row.spec.name)
+
+    def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
+        if name is None:
+            rows = self._run("jobs", application=application, removed=removed)
+        else:
+            rows = self._run("job", application=application, name=name, removed=removed)
+        return [job_row(application, row) for row in rows]
+
+    def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
+        rows = self._run("removed", application=application, names=None if names is None else texts(names))
+        return [job_row(application, row) for row in rows]
+
+    def planned_by_others(self, application: str, tzdata: str, limit: int) -> list[JobRow]:
+        rows = self._run("planned_by_others", application=application, tzdata=tzdata, limit=limit)
+        return [job_row(application, row) for row in rows]
+
+    def planned_by_older(self, application: str, limit: int) -> list[JobRow]:
+        return [
+            job_row(application, row) for row in self._run("planned_by_older", application=application, limit=limit)
+        ]
+
+    def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
+        due, job = after
+        rows = self._run("planned_beyond", application=application, due=due, id=job, limit=limit)
+        return [job_row(application, row) for row in rows]
+
+    def applications(self) -> list[str]:
+        return [name for (name,) in self._run("applications")]
+
+    def changes(self, application: str, name: str | None = None) -> list[ChangeRecord]:
+        return [
+            ChangeRecord(job, generation, at, Change(what), trigger, by, why, until)
+            for job, generation, at, what, trigger, by, why, until in (
+                self._run("changes", application=application)
+                if name is None
+                else self._run("changes_of_job", application=application, name=name)
+            )
+        ]
+
+    def triggers(self, jobs: Collection[JobId]) -> dict[JobId, str | None]:
+        return {JobId(job): trigger for job, trigger in self._run("triggers", jobs=longs(sorted(jobs)))}
+
+    def unplanned(
+        self,
+        application: str,
+        *,
+        before: Instant,
+        limit: int,
+        strangers: tuple[str, ...] = (),
+        tzdata: str = "",
+        overdue: Instant = 0.0,
+    ) -> list[Unplanned]:
+        rows = self._run(
+            "unplanned",
+            application=application,
+            before=before,
+            limit=limit + self._left_out,  # those that cannot be read must not take the places of the others
+            strangers=texts(strangers),
+            tzdata=tzdata,
+            overdue=overdue,
+        )
+        found, left_out = [], []
+        for job, name, generation, next_due, trigger, text, resumes, reading in rows:
+            rules = rules_of(text)
+            problem = job_problem(rules, trigger)
+            if next_due is not None and not is_instant(next_due):
+                problem = f"its next due time is {next_due!r} s from 1970"
+            if problem:
+                self._complaints.tell(job, generation, name, problem)
+                if next_due is not None and next_due < overdue:
+                    left_out.append(f"job {name!r} is overdue and cannot be read here: {problem}")
+            else:
+                found.append(Unplanned(JobId(job), name, generation, next_due, trigger or "", rules, resumes, reading))
+        self._left_out, self.unreadable = len(rows) - len(found), tuple(left_out)
+        return found[:limit]
+
+    def plan(self, batch: Sequence[Planned]) -> int:
+        if not batch:
+            return 0
+        places = [place for place, planned in enumerate(batch, 1) for _ in planned.runs]
+        new = [run for planned in batch for run in planned.runs]
+        plain = all(run.state is RunState.PENDING and run.count == 1 and run.until is None for run in new)
+        return int(
+            self._one(
+                "plan",
+                jobs=longs([planned.id for planned in batch]),
+                generations=longs([planned.generation for planned in batch]),
+                dues=doubles([planned.next_due for planned in batch]),
+                thens=doubles([planned.then_due for planned in batch]),
+                readings=texts([planned.then_reading for planned in batch]),
+                places=longs(places),
+                keys=texts([due_key(run.scheduled_for) for run in new]),
+                scheduled=doubles([run.scheduled_for for run in new]),
+                ready=doubles([run.due_at for run in new]),
+                expire=doubles([run.expires_at for run in new]),
+                states=None if plain else texts([run.state for run in new]),
+                reasons=None if plain else texts([run.reason for run in new]),
+                counts=None if plain else longs([run.count for run in new]),
+                untils=None if plain else doubles([run.until for run in new]),
+            )
+        )
+
+    def claim(self, request: ClaimRequest) -> Claimed:
+        look = self._look.of(request)
+        (answer,) = self._run(
+            "claim",
+            node=request.node,
+            application=request.application,
+            token=request.token,
+            limit=request.limit,
+            as_of=request.as_of,
+            **look.remembered,
+        )
+        look.remember(answer[0], answer[1], answer[2:6])
+        alive, now, next_at, more, missed, ids, jobs, generations, *columns = answer[6:]
+        if not ids:
+            return Claimed((), now, next_at, more, missed, alive)
+        definitions = self._define(jobs, generations)
+        runs = tuple(
+            ClaimedRun(
+                run,
+                job,
+                definition.name,
+                definition.function,
+                definition.kwargs if kwargs is None else kwargs,
+                key,
+                _KINDS[kind],
+                scheduled_for,
+                clamped(due_at),
+                attempt,
+                failures,
+                generation,
+                definition.rules,
+                definition.trigger,
+            )
+            for run, job, generation, definition, key, kind, scheduled_for, due_at, attempt, failures, kwargs in zip(
+                ids, jobs, generations, definitions, *columns, strict=True
+            )
+        )
+        if any(definition.problem for definition in definitions) or not all(map(is_instant, columns[2])):
+            runs = self._without_unreadable(runs, request.token)
+        return Claimed(runs, now, next_at, more, missed, alive)
+
+    def _without_unreadable(self, runs: Sequence[ClaimedRun], token: str) -> tuple[ClaimedRun, ...]:
+        """End the runs that cannot begin, and keep the others."""
+        endings = []
+        for run in runs:
+            problem = self._definitions[run.job].problem
+            if not is_instant(run.scheduled_for):
+                problem = f"the due time of run {run.id} is {run.scheduled_for!r} s from 1970"
+            if problem:
+                self._complaints.tell(run.job, run.generation, run.name, problem)
+                endings.append(Ending(run.id, token, RunState.FAILED, f"cannot be read: {problem}"))
+        self.finish(endings)
+        ended = {ending.id for ending in endings}
+        return tuple(run for run in runs if run.id not in ended)
+
+    def _define(self, jobs: Sequence[int], generations: Sequence[int]) -> list[Definition]:
+        """Of each run's job, as of its generation; as it is by now, if it was changed since."""
+        known = self._definitions
+        unknown = {
+            job
+            for job, generation in zip(jobs, generations, strict=True)
+            if (found := known.get(job)) is None or found.generation != generation
+        }
+        if unknown:
+            if len(known) > DEFINITIONS:
+                known.clear()
+                unknown = set(jobs)
+            for job, generation, name, function, kwargs, text, trigger in self._run(
+                "definitions", ids=longs(sorted(unknown))
+            ):
+                rules = rules_of(text)
+                known[job] = Definition(generation, name, function, kwargs, rules, trigger, job_problem(rules, trigger))
+        return [known[job] for job in jobs]
+
+    def missed(self, application: str, limit: int, functions: tuple[str, ...] | None = None) -> list[MissedJob]:
+        return [
+            MissedJob(
+                JobId(job),
+                name,
+                generation,
+                rules_of(rules),
+                tuple(MissedRun(RunId(run), clamped(instant)) for run, instant in zip(ids, scheduled, strict=True)),
+                in_time,
+            )
+            for job, name, generation, rules, ids, scheduled, in_time in self._run(
+                "missed",
+                application=application,
+                limit=limit,
+                functions=None if functions is None else texts(functions),
+            )
+        ]
+
+    def settle(
+        self, job: JobId, generation: int, *, make_up: Sequence[RunId], skip: Sequence[RunId], reason: str
+    ) -> bool:
+        return bool(
+            self._one("settle", job=job, generation=generation, make_up=longs(make_up), skip=longs(skip), reason=reason)
+        )
+
+    def finish(self, endings: Sequence[Ending]) -> list[Ended]:
+        if not endings:
+            return []
+        first = {ending.id: ending for ending in reversed(endings)}
+        if len(first) < len(endings):  # one at a time may end a run
+            ended = iter(self.finish([ending for ending in endings if first[ending.id] is ending]))
+            others = iter(self.finish([ending for ending in endings if first[ending.id] is not ending]))
+            return [next(ended if first[ending.id] is ending else others) for ending in endings]
+        (answer,) = self._run(
+            "finish",
+            ids=longs([ending.id for ending in endings]),
+            tokens=texts([ending.token for ending in endings]),
+            states=texts([ending.state for ending in endings]),
+            reasons=texts([ending.error for ending in endings]) if any(ending.error for ending in endings) else None,
+            again=doubles([ending.again_in for ending in endings]),
+            started=doubles([ending.started_at for ending in endings]),
+            finished=doubles([ending.finished_at for ending in endings]),
+        )
+        if answer[0] is None:
+            return [Ended(ending.id, True, ending.state) for ending in endings]
+        return [
+            Ended(ending.id, accepted or False, RunState(state), wakes or False, busy=accepted is None)
+            for ending, accepted, state, wakes in zip(endings, *answer, strict=True)
+        ]
+
+    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> RollCall:
+        ((now, ids, tokens, asked, must_answer, lost),) = self._run(
+            "roll_call", node=node, application=application, stops=stopping
+        )
+        held = tuple(map(Held, ids or (), tokens or (), asked or (), must_answer or ()))
+        return RollCall(held, self._lost(lost) if lost else (), now)
+
+    def _lost(self, ids: Sequence[int]) -> tuple[LostRun, ...]:
+        return tuple(
+            LostRun(RunId(run), job, key, clamped(scheduled_for), attempt, node, RunState(state), reason)
+            for run, job, key, scheduled_for, attempt, node, state, reason in self._run("lost", ids=longs(ids))
+        )
+
+    def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
+        runs, tokens, started = zip(*begun, strict=True)
+        self._run("note_begun", ids=longs(runs), tokens=texts(tokens), started=doubles(started))
+
+    def unbegun(self, job: JobId, generation: int) -> list[tuple[str, float]]:
+        return [(label, ttl) for label, ttl in self._run("unbegun", job=job, generation=generation)]
+
+    def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
+        if not held:
+            return 0
+        return int(
+            self._one("put_back", ids=longs([run for run, _ in held]), tokens=texts([token for _, token in held]))
+        )
+
+    def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
+        rows = self._run("ask", asked=json.dumps([written_asked(one) for one in asked]))
+        return [None if row[0] is None else run_row(row) for row in rows]
+
+    def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
+        rows = self._run("cancel", run=run, said=storable(cancelled_by(by, why)))
+        return run_row(rows[0]) if rows else None
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        chosen = self._oldest_first if query.oldest_first else self._statements
+        states = query.states or tuple(RunState)
+        values = {
+            "application": query.application,
+            "job": query.job,
+            "states": texts(states),
+            "finals": texts([state for state in states if state.final]),
+            "since": query.since,
+            "before": query.before,
+            "limit": query.limit,
+        }
+        if query.id is not None:
+            found = [run_row(row) for row in self._run("run", run=query.id, application=query.application)]
+            return [run for run in found if _answers(run, query)]
+        name = "runs_of_application" if query.job is None else "runs_of_job"
+        return [run_row(row) for row in self._execute(chosen[name], values)]
+
+    def keep_log(self, lines: Sequence[LogLine]) -> None:
+        if lines:
+            self._run(
+                "keep_log",
+                runs=longs([line.run for line in lines]),
+                began=doubles([line.began for line in lines]),
+                places=longs([line.place for line in lines]),
+                lines=texts([line.text for line in lines]),
+            )
+
+    def log(self, run: RunId) -> list[str]:
+        return [line for (line,) in self._run("log", run=run)]
+
+    def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
+        return stats_of([run_row(row) for row in self._run("began", application=application, name=name, last=last)])
+
+    def figures(self, application: str, last: int) -> dict[str, JobStats]:
+        found = {}
+        for name, runs, failed, took, late, state, ended_at in self._run("figures", application=application, last=last):
+            (took50, took99), (late50, late99) = took or (None, None), late or (None, None)
+            found[name] = JobStats(runs, failed, took50, took99, late50, late99, _state(state), ended_at)
+        return found
+
+    def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
+        rows = self._run("tally", application=application, since=since, limit=limit)
+        return [Tally(RunState(state), label, runs) for state, label, runs in rows]
+
+    def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
+        rows = self._run("past", jobs=longs(jobs), since=since, before=before)
+        ids = [run for *_, others in rows for run in others or ()]
+        others: dict[JobId, list[RunRow]] = {}
+        for row in self._run("runs_by_id", ids=longs(ids)) if ids else ():
+            run = run_row(row)
+            others.setdefault(run.job, []).append(run)
+        return {
+            job: Past(
+                {state: _instants(text) for state, text in zip(PLAIN, texts_, strict=True) if text},
+                tuple(others.get(job, ())),
+            )
+            for job, *texts_, _ in rows
+        }
+
+    def prune(
+        self,
+        application: str,
+        *,
+        before: Instant,
+        keep: int,
+        limit: int,
+        beyond: JobId = FIRST,
+        jobs: int = 500,
+        keys_before: Instant = 0.0,
+    ) -> Pruned:
+        ((removed, up_to, more),) = self._run(
+            "prune",
+            application=application,
+            before=before,
+            keep=keep,
+            limit=limit,
+            beyond=beyond,
+            jobs=jobs,
+            keys_before=keys_before,
+        )
+        return Pruned(removed, up_to, more)
+
+    def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
+        bounds = {"before": before, "limit": limit}
+        ((jobs, more),) = self._run("forget", application=application, defined=texts(sorted(defined)), **bounds)
+        return Forgotten(jobs, more)
+
+    def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
+        return bool(self._run("guard", name=name, key=key, within=within, by=by))
+
+    def unguard(self, name: str, key: str, by: str) -> None:
+        self._run("unguard", name=name, key=key, by=by)
+
+    def _one(self, name: str, /, **values: object) -> Any:
+        return self._run(name, **values)[0][0]
+
+    def _run(self, name: str, /, **values: object) -> list[tuple[Any, ...]]:
+        return self._execute(self._statements[name], values)
+
+
+def _instants(text: str) -> list[int]:
+    return list(map(int, text.split(",")))
+
+
+def _state(text: str | None) -> RunState | None:
+    return None if text is None else RunState(text)
+
+
+_KINDS = {str(kind): kind for kind in RunKind}
+
+
+def _answers(run: RunRow, query: RunQuery) -> bool:
+    last = run.scheduled_for if run.until is None else run.until
+    return (
+        query.job in {None, run.name}
+        and (not query.states or run.state in query.states)
+        and (query.since is None or last >= query.since)
+        and (query.before is None or run.scheduled_for < query.before)
+    )

@@ -1,0 +1,162 @@
+"""Jobs and runs as PostgreSQL's tables have them, and as the ledger's values."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import asdict
+from typing import Any
+
+from tenure.core.keys import due_key
+from tenure.core.records import (
+    JobId,
+    JobRow,
+    JobSpec,
+    JobState,
+    NewRun,
+    Rules,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+    Synced,
+)
+from tenure.stores import overrides
+from tenure.stores.ledger import Asked, JobChange
+from tenure.stores.row_checks import clamped, clamped_or_none, rules_from, storable
+
+JOB = (
+    "j.id, j.name, j.function, j.trigger, j.rules::pg_catalog.text, j.kwargs, j.in_code, j.release, j.tzdata, "
+    "CASE WHEN j.state OPERATOR(pg_catalog.=) 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL THEN {schema}.state_of_planned(j.id) ELSE j.state END, j.generation, "
+    "pg_catalog.date_part('epoch', j.next_due), pg_catalog.date_part('epoch', j.paused_until), j.paused_by, j.paused_why, "
+    "pg_catalog.date_part('epoch', j.since), pg_catalog.date_part('epoch', j.kept_since), "
+    "pg_catalog.date_part('epoch', j.defined_at), pg_catalog.date_part('epoch', j.removed_at), j.removed_by, j.next_reading, j.override::pg_catalog.text"
+)
+WAS = JOB.replace("j.", "b.")
+"""The same job before."""
+RUN = (
+    "r.id, r.job, j.name, r.key, r.kind::pg_catalog.text, r.state::pg_catalog.text, pg_catalog.date_part('epoch', r.scheduled_for), "
+    "pg_catalog.date_part('epoch', r.due_at), r.attempt, r.failures, r.losses, r.label, pg_catalog.date_part('epoch', r.claimed_at), "
+    "pg_catalog.date_part('epoch', r.started_at), pg_catalog.date_part('epoch', r.finished_at), r.reason, r.count, "
+    "pg_catalog.date_part('epoch', r.until), r.by, r.kwargs, r.generation, r.interruptions, r.stopping"
+)
+SPAN = (
+    "f.scheduled_for >= coalesce(to_timestamp(%(since)s::float8), '-infinity') "
+    "AND f.scheduled_for < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
+)
+"""Runs scheduled in a span, as `f`."""
+REACHING = (
+    "f.until >= to_timestamp(%(since)s::float8) AND f.scheduled_for < to_timestamp(%(since)s::float8) "
+    "AND f.scheduled_for < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
+)
+"""Those that stand for several due times, began before the span and reach into it; none if it has no beginning."""
+
+
+@functools.lru_cache(maxsize=4096)
+def rules_of(text: str) -> Rules:
+    """The same few rules over and over."""
+    return rules_from(text)
+
+
+def written_change(change: JobChange) -> dict[str, Any]:
+    """As `change_job` reads it."""
+    return {
+        "application": change.application,
+        "name": change.name,
+        "what": change.what,
+        "spec": _written_spec(change.spec) if change.spec else None,
+        "next_due": change.next_due,
+        "next_reading": change.next_reading,
+        "runs": [_written_run(run) for run in change.runs],
+        "by": storable(change.by),
+        "why": storable(change.why),
+        "until": change.until,
+        "generation": change.generation,
+        "override": overrides.written(change.override),
+    }
+
+
+def written_asked(asked: Asked) -> dict[str, Any]:
+    """As `ask_runs` reads it."""
+    return {**asdict(asked), "by": storable(asked.by)}
+
+
+def _written_spec(spec: JobSpec) -> dict[str, Any]:
+    rules = spec.rules
+    return {
+        "function": spec.function,
+        "trigger": spec.trigger,
+        "kwargs": spec.kwargs,
+        "rules": overrides.written_rules(rules),
+        "queue": rules.queue,
+        "overlap": rules.overlap,
+        "max_running": rules.max_running,
+        "on_time": rules.on_time,
+        "on_lost": rules.on_lost,
+        "max_lost": rules.max_lost,
+        "in_code": spec.in_code,
+        "release": spec.release,
+        "tzdata": spec.tzdata,
+    }
+
+
+def _written_run(run: NewRun) -> dict[str, Any]:
+    return {"key": due_key(run.scheduled_for), **asdict(run)}
+
+
+def job_row(application: str, row: tuple[Any, ...]) -> JobRow:
+    """A row of JOB."""
+    job, name, function, trigger, rules, kwargs, in_code, release, tzdata, state, generation, *times = row
+    next_due, paused_until, paused_by, paused_why, since, kept_since, defined_at, *rest = times
+    removed_at, removed_by, reading, override = rest
+    spec = JobSpec(application, name, function, trigger, rules_of(rules), kwargs, in_code, release, tzdata)
+    return JobRow(
+        JobId(job),
+        spec,
+        JobState(state),
+        generation,
+        clamped_or_none(next_due),
+        clamped_or_none(paused_until),
+        paused_by,
+        paused_why,
+        clamped(since),
+        clamped(kept_since),
+        clamped(defined_at),
+        clamped_or_none(removed_at),
+        removed_by,
+        next_reading=reading,
+        override=overrides.read(override, spec),
+    )
+
+
+def synced_row(application: str, row: tuple[Any, ...]) -> Synced:
+    """A row of JOB and WAS."""
+    half = len(row) // 2
+    was = None if row[half] is None else job_row(application, row[half:])
+    return Synced(job_row(application, row[:half]), was)
+
+
+def run_row(row: tuple[Any, ...]) -> RunRow:
+    """A row of RUN."""
+    run, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest = row
+    claimed_at, started_at, finished_at, reason, count, until, *rest = rest
+    return RunRow(
+        RunId(run),
+        JobId(job),
+        name,
+        key,
+        RunKind(kind),
+        RunState(state),
+        clamped(scheduled_for),
+        clamped(due_at),
+        attempt,
+        failures,
+        losses,
+        label,
+        clamped_or_none(claimed_at),
+        clamped_or_none(started_at),
+        clamped_or_none(finished_at),
+        reason,
+        count,
+        clamped_or_none(until),
+        *rest,
+    )

@@ -1,0 +1,225 @@
+"""What people do to jobs and runs on SQLite: change, sync, ask, cancel.
+
+Functions over a connection whose transaction is somebody else's: the ledger's own, or that of a user who wants it to commit together
+with other work. The write lock of the file is the lock of every row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tenure.core import run_rules
+from tenure.core.keys import due_key
+from tenure.core.records import Change, JobId, JobRow, JobSpec, JobState, NewRun, RunId, RunKind, RunRow
+from tenure.core.run_rules import Sync
+from tenure.stores.ledger import Asked, JobChange
+from tenure.stores.row_checks import storable
+from tenure.stores.sqlite.rows import (
+    Micros,
+    definition,
+    execute,
+    execute_many,
+    instant,
+    job_row,
+    micros,
+    micros_or_none,
+    run_row,
+)
+
+
+def job(connection: sqlite3.Connection, application: str, name: str) -> JobRow | None:
+    """A job, also a removed one."""
+    found = execute(connection, "job", application=application, name=name).fetchone()
+    return job_row(found) if found else None
+
+
+def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> JobRow | None:
+    """Change a job, as `Ledger.change` says."""
+    row = job(connection, change.application, change.name)
+    there = row is not None and row.state is not JobState.REMOVED
+    again = row is not None and row.state is JobState.DONE and not row.spec.in_code
+    if there is (change.what is Change.ADDED) and not (there and again):
+        return None
+    if change.generation is not None and (row is None or row.generation != change.generation):
+        return None
+    if row is not None and change.what is Change.RESUMED and row.state is not JobState.PAUSED:
+        return row
+    after = _move(connection, row, change, now)
+    for proposals in ("withdraw", "withdraw_skipped", "end_skipped"):
+        execute(connection, proposals, id=after.id, now=now)
+    if after.state in {JobState.ACTIVE, JobState.DONE} or change.what in {Change.PAUSED, Change.REMOVED}:
+        runs = run_rules.not_forgotten(change.runs, after.kept_since, instant(now))
+        insert(connection, [(after.id, change.application, after.generation, runs)])
+    if change.what is Change.REMOVED:
+        execute(connection, "cancel_removed", id=after.id, now=now)
+    elif change.what is Change.PAUSED:
+        execute(connection, "skip_paused", id=after.id, now=now)
+    execute(connection, "restamp", id=after.id, generation=after.generation)
+    execute(
+        connection,
+        "note_change",
+        id=after.id,
+        now=now,
+        what=change.what,
+        by=storable(change.by),
+        why=storable(change.why),
+        until=micros_or_none(change.until),
+    )
+    return job(connection, change.application, change.name)
+
+
+def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange, now: Micros) -> JobRow:
+    """Write the row of the job as it is from now on."""
+    job_id: JobId | None = None
+    if row is not None:
+        job_id, generation = row.id, row.generation + 1
+    else:
+        (last,) = execute(connection, "last_generation", application=change.application).fetchone()
+        generation = last + 1
+    added = change.what is Change.ADDED
+    if added or change.what is Change.UPDATED:
+        columns = definition(_spec(change), change.override)
+        if job_id is None:
+            cursor = execute(
+                connection, "add_job", application=change.application, name=change.name, now=now, **columns
+            )
+            job_id = JobId(int(cursor.lastrowid or 0))
+        else:
+            execute(connection, "define_job", id=job_id, added=added, now=now, **columns)
+    state = {Change.PAUSED: JobState.PAUSED, Change.REMOVED: JobState.REMOVED}.get(change.what, JobState.ACTIVE)
+    pause = change.until, storable(change.by), storable(change.why)
+    next_due, reading = change.next_due, change.next_reading
+    if row is not None and change.what is Change.UPDATED and row.state is JobState.PAUSED:
+        state, pause = row.state, (row.paused_until, row.paused_by, row.paused_why)
+    if row is not None and change.what is Change.PAUSED:
+        next_due, reading = row.next_due, row.next_reading
+    paused = state is JobState.PAUSED
+    execute(
+        connection,
+        "move_job",
+        id=job_id,
+        state=state,
+        generation=generation,
+        next_due=None if state is JobState.REMOVED else micros_or_none(next_due),
+        next_reading=None if state is JobState.REMOVED else reading,
+        since=now if change.what is Change.RESUMED else None,
+        paused_until=micros_or_none(pause[0]) if paused else None,
+        paused_by=pause[1] if paused else "",
+        paused_why=pause[2] if paused else "",
+        removed_at=now if change.what is Change.REMOVED else None,
+        removed_by=storable(change.by) if change.what is Change.REMOVED else "",
+    )
+    execute(connection, "add_lane", id=job_id)
+    execute(connection, "take_lane", id=job_id)
+    return job_row(execute(connection, "job", application=change.application, name=change.name).fetchone())
+
+
+def sync(
+    connection: sqlite3.Connection, rows: dict[str, JobRow], release: int, changes: Sequence[JobChange], now: Micros
+) -> bool:
+    """Bring the jobs defined in code, as `Ledger.sync` says; `rows` are those that are there. False if nothing had to change."""
+    changed = False
+    for one, what in to_sync(rows, release, changes, now):
+        spec = replace(_spec(one), release=release)
+        if what in {Sync.RAISE, Sync.LEAVE}:
+            execute(connection, "see_defined", id=rows[one.name].id, now=now)
+        if what is Sync.RAISE:
+            newer = run_rules.raised(rows[one.name], spec)
+            execute(connection, "raise_release", id=rows[one.name].id, release=newer.release, tzdata=newer.tzdata)
+        elif what is not Sync.LEAVE:
+            said = Change.ADDED if what is Sync.ADD else Change.UPDATED
+            change(connection, replace(one, what=said, spec=spec, generation=None), now)
+            changed = True
+    return changed
+
+
+def to_sync(
+    rows: dict[str, JobRow], release: int, changes: Iterable[JobChange], now: Micros
+) -> list[tuple[JobChange, Sync]]:
+    """Those of the changes that make a difference; LEAVE: only that code still defines the job."""
+    found: list[tuple[JobChange, Sync]] = []
+    for one in changes:
+        spec, row = replace(_spec(one), release=release), rows.get(one.name)
+        what = run_rules.synced(row, spec, release)
+        if what is Sync.RAISE and row is not None and run_rules.raised(row, spec) == row.spec:
+            what = Sync.LEAVE
+        if what is not Sync.LEAVE or (row is not None and run_rules.must_be_seen(row, instant(now))):
+            found.append((one, what))
+    return found
+
+
+def insert(connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, int, Sequence[NewRun]]]) -> int:
+    """Due times, by job, application and generation, whose keys are not there yet; how many that were.
+
+    Written by due time: what is claimed together then lies together, in few pages of the file.
+    """
+    due = [(new, job, application, generation) for job, application, generation, runs in planned for new in runs]
+    due.sort(key=lambda one: one[0].due_at)
+    return execute_many(
+        connection,
+        "insert_run",
+        (
+            (
+                job,
+                application,
+                due_key(new.scheduled_for),
+                new.state.value,
+                generation,
+                micros(new.scheduled_for),
+                micros(new.due_at),
+                micros_or_none(new.expires_at),
+                new.reason,
+                new.count,
+                micros_or_none(new.until),
+            )
+            for new, job, application, generation in due
+        ),
+    )
+
+
+def ask(connection: sqlite3.Connection, asked: Asked, now: Micros) -> RunRow | None:
+    """Insert a run that somebody wants, as `Ledger.ask` says."""
+    kind = RunKind.BACKFILL if asked.backfill else RunKind.ASKED
+    there = {"application": asked.application, "name": asked.name, "key": asked.key}
+    inserted = execute(
+        connection,
+        "ask",
+        **there,
+        kind=kind,
+        scheduled_for=now if asked.scheduled_for is None else micros(asked.scheduled_for),
+        now=now,
+        kwargs=asked.kwargs,
+        by=storable(asked.by),
+        remembered=asked.backfill and not asked.even_forgotten,
+    ).rowcount
+    found = execute(connection, "run_by_key", **there).fetchone()
+    if found is None and not asked.backfill:
+        found = execute(connection, "kept_key", **there).fetchone()
+    if found is None or inserted or not asked.backfill:
+        return run_row(found) if found else None
+    row = run_row(found)
+    if not run_rules.reopens(row.state, row.count):
+        return None
+    execute(connection, "reopen", id=row.id, now=now, by=storable(asked.by), kwargs=asked.kwargs)
+    return _run(connection, row.id)
+
+
+def cancel(connection: sqlite3.Connection, wanted: RunId, by: str, why: str, now: Micros) -> RunRow | None:
+    """Cancel a run, or ask it to end."""
+    said = storable(run_rules.cancelled_by(by, why))
+    if execute(connection, "cancel", id=wanted, why=said, now=now).rowcount == 0:
+        execute(connection, "ask_one_to_end", id=wanted, why=said)
+    return _run(connection, wanted)
+
+
+def _run(connection: sqlite3.Connection, wanted: RunId) -> RunRow | None:
+    found = execute(connection, "run", id=wanted).fetchone()
+    return run_row(found) if found else None
+
+
+def _spec(change: JobChange) -> JobSpec:
+    if change.spec is None:
+        raise ValueError(f"the change of job {change.name!r} ({change.what}) has no spec. Give it one.")
+    return change.spec

@@ -1,0 +1,449 @@
+"""What nodes do with runs on SQLite: claim, end, lose and give back. Functions over a connection that has the write lock.
+
+Who has the write lock has the lock of every row: what `tenure.stores.admission` is told here is true until it is written.
+`claimable` and `nothing_claimed` only look, and need no lock.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple
+
+from tenure.core import run_rules
+from tenure.core.cluster import NodeId
+from tenure.core.records import (
+    Claimed,
+    ClaimedRun,
+    ClaimRequest,
+    Ended,
+    Ending,
+    Held,
+    Instant,
+    JobId,
+    JobState,
+    LostRun,
+    RollCall,
+    RunId,
+    RunKind,
+    RunState,
+)
+from tenure.core.run_rules import Admission, After, Attempt, Candidate
+from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
+from tenure.stores.sqlite.rows import (
+    Micros,
+    count_of,
+    execute,
+    execute_many,
+    instant,
+    instant_or_none,
+    is_micros,
+    kind_of,
+    micros,
+    micros_or_none,
+    rules_of,
+)
+
+_KINDS = frozenset(RunKind)
+
+
+class _Due(NamedTuple):
+    """A row of `candidates`."""
+
+    id: RunId
+    job: JobId
+    key: str
+    kind: str
+    scheduled_for: Micros
+    due_at: Micros
+    attempt: int
+    failures: int
+    kwargs: str | None
+    generation: int
+    name: str
+    function: str
+    job_kwargs: str
+    rules: str
+    trigger: str | None
+    max_running: int | None
+    began: int
+
+    def problem(self) -> str:
+        """Why it cannot begin; '' if it can."""
+        if self.kind not in _KINDS:
+            return f"the kind of run {self.id} is {self.kind!r:.60}"
+        if not (is_micros(self.scheduled_for) and is_micros(self.due_at)):
+            return f"the due time of run {self.id} is {self.scheduled_for!r:.60}, ready at {self.due_at!r:.60}"
+        if not (is_count(self.attempt) and is_count(self.failures)):
+            return f"run {self.id} counts {self.attempt!r:.60} attempts and {self.failures!r:.60} failures"
+        if not isinstance(self.job_kwargs if self.kwargs is None else self.kwargs, str):
+            return f"the arguments of run {self.id} are no text"
+        return job_problem(rules_of(self.rules), self.trigger)
+
+    def candidate(self) -> Candidate:
+        scheduled_for, due_at = instant(self.scheduled_for), instant(self.due_at)
+        return Candidate(self.id, RunKind(self.kind), scheduled_for, due_at, self.attempt)
+
+    def claimed(self) -> ClaimedRun:
+        return ClaimedRun(
+            id=self.id,
+            job=self.job,
+            name=self.name,
+            function=self.function,
+            kwargs=self.job_kwargs if self.kwargs is None else self.kwargs,
+            key=self.key,
+            kind=RunKind(self.kind),
+            scheduled_for=instant(self.scheduled_for),
+            due_at=instant(self.due_at),
+            attempt=self.attempt + 1,
+            failures=self.failures,
+            generation=self.generation,
+            rules=rules_of(self.rules),
+            trigger=self.trigger,
+        )
+
+
+def claimable(connection: sqlite3.Connection, request: ClaimRequest, now: Micros) -> bool:
+    """Whether a claim would change anything."""
+    if request.limit < 1 or execute(connection, "alive", node=request.node).fetchone() is None:
+        return False
+    if execute(connection, "due_lanes", now=_when(request, now), **_served(request)).fetchone():
+        return True
+    return execute(connection, "released", **_served(request)).fetchone() is not None
+
+
+def nothing_claimed(connection: sqlite3.Connection, request: ClaimRequest, now: Micros) -> Claimed:
+    """The answer to a claim that changes nothing."""
+    if execute(connection, "alive", node=request.node).fetchone() is None:
+        return Claimed((), instant(now), None, more=False, missed=False, alive=False)
+    return _answer(connection, request, now, (), more=False)
+
+
+def claim(
+    connection: sqlite3.Connection, request: ClaimRequest, now: Micros, complaints: Complaints
+) -> tuple[Claimed, bool]:
+    """Take due runs, as `Ledger.claim` says; and whether running ones were asked to end."""
+    me = execute(connection, "alive", node=request.node).fetchone()
+    if me is None:
+        return nothing_claimed(connection, request, now), False
+    _promote(connection, request)
+    oldest = json.dumps(_oldest(connection, request, _when(request, now)))
+    found = [_Due._make(row) for row in execute(connection, "candidates", ids=oldest)]
+    ready = _readable(connection, found, now, complaints)
+    jobs: dict[JobId, list[_Due]] = {}
+    for due in ready:
+        jobs.setdefault(due.job, []).append(due)
+    held_back: set[RunId] = set()
+    asks: list[JobId] = []
+    for job, candidates in jobs.items():
+        if not _room(candidates):
+            decided = _decide(connection, request.application, candidates)
+            _hold_back(connection, decided, now)
+            held_back.update(decided.waiting, (one for one, _ in decided.skipped))
+            asks += [job] if decided.asks_to_end else []
+    for job in asks:  # those that run already, not what begins just now
+        execute(connection, "ask_to_end", job=job, why=run_rules.REPLACED)
+    taken = [due for due in ready if due.id not in held_back]
+    execute_many(
+        connection, "begin", ((request.token, request.node, me[0], now, due.generation, due.id) for due in taken)
+    )
+    claimed = tuple(due.claimed() for due in taken)
+    return _answer(connection, request, now, claimed, more=len(found) == request.limit), bool(asks)
+
+
+def _oldest(connection: sqlite3.Connection, request: ClaimRequest, when: Micros) -> list[RunId]:
+    """What is due, oldest first across the lanes; of each lane no more is read than is needed."""
+    lanes = execute(connection, "due_lanes", now=when, **_served(request)).fetchall()
+    with ExitStack() as stack:
+        ordered = [
+            stack.enter_context(closing(execute(connection, "due_in_lane", lane=lane, now=when, limit=request.limit)))
+            for (lane,) in lanes
+        ]
+        return [run for _, run in islice(merge(*ordered), request.limit)]
+
+
+def _readable(connection: sqlite3.Connection, found: list[_Due], now: Micros, complaints: Complaints) -> list[_Due]:
+    """End those that cannot begin; the others."""
+    ready: list[_Due] = []
+    for due in found:
+        if problem := due.problem():
+            complaints.tell(due.job, due.generation, due.name, problem)
+            execute(connection, "fail", id=due.id, reason=f"cannot be read: {problem}", now=now)
+        else:
+            ready.append(due)
+    return ready
+
+
+def _when(request: ClaimRequest, now: Micros) -> Micros:
+    """By which instant to decide what is due."""
+    return now if request.as_of is None else micros(request.as_of)
+
+
+def _served(request: ClaimRequest) -> dict[str, object]:
+    """What this node could run."""
+    return {
+        "application": request.application,
+        "functions": _listed(request.functions),
+        "queues": _listed(request.queues),
+    }
+
+
+def _listed(names: tuple[str, ...] | None) -> str | None:
+    return None if names is None else json.dumps(names)
+
+
+def _answer(
+    connection: sqlite3.Connection, request: ClaimRequest, now: Micros, runs: tuple[ClaimedRun, ...], *, more: bool
+) -> Claimed:
+    when, functions = _when(request, now), _listed(request.functions)
+    (next_at,) = execute(connection, "next_at", now=when, **_served(request)).fetchone()
+    (missed,) = execute(
+        connection, "expired", application=request.application, functions=functions, now=when
+    ).fetchone()
+    return Claimed(runs, instant(now), instant_or_none(next_at), more=more, missed=bool(missed))
+
+
+def _promote(connection: sqlite3.Connection, request: ClaimRequest) -> None:
+    for job, rules, began in execute(connection, "released", **_served(request)).fetchall():
+        free = run_rules.places(rules_of(rules), began)
+        waiting = _waiting(connection, request.application, job, free)
+        execute_many(connection, "promote", ((one,) for one in run_rules.promoted(rules_of(rules), began, waiting)))
+
+
+def _waiting(connection: sqlite3.Connection, application: str, job: JobId, limit: int | None = None) -> list[Candidate]:
+    rows = execute(connection, "waiting", application=application, job=job, limit=-1 if limit is None else limit)
+    return [
+        Candidate(RunId(one), kind_of(kind), instant(scheduled_for), instant(due_at))
+        for one, kind, scheduled_for, due_at in rows
+    ]
+
+
+def _room(candidates: list[_Due]) -> bool:
+    """There is a place for all of them: nothing to decide."""
+    first = candidates[0]
+    new = sum(due.attempt == 0 for due in candidates)
+    return new == 0 or first.max_running is None or first.began + new <= first.max_running
+
+
+def _decide(connection: sqlite3.Connection, application: str, candidates: list[_Due]) -> Admission:
+    first = candidates[0]
+    rules = rules_of(first.rules)
+    waiting = _waiting(connection, application, first.job) if rules.overlap in {"wait", "replace"} else []
+    return run_rules.admit(rules, first.began, [due.candidate() for due in candidates], waiting)
+
+
+def _hold_back(connection: sqlite3.Connection, decided: Admission, now: Micros) -> None:
+    execute_many(connection, "hold_back", ((one,) for one in decided.waiting))
+    execute_many(connection, "skip", ((reason, now, one) for one, reason in decided.skipped))
+
+
+class _Attempt(NamedTuple):
+    """A row of `attempts`."""
+
+    id: RunId
+    job: JobId
+    application: str
+    state: str
+    token: str | None
+    attempt: int
+    failures: int
+    losses: int
+    due_at: Micros
+    expires_at: Micros | None
+    asked_to_end: str
+    started_at: Micros | None
+    rules: str
+    state_of_job: str
+    kind: str
+    name: str
+    key: str
+    scheduled_for: Micros
+    node: NodeId | None
+    interruptions: int
+    stopping: int
+
+    def behind(self) -> Attempt:
+        due_at, expires_at = instant(self.due_at), instant_or_none(self.expires_at)
+        attempt, failures, losses = count_of(self.attempt), count_of(self.failures), count_of(self.losses)
+        kind, interruptions = kind_of(self.kind), count_of(self.interruptions)
+        return Attempt(
+            attempt, failures, losses, due_at, expires_at, self.asked_to_end, kind, interruptions, bool(self.stopping)
+        )
+
+    def job_state(self) -> JobState:
+        return JobState(self.state_of_job)
+
+
+def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micros) -> tuple[list[Ended], set[str]]:
+    """End attempts, as `Ledger.finish` says; and the applications in which something can begin because of it."""
+    rows = _attempts(connection, (ending.id for ending in endings))
+    over: dict[RunId, After] = {}
+    accepted: list[bool] = []
+    written: list[tuple[object, ...]] = []
+    for ending in endings:
+        row = rows.get(ending.id)
+        accepted.append(row is not None and row.token == ending.token and row.id not in over)
+        if row is None or not accepted[-1]:
+            continue
+        after = over[row.id] = run_rules.after_ending(
+            row.behind(), ending, rules_of(row.rules), job=row.job_state(), now=instant(now)
+        )
+        finished_at = now if ending.finished_at is None else micros(ending.finished_at)
+        written.append(
+            _after(row.id, after, micros_or_none(ending.started_at), finished_at if after.state.final else None)
+        )
+    execute_many(connection, "end", written)
+    waking = _waking(connection, [rows[one] for one in over])
+    answers = [
+        _ended(ending.id, rows.get(ending.id), over.get(ending.id), accepted=taken, waking=waking)
+        for ending, taken in zip(endings, accepted, strict=True)
+    ]
+    return answers, _to_wake(rows, over, waking)
+
+
+def _ended(one: RunId, row: _Attempt | None, after: After | None, *, accepted: bool, waking: set[JobId]) -> Ended:
+    if row is None:
+        return Ended(one, accepted=False, state=RunState.LOST)
+    state = RunState(row.state) if after is None else after.state
+    return Ended(one, accepted, state, wakes=accepted and row.job in waking)
+
+
+def put_back(connection: sqlite3.Connection, held: Sequence[tuple[RunId, str]], now: Micros) -> tuple[int, set[str]]:
+    """Give back what the node does not have; how many, and the applications in which something can begin because of it."""
+    rows = _attempts(connection, (one for one, _ in held))
+    over = {
+        row.id: run_rules.after_return(row.behind(), rules_of(row.rules), job=row.job_state(), now=instant(now))
+        for one, token in held
+        if (row := rows.get(one)) is not None and row.token == token
+    }
+    _write_over(connection, rows, over, now)
+    return len(over), _to_wake(rows, over, _waking(connection, [rows[one] for one in over]))
+
+
+def orphans(connection: sqlite3.Connection, application: str) -> list[RunId]:
+    """RUNNING runs of nodes that are not alive."""
+    return [RunId(one) for (one,) in execute(connection, "orphans", application=application)]
+
+
+def take_back(connection: sqlite3.Connection, application: str, now: Micros) -> tuple[LostRun, ...]:
+    """Take RUNNING runs from the dead."""
+    rows = _attempts(connection, orphans(connection, application))
+    over = {
+        row.id: run_rules.after_loss(row.behind(), rules_of(row.rules), removed=row.job_state() is JobState.REMOVED)
+        for row in rows.values()
+    }
+    _write_over(connection, rows, over, now)
+    return tuple(
+        LostRun(
+            id=row.id,
+            job=row.name,
+            key=row.key,
+            scheduled_for=instant(row.scheduled_for),
+            attempt=count_of(row.attempt),
+            node=row.node or "",
+            state=over[row.id].state,
+            reason=over[row.id].reason,
+        )
+        for row in rows.values()
+    )
+
+
+def roll_call(
+    connection: sqlite3.Connection, node: NodeId, application: str, lost: tuple[LostRun, ...], now: Micros
+) -> RollCall:
+    """What this node has."""
+    held = execute(connection, "held", application=application, node=node)
+    return RollCall(
+        tuple(Held(RunId(one), token, asked, bool(must)) for one, token, asked, must in held), lost, instant(now)
+    )
+
+
+def unmarked(connection: sqlite3.Connection, node: NodeId, application: str) -> bool:
+    """Whether this node has runs on which `mark_stopping` has something to note."""
+    return execute(connection, "unmarked", node=node, application=application).fetchone() is not None
+
+
+def mark_stopping(connection: sqlite3.Connection, node: NodeId, application: str) -> None:
+    """Note that this node was asked to stop, on what it has."""
+    execute(connection, "mark_stopping", node=node, application=application)
+
+
+def note_begun(connection: sqlite3.Connection, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
+    """The bodies of these have been called."""
+    execute_many(connection, "note_begun", ((micros(at), one, token) for one, token, at in begun))
+
+
+def unbegun(connection: sqlite3.Connection, job: JobId, generation: int) -> list[tuple[str, float]]:
+    """The live nodes that may still begin runs of before, as `Ledger.unbegun` says."""
+    return execute(connection, "unbegun", job=job, generation=generation).fetchall()
+
+
+def settle(
+    connection: sqlite3.Connection,
+    job: JobId,
+    generation: int,
+    now: Micros,
+    *,
+    make_up: Sequence[RunId],
+    skip: Sequence[RunId],
+    reason: str,
+) -> bool:
+    """Decide missed runs, as `Ledger.settle` says."""
+    wanted = {*make_up, *skip}
+    there = execute(
+        connection, "still_missed", job=job, generation=generation, ids=json.dumps(list(wanted)), now=now
+    ).fetchone()
+    if there != (len(wanted),):
+        return False
+    execute_many(connection, "make_up", ((now, one) for one in make_up))
+    execute_many(connection, "skip", ((reason, now, one) for one in skip))
+    return True
+
+
+def _attempts(connection: sqlite3.Connection, ids: Iterable[RunId]) -> dict[RunId, _Attempt]:
+    found = execute(connection, "attempts", ids=json.dumps(list(ids)))
+    return {row.id: row for row in map(_Attempt._make, found)}
+
+
+def _write_over(
+    connection: sqlite3.Connection, rows: dict[RunId, _Attempt], over: dict[RunId, After], now: Micros
+) -> None:
+    execute_many(
+        connection,
+        "end",
+        (_after(one, after, rows[one].started_at, now if after.state.final else None) for one, after in over.items()),
+    )
+
+
+def _after(one: RunId, after: After, started_at: Micros | None, finished_at: Micros | None) -> tuple[object, ...]:
+    return (
+        after.state.value,
+        after.attempt,
+        after.failures,
+        after.losses,
+        micros(after.due_at),
+        micros_or_none(after.expires_at),
+        storable(after.reason),
+        started_at,
+        finished_at,
+        one,
+        after.interruptions,
+    )
+
+
+def _waking(connection: sqlite3.Connection, rows: Iterable[_Attempt]) -> set[JobId]:
+    """Jobs of which a run waits that may begin now."""
+    jobs = json.dumps(list({row.job for row in rows}))
+    return {JobId(job) for (job,) in execute(connection, "wakes", jobs=jobs)}
+
+
+def _to_wake(rows: dict[RunId, _Attempt], over: dict[RunId, After], waking: set[JobId]) -> set[str]:
+    return {
+        rows[one].application
+        for one, after in over.items()
+        if after.state is RunState.PENDING or rows[one].job in waking
+    }

@@ -1,0 +1,600 @@
+"""The ledger on SQLite. The one write lock of the file is the lock of every job and every run.
+
+A node that has nothing to do must not take it: what may turn out to be nothing is first looked at in a read transaction, which waits
+for nobody, and decided again under the lock only if there is something.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from tenure.core.cluster import NodeId
+from tenure.core.keys import digest_of, is_generated, planner_of, set_key
+from tenure.core.records import (
+    OPEN,
+    ChangeRecord,
+    Claimed,
+    ClaimRequest,
+    Ended,
+    Ending,
+    Forgotten,
+    Instant,
+    JobId,
+    JobRow,
+    JobState,
+    JobStats,
+    LogLine,
+    MissedJob,
+    MissedRun,
+    NodeFacts,
+    Past,
+    Planned,
+    Pruned,
+    RollCall,
+    RunId,
+    RunRow,
+    RunState,
+    Synced,
+    Tally,
+    Unplanned,
+)
+from tenure.core.stats import Began, stats_of
+from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
+from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
+from tenure.stores.sqlite import changes as sqlite_changes
+from tenure.stores.sqlite import claims as sqlite_claims
+from tenure.stores.sqlite.rows import (
+    ALWAYS,
+    NEVER,
+    Micros,
+    change_record,
+    execute,
+    execute_many,
+    instant,
+    instant_or_none,
+    is_micros,
+    job_row,
+    micros,
+    node_facts,
+    rules_of,
+    run_row,
+    run_state,
+    sql,
+    text_or_none,
+)
+from tenure.util.clock import walltime
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What a session lends to its ledger."""
+
+    connection: Callable[[], sqlite3.Connection]
+    read: Callable[[], AbstractContextManager[None]]
+    write: Callable[[], AbstractContextManager[None]]
+    ring: Callable[[str], None]
+
+
+class SqliteLedger(Ledger):
+    """Jobs and runs in one file."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._complaints = Complaints()
+        self._left_out = 0
+
+    def now(self) -> Instant:
+        return walltime().timestamp()
+
+    def write_facts(self, facts: NodeFacts) -> None:
+        key = set_key(facts.functions)
+        with self._desk.write():
+            execute(self._connection, "write_functions", hash=key, names=json.dumps(sorted(facts.functions)))
+            execute(
+                self._connection,
+                "write_facts",
+                node=facts.node,
+                application=facts.application,
+                hash=key,
+                queues=None if facts.queues is None else json.dumps(facts.queues),
+                capacity=facts.capacity,
+                release=facts.release,
+                library=facts.library,
+                tzdata=facts.tzdata,
+            )
+        self._wake(facts.application)
+
+    def remove_facts(self, node: NodeId, application: str) -> None:
+        with self._desk.write():
+            execute(self._connection, "remove_facts", node=node, application=application)
+
+    def nodes(self, application: str) -> list[NodeFacts]:
+        with self._desk.read():
+            found = execute(
+                self._connection, "nodes", application=application, planner=planner_of(application)
+            ).fetchall()
+        return [node_facts(application, row) for row in found]
+
+    def functions(self, application: str) -> frozenset[str]:
+        with self._desk.read():
+            found = execute(self._connection, "functions", application=application).fetchall()
+        return frozenset(name for (name,) in found if isinstance(name, str))
+
+    def change(self, change: JobChange) -> JobRow | None:
+        with self._desk.write():
+            changed = sqlite_changes.change(self._connection, change, self._now())
+        if changed is not None:
+            self._wake(change.application)
+        return changed
+
+    def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[Synced]:
+        with self._desk.read():
+            rows = before = self._given(application, changes)
+        if sqlite_changes.to_sync(rows, release, changes, self._now()):
+            with self._desk.write():
+                before = self._given(application, changes)
+                changed = sqlite_changes.sync(self._connection, before, release, changes, self._now())
+                rows = self._given(application, changes)
+            if changed:
+                self._wake(application)
+        return [Synced(row, before.get(name)) for name, row in sorted(rows.items())]
+
+    def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
+        with self._desk.read():
+            if name is None:
+                rows = [job_row(row) for row in execute(self._connection, "jobs", application=application)]
+            else:
+                found = sqlite_changes.job(self._connection, application, name)
+                rows = [found] if found else []
+        return [row for row in rows if removed or row.state is not JobState.REMOVED]
+
+    def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
+        wanted = None if names is None else json.dumps(list(names))
+        with self._desk.read():
+            found = execute(self._connection, "removed", application=application, names=wanted).fetchall()
+        return [job_row(row) for row in found]
+
+    def planned_by_others(self, application: str, tzdata: str, limit: int) -> list[JobRow]:
+        with self._desk.read():
+            found = execute(
+                self._connection, "planned_by_others", application=application, tzdata=tzdata, limit=limit
+            ).fetchall()
+        return [job_row(row) for row in found]
+
+    def planned_by_older(self, application: str, limit: int) -> list[JobRow]:
+        with self._desk.read():
+            found = execute(self._connection, "planned_by_older", application=application, limit=limit).fetchall()
+        return [job_row(row) for row in found]
+
+    def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
+        due, job = after
+        with self._desk.read():
+            found = execute(
+                self._connection, "planned_beyond", application=application, due=micros(due), id=job, limit=limit
+            ).fetchall()
+        return [job_row(row) for row in found]
+
+    def applications(self) -> list[str]:
+        with self._desk.read():
+            return [name for (name,) in execute(self._connection, "applications")]
+
+    def changes(self, application: str, name: str | None = None) -> list[ChangeRecord]:
+        with self._desk.read():
+            if name is None:
+                rows = execute(self._connection, "changes", application=application).fetchall()
+            else:
+                rows = execute(self._connection, "changes_of_job", application=application, name=name).fetchall()
+        return [change_record(row) for row in rows]
+
+    def unplanned(
+        self,
+        application: str,
+        *,
+        before: Instant,
+        limit: int,
+        strangers: tuple[str, ...] = (),
+        tzdata: str = "",
+        overdue: Instant = 0.0,
+    ) -> list[Unplanned]:
+        now = self._now()
+        wanted: dict[str, object] = {
+            "application": application,
+            "strangers": json.dumps(strangers),
+            "tzdata": tzdata,
+            "overdue": micros(overdue),
+            "limit": limit + self._left_out,  # those that cannot be read must not take the places of the others
+        }
+        with self._desk.read():
+            due = execute(self._connection, "unplanned", before=micros(before), **wanted).fetchall()
+            resuming = execute(self._connection, "resuming", now=now, **wanted).fetchall()
+        rows = [(row, False) for row in due] + [(row, True) for row in resuming]
+        left_out: list[str] = []
+        found = [(row, resumes) for row, resumes in rows if self._readable(row, micros(overdue), left_out)]
+        self.unreadable = tuple(left_out)
+        self._left_out = len(rows) - len(found)
+        found.sort(key=lambda one: now if one[0][3] is None else one[0][3])
+        return [
+            Unplanned(
+                JobId(job),
+                name,
+                generation,
+                instant_or_none(next_due),
+                trigger or "",
+                rules_of(rules),
+                resumes,
+                text_or_none(reading),
+            )
+            for (job, name, generation, next_due, trigger, rules, reading), resumes in found[:limit]
+        ]
+
+    def _readable(self, row: tuple[Any, ...], overdue: Micros, left_out: list[str]) -> bool:
+        """Whether a job can be planned; if not, that is said once."""
+        job, name, generation, next_due, trigger, rules, _ = row
+        problem = job_problem(rules_of(rules), trigger)
+        if next_due is not None and not is_micros(next_due):
+            problem = f"its next due time is {next_due!r:.60}"
+        if not is_count(generation):
+            problem = f"its generation is {generation!r:.60}"
+        if problem:
+            self._complaints.tell(job, generation, name, problem)
+            if is_micros(next_due) and next_due < overdue:
+                left_out.append(f"job {name!r} is overdue and cannot be read here: {problem}")
+        return not problem
+
+    def plan(self, batch: Sequence[Planned]) -> int:
+        planned = {one.id: one for one in batch}
+        wanted = json.dumps([(one.id, one.generation, micros(one.next_due)) for one in planned.values()])
+        with self._desk.read():
+            there = execute(self._connection, "plannable", planned=wanted).fetchone()
+        if there is None:
+            return 0
+        with self._desk.write():
+            ours = execute(self._connection, "plannable", planned=wanted).fetchall()
+            execute_many(
+                self._connection,
+                "move_on",
+                (
+                    (None if (then := planned[job].then_due) is None else micros(then), planned[job].then_reading, job)
+                    for job, _ in ours
+                ),
+            )
+            return sqlite_changes.insert(
+                self._connection,
+                ((job, application, planned[job].generation, planned[job].runs) for job, application in ours),
+            )
+
+    def claim(self, request: ClaimRequest) -> Claimed:
+        with self._desk.read():
+            now = self._now()
+            if not sqlite_claims.claimable(self._connection, request, now):
+                return sqlite_claims.nothing_claimed(self._connection, request, now)
+        with self._desk.write():
+            claimed, asked_to_end = sqlite_claims.claim(self._connection, request, self._now(), self._complaints)
+        if asked_to_end:
+            self._wake(request.application)
+        return claimed
+
+    def missed(self, application: str, limit: int, functions: tuple[str, ...] | None = None) -> list[MissedJob]:
+        with self._desk.read():
+            now = self._now()
+            jobs = execute(
+                self._connection,
+                "missed_jobs",
+                application=application,
+                functions=None if functions is None else json.dumps(functions),
+                limit=limit,
+                now=now,
+            ).fetchall()
+            return [self._missed_of(now, *row) for row in jobs]
+
+    def _missed_of(self, now: Micros, job: JobId, name: str, generation: int, rules: str) -> MissedJob:
+        rows = execute(self._connection, "missed_runs", job=job, now=now).fetchall()
+        (in_time,) = execute(self._connection, "in_time", job=job, after=rows[-1][1], now=now).fetchone()
+        runs = tuple(MissedRun(RunId(one), instant(scheduled_for)) for one, scheduled_for in rows)
+        return MissedJob(job, name, generation, rules_of(rules), runs, bool(in_time))
+
+    def settle(
+        self, job: JobId, generation: int, *, make_up: Sequence[RunId], skip: Sequence[RunId], reason: str
+    ) -> bool:
+        with self._desk.write():
+            return sqlite_claims.settle(
+                self._connection, job, generation, self._now(), make_up=make_up, skip=skip, reason=reason
+            )
+
+    def finish(self, endings: Sequence[Ending]) -> list[Ended]:
+        if not endings:
+            return []
+        with self._desk.write():
+            ended, waking = sqlite_claims.finish(self._connection, endings, self._now())
+        self._wake(*waking)
+        return ended
+
+    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> RollCall:
+        with self._desk.read():
+            marks = stopping and sqlite_claims.unmarked(self._connection, node, application)
+            if not marks and not sqlite_claims.orphans(self._connection, application):
+                return sqlite_claims.roll_call(self._connection, node, application, (), self._now())
+        with self._desk.write():
+            now = self._now()
+            if marks:
+                sqlite_claims.mark_stopping(self._connection, node, application)
+            lost = sqlite_claims.take_back(self._connection, application, now)
+            called = sqlite_claims.roll_call(self._connection, node, application, lost, now)
+        if lost:
+            self._wake(application)
+        return called
+
+    def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
+        with self._desk.write():
+            sqlite_claims.note_begun(self._connection, begun)
+
+    def unbegun(self, job: JobId, generation: int) -> list[tuple[str, float]]:
+        with self._desk.read():
+            return sqlite_claims.unbegun(self._connection, job, generation)
+
+    def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
+        if not held:
+            return 0
+        with self._desk.write():
+            count, waking = sqlite_claims.put_back(self._connection, held, self._now())
+        self._wake(*waking)
+        return count
+
+    def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
+        if not asked:
+            return []
+        with self._desk.write():
+            answers = [sqlite_changes.ask(self._connection, one, self._now()) for one in asked]
+        self._wake(*{one.application for one, answer in zip(asked, answers, strict=True) if answer})
+        return answers
+
+    def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
+        with self._desk.write():
+            cancelled = sqlite_changes.cancel(self._connection, run, by, why, self._now())
+            whose = execute(self._connection, "application", id=run).fetchone()
+        if whose is not None:
+            self._wake(*whose)
+        return cancelled
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        statements = sql("ASC" if query.oldest_first else "DESC")
+        values: dict[str, object] = {
+            "application": query.application,
+            "job": query.job,
+            "states": json.dumps(query.states) if query.states else None,
+            "since": ALWAYS if query.since is None else micros(query.since),
+            "before": NEVER if query.before is None else micros(query.before),
+            "id": query.id,
+            "limit": query.limit,
+        }
+        with self._desk.read():
+            finals: Iterable[str] = (state for state in query.states if state.final)
+            if not query.states:
+                finals = [
+                    state for (state,) in execute(self._connection, "final_states", application=query.application)
+                ]
+            rows = [
+                row
+                for name, more in _listings(query, finals)
+                for row in self._connection.execute(statements[name], {**values, **more})
+            ]
+        found = sorted(map(run_row, rows), key=lambda run: (run.scheduled_for, run.id), reverse=not query.oldest_first)
+        return found[: query.limit]
+
+    def keep_log(self, lines: Sequence[LogLine]) -> None:
+        if not lines:
+            return
+        with self._desk.write():
+            execute_many(
+                self._connection,
+                "keep_log",
+                ((line.run, micros(line.began), line.place, storable(line.text)) for line in lines),
+            )
+
+    def log(self, run: RunId) -> list[str]:
+        with self._desk.read():
+            return [line for (line,) in execute(self._connection, "log", id=run)]
+
+    def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
+        with self._desk.read():
+            rows = execute(self._connection, "last_runs", application=application, name=name, last=last).fetchall()
+        return stats_of([run_row(row) for row in rows])
+
+    def figures(self, application: str, last: int) -> dict[str, JobStats]:
+        statement = sql()["figures"]
+        with self._desk.read():
+            jobs = [job_row(row) for row in execute(self._connection, "jobs", application=application)]
+            return {row.spec.name: self._figures(statement, row.id, last) for row in jobs}
+
+    def _figures(self, statement: str, job: JobId, last: int) -> JobStats:
+        rows = self._connection.execute(statement, (job, last))
+        return stats_of(
+            [
+                Began(run_state(state), instant(due_at), instant_or_none(began), instant_or_none(ended))
+                for state, due_at, began, ended in rows
+            ]
+        )
+
+    def triggers(self, jobs: Collection[JobId]) -> dict[JobId, str | None]:
+        with self._desk.read():
+            rows = execute(self._connection, "triggers", jobs=json.dumps(sorted(jobs))).fetchall()
+        return {JobId(job): trigger for job, trigger in rows}
+
+    def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
+        with self._desk.read():
+            found = execute(self._connection, "tally_open", application=application, now=self._now()).fetchall()
+            for state in (RunState.FAILED, RunState.LOST):
+                ((count,),) = execute(
+                    self._connection,
+                    "tally_final",
+                    application=application,
+                    state=state,
+                    since=micros(since),
+                    limit=limit,
+                )
+                found.append((state, "", count))
+        return [Tally(RunState(state), label, runs) for state, label, runs in found]
+
+    def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
+        values = {"jobs": json.dumps(jobs), "since": micros(since), "before": micros(before)}
+        plain: dict[JobId, dict[RunState, list[int]]] = {job: {} for job in jobs}
+        others: dict[JobId, list[RunRow]] = {job: [] for job in jobs}
+        with self._desk.read():
+            for job, state, text in execute(self._connection, "past", **values):
+                plain[job][RunState(state)] = list(map(int, text.split(",")))
+            for name in ("past_others", "past_reaching"):
+                for run in map(run_row, execute(self._connection, name, **values)):
+                    others[run.job].append(run)
+        return {job: Past(plain[job], tuple(others[job])) for job in jobs}
+
+    def prune(
+        self,
+        application: str,
+        *,
+        before: Instant,
+        keep: int,
+        limit: int,
+        beyond: JobId = FIRST,
+        jobs: int = 500,
+        keys_before: Instant = 0.0,
+    ) -> Pruned:
+        bounds = {"application": application, "keys_before": micros(keys_before), "limit": limit}
+        with self._desk.read():
+            page = [
+                job
+                for (job,) in execute(
+                    self._connection, "page", application=application, beyond=beyond, jobs=jobs
+                ).fetchall()
+            ]
+            up_to = JobId(page[-1]) if len(page) == jobs else None
+            among = page[0] if page else beyond + 1, page[-1] if page else beyond
+            (keys,) = execute(self._connection, "old_keys", **bounds).fetchone()
+            if not keys and not self._old(application, among, micros(before), keep, limit):
+                return Pruned(0, up_to)
+        with self._desk.write():
+            old = self._old(application, among, micros(before), keep, limit)
+            self._keep_keys([one for _, one, _ in old], micros(keys_before))
+            execute_many(self._connection, "forget_log", ((one,) for _, one, _ in old))
+            execute_many(self._connection, "forget_run", ((one,) for _, one, _ in old))
+            execute_many(self._connection, "keep_since", ((last + 1, job) for job, _, last in old))
+            keys = max(0, execute(self._connection, "forget_keys", **bounds).rowcount)
+        return Pruned(len(old) + keys, up_to, more=max(len(old), keys) >= limit)
+
+    def _keep_keys(self, runs: Sequence[RunId], since: Micros) -> None:
+        """Of runs that are about to be removed, those that somebody may ask for again by a key of their own."""
+        rows = execute(self._connection, "asked_runs", ids=json.dumps(runs), keys_before=since).fetchall()
+        execute_many(
+            self._connection,
+            "keep_key",
+            ((*kept, digest_of(kwargs)) for *kept, kwargs in rows if not is_generated(kept[1])),
+        )
+
+    def _old(
+        self, application: str, among: tuple[int, int], before: Micros, keep: int, limit: int
+    ) -> list[tuple[JobId, RunId, Micros]]:
+        """What may be removed in jobs from one number to another, with the last due time that each stands for."""
+        low, high = among
+        jobs = execute(
+            self._connection,
+            "prunable",
+            application=application,
+            low=low,
+            high=high,
+            before=before,
+            keep=keep,
+            nothing=ALWAYS,
+        ).fetchall()
+        found: list[tuple[JobId, RunId, Micros]] = []
+        for job, bound, over in jobs:
+            finished_before = before if over else NEVER
+            bounds = {"before": bound, "finished_before": finished_before, "limit": limit - len(found)}
+            rows = execute(self._connection, "oldest", job=job, **bounds)
+            found += [(JobId(job), RunId(one), last) for one, last in rows]
+            if len(found) >= limit:
+                break
+        return found
+
+    def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
+        now = self._now()
+        old = min(micros(before), now)
+        bounds: dict[str, object] = {
+            "application": application,
+            "defined": json.dumps(sorted(defined)),
+            "before": old,
+            "seen_before": now - (now - old) // 10,
+            "limit": limit,
+        }
+        with self._desk.read():
+            seen = execute(self._connection, "live_code", **bounds).fetchone()
+            if seen is None and execute(self._connection, "forgettable", **bounds).fetchone() is None:
+                return Forgotten(0)
+        with self._desk.write():
+            for (job,) in execute(self._connection, "live_code", **bounds).fetchall():
+                execute(self._connection, "see_defined", id=job, now=now)
+            found = execute(self._connection, "forgettable", **bounds).fetchall()
+            jobs = json.dumps([job for job, _ in found])
+            execute(self._connection, "forget_changes", jobs=jobs, rows=limit * 10)
+            left = {job for (job,) in execute(self._connection, "with_changes", jobs=jobs).fetchall()}
+            gone = [(job, generation) for job, generation in found if job not in left]
+            execute_many(self._connection, "forget_job", ((job,) for job, _ in gone))
+            if gone:
+                highest = max(generation for _, generation in gone)
+                execute(self._connection, "note_forgotten", application=application, before=old, generation=highest)
+        return Forgotten(len(gone), more=len(found) == limit or bool(left))
+
+    def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
+        with self._desk.read():
+            last = execute(self._connection, "guarded", name=name, key=key).fetchone()
+            if last is not None and last[0] > self._before(within):
+                return False
+        with self._desk.write():
+            now, before = self._now(), self._before(within)
+            until = None if within is None else now + micros(within)
+            passed = execute(self._connection, "guard", name=name, key=key, now=now, before=before, by=by, until=until)
+            return passed.rowcount == 1
+
+    def _before(self, within: float | None) -> Micros:
+        """Until when a True may lie back without being in the way of another."""
+        return ALWAYS if within is None else self._now() - micros(within)
+
+    def unguard(self, name: str, key: str, by: str) -> None:
+        with self._desk.write():
+            execute(self._connection, "unguard", name=name, key=key, by=by)
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        return self._desk.connection()
+
+    def _now(self) -> Micros:
+        return micros(self.now())
+
+    def _given(self, application: str, changes: Sequence[JobChange]) -> dict[str, JobRow]:
+        """The jobs that changes are about, as far as they are there."""
+        names = {change.name for change in changes}
+        rows = (sqlite_changes.job(self._connection, application, name) for name in names)
+        return {row.spec.name: row for row in rows if row is not None}
+
+    def _wake(self, *applications: str) -> None:
+        for application in applications:
+            self._desk.ring("!" + application)
+
+
+def _listings(query: RunQuery, finals: Iterable[str]) -> Iterator[tuple[str, dict[str, object]]]:
+    """The statements that find these runs with the least reading, each with what it wants beside."""
+    open_ones = [state for state in query.states or RunState if state in OPEN]
+    if query.id is not None:
+        yield "runs_by_id", {}
+    elif query.job is not None and not (query.states and OPEN.issuperset(query.states)):
+        yield "runs_of_job", {}
+    else:
+        if open_ones:
+            yield "runs_open", {"states": json.dumps(open_ones)}
+        for state in finals:
+            yield "runs_in_state", {"state": state}
+    if query.since is not None:
+        yield "runs_reaching", {}

@@ -1,0 +1,221 @@
+"""What stands in a row of the ledger on SQLite, both ways: whole microseconds for instants, JSON for rules.
+
+`execute` works on any connection, also a user's own with its settings; it neither begins nor ends a transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from functools import cache, lru_cache
+from typing import Any
+
+from tenure.core.records import (
+    Change,
+    ChangeRecord,
+    Instant,
+    JobId,
+    JobRow,
+    JobSpec,
+    JobState,
+    NodeFacts,
+    Override,
+    Rules,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+)
+from tenure.stores import overrides, statements
+from tenure.stores.row_checks import EARLIEST, LATEST, MOST, clamped, rules_from
+
+Micros = int
+ALWAYS: Micros = -(2**62)
+NEVER: Micros = 2**62
+
+_RULES = {field.name for field in fields(Rules)}
+_KINDS, _STATES, _CHANGES = frozenset(RunKind), frozenset(RunState), frozenset(Change)
+"""The file takes any word for one of these."""
+
+
+@cache
+def sql(order: str = "DESC") -> dict[str, str]:
+    """The statements, with lists in this order."""
+    return statements.load("sqlite", "ledger.sql", order=order)
+
+
+def execute(connection: sqlite3.Connection, name: str, /, **values: object) -> sqlite3.Cursor:
+    """One statement."""
+    return _cursor(connection).execute(sql()[name], values)
+
+
+def execute_many(connection: sqlite3.Connection, name: str, rows: Iterable[tuple[object, ...]]) -> int:
+    """One statement for each row; how many rows it changed."""
+    return max(0, _cursor(connection).executemany(sql()[name], rows).rowcount)
+
+
+def _cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    cursor = connection.cursor()
+    cursor.row_factory = None  # the user's own may make anything of a row
+    return cursor
+
+
+def micros(instant: Instant) -> Micros:
+    return round(instant * 1_000_000)
+
+
+def micros_or_none(instant: Instant | None) -> Micros | None:
+    return None if instant is None else round(instant * 1_000_000)
+
+
+def instant(value: object) -> Instant:
+    """The nearest that can be shown: the file takes anything for a number."""
+    return clamped(value / 1_000_000) if isinstance(value, int | float) else EARLIEST
+
+
+def instant_or_none(value: Micros | None) -> Instant | None:
+    return None if value is None else instant(value)
+
+
+def is_micros(value: object) -> bool:
+    return type(value) is int and EARLIEST * 1_000_000 <= value <= LATEST * 1_000_000
+
+
+def count_of(value: object) -> int:
+    """A count that can still go up by one."""
+    return min(value, MOST - 1) if isinstance(value, int) and value >= 0 else 0
+
+
+def rules_text(rules: Rules) -> str:
+    return json.dumps({name: value for name, value in asdict(rules).items() if name in _RULES}, separators=(",", ":"))
+
+
+@lru_cache(maxsize=4096)
+def rules_of(text: str) -> Rules:
+    """Of a text that most jobs share."""
+    return rules_from(text)
+
+
+def definition(spec: JobSpec, override: Override | None) -> dict[str, object]:
+    """The columns that say what a job is."""
+    return {
+        "function": spec.function,
+        "trigger": spec.trigger,
+        "rules": rules_text(spec.rules),
+        "queue": spec.rules.queue,
+        "max_running": spec.rules.max_running,
+        "kwargs": spec.kwargs,
+        "in_code": spec.in_code,
+        "release": spec.release,
+        "tzdata": spec.tzdata,
+        "override": None if override is None else json.dumps(overrides.written(override), ensure_ascii=False),
+    }
+
+
+def job_row(row: tuple[Any, ...]) -> JobRow:
+    (job, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, *rest) = row
+    (state, generation, next_due, paused_until, paused_by, paused_why, since, kept_since, *rest) = rest
+    (defined_at, removed_at, removed_by, reading, override) = rest
+    spec = JobSpec(
+        application, name, function, trigger, rules_of(rules), kwargs, bool(in_code), release=release, tzdata=tzdata
+    )
+    return JobRow(
+        id=JobId(job),
+        spec=spec,
+        state=JobState(state),
+        generation=generation,
+        next_due=instant_or_none(next_due),
+        paused_until=instant_or_none(paused_until),
+        paused_by=paused_by,
+        paused_why=paused_why,
+        since=instant(since),
+        kept_since=instant(kept_since),
+        defined_at=instant(defined_at),
+        removed_at=instant_or_none(removed_at),
+        removed_by=removed_by,
+        next_reading=text_or_none(reading),
+        override=overrides.read(override, spec),
+    )
+
+
+def text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def node_facts(application: str, row: tuple[Any, ...]) -> NodeFacts:
+    node, names, queues, capacity, release, library, tzdata, label, plans = row
+    return NodeFacts(
+        node,
+        application,
+        frozenset(_words(names)),
+        None if queues is None else tuple(_words(queues)),
+        count_of(capacity),
+        release if isinstance(release, int) else 0,
+        str(library),
+        str(tzdata),
+        str(label),
+        bool(plans),
+    )
+
+
+def _words(text: object) -> list[str]:
+    """The words in a JSON array; what cannot be read is none."""
+    try:
+        words = json.loads(text) if isinstance(text, str) else []
+    except (ValueError, RecursionError):
+        return []
+    return [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
+
+
+def kind_of(text: str) -> RunKind:
+    return RunKind(text) if text in _KINDS else RunKind.DUE
+
+
+def _change_of(text: str) -> Change:
+    return Change(text) if text in _CHANGES else Change.UPDATED
+
+
+def run_state(word: object) -> RunState:
+    """The file takes any word for a state; one that is none counts as failed."""
+    return RunState(word) if isinstance(word, str) and word in _STATES else RunState.FAILED
+
+
+def run_row(row: tuple[Any, ...]) -> RunRow:
+    (found, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest) = row
+    (claimed_at, started_at, finished_at, reason, count, until, by, kwargs, *rest) = rest
+    (generation, interruptions, stopping, *kept) = rest
+    return RunRow(
+        id=RunId(found),
+        job=JobId(job),
+        name=name,
+        key=key,
+        kind=kind_of(kind),
+        state=run_state(state),
+        scheduled_for=instant(scheduled_for),
+        due_at=instant(due_at),
+        attempt=count_of(attempt),
+        failures=count_of(failures),
+        losses=count_of(losses),
+        node=label,
+        claimed_at=instant_or_none(claimed_at),
+        started_at=instant_or_none(started_at),
+        finished_at=instant_or_none(finished_at),
+        reason=reason if state in _STATES else f"cannot be read: its state is {state!r:.60}",
+        count=count_of(count),
+        until=instant_or_none(until),
+        by=by,
+        kwargs=kwargs,
+        generation=generation,
+        interruptions=count_of(interruptions),
+        stopping=bool(stopping),
+        digest=kept[0] if kept else None,
+    )
+
+
+def change_record(row: tuple[Any, ...]) -> ChangeRecord:
+    job, generation, at, what, trigger, by, why, until = row
+    return ChangeRecord(
+        JobId(job), generation, instant(at), _change_of(what), trigger, by, why, until=instant_or_none(until)
+    )

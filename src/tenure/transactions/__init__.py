@@ -1,0 +1,1 @@
+"""What happens inside the caller's own transaction: fences, effects, and changes of jobs."""

@@ -1,0 +1,190 @@
+"""Changes of jobs inside the caller's own transaction: `scheduler.add(…, conn=session)` commits, or does not, with the rest of the work.
+
+On PostgreSQL the ledger's own functions are called over the caller's driver. On SQLite the ledger's own steps run on the caller's
+connection; other nodes are not woken then, and find the change when they next look.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from tenure.core.records import Change, Instant, JobRow, RunRow
+from tenure.errors import ConfigurationError, StoreError, WrongDatabase
+from tenure.stores import Store
+from tenure.stores.ledger import Asked, JobChange
+from tenure.transactions.connections import AsyncConnection, SyncConnection, target_of
+from tenure.transactions.drivers import MISSING, NOT_ALLOWED, Line, Postgres, Sqlite3, Steps, is_a, sqlstate
+from tenure.util.clock import walltime
+
+if TYPE_CHECKING:
+    import sqlite3
+
+TOO_ISOLATED = "TN003"
+"""What `change_job` says to a caller whose snapshot may be too old."""
+
+T = TypeVar("T")
+
+VERBS = {
+    Change.ADDED: "add",
+    Change.UPDATED: "update",
+    Change.PAUSED: "pause",
+    Change.RESUMED: "resume",
+    Change.REMOVED: "remove",
+}
+
+
+Sight = tuple[JobRow | None, Instant]
+"""A job, unless there is none or it was removed; and the ledger's clock."""
+
+
+@overload
+def look(
+    connection: AsyncConnection, store: Store, verb: str, application: str, name: str
+) -> Coroutine[Any, Any, Sight]: ...
+@overload
+def look(connection: SyncConnection, store: Store, verb: str, application: str, name: str) -> Sight: ...
+def look(connection: Any, store: Store, verb: str, application: str, name: str) -> Any:
+    """A job, also a removed one, as the connection's transaction sees it."""
+
+    def on_postgres(schema: str) -> Steps[Sight]:
+        from tenure.stores.postgres import ledger as postgres_ledger
+        from tenure.stores.postgres import rows as postgres_rows
+
+        statement = postgres_ledger.load(schema, "DESC")["seen"]
+        row = yield statement, {"application": application, "name": name}
+        if row is None:
+            raise StoreError(f"scheduler.{verb}(conn=…): the server did not answer a question about job {name!r}.")
+        now, *columns = row
+        return (None if columns[0] is None else postgres_rows.job_row(application, tuple(columns))), now
+
+    def on_sqlite(raw: sqlite3.Connection) -> Sight:
+        from tenure.stores.sqlite import changes as sqlite_changes
+
+        return sqlite_changes.job(raw, application, name), walltime().timestamp()
+
+    return _over(connection, store, f"scheduler.{verb}(conn=…)", on_postgres, on_sqlite)
+
+
+@overload
+def change(connection: AsyncConnection, store: Store, change: JobChange) -> Coroutine[Any, Any, JobRow | None]: ...
+@overload
+def change(connection: SyncConnection, store: Store, change: JobChange) -> JobRow | None: ...
+def change(connection: Any, store: Store, change: JobChange) -> Any:
+    """`Ledger.change` in the connection's transaction."""
+    call = f"scheduler.{VERBS[change.what]}(conn=…)"
+
+    def on_postgres(schema: str) -> Steps[JobRow | None]:
+        from tenure.stores.postgres import ledger as postgres_ledger
+        from tenure.stores.postgres import rows as postgres_rows
+
+        statement = postgres_ledger.load(schema, "DESC")["change"]
+        row = yield statement, {"change": json.dumps(postgres_rows.written_change(change))}
+        return postgres_rows.job_row(change.application, row) if row else None
+
+    def on_sqlite(raw: sqlite3.Connection) -> JobRow | None:
+        from tenure.stores.sqlite import changes as sqlite_changes
+
+        return sqlite_changes.change(raw, change, _now())
+
+    return _over(connection, store, call, on_postgres, on_sqlite)
+
+
+@overload
+def ask(connection: AsyncConnection, store: Store, asked: Asked) -> Coroutine[Any, Any, RunRow | None]: ...
+@overload
+def ask(connection: SyncConnection, store: Store, asked: Asked) -> RunRow | None: ...
+def ask(connection: Any, store: Store, asked: Asked) -> Any:
+    """`Ledger.ask` of one run in the connection's transaction."""
+
+    def on_postgres(schema: str) -> Steps[RunRow | None]:
+        from tenure.stores.postgres import ledger as postgres_ledger
+        from tenure.stores.postgres import rows as postgres_rows
+
+        statement = postgres_ledger.load(schema, "DESC")["ask"]
+        row = yield statement, {"asked": json.dumps([postgres_rows.written_asked(asked)])}
+        return postgres_rows.run_row(row) if row and row[0] is not None else None
+
+    def on_sqlite(raw: sqlite3.Connection) -> RunRow | None:
+        from tenure.stores.sqlite import changes as sqlite_changes
+
+        return sqlite_changes.ask(raw, asked, _now())
+
+    return _over(connection, store, "scheduler.run_now(conn=…)", on_postgres, on_sqlite)
+
+
+def _over(
+    connection: Any,
+    store: Store,
+    call: str,
+    on_postgres: Callable[[str], Steps[Any]],
+    on_sqlite: Callable[[sqlite3.Connection], Any],
+) -> Any:
+    def procedure(line: Line) -> Steps[Any]:
+        if isinstance(line, Postgres) and is_a(store, "tenure.stores.postgres.store", "PostgresStore"):
+            schema: str = store.schema  # type: ignore[attr-defined]
+            return (yield from _told(call, schema, on_postgres(schema)))
+        if isinstance(line, Sqlite3) and is_a(store, "tenure.stores.sqlite.store", "SqliteStore"):
+            _same_file(call, store, line.raw)
+            return _whole(line.raw, on_sqlite)
+        found = type(line.raw)
+        raise ConfigurationError(
+            f"{call}: a connection of {found.__module__}.{found.__qualname__} cannot change what {store.shown} has. Pass a connection to "
+            "that very database (for SQLite: sqlite3's, or SQLAlchemy's or Django's over it), or leave `conn` out."
+        )
+
+    return target_of(connection, call).inside(call, procedure, opens=True)
+
+
+def _told(call: str, schema: str, steps: Steps[T]) -> Steps[T]:
+    """Say in our words what PostgreSQL says of a database or a role that will not do."""
+    try:
+        return (yield from steps)
+    except Exception as error:
+        state = sqlstate(error)
+        if state in MISSING:
+            raise WrongDatabase(
+                f"{call}: this database has no tenure in schema {schema!r}, or an older one. Pass a connection to the scheduler's database."
+            ) from error
+        if state == TOO_ISOLATED:
+            raise ConfigurationError(
+                f"{call}: this transaction is REPEATABLE READ or SERIALIZABLE, and does not see runs that others have changed since it began: "
+                "they would be left behind. Nothing was changed, and the transaction is aborted. Write `SET TRANSACTION ISOLATION LEVEL READ "
+                "COMMITTED` as its first statement, or leave `conn` out. New jobs can be added, and runs asked for, at any level."
+            ) from error
+        if state == NOT_ALLOWED:
+            raise StoreError(
+                f"{call}: this role may not write to schema {schema!r} ({error}). Ask `tenure doctor` what it needs."
+            ) from error
+        raise
+
+
+def _whole(raw: sqlite3.Connection, steps: Callable[[sqlite3.Connection], T]) -> T:
+    """All of the steps or none: whoever catches the error may commit what came before."""
+    raw.execute("SAVEPOINT tenure_change")
+    try:
+        return steps(raw)
+    except BaseException:
+        if raw.in_transaction:
+            raw.execute("ROLLBACK TO tenure_change")
+        raise
+    finally:
+        if raw.in_transaction:
+            raw.execute("RELEASE tenure_change")
+
+
+def _same_file(call: str, store: Store, raw: sqlite3.Connection) -> None:
+    cursor = raw.cursor()
+    cursor.row_factory = None
+    main = next(file for _, name, file in cursor.execute("PRAGMA database_list") if name == "main")
+    path: Path = store.path  # type: ignore[attr-defined]
+    if not main or not path.exists() or not path.samefile(main):
+        raise WrongDatabase(
+            f"{call}: this connection is to {main or 'a database in memory'}, the scheduler's is {path}. Pass a connection to that file."
+        )
+
+
+def _now() -> int:
+    return round(walltime().timestamp() * 1_000_000)
