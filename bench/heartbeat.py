@@ -14,7 +14,7 @@ from bench import Bench
 from cluster import boottime
 from report import Figure, Goal, Series
 
-from tenure.core.cluster import Acquire, Beat, NodeCard, NodeId, Outcome, Verdict
+from tenure.core.cluster import Acquire, AcquireOutcome, Beat, BeatVerdict, NodeCard, NodeId
 from tenure.stores import Session, store_for
 from tenure.stores.host_lock import LockFile
 from tenure.stores.postgres.store import PostgresStore
@@ -44,13 +44,13 @@ class Beating:
         self.number = 0
         for number in range(elections):
             granted = self.session.acquire(Acquire(self.node, f"{self.node} {number}"))
-            assert granted.outcome is Outcome.GRANTED, granted
+            assert granted.outcome is AcquireOutcome.GRANTED, granted
 
     def beat(self) -> None:
         self.number += 1
         now = boottime()
         answer = self.session.beat(Beat(self.node, self.number, now, now + 8.0, self.advert, ()))
-        assert answer.verdict is Verdict.RENEWED
+        assert answer.verdict is BeatVerdict.RENEWED
 
     def parameters(self) -> dict[str, object]:
         """What the beat's own statement is called with."""

@@ -11,7 +11,7 @@ from typing import Any
 from sim.agreement_model import RUN, WAITS
 from sim.agreement_real import PATIENCE, TABLES, Real, RealHand
 from sim.agreement_words import APPLIED, Op, perform
-from tenure.stores.ledger import Asked, JobChange, Ledger
+from tenure.stores.ledger import JobChange, Ledger, RunRequest
 from tenure.stores.sqlite.file import identity, is_busy
 from tenure.stores.sqlite.store import SqliteStore
 from tenure.transactions import job_changes
@@ -96,7 +96,7 @@ class Applied:
     def change(self, change: JobChange) -> Any:
         return job_changes.change(self._hand.raw, self._hand.store, change)
 
-    def ask(self, asked: list[Asked]) -> Any:
+    def ask(self, asked: list[RunRequest]) -> Any:
         return [job_changes.ask(self._hand.raw, self._hand.store, one) for one in asked]
 
 

@@ -27,7 +27,7 @@ from tenure.core.records import (
     RunState,
 )
 from tenure.stores.base import Session
-from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
 from tenure.triggers import every
 
 APPLICATION = "agreement"
@@ -170,7 +170,9 @@ def _finish(hand: Hand, *endings: tuple[Any, str, str, float | None]) -> Any:
 def _asked(hand: Hand, name: str, key: str) -> Any:
     due = float(key[1:]) if key.startswith("@") else None
     at = None if due is None else _at(hand, due)
-    return hand.ledger.ask([Asked(APPLICATION, name, _key(hand, key), at, backfill=due is not None, by="somebody")])
+    return hand.ledger.ask(
+        [RunRequest(APPLICATION, name, _key(hand, key), at, backfill=due is not None, by="somebody")]
+    )
 
 
 OPS: dict[str, Callable[..., Any]] = {

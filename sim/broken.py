@@ -11,12 +11,12 @@ from sim import copies, rows, statements
 from sim.kernel import K
 from sim.rows import Rows
 from sim.store import SimSession
-from tenure.core.cluster import Acquired, BeatAnswer, Outcome, Verdict
+from tenure.core.cluster import Acquired, AcquireOutcome, BeatAnswer, BeatVerdict
 from tenure.core.records import Claimed, RunState
 
 L = copies.lease
 _step, _compare, _beat = L.step, L._compare, Rows.beat
-_learn = copies.planning.Planning.learn
+_learn = copies.planning.Planner.learn
 
 
 # The lease
@@ -49,7 +49,7 @@ def acquired_anyway(lease: Any, name: str, attempt: int, term: int | None, now: 
         return lease, []
     if term is None or lease.gone or now >= lease.terms_until:
         return L._without_hand(lease, name), []
-    hand = L.Hand(L.Phase.HELD, attempt, term, after_beat=lease.sent)
+    hand = L.Holding(L.Phase.HELD, attempt, term, after_beat=lease.sent)
     return L._with_hand(lease, name, hand), [L.Announce(name, term, lease.stretch)]
 
 
@@ -67,7 +67,7 @@ def revived(term: Any) -> bool:
 
 def watch_at_send() -> list[Any]:
     sent = SimSession.beat
-    observed = copies.campaign.Campaign.observed
+    observed = copies.campaign.ControlLoop.observed
 
     def beat(self: Any, beat: Any) -> Any:
         K.process.things["sent"] = beat.sent_at  # type: ignore[union-attr]
@@ -77,11 +77,11 @@ def watch_at_send() -> list[Any]:
         del at
         observed(self, answer, K.process.things["sent"])  # type: ignore[union-attr]
 
-    return [(SimSession, "beat", beat), (copies.campaign.Campaign, "observed", at_send)]
+    return [(SimSession, "beat", beat), (copies.campaign.ControlLoop, "observed", at_send)]
 
 
 def no_wait() -> list[Any]:
-    row, notice = Rows.epoch_row, copies.failover.Failover.notice
+    row, notice = Rows.epoch_row, copies.failover.EpochGuard.notice
 
     def at_once(self: Any, session: Any) -> None:
         notice(self, session)
@@ -90,7 +90,7 @@ def no_wait() -> list[Any]:
 
     return [
         (Rows, "epoch_row", lambda self, timeline: replace(row(self, timeline), max_ttl=5.0)),
-        (copies.failover.Failover, "notice", at_once),
+        (copies.failover.EpochGuard, "notice", at_once),
     ]
 
 
@@ -100,7 +100,7 @@ def inherited_mutex() -> list[Any]:
     def forked(self: Any) -> None:
         self.become("")
 
-    return [(copies.standing.Standing, "forked", forked)]
+    return [(copies.standing.LeaseState, "forked", forked)]
 
 
 # Planning
@@ -132,7 +132,7 @@ def beat_of_the_dead(self: Rows, beat: Any, snapshot: Any) -> Any:
         return _beat(self, beat, snapshot)
     node.seq, node.advert = beat.number, beat.advert
     was, peers, shown, epoch = snapshot
-    return BeatAnswer(Verdict.RENEWED, was, peers, shown, self.now(), epoch)
+    return BeatAnswer(BeatVerdict.RENEWED, was, peers, shown, self.now(), epoch)
 
 
 def late_beat(self: Rows, beat: Any, snapshot: Any) -> Any:
@@ -194,17 +194,17 @@ def careless_acquire(st: Any, request: Any) -> Any:
     server = st.server
     yield ("node", request.node), "S"
     if not server.rows.alive(request.node):
-        return Acquired(Outcome.GONE)
+        return Acquired(AcquireOutcome.GONE)
     if not server.rows.settled(server.timeline):
-        return Acquired(Outcome.MOVED)
+        return Acquired(AcquireOutcome.MOVED)
     if server.rows.vacancy(request, server.lock_free) is None:
-        return Acquired(Outcome.HELD, holder=server.rows.elections[request.name].holder)
+        return Acquired(AcquireOutcome.HELD, holder=server.rows.elections[request.name].holder)
     term = server.rows.next_term(server.rows.elections[request.name])
     yield st.gap()
     e = server.rows.elections[request.name]
     e.term, e.holder, e.held, e.asked, e.fenced = term, request.node, True, None, request.fenced
     server.checker.granted(request.name, term, request.node, fenced=request.fenced)
-    return Acquired(Outcome.GRANTED, term, request.node)
+    return Acquired(AcquireOutcome.GRANTED, term, request.node)
 
 
 def open_fence(st: Any, name: str, term: int, node: str) -> Any:
@@ -360,7 +360,7 @@ def roll_backwards(self: Any, ledger: Any) -> None:
 
 def begin_anyway() -> list[Any]:
     """Neither the answer of a claim nor the call of a body looks at the lease."""
-    begin, claim = copies.runner.Runner._begin, copies.conductor.Conductor._claim
+    begin, claim = copies.runner.Executor._begin, copies.conductor.SchedulerLoop._claim
 
     def anyway(self: Any, attempt: Any) -> Any:
         trusted, self._trusted = self._trusted, lambda _attempt: True
@@ -377,12 +377,12 @@ def begin_anyway() -> list[Any]:
         finally:
             self._node = node
 
-    return [(copies.runner.Runner, "_begin", anyway), (copies.conductor.Conductor, "_claim", act)]
+    return [(copies.runner.Executor, "_begin", anyway), (copies.conductor.SchedulerLoop, "_claim", act)]
 
 
 def claim_of_the_old() -> list[Any]:
     """The answer of a claim is acted on, whoever this node is by now."""
-    claim = copies.conductor.Conductor._claim
+    claim = copies.conductor.SchedulerLoop._claim
 
     def act(self: Any, ledger: Any) -> None:
         node = self._node
@@ -392,12 +392,12 @@ def claim_of_the_old() -> list[Any]:
         finally:
             self._node = node
 
-    return [(copies.conductor.Conductor, "_claim", act)]
+    return [(copies.conductor.SchedulerLoop, "_claim", act)]
 
 
 def body_of_the_old() -> list[Any]:
     """Nor does the call of a body ask whose claim it was."""
-    begin = copies.runner.Runner._begin
+    begin = copies.runner.Executor._begin
 
     def anyway(self: Any, attempt: Any) -> Any:
         trusted, node = self._trusted, K.process.things["node"]  # type: ignore[union-attr]
@@ -407,7 +407,7 @@ def body_of_the_old() -> list[Any]:
         finally:
             self._trusted = trusted
 
-    return [*claim_of_the_old(), (copies.runner.Runner, "_begin", anyway)]
+    return [*claim_of_the_old(), (copies.runner.Executor, "_begin", anyway)]
 
 
 class Unchanging:
@@ -556,7 +556,7 @@ def believed() -> list[Any]:
 
 def planned_by_anybody() -> list[Any]:
     """However long it should have been planned."""
-    return [(copies.planning.Planning, "_for_others", lambda *_, **__: False)]
+    return [(copies.planning.Planner, "_for_others", lambda *_, **__: False)]
 
 
 def healed_once() -> list[Any]:

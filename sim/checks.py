@@ -409,11 +409,11 @@ class Checker:
 
 
 _WATCHED = (
-    (copies.standing.Standing, "step"),
+    (copies.standing.LeaseState, "step"),
     (copies.election.Election, "withdrawn"),
-    (copies.runner.Runner, "_begin"),
-    (copies.runner.Runner, "lose"),
-    (copies.runner.Runner, "acknowledged"),
+    (copies.runner.Executor, "_begin"),
+    (copies.runner.Executor, "lose"),
+    (copies.runner.Executor, "acknowledged"),
 )
 
 

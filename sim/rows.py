@@ -13,18 +13,18 @@ from sim.kernel import K
 from tenure.core.cluster import (
     Acquire,
     Acquired,
+    AcquireOutcome,
     Advert,
     Beat,
     BeatAnswer,
+    BeatVerdict,
     ElectionRow,
     Epoch,
     Identity,
     NodeCard,
     NodeId,
-    Outcome,
     Peer,
     Vacancy,
-    Verdict,
 )
 from tenure.core.records import Instant
 
@@ -147,12 +147,12 @@ class Rows:
     def beat(self, beat: Beat, snapshot: tuple[int, tuple[Peer, ...], tuple[ElectionRow, ...], int]) -> BeatAnswer:
         node = self.nodes.get(beat.node)
         if node is None or node.state != "alive":
-            return BeatAnswer(Verdict.GONE)
+            return BeatAnswer(BeatVerdict.GONE)
         if node.seq >= beat.number:
-            return BeatAnswer(Verdict.LATE)
+            return BeatAnswer(BeatVerdict.LATE)
         node.seq, node.advert, node.renewed_at = beat.number, beat.advert, self.now()
         was, peers, rows, epoch = snapshot
-        return BeatAnswer(Verdict.RENEWED, was, peers, rows, self.now(), epoch)
+        return BeatAnswer(BeatVerdict.RENEWED, was, peers, rows, self.now(), epoch)
 
     def leave(self, node: NodeId) -> None:
         if self.alive(node):
@@ -198,7 +198,7 @@ class Rows:
         e = self.elections[request.name]
         e.term, e.holder = self.next_term(e), request.node
         e.held, e.asked, e.fenced = True, None, request.fenced
-        return Acquired(Outcome.GRANTED, e.term, request.node)
+        return Acquired(AcquireOutcome.GRANTED, e.term, request.node)
 
     def next_term(self, e: ElectionState) -> int:
         return max(e.term + 1, self.epoch << 20)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sim.server import Statement, Work
 from tenure.core import run_rules
-from tenure.core.cluster import Acquire, Acquired, Advert, Beat, NodeId, Outcome, Pulse, Vacancy
+from tenure.core.cluster import Acquire, Acquired, AcquireOutcome, Advert, Beat, NodeId, Pulse, Vacancy
 from tenure.core.keys import due_key
 from tenure.core.records import (
     Change,
@@ -29,7 +29,7 @@ from tenure.core.records import (
     Synced,
 )
 from tenure.stores.base import Checked
-from tenure.stores.ledger import Asked, JobChange
+from tenure.stores.ledger import JobChange, RunRequest
 
 
 def plain(st: Statement, op: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Work:
@@ -90,19 +90,19 @@ def acquire(st: Statement, request: Acquire) -> Work:
     if server.rows.alive(request.node):
         yield ("node", request.node), "S"
     if not server.rows.alive(request.node):
-        return Acquired(Outcome.GONE)
+        return Acquired(AcquireOutcome.GONE)
     if not server.rows.settled(server.timeline):
-        return Acquired(Outcome.MOVED)
+        return Acquired(AcquireOutcome.MOVED)
     if request.name not in server.rows.elections:  # whoever else creates it waits at the unique key
         yield ("election's name", request.name), "X"
     why = server.rows.vacancy(request, lambda holder, advert: _is_free(st, holder, advert))
     e = server.rows.elections[request.name]
     if why is None:
-        return Acquired(Outcome.HELD, holder=e.holder)
+        return Acquired(AcquireOutcome.HELD, holder=e.holder)
     seen = (e.term, e.holder, e.held)
     yield st.gap()
     if (e.term, e.holder, e.held) != seen or not st.skip(("election", request.name), "X"):
-        return Acquired(Outcome.BUSY, holder=e.holder)
+        return Acquired(AcquireOutcome.BUSY, holder=e.holder)
     yield st.gap()
     answer = server.rows.grant(request)
     server.checker.granted(request.name, answer.term, request.node, fenced=request.fenced)
@@ -380,7 +380,7 @@ def settle(st: Statement, job: Any, generation: int, choices: dict[str, Any]) ->
     return st.server.rows.ledger.settle(job, generation, **choices)
 
 
-def ask(st: Statement, asked: Sequence[Asked]) -> Work:
+def ask(st: Statement, asked: Sequence[RunRequest]) -> Work:
     tables = st.server.rows.tables
     for one in asked:
         row = tables.there(one.application, one.name)

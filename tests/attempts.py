@@ -14,7 +14,7 @@ from harness.scratch import eventually
 from tenure.core.cluster import NodeCard
 from tenure.core.records import Change, ClaimRequest, JobSpec, Rules
 from tenure.stores import store_for
-from tenure.stores.ledger import Asked, JobChange, RunQuery
+from tenure.stores.ledger import JobChange, RunQuery, RunRequest
 from tenure.transactions.effects import RunClaim
 
 ATTEMPT = Path(__file__).parent / "workers" / "attempt.py"
@@ -50,7 +50,7 @@ class Desk:
 
     def give(self):
         """Another run, in hand."""
-        assert self.ledger.ask([Asked(self.application, "billing", str(uuid.uuid4()), None)])[0]
+        assert self.ledger.ask([RunRequest(self.application, "billing", str(uuid.uuid4()), None)])[0]
         return self.take()
 
     def take(self):

@@ -21,7 +21,7 @@ from tenure import Election, Scheduler
 from tenure.cli import main
 from tenure.stores import store_for
 
-BEATING = ("tenure pacemaker", "tenure keeper", "tenure herald")
+BEATING = ("tenure heartbeat", "tenure advisory loop", "tenure callbacks")
 """Threads that an election or a scheduler has as long as it runs."""
 DATABASES = {"sqlite": "sqlite_url", "postgres": "database"}
 """Each kind, and the fixture that makes one."""

@@ -6,7 +6,7 @@ import uuid
 from types import SimpleNamespace
 
 import work
-from tenure.core.cluster import Acquire, Beat, NodeCard, Outcome
+from tenure.core.cluster import Acquire, AcquireOutcome, Beat, NodeCard
 from tenure.stores import store_for
 
 
@@ -35,12 +35,12 @@ class Court:
 
     def try_grant(self):
         answer = self.session.acquire(Acquire(self.candidate(), self.name))
-        if answer.outcome is Outcome.GRANTED:
+        if answer.outcome is AcquireOutcome.GRANTED:
             self.term = SimpleNamespace(election=self.name, number=answer.term, node=answer.holder, schema="tenure")
         return answer.outcome
 
     def grant(self):
-        assert self.try_grant() is Outcome.GRANTED
+        assert self.try_grant() is AcquireOutcome.GRANTED
         return self.term
 
     def depose(self):

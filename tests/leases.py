@@ -3,7 +3,7 @@
 # ruff: noqa: ANN001, ANN002, ANN003, ANN201, ANN204 - untyped, as the tests that use it
 
 from tenure.core import lease as machine
-from tenure.core.cluster import Advert, BeatAnswer, Cadence, ElectionRow, Verdict
+from tenure.core.cluster import Advert, BeatAnswer, BeatVerdict, Cadence, ElectionRow
 from tenure.core.lease import AcquireAnswered, AcquireSent, BeatAnswered, BeatSent, Lease
 
 TTL = 10.0
@@ -29,7 +29,7 @@ class Node:
         self.step(BeatSent(number, at, advert), at)
         return number
 
-    def answer(self, number, at, *rows, verdict=Verdict.RENEWED, was=None):
+    def answer(self, number, at, *rows, verdict=BeatVerdict.RENEWED, was=None):
         answer = BeatAnswer(verdict, was_seq=number - 1 if was is None else was, elections=rows)
         return self.step(BeatAnswered(number, answer), at)
 

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from tenure.core.cluster import Beat, NodeCard, Verdict
+from tenure.core.cluster import Beat, BeatVerdict, NodeCard
 from tenure.stores import store_for
 from tenure.stores.host_lock import LockFile
 from tenure.util.clock import boottime
@@ -52,18 +52,18 @@ def hands(request, tmp_path):
     url = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "database")
     hands = Hands(url, tmp_path)
     for who in (hands.a, hands.b):
-        assert hands.beat(who, 1, deadline=0.0).verdict is Verdict.RENEWED
+        assert hands.beat(who, 1, deadline=0.0).verdict is BeatVerdict.RENEWED
     yield hands
     hands.close()
 
 
 def test_a_beat_between_the_last_look_and_the_declaration_saves_its_node(hands):
     stale = hands.seen(hands.b, hands.a)
-    assert hands.beat(hands.a, 2).verdict is Verdict.RENEWED
+    assert hands.beat(hands.a, 2).verdict is BeatVerdict.RENEWED
     assert hands.b[1].declare(hands.a[0], stale, "silent") is False
-    assert hands.beat(hands.a, 3).verdict is Verdict.RENEWED
+    assert hands.beat(hands.a, 3).verdict is BeatVerdict.RENEWED
     assert hands.b[1].declare(hands.a[0], hands.seen(hands.b, hands.a), "silent") is True
-    assert hands.beat(hands.a, 4).verdict is Verdict.GONE
+    assert hands.beat(hands.a, 4).verdict is BeatVerdict.GONE
 
 
 def test_a_node_that_froze_before_its_pulse_finds_itself_dead(sqlite_url, tmp_path, monkeypatch):
@@ -82,11 +82,11 @@ def test_a_node_that_froze_before_its_pulse_finds_itself_dead(sqlite_url, tmp_pa
         write(self, number)
 
     monkeypatch.setattr(LockFile, "pulse", frozen_before)
-    assert hands.beat(hands.a, 2, deadline=boottime() + 0.05).verdict is Verdict.GONE
+    assert hands.beat(hands.a, 2, deadline=boottime() + 0.05).verdict is BeatVerdict.GONE
     assert frozen == [2]
     hands.close()
 
 
 def test_a_node_that_nobody_declared_may_come_back_through_the_database(hands):
-    assert hands.beat(hands.a, 2, deadline=boottime() - 1).verdict is Verdict.RENEWED
-    assert hands.beat(hands.a, 2, deadline=boottime() - 1).verdict is Verdict.LATE, "a count is used once"
+    assert hands.beat(hands.a, 2, deadline=boottime() - 1).verdict is BeatVerdict.RENEWED
+    assert hands.beat(hands.a, 2, deadline=boottime() - 1).verdict is BeatVerdict.LATE, "a count is used once"

@@ -15,7 +15,7 @@ import pytest
 from tenure.core.cluster import NodeCard
 from tenure.core.records import Change, ClaimRequest, Ending, JobSpec, Rules, RunState
 from tenure.stores import Session, store_for
-from tenure.stores.ledger import Asked, JobChange, Ledger
+from tenure.stores.ledger import JobChange, Ledger, RunRequest
 from tenure.stores.postgres.arrays import register
 
 MANY = 20_000
@@ -82,7 +82,7 @@ class Server:
 
     def run(self, count: int) -> None:
         """Ask for so many runs and bring them to their end."""
-        self.ledger.ask([Asked("app", "ours", str(uuid.uuid4()), None) for _ in range(count)])
+        self.ledger.ask([RunRequest("app", "ours", str(uuid.uuid4()), None) for _ in range(count)])
         while claimed := self.claim(500):
             self.ledger.finish([Ending(run, token, RunState.SUCCEEDED) for run, token in claimed])
 
@@ -154,10 +154,10 @@ def test_candidates_without_a_place_cost_little_while_an_old_snapshot_keeps_what
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute("SELECT count(*) FROM tenure.run")
         server.has_run(MANY)
-        server.ledger.ask([Asked("app", "one at a time", str(uuid.uuid4()), None)])
+        server.ledger.ask([RunRequest("app", "one at a time", str(uuid.uuid4()), None)])
         assert len(server.claim()) == 1
         for _ in range(3):
-            server.ledger.ask([Asked("app", "one at a time", str(uuid.uuid4()), None)])
+            server.ledger.ask([RunRequest("app", "one at a time", str(uuid.uuid4()), None)])
             assert server.claim() == []
     assert max(server.pages) < PAGES
 
@@ -171,7 +171,7 @@ def test_a_roll_call_costs_little_while_an_old_snapshot_keeps_what_others_ran(se
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute("SELECT count(*) FROM tenure.run")
         other.has_run(MANY)
-        other.ledger.ask([Asked("app", "ours", "last", None)])
+        other.ledger.ask([RunRequest("app", "ours", "last", None)])
         ((run, _),) = other.claim()
         assert server.ledger.roll_call(server.node, "app").lost == ()
         assert max(server.pages) < PAGES
@@ -228,7 +228,7 @@ def test_what_a_node_may_not_begin_costs_its_claims_nothing_on_sqlite(sqlite_url
     token = str(uuid.uuid4())
     request = ClaimRequest(node, "app", token, 10, ("f",), ("default",))
     assert ledger.claim(request).runs == ()
-    ledger.ask([Asked("app", "ours", "one", None)])
+    ledger.ask([RunRequest("app", "ours", "one", None)])
     (run,) = ledger.claim(request).runs
     assert run.name == "ours"
     connection.set_progress_handler(None, 0)

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import pytest
 
 from tenure.core.cluster import Acquire, NodeCard
-from tenure.core.database_clock import Timekeeper
+from tenure.core.database_clock import DatabaseClock
 from tenure.core.keys import planner_of
 from tenure.core.records import JobState, NodeFacts
 from tenure.errors import StoreUnavailable
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.operations import asked, paused, updated
-from tenure.scheduling.loop import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS, Conductor
+from tenure.scheduling.loop import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS, SchedulerLoop
 from tenure.scheduling.planner import PLAN_BURST
 from tenure.stores.ledger import RunQuery
 from tenure.stores.memory.store import MemoryStore
@@ -89,11 +89,11 @@ class Stage:
 
     def begin(self, keep_for=HOUR):
         """A node that has just started."""
-        self.conductor = Conductor(
+        self.conductor = SchedulerLoop(
             Seat(),
             self.hands(),
             self.definitions.registry,
-            Timekeeper(),
+            DatabaseClock(),
             application="app",
             every=1.0,
             queues=None,

@@ -196,7 +196,7 @@ def test_many_elections_share_one_node(enter: Callable[..., Election], url: str)
     for election in elections:
         assert election.wait_until_leading(WITHIN)
     assert len({election._seat.id for election in elections}) == 1
-    beats = [thread for thread in threading.enumerate() if thread.name == "tenure pacemaker a"]
+    beats = [thread for thread in threading.enumerate() if thread.name == "tenure heartbeat a"]
     assert len(beats) == 1
 
 
@@ -285,14 +285,14 @@ def test_refused_connections_make_few_lines(caplog: pytest.LogCaptureFixture, mo
     """Ten minutes of failures, two threads, a failure every two seconds each: at most 12 lines."""
     now = 1000.0
     monkeypatch.setattr(failure_log, "boottime", lambda: now)
-    lines = failure_log.Quiet(logging.getLogger("tenure"), "postgresql://db")
+    lines = failure_log.FailureLog(logging.getLogger("tenure"), "postgresql://db")
     with caplog.at_level(logging.INFO, logger="tenure"):
         for _ in range(300):
-            for who in ("pacemaker", "campaign"):
+            for who in ("heartbeat", "control loop"):
                 lines.failed(who, OSError("connection refused"))
             now += 2
-        lines.worked("pacemaker")
-        lines.worked("campaign")
+        lines.worked("heartbeat")
+        lines.worked("control loop")
     assert 3 <= len(caplog.records) <= 12
     assert "works again after 10 min" in caplog.records[-1].message
     assert "600 failures" in caplog.records[-1].message

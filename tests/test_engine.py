@@ -416,14 +416,14 @@ def test_a_forked_child_runs_nothing():
 
 def test_the_planner_and_the_runs_of_a_scheduler_have_one_node_whoever_retires_it_meanwhile(monkeypatch):
     """Another scheduler of this process stops and leaves later while this one starts: whoever asks from then on is given another node."""
-    real = engine.Timekeeper
+    real = engine.DatabaseClock
 
     def meanwhile(*args):
         for shared in list(node._SHARED.values()):
             node.retire(shared)
         return real(*args)
 
-    monkeypatch.setattr(engine, "Timekeeper", meanwhile)
+    monkeypatch.setattr(engine, "DatabaseClock", meanwhile)
     one = scheduler()
     one.job(name="work")(lambda: None)
     with one:
@@ -462,7 +462,7 @@ def test_a_row_that_makes_no_sense_to_the_planner_stops_neither_claims_nor_elect
     def harmless() -> None: ...
 
     with one:
-        eventually(lambda: [r for r in caplog.records if getattr(r, "action", "") == "conductor_stumbled"])
+        eventually(lambda: [r for r in caplog.records if getattr(r, "action", "") == "scheduler_step_failed"])
         eventually(lambda: one.health().plans)
         ended(one, one.run_now("harmless"))
 

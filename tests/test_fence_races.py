@@ -11,7 +11,7 @@ import pytest
 from callers import ISOLATION, level
 from fencing import Court
 from harness.scratch import eventually
-from tenure.core.cluster import Outcome, Verdict
+from tenure.core.cluster import AcquireOutcome, BeatVerdict
 from tenure.errors import StaleTerm
 from tenure.transactions import fence
 
@@ -31,12 +31,12 @@ def test_an_open_fence_lets_beats_and_releases_pass_and_holds_up_a_grant(court, 
         connection.execute("INSERT INTO effect (term) VALUES (1)")
         fence.fence(connection, court.term)
         assert (
-            court.beat().verdict is Verdict.RENEWED
+            court.beat().verdict is BeatVerdict.RENEWED
         )  # none of these three waits: the fence is open until they have returned
         assert court.session.release(court.term.node, court.name, court.term.number, "done")
-        assert court.try_grant() is Outcome.BUSY
+        assert court.try_grant() is AcquireOutcome.BUSY
         connection.commit()
-        assert court.try_grant() is Outcome.GRANTED
+        assert court.try_grant() is AcquireOutcome.GRANTED
 
 
 @pytest.mark.parametrize("isolation", ISOLATION[1:])
@@ -47,9 +47,9 @@ def test_a_fence_from_an_old_snapshot_holds_up_a_grant_too(court, isolation):
         connection.execute("INSERT INTO effect (term) VALUES (1)")
         assert court.session.release(court.term.node, court.name, court.term.number, "done")
         fence.fence(connection, court.term)
-        assert court.try_grant() is Outcome.BUSY
+        assert court.try_grant() is AcquireOutcome.BUSY
         connection.commit()
-        assert court.try_grant() is Outcome.GRANTED
+        assert court.try_grant() is AcquireOutcome.GRANTED
 
 
 def test_every_server_sees_through_a_release_and_a_grant(each_postgres):
@@ -77,8 +77,8 @@ def test_a_frozen_fenced_transaction_is_ended_by_the_server(database):
         fence.fence(frozen, court.term)
         began = time.monotonic()
         assert court.session.declare(court.term.node, None, "said the test")
-        assert court.try_grant() is Outcome.BUSY
-        eventually(lambda: court.try_grant() is Outcome.GRANTED, what="the grant", within=20)
+        assert court.try_grant() is AcquireOutcome.BUSY
+        eventually(lambda: court.try_grant() is AcquireOutcome.GRANTED, what="the grant", within=20)
         assert time.monotonic() - began > 0.2
         with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
             frozen.commit()
@@ -151,7 +151,7 @@ def test_once_a_term_is_granted_no_row_of_an_older_one_is_committed(court, isola
                 court.session.release(old.node, old.election, old.number, "said the test")
             else:
                 court.session.declare(old.node, None, "said the test")
-            eventually(lambda: court.try_grant() is Outcome.GRANTED, what="a grant", within=10)
+            eventually(lambda: court.try_grant() is AcquireOutcome.GRANTED, what="a grant", within=10)
             counted.append((court.term, older_than(court.term)))
             terms.append(court.term)
             time.sleep(dice.random() * 0.02)

@@ -12,7 +12,7 @@ import callers
 import work
 from callers import scene
 from fencing import Court
-from tenure.core.cluster import Verdict
+from tenure.core.cluster import BeatVerdict
 from tenure.errors import ConfigurationError, StaleTerm, StoreUnavailable, WrongDatabase
 from tenure.stores.host_lock import LockFile
 from tenure.transactions import fence
@@ -57,7 +57,7 @@ def test_a_takeover_waits_for_the_fenced_commit_and_beats_do_not(connection, cou
     court.session.use_lock_file(LockFile(court.store.evidence_directory, court.term.node))
     connection.execute(WORK)
     fence.fence(connection, court.term)
-    assert court.beat().verdict is Verdict.RENEWED
+    assert court.beat().verdict is BeatVerdict.RENEWED
     with pytest.raises(StoreUnavailable):
         court.depose()
     connection.commit()

@@ -8,17 +8,17 @@ import math
 import pytest
 
 from leases import N1, N2, D, Node, mine, theirs
-from tenure.core.cluster import Verdict
+from tenure.core.cluster import BeatVerdict
 from tenure.core.lease import (
     AcquireAnswered,
     AcquireFailed,
     AcquireSent,
     Announce,
     BeatFailed,
+    DatabaseRewound,
     Drained,
-    Hand,
+    Holding,
     Phase,
-    PutBack,
     Rejoin,
     Release,
     ReleaseAcked,
@@ -69,7 +69,7 @@ def test_answers_in_the_wrong_order_never_take_trust_back(node):
 def test_a_late_beat_wins_nothing_and_loses_nothing(node):
     node.win(1, 0.1)
     number = node.send(2.0)
-    assert node.answer(number, 2.1, verdict=Verdict.LATE) == []
+    assert node.answer(number, 2.1, verdict=BeatVerdict.LATE) == []
     assert node.lease.until == D
     assert node.leads(2.2) == 1
 
@@ -106,7 +106,7 @@ def test_dead_is_final_and_everything_is_lost_at_once(node):
     node.win(1, 0.1)
     node.win(2, 0.1, "y")
     number = node.send(2.0)
-    told = node.answer(number, 2.1, verdict=Verdict.GONE)
+    told = node.answer(number, 2.1, verdict=BeatVerdict.GONE)
     assert told == [
         Withdraw("x", 1, "this node was declared dead"),
         Withdraw("y", 2, "this node was declared dead"),
@@ -121,8 +121,8 @@ def test_dead_is_final_and_everything_is_lost_at_once(node):
 def test_a_database_that_was_put_back_in_time_is_noticed(node):
     node.beat(2.0)
     number = node.send(4.0)
-    assert PutBack() in node.answer(number, 4.1, was=1)
-    assert PutBack() not in node.beat(6.0)
+    assert DatabaseRewound() in node.answer(number, 4.1, was=1)
+    assert DatabaseRewound() not in node.beat(6.0)
 
 
 # Sessions
@@ -308,7 +308,7 @@ def test_7_nothing_that_was_sent_under_an_old_identity_is_acted_on():
     old = Node()
     old.beat(0.0)
     old.step(AcquireSent("x"), 0.1)
-    old.answer(old.send(1.0), 1.1, verdict=Verdict.GONE)
+    old.answer(old.send(1.0), 1.1, verdict=BeatVerdict.GONE)
     assert old.step(AcquireAnswered("x", 1, 8), 1.2) == []
     assert old.phase() is None
 
@@ -316,4 +316,4 @@ def test_7_nothing_that_was_sent_under_an_old_identity_is_acted_on():
 def test_a_hand_says_from_which_beat_on_it_may_be_spoken_of(node):
     node.send(1.0)
     node.win(1, 1.1)
-    assert node.lease.hands["x"] == Hand(Phase.HELD, 1, 1, after_beat=2)
+    assert node.lease.hands["x"] == Holding(Phase.HELD, 1, 1, after_beat=2)

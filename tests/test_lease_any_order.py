@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from leases import ME, N1, N2, OTHER, D, Node
 from tenure.core import lease as machine
-from tenure.core.cluster import BeatAnswer, ElectionRow, Verdict
+from tenure.core.cluster import BeatAnswer, BeatVerdict, ElectionRow
 from tenure.core.lease import (
     AcquireAnswered,
     AcquireFailed,
@@ -46,7 +46,7 @@ rows = st.lists(
 )
 events = st.one_of(
     st.tuples(st.just("send"), st.sampled_from(ADVERTS)),
-    st.tuples(st.just("answer"), st.integers(0, 2), st.sampled_from([*[Verdict.RENEWED] * 8, *Verdict]), rows),
+    st.tuples(st.just("answer"), st.integers(0, 2), st.sampled_from([*[BeatVerdict.RENEWED] * 8, *BeatVerdict]), rows),
     st.tuples(st.just("fail"), st.integers(0, 2)),
     st.tuples(st.just("check"), st.sampled_from([1, 2])),
     st.tuples(st.just("acquire"), names),
@@ -157,7 +157,7 @@ class Anything(Node):
 def test_no_order_of_events_breaks_a_rule(schedule):
     node = Anything()
     node.play("send", None)
-    node.play("answer", 0, Verdict.RENEWED, [])
+    node.play("answer", 0, BeatVerdict.RENEWED, [])
     for seconds, event in schedule:
         node.pass_time(seconds)
         node.play(*event)

@@ -10,7 +10,7 @@ from ledger_cases.scene import Scene
 from tenure.core.records import Change, Planned, RunState
 from tenure.errors import StoreUnavailable
 from tenure.stores import store_for
-from tenure.stores.ledger import Asked, JobChange, RunQuery
+from tenure.stores.ledger import JobChange, RunQuery, RunRequest
 from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite.rows import micros
 
@@ -99,7 +99,7 @@ class TestInsideTheTransactionOfAUser:
         now = micros(scene.ledger.now())
         change = JobChange(scene.application, "job", Change.ADDED, spec=scene.spec(), next_due=scene.start + 60)
         assert sqlite_changes.change(own, change, now).generation == 1
-        run = sqlite_changes.ask(own, Asked(scene.application, "job", str(uuid.uuid4()), None), now)
+        run = sqlite_changes.ask(own, RunRequest(scene.application, "job", str(uuid.uuid4()), None), now)
         assert scene.ledger.jobs(scene.application) == []
         own.commit()
         assert [job.next_due for job in scene.ledger.jobs(scene.application)] == [scene.start + 60]

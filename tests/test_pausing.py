@@ -19,7 +19,7 @@ from harness.scratch import eventually
 from tenure import Run, Scheduler
 from tenure.core.cluster import Beat, NodeCard
 from tenure.core.records import ClaimRequest, RunState
-from tenure.stores.ledger import Asked
+from tenure.stores.ledger import RunRequest
 from tenure.util.clock import boottime
 
 QUICK = {"drain": 1, "ttl": 6, "heartbeat_every": 0.5, "attempt_timeout": 1}
@@ -27,7 +27,7 @@ QUICK = {"drain": 1, "ttl": 6, "heartbeat_every": 0.5, "attempt_timeout": 1}
 
 def ask_for(scheduler, count, name="quick"):
     with scheduler.ledger() as ledger:
-        ledger.ask([Asked(scheduler.application, name, str(uuid.uuid4()), None) for _ in range(count)])
+        ledger.ask([RunRequest(scheduler.application, name, str(uuid.uuid4()), None) for _ in range(count)])
 
 
 @pytest.mark.parametrize("verb", ["pause", "remove"])

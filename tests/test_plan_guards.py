@@ -14,7 +14,7 @@ from harness.postgres import Postgres
 from tenure.core.cluster import NodeCard
 from tenure.core.records import OPEN, Change, ClaimRequest, Ending, JobSpec, NewRun, Planned, Rules, RunId, RunState
 from tenure.stores import Session, store_for
-from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
 from tenure.triggers import every
 
 HOURLY = every("1h").to_json()
@@ -149,7 +149,7 @@ def test_the_frequent_questions_have_indexes_of_their_own(explained, index, with
     ledger = explained.ledger
 
     def claim() -> None:
-        (asked,) = ledger.ask([Asked("app", "job", str(uuid.uuid4()), None)])
+        (asked,) = ledger.ask([RunRequest("app", "job", str(uuid.uuid4()), None)])
         assert asked is not None
         later = ledger.now() + 2 * next(_claims)  # a claim looks for what expires once a second
         ledger.claim(ClaimRequest(NODE, "app", str(uuid.uuid4()), 1, as_of=later))

@@ -13,7 +13,7 @@ import pytest
 import bodies
 from harness.scratch import eventually
 from tenure import Election, Run, RunSucceeded, Scheduler
-from tenure.cluster.heartbeat import Pacemaker
+from tenure.cluster.heartbeat import HeartbeatThread
 from tenure.errors import StoreUnavailable
 from tenure.scheduling import processes
 from tenure.scheduling.engine import Engine
@@ -303,11 +303,11 @@ def test_a_moment_without_the_thread_that_starts_processes_costs_no_attempt(any_
         assert one.health().ok
 
 
-@pytest.mark.parametrize("what", ["worker", "loop", "alarm"])
+@pytest.mark.parametrize("what", ["worker", "loop", "timeouts"])
 def test_a_moment_without_threads_costs_no_slot_and_no_attempt(what, any_url, monkeypatch, caplog):
     one, called = scheduler(any_url, capacity=2), []
 
-    @one.job(max_running=4, overlap="allow", timeout=60 if what == "alarm" else None)
+    @one.job(max_running=4, overlap="allow", timeout=60 if what == "timeouts" else None)
     def plain(run: Run) -> None:
         called.append(run.attempt)
 
@@ -329,7 +329,7 @@ def test_a_moment_without_threads_costs_no_slot_and_no_attempt(what, any_url, mo
     assert "can't start new thread" in caplog.text
 
 
-@pytest.mark.parametrize("what", ["herald", "campaign", "pacemaker", "completer"])
+@pytest.mark.parametrize("what", ["callbacks", "control loop", "heartbeat", "completer"])
 def test_a_start_without_threads_fails_and_can_be_tried_again(what, any_url, monkeypatch):
     one = scheduler(any_url)
     one.job(name="probe")(lambda: None)
@@ -421,7 +421,7 @@ def deadly(*_):
 setattr(getattr(importlib.import_module(module), owner), method, deadly)
 one.run_now("probe")
 for thread in threading.enumerate():
-    if thread.name.startswith("tenure herald"):
+    if thread.name.startswith("tenure callbacks"):
         thread.call(lambda: None)  # else it may sleep until the lease of the planner runs out
 while (health := one.health()).ok:
     time.sleep(0.01)
@@ -432,16 +432,16 @@ os._exit(0)  # not even what is left of it can be stopped
 
 
 @pytest.mark.parametrize(
-    ("module", "owner", "method"),
+    ("thread", "module", "owner", "method"),
     [
-        ("cluster.control_loop", "Campaign", "_wait"),
-        ("cluster.heartbeat", "Pacemaker", "_next"),
-        ("scheduling.completer", "Completer", "_early"),
-        ("cluster.callbacks", "Herald", "_patience"),
+        ("control loop", "cluster.control_loop", "ControlLoop", "_wait"),
+        ("heartbeat", "cluster.heartbeat", "HeartbeatThread", "_next"),
+        ("completer", "scheduling.completer", "Completer", "_early"),
+        ("callbacks", "cluster.callbacks", "CallbackThread", "_patience"),
     ],
 )
-def test_a_thread_of_ours_that_dies_is_named_by_health_and_once_in_the_log(module, owner, method):
-    name = f"tenure {owner.lower()} mortal"
+def test_a_thread_of_ours_that_dies_is_named_by_health_and_once_in_the_log(thread, module, owner, method):
+    name = f"tenure {thread} mortal"
     words = [sys.executable, "-c", MORTAL, f"tenure.{module}", owner, method]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.splitlines() == [
@@ -458,8 +458,8 @@ def deadly(*_: object) -> float:
 
 
 def test_a_heartbeat_that_dies_at_once_fails_the_start(monkeypatch):
-    monkeypatch.setattr(Pacemaker, "_next", deadly)
-    monkeypatch.setattr(Pacemaker, "_turn", lambda _: None)
+    monkeypatch.setattr(HeartbeatThread, "_next", deadly)
+    monkeypatch.setattr(HeartbeatThread, "_turn", lambda _: None)
     one = scheduler(f"memory://stopping{next(_numbers)}")
     with pytest.raises(StoreUnavailable, match="AttributeError"):
         one.start()

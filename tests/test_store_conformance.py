@@ -15,7 +15,17 @@ import pytest
 from harness.components import need
 from harness.pgbouncer import PgBouncer
 from harness.postgres import Postgres, installed
-from tenure.core.cluster import Acquire, Acquired, Beat, BeatAnswer, ElectionRow, NodeCard, Outcome, Peer, Verdict
+from tenure.core.cluster import (
+    Acquire,
+    Acquired,
+    AcquireOutcome,
+    Beat,
+    BeatAnswer,
+    BeatVerdict,
+    ElectionRow,
+    NodeCard,
+    Peer,
+)
 from tenure.errors import StoreError
 from tenure.stores import Session, Store, store_for
 from tenure.stores.host_lock import LockFile
@@ -35,7 +45,7 @@ class Actor:
             self.lock = LockFile(store.evidence_directory, self.id)
             self.session.use_lock_file(self.lock)
         self.session.join(NodeCard(self.id, f"label of {self.id[:4]}", ttl, self.lock.card() if self.lock else None))
-        assert self.beat().verdict is Verdict.RENEWED
+        assert self.beat().verdict is BeatVerdict.RENEWED
 
     def beat(self, *names: str, number: int | None = None, deadline: float | None = None) -> BeatAnswer:
         self.number = self.number + 1 if number is None else number
@@ -91,12 +101,12 @@ def actor(store: Store) -> Iterator[Callable[[], Actor]]:
 
 def test_a_beat_renews_and_a_late_one_changes_nothing(actor: Callable[[], Actor]) -> None:
     a, b = actor(), actor()
-    assert a.beat(number=5, deadline=0).verdict is Verdict.RENEWED
+    assert a.beat(number=5, deadline=0).verdict is BeatVerdict.RENEWED
     seen = b.sees(a)
     if a.lock is None:  # SQLite counts in its lock file and looks at the row only to be revived
-        assert a.beat(number=4).verdict is Verdict.LATE
+        assert a.beat(number=4).verdict is BeatVerdict.LATE
         assert b.sees(a) == seen
-    assert a.beat(number=6).verdict is Verdict.RENEWED
+    assert a.beat(number=6).verdict is BeatVerdict.RENEWED
     after = b.sees(a)
     assert seen is not None
     assert after is not None
@@ -119,11 +129,11 @@ def test_death_is_final(actor: Callable[[], Actor]) -> None:
     peer = a.sees(b)
     assert peer is not None
     assert a.session.declare(b.id, peer.pulse, "silent")
-    assert b.beat().verdict is Verdict.GONE
-    assert b.acquire().outcome is Outcome.GONE
+    assert b.beat().verdict is BeatVerdict.GONE
+    assert b.acquire().outcome is AcquireOutcome.GONE
     assert not a.session.declare(b.id, peer.pulse, "silent"), "only one call does it"
     b.session.join(NodeCard(b.id, "again", 10.0))
-    assert b.beat().verdict is Verdict.GONE, "an identity never comes back"
+    assert b.beat().verdict is BeatVerdict.GONE, "an identity never comes back"
     assert a.sees(b) is None
 
 
@@ -133,28 +143,28 @@ def test_a_declaration_compares_the_pulse(actor: Callable[[], Actor]) -> None:
     assert peer is not None
     b.beat(deadline=0)
     assert not a.session.declare(b.id, peer.pulse, "silent")
-    assert b.beat().verdict is Verdict.RENEWED
+    assert b.beat().verdict is BeatVerdict.RENEWED
 
 
 def test_proof_of_death_needs_no_pulse(actor: Callable[[], Actor]) -> None:
     a, b = actor(), actor()
     b.beat()
     assert a.session.declare(b.id, None, "its host lock is free")
-    assert b.beat().verdict is Verdict.GONE
+    assert b.beat().verdict is BeatVerdict.GONE
 
 
 def test_no_row_is_dead(store: Store) -> None:
     session = store.session("test", 2.0)
-    assert session.beat(Beat(str(uuid.uuid4()), 1, boottime(), 0.0, None, ())).verdict is Verdict.GONE
+    assert session.beat(Beat(str(uuid.uuid4()), 1, boottime(), 0.0, None, ())).verdict is BeatVerdict.GONE
     session.close()
 
 
 def test_one_is_granted_and_the_others_are_told_who_holds(actor: Callable[[], Actor]) -> None:
     a, b = actor(), actor()
     first = a.acquire()
-    assert (first.outcome, first.term) == (Outcome.GRANTED, 1)
+    assert (first.outcome, first.term) == (AcquireOutcome.GRANTED, 1)
     refused = b.acquire()
-    assert (refused.outcome, refused.holder) == (Outcome.HELD, a.id)
+    assert (refused.outcome, refused.holder) == (AcquireOutcome.HELD, a.id)
     row = b.row()
     assert (row.term, row.holder, row.held, row.holder_alive, row.vacant) == (1, a.id, True, True, False)
 
@@ -183,11 +193,11 @@ def test_succession_declares_the_dead_leader_and_wins_its_term(actor: Callable[[
     a, b, c = actor(), actor(), actor()
     a.acquire()
     declared, won = b.session.succeed(a.id, "its host lock is free", Acquire(b.id, "x"))
-    assert (declared, won.outcome, won.term) == (True, Outcome.GRANTED, 2)
+    assert (declared, won.outcome, won.term) == (True, AcquireOutcome.GRANTED, 2)
     assert "its host lock is free" in won.detail
-    assert a.beat().verdict is Verdict.GONE
+    assert a.beat().verdict is BeatVerdict.GONE
     declared, refused = c.session.succeed(a.id, "its host lock is free", Acquire(c.id, "x"))
-    assert (declared, refused.outcome, refused.holder) == (False, Outcome.HELD, b.id)
+    assert (declared, refused.outcome, refused.holder) == (False, AcquireOutcome.HELD, b.id)
 
 
 def test_a_term_number_survives_its_release_and_grows(actor: Callable[[], Actor]) -> None:
@@ -205,7 +215,7 @@ def test_what_a_dead_node_held_is_vacant(actor: Callable[[], Actor]) -> None:
     b.session.declare(a.id, None, "its host lock is free")
     assert b.row().vacant
     won = b.acquire()
-    assert (won.outcome, won.term) == (Outcome.GRANTED, 2)
+    assert (won.outcome, won.term) == (AcquireOutcome.GRANTED, 2)
     assert "its host lock is free" in won.detail
 
 
@@ -214,7 +224,7 @@ def test_leaving_releases_everything_at_once(actor: Callable[[], Actor]) -> None
     a.acquire("x")
     a.acquire("y")
     a.session.leave(a.id, "left")
-    assert a.beat().verdict is Verdict.GONE
+    assert a.beat().verdict is BeatVerdict.GONE
     assert (b.acquire("x").term, b.acquire("y").term) == (2, 2)
     assert {record.began_by for record in b.session.terms(None, 10)} == {"first", "released"}
 
@@ -255,9 +265,9 @@ def test_no_grant_and_no_declaration_on_another_database(actor: Callable[[], Act
     a.session.unsettle(epoch)
     noticed = b.session.epoch()
     assert not noticed.settled
-    assert a.acquire("after").outcome is Outcome.MOVED
+    assert a.acquire("after").outcome is AcquireOutcome.MOVED
     assert not a.session.declare(b.id, None, "proof")
-    assert a.beat().verdict is Verdict.RENEWED, "whoever holds something goes on"
+    assert a.beat().verdict is BeatVerdict.RENEWED, "whoever holds something goes on"
     assert not b.session.raise_epoch(epoch), "the epoch is raised only as it was noticed"
     assert b.session.raise_epoch(noticed)
     assert not b.session.raise_epoch(noticed), "and once"
@@ -291,9 +301,9 @@ def test_the_history_says_who_led_why_and_after_which_gap(actor: Callable[[], Ac
     assert [record.number for record in b.session.terms("x", 1)] == [2]
     assert b.session.terms("no such election", 5) == []
     assert a.acquire("y").term
-    assert a.beat().verdict is Verdict.RENEWED
+    assert a.beat().verdict is BeatVerdict.RENEWED
     assert b.session.declare(a.id, None, "proof")
-    assert b.acquire("y").outcome is Outcome.GRANTED
+    assert b.acquire("y").outcome is AcquireOutcome.GRANTED
     after_a_death = b.session.terms("y", 1)[0]
     assert after_a_death.gap is not None, "counted from its last heartbeat"
     assert after_a_death.gap_at_most, "when it died since then is not known"
@@ -327,7 +337,7 @@ def test_sweeping_forgets_nobody_who_matters(actor: Callable[[], Actor]) -> None
 )
 def test_any_name_is_only_a_name(actor: Callable[[], Actor], name: str) -> None:
     a = actor()
-    assert a.acquire(name).outcome is Outcome.GRANTED
+    assert a.acquire(name).outcome is AcquireOutcome.GRANTED
     assert a.row(name).holder == a.id
     assert a.session.release(a.id, name, 1, name)
     assert a.session.terms(name, 1)[0].ended_by == name
@@ -341,7 +351,7 @@ def test_of_many_candidates_at_once_one_is_granted(store: Store) -> None:
         start.wait()
         for _ in range(50):
             answer = one.acquire(name)
-            if answer.outcome is not Outcome.BUSY:
+            if answer.outcome is not AcquireOutcome.BUSY:
                 return answer
         return answer
 
@@ -350,7 +360,7 @@ def test_of_many_candidates_at_once_one_is_granted(store: Store) -> None:
             name = f"election {round_}"
             answers = list(pool.map(lambda one, name=name: once(one, name), actors))
             outcomes = [answer.outcome for answer in answers]
-            assert outcomes.count(Outcome.GRANTED) == 1, outcomes
+            assert outcomes.count(AcquireOutcome.GRANTED) == 1, outcomes
     for one in actors:
         one.close()
 
@@ -363,7 +373,7 @@ def test_terms_of_rivals_never_repeat(store: Store) -> None:
         for _ in range(25):
             try:
                 answer = one.acquire()
-                if answer.outcome is Outcome.GRANTED:
+                if answer.outcome is AcquireOutcome.GRANTED:
                     won.append(answer.term)
                     assert one.session.release(one.id, "x", answer.term, "resigned")
             except StoreError:

@@ -1,18 +1,18 @@
 """What a node takes for the ledger's time: the last good answer, carried on; a jump is doubted before it is believed."""
 
-from tenure.core.database_clock import Timekeeper
+from tenure.core.database_clock import DatabaseClock
 
 NOON = 1_800_000_000.0
 
 
 def fed(offset=NOON, at=0.0, slack=0.001):
-    clock = Timekeeper()
+    clock = DatabaseClock()
     clock.observe(at + offset, at - slack, at + slack)
     return clock
 
 
 def test_it_knows_nothing_before_the_first_answer():
-    assert not Timekeeper().known
+    assert not DatabaseClock().known
     assert fed().known
 
 
@@ -93,7 +93,7 @@ def test_backwards_is_a_jump_too():
 
 def test_who_began_with_another_clock_than_the_ledgers_takes_a_jump_for_a_return():
     year = 365 * 86400.0
-    clock = Timekeeper()
+    clock = DatabaseClock()
     clock.observe(NOON + year, 0.0, 0.0, wall=NOON)
     assert clock.suspects(5.0)
     assert not clock.observe(NOON + 5.0, 5.0, 5.0)
@@ -101,7 +101,7 @@ def test_who_began_with_another_clock_than_the_ledgers_takes_a_jump_for_a_return
 
 
 def test_after_a_while_it_argues_like_the_others():
-    clock = Timekeeper()
+    clock = DatabaseClock()
     clock.observe(NOON, 0.0, 0.0, wall=NOON + 7200)
     assert not clock.suspects(11.0)
     assert clock.observe(NOON + 86400, 11.0, 11.0)

@@ -14,7 +14,7 @@ from tenure import AsyncScheduler, Scheduler, every
 from tenure.core.records import Change, JobSpec, NewRun, Rules, RunState
 from tenure.errors import ConfigurationError, JobExists, StoreError, UnknownJob, WrongDatabase
 from tenure.stores import store_for
-from tenure.stores.ledger import Asked, JobChange, RunQuery
+from tenure.stores.ledger import JobChange, RunQuery, RunRequest
 from tenure.transactions import job_changes
 
 ASYNC_SQLITE = [callers.Aiosqlite, callers.AsyncAlchemySqlite, callers.AsyncAlchemySqliteSession]
@@ -127,11 +127,11 @@ def test_a_run_is_asked_for_with_the_transaction(client, office):
 
     async def body():
         async with client.transaction():
-            asked = Asked(office.name, "report", "mine", None, kwargs='{"a": 1}', by="ops")
+            asked = RunRequest(office.name, "report", "mine", None, kwargs='{"a": 1}', by="ops")
             row = await awaited(job_changes.ask(client.connection, office.store, asked))
             assert (row.key, row.kind, row.state, row.by, row.kwargs) == ("mine", "asked", "pending", "ops", '{"a": 1}')
             assert "mine" not in [run.key for run in office.runs()]
-            unknown = Asked(office.name, "nobody", "mine", None)
+            unknown = RunRequest(office.name, "nobody", "mine", None)
             assert await awaited(job_changes.ask(client.connection, office.store, unknown)) is None
 
     scene(client, body)
@@ -245,7 +245,7 @@ def test_new_jobs_and_runs_come_at_any_level(shared, level):
         connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
         assert job_changes.change(connection, office.store, office.adds())
         assert job_changes.change(connection, office.store, office.adds()) is None, "it is there"
-        assert job_changes.ask(connection, office.store, Asked(office.name, "report", "mine", None))
+        assert job_changes.ask(connection, office.store, RunRequest(office.name, "report", "mine", None))
         connection.commit()
         assert [job.state for job in office.jobs()] == ["active"]
 

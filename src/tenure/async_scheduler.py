@@ -23,11 +23,11 @@ from tenure.jobs.client import TRIES
 from tenure.jobs.decorators import Decorators
 from tenure.jobs.intents import Intent, Seen
 from tenure.jobs.listeners import EventKind, Listener
-from tenure.jobs.operations import KEPT, Kept, Said
+from tenure.jobs.operations import KEPT, ChangeNote, Kept
 from tenure.scheduler import Scheduler
 from tenure.scheduling import console
 from tenure.scheduling.engine import Health
-from tenure.stores.ledger import Asked, JobChange
+from tenure.stores.ledger import JobChange, RunRequest
 from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone
 from tenure.util.async_bridge import LoopCaller, enter, undone
@@ -156,7 +156,9 @@ class AsyncScheduler(Decorators):
     ) -> JobView:
         """Add a job at run time; see `Scheduler.add`. `conn` may be of either colour."""
         intents = self._scheduler.intents
-        return await self._change(intents.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=Said(by)), conn)
+        return await self._change(
+            intents.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
+        )
 
     async def update(
         self,
@@ -171,30 +173,30 @@ class AsyncScheduler(Decorators):
     ) -> JobView:
         """Change what is given and keep the rest. For a job that is defined in code this holds until its definition there changes, or `reset`."""
         intents = self._scheduler.intents
-        intent = intents.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=Said(by, why))
+        intent = intents.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=ChangeNote(by, why))
         return await self._change(intent, conn)
 
     async def remove(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take a job away."""
-        return await self._change(self._scheduler.intents.remove(name, Said(by, why)), conn)
+        return await self._change(self._scheduler.intents.remove(name, ChangeNote(by, why)), conn)
 
     async def pause(
         self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None
     ) -> JobView:
         """Begin nothing of this job, until `resume`, or for that long."""
-        return await self._change(self._scheduler.intents.pause(name, until, Said(by, why)), conn)
+        return await self._change(self._scheduler.intents.pause(name, until, ChangeNote(by, why)), conn)
 
     async def restore(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take a removal back."""
-        return await self._change(self._scheduler.intents.restore(name, Said(by, why)), conn)
+        return await self._change(self._scheduler.intents.restore(name, ChangeNote(by, why)), conn)
 
     async def reset(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take updates of a job back: it is again what its definition in the code says."""
-        return await self._change(self._scheduler.intents.reset(name, Said(by, why)), conn)
+        return await self._change(self._scheduler.intents.reset(name, ChangeNote(by, why)), conn)
 
     async def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
         """Go on from now."""
-        return await self._change(self._scheduler.intents.resume(name, Said(by, why)), conn)
+        return await self._change(self._scheduler.intents.resume(name, ChangeNote(by, why)), conn)
 
     async def run_now(
         self,
@@ -206,7 +208,7 @@ class AsyncScheduler(Decorators):
         conn: Any = None,
     ) -> RunView:
         """Run a job as soon as there is room."""
-        return await self._ask(self._scheduler.intents.run_now(name, kwargs, key, Said(by)), conn)
+        return await self._ask(self._scheduler.intents.run_now(name, kwargs, key, ChangeNote(by)), conn)
 
     @overload
     async def backfill(
@@ -344,7 +346,7 @@ class AsyncScheduler(Decorators):
                 break
         return await asyncio.to_thread(self._scheduler.changed, seen, change, row)
 
-    async def _ask(self, intent: Intent[Asked], conn: Any) -> RunView:
+    async def _ask(self, intent: Intent[RunRequest], conn: Any) -> RunView:
         if conn is None:
             return await asyncio.to_thread(self._scheduler.ask, intent)
         from tenure.transactions import job_changes

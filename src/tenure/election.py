@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeVar
 
-from tenure.cluster.node import Member, Node, shared
+from tenure.cluster.node import Candidate, Node, shared
 from tenure.core.cluster import MARGIN, MAX_NAME, Cadence, Leader, NodeId, TermRecord, Trust
 from tenure.errors import ConfigurationError
 from tenure.events import Elected, ElectionEvent, Lost
@@ -34,7 +34,7 @@ STAND_BACK = 1.0
 Listener = TypeVar("Listener", bound=Callable[..., object])
 
 
-class Seat(Protocol):
+class Membership(Protocol):
     """What an election needs of the node it is entered on; there is one kind for leases and one for advisory locks."""
 
     store: Store
@@ -48,8 +48,8 @@ class Seat(Protocol):
     def trust(self) -> Trust: ...
     @property
     def lock_fileno(self) -> int | None: ...
-    def enter(self, member: Member) -> None: ...
-    def exit(self, member: Member) -> None: ...
+    def enter(self, member: Candidate) -> None: ...
+    def exit(self, member: Candidate) -> None: ...
     def look(self, name: str, at: float = 0.0) -> None: ...
     def resign(self, name: str, term: int, reason: str) -> None: ...
     def drained(self, name: str, term: int) -> None: ...
@@ -473,7 +473,7 @@ def _seat(
     *,
     host_evidence: bool,
     session_evidence: bool,
-) -> Seat:
+) -> Membership:
     if mode == "lease":
         return node_for(store, cadence, label, host_evidence=host_evidence, session_evidence=session_evidence)
     if mode == "advisory":

@@ -94,7 +94,7 @@ class Scheduler(Client):
         )
         self._drain = _not_negative(drain, "drain")
         self._listeners = Listeners()
-        self._stages: list[console.Stage] = []
+        self._stages: list[console.SignalWaiter] = []
         self._ran = False
         self._mutex = threading.RLock()
         self._engine: Engine | None = None
@@ -237,14 +237,14 @@ class Scheduler(Client):
     @contextmanager
     def staged(
         self, lines: bool | None, nudge: Callable[[], object] | None = None
-    ) -> Iterator[tuple[console.Stage, Callable[[str], None]]]:
+    ) -> Iterator[tuple[console.SignalWaiter, Callable[[str], None]]]:
         """In the foreground: signals wake the stage, and what happens is said if there is a terminal, or `lines` says so."""
         talks = console.terminal() if lines is None else lines
 
         def tell(event: RunEvent) -> None:
             console.say(console.line(event, walltime()))
 
-        stage = console.Stage(nudge)
+        stage = console.SignalWaiter(nudge)
         self._stages.append(stage)
         if talks:
             self._listeners.on(RunEvent)(tell)

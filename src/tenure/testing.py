@@ -21,7 +21,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from tenure.core.cluster import NodeCard, NodeId
-from tenure.core.database_clock import Timekeeper
+from tenure.core.database_clock import DatabaseClock
 from tenure.core.job_history import zone_of
 from tenure.core.keys import due_key
 from tenure.core.records import ClaimedRun, Ending, Instant, JobId, JobState, LogLine, Rules, RunId, RunKind
@@ -32,9 +32,9 @@ from tenure.run import CURRENT, Run
 from tenure.scheduler import Scheduler
 from tenure.scheduling.attempt import Attempt
 from tenure.scheduling.engine import Engine
-from tenure.scheduling.executor import Runner
-from tenure.scheduling.loop import Conductor
-from tenure.scheduling.timeouts import Alarm
+from tenure.scheduling.executor import Executor
+from tenure.scheduling.loop import SchedulerLoop
+from tenure.scheduling.timeouts import TimeoutThread
 from tenure.stores.ledger import RunQuery
 from tenure.stores.memory.store import MemoryStore
 from tenure.transactions.connections import target_of
@@ -143,7 +143,7 @@ class World:
         self._store = MemoryStore(MemoryURL(f"virtual-{uuid.uuid4()}"), clock=lambda: self._now)
         scheduler.use(self._store)
         self._lookup = Lookup(scheduler.application, scheduler.options.tz)
-        self._node = _Node(self, scheduler)
+        self._node = _VirtualNode(self, scheduler)
         scheduler.use(self._store, self._node.answer)
         self._turning = False
 
@@ -232,7 +232,7 @@ class World:
         return min((stop for stop in stops if stop is not None and stop > self._now), default=None)
 
 
-class _Node(Engine):
+class _VirtualNode(Engine):
     """The engine without its threads: a conductor that is turned by hand, and bodies that are called on the spot."""
 
     def __init__(self, world: World, scheduler: Scheduler) -> None:
@@ -246,7 +246,7 @@ class _Node(Engine):
         self._session.join(NodeCard(seat.id, LABEL, options.cadence.ttl, None))
         self.clock = _Clock(world.instant)
         self._runner = _Inline(world.instant, self._ended)
-        self._conductor = Conductor(
+        self._conductor = SchedulerLoop(
             seat,
             self._runner,
             self._registry,
@@ -321,7 +321,7 @@ class _WorldsRun(RecordedRun):
         self._done.update(self.effects)
 
 
-class _Inline(Runner):
+class _Inline(Executor):
     """Calls bodies on the spot, with the rules of the runner for how they begin and end."""
 
     def __init__(self, now: Callable[[], Instant], ended: Callable[[Attempt, Ending], None]) -> None:
@@ -392,14 +392,14 @@ class _Inline(Runner):
         self._loop.run(body())
 
 
-class _Mute(Alarm):
+class _Mute(TimeoutThread):
     """Bodies take no time, so that none runs out of it."""
 
     def set(self, at: float, attempt: Attempt) -> None:
         del at, attempt
 
 
-class _Clock(Timekeeper):
+class _Clock(DatabaseClock):
     """The world's clock as the conductor asks for it. It notes the next instant that the conductor would wake for."""
 
     def __init__(self, read: Callable[[], Instant]) -> None:

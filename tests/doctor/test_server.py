@@ -121,7 +121,7 @@ class TestBetween:
 
     def test_a_session_that_loses_its_lock_without_a_pooler_is_a_problem(self, ready, monkeypatch):
         """Something resets the session between two statements, as some proxies do."""
-        usual = inspector.Desk.plain
+        usual = inspector.Inspector.plain
 
         def reset(self, connection, text, *values):
             rows = usual(self, connection, text, *values)
@@ -129,7 +129,7 @@ class TestBetween:
                 connection.execute("SELECT pg_advisory_unlock_all()")
             return rows
 
-        monkeypatch.setattr(inspector.Desk, "plain", reset)
+        monkeypatch.setattr(inspector.Inspector, "plain", reset)
         found = finding(ready, "session-lock")
         assert found.severity == "problem"
         assert "held by nobody" in found.what

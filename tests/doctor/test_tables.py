@@ -251,7 +251,7 @@ class TestZombies:
         assert f"pg_terminate_backend({pid})" in found.do
 
     def test_a_session_of_ours_whose_lock_belongs_to_no_node(self, ready):
-        with psycopg.connect(ready, autocommit=True, application_name="tenure:pacemaker") as session:
+        with psycopg.connect(ready, autocommit=True, application_name="tenure:heartbeat") as session:
             session.execute(self.LOCK, [str(uuid.uuid4()), 5])
             found = finding(ready, "zombie-sessions")
         assert (found.severity, "no live node is behind it" in found.what) == ("warning", True)
@@ -276,7 +276,7 @@ class TestZombies:
         store_for(ready, schema="other").prepare()
         other = str(uuid.uuid4())
         execute(ready, "INSERT INTO other.node (id, ttl, label, session_nonce) VALUES (%s, 10, 'x', 6)", other)
-        with psycopg.connect(ready, autocommit=True, application_name="tenure:pacemaker") as session:
+        with psycopg.connect(ready, autocommit=True, application_name="tenure:heartbeat") as session:
             session.execute(self.LOCK, [node, 5])
             session.execute(self.LOCK, [other, 6])
             with psycopg.connect(ready, autocommit=True, application_name="shop") as stranger:
@@ -285,7 +285,7 @@ class TestZombies:
 
     def test_a_lock_that_is_advertised_a_moment_later_is_no_zombie(self, ready, monkeypatch):
         node = add_node(ready)
-        with psycopg.connect(ready, autocommit=True, application_name="tenure:pacemaker") as session:
+        with psycopg.connect(ready, autocommit=True, application_name="tenure:heartbeat") as session:
             session.execute(self.LOCK, [node, 5])
             monkeypatch.setattr(
                 locks, "sleep", lambda _: execute(ready, "UPDATE tenure.node SET session_nonce = 5 WHERE id = %s", node)

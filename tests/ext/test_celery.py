@@ -24,7 +24,7 @@ from harness.components import need
 from harness.processes import Worker
 from harness.scratch import eventually
 from tenure import ConfigurationError, StoreUnavailable
-from tenure.cluster.control_loop import Campaign
+from tenure.cluster.control_loop import ControlLoop
 from tenure.ext.celery import task_id
 from tenure.ext.celery.beat import AGAIN, AWAKE, CAPACITY, Node
 from tenure.ext.celery.schedules import trigger_of
@@ -49,9 +49,9 @@ def test_a_signal_that_comes_while_a_beat_leaves_is_the_same_one(app, ticking, m
     """Celery's handler closes its scheduler on top of whatever the main thread is at: here, on top of the same."""
     beat = tenure.ext.celery.Scheduler(app)
     ticking(beat)
-    stop, signals = Campaign.stop, []
+    stop, signals = ControlLoop.stop, []
 
-    def stop_while_asked_again(self: Campaign, patience: float) -> None:
+    def stop_while_asked_again(self: ControlLoop, patience: float) -> None:
         signal.raise_signal(signal.SIGUSR1)
         stop(self, patience)
 
@@ -60,7 +60,7 @@ def test_a_signal_that_comes_while_a_beat_leaves_is_the_same_one(app, ticking, m
         beat.close()
         assert not beat._node.started
 
-    monkeypatch.setattr(Campaign, "stop", stop_while_asked_again)
+    monkeypatch.setattr(ControlLoop, "stop", stop_while_asked_again)
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         beat.close()

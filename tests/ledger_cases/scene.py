@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tenure.core.cluster import Beat, NodeCard, Verdict
+from tenure.core.cluster import Beat, BeatVerdict, NodeCard
 from tenure.core.records import (
     Change,
     Claimed,
@@ -28,7 +28,7 @@ from tenure.core.records import (
 )
 from tenure.stores import Session, Store
 from tenure.stores.host_lock import LockFile
-from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
 from tenure.triggers import every
 from tenure.util.clock import boottime, sleep
 
@@ -53,7 +53,7 @@ class Worker:
             self.lock = LockFile(store.evidence_directory, self.id)
             self.session.use_lock_file(self.lock)
         self.session.join(NodeCard(self.id, label, ttl, self.lock.card() if self.lock else None))
-        assert self.session.beat(Beat(self.id, 1, boottime(), boottime() + 8, None, ())).verdict is Verdict.RENEWED
+        assert self.session.beat(Beat(self.id, 1, boottime(), boottime() + 8, None, ())).verdict is BeatVerdict.RENEWED
 
     def claim(
         self,
@@ -179,7 +179,7 @@ class Scene:
         return self.change(Change.REMOVED, name)
 
     def ask(self, name: str = "job", key: str | None = None, **more: Any) -> RunRow | None:
-        asked = Asked(self.application, name, key or str(uuid.uuid4()), more.pop("scheduled_for", None), **more)
+        asked = RunRequest(self.application, name, key or str(uuid.uuid4()), more.pop("scheduled_for", None), **more)
         (answer,) = self.ledger.ask([asked])
         return answer
 

@@ -6,7 +6,7 @@ import pytest
 
 from tenure.core.keys import due_key
 from tenure.core.records import RunKind, RunState
-from tenure.stores.ledger import Asked
+from tenure.stores.ledger import RunRequest
 
 
 def _backfill(scene, ago, **more):
@@ -70,14 +70,14 @@ def test_nothing_is_asked_of_a_job_that_is_not_there(scene):
 def test_a_batch_is_answered_in_its_order(scene, ledger):
     scene.add("one")
     scene.add("other")
-    asked = [Asked(scene.application, name, "k", None) for name in ("other", "nobody", "one")]
+    asked = [RunRequest(scene.application, name, "k", None) for name in ("other", "nobody", "one")]
     assert [row and row.name for row in ledger.ask(asked)] == ["other", None, "one"]
     assert ledger.ask([]) == []
 
 
 def test_one_key_twice_in_a_batch_is_one_run(scene, ledger):
     scene.add()
-    first, second = ledger.ask([Asked(scene.application, "job", "k", None)] * 2)
+    first, second = ledger.ask([RunRequest(scene.application, "job", "k", None)] * 2)
     assert first == second
     assert len(scene.runs()) == 1
 

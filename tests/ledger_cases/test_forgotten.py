@@ -8,7 +8,7 @@ from ledger_cases.scene import Scene
 from tenure.core.keys import due_key
 from tenure.core.records import RunKind, RunState
 from tenure.stores import store_for
-from tenure.stores.ledger import Asked
+from tenure.stores.ledger import RunRequest
 
 
 def _backfill(scene, ago, **more):
@@ -65,7 +65,7 @@ def test_a_backfill_beside_retention_never_runs_a_due_time_again(real_scene):
 
     def ask():
         asked = [
-            Asked(real_scene.application, "job", due_key(at), at, backfill=True)
+            RunRequest(real_scene.application, "job", due_key(at), at, backfill=True)
             for at in (real_scene.at(ago) for ago in range(1000, 1000 + rounds))
         ]
         while not over.is_set():
@@ -93,7 +93,7 @@ def test_a_backfill_that_waited_for_retention_sees_what_was_forgotten(ledger_dat
         (run,) = scene.runs()
         retention.execute("UPDATE tenure.job SET kept_since = now() WHERE id = %s", [run.job])
         retention.execute("DELETE FROM tenure.run WHERE id = %s", [run.id])
-        asked = [Asked(scene.application, "job", run.key, run.scheduled_for, backfill=True)]
+        asked = [RunRequest(scene.application, "job", run.key, run.scheduled_for, backfill=True)]
         asking = threading.Thread(target=lambda: answers.extend(asker.ledger.ask(asked)))
         asking.start()
         waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid' AND transactionid = %s::text::xid)"

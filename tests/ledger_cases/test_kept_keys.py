@@ -9,7 +9,7 @@ from ledger_cases.scene import Scene
 from tenure.core.keys import digest_of
 from tenure.core.records import RunKind, RunState
 from tenure.stores import store_for
-from tenure.stores.ledger import Asked
+from tenure.stores.ledger import RunRequest
 
 
 def _prune(scene, *, keys_before=0.0):
@@ -107,7 +107,7 @@ def test_a_key_that_is_asked_for_while_retention_removes_its_run_makes_no_second
     asker, over, wrong = real_scene.worker(), threading.Event(), []
 
     def ask():
-        asked = [Asked(real_scene.application, "job", key, None) for key in keys]
+        asked = [RunRequest(real_scene.application, "job", key, None) for key in keys]
         while not over.is_set():
             wrong.extend(run for run in asker.ledger.ask(asked) if run is None or run.id != ids[run.key])
 

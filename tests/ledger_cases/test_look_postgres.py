@@ -17,7 +17,7 @@ import pytest
 from ledger_cases.scene import Scene
 from tenure.core.records import RunState
 from tenure.stores import store_for
-from tenure.stores.ledger import Asked
+from tenure.stores.ledger import RunRequest
 
 CLAIM = "SELECT ids FROM tenure.claim_runs(%s, %s, %s, 10, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
 WAITS = """
@@ -90,7 +90,7 @@ def test_more_newcomers_than_are_counted_are_all_found(scene, worker):
     _look(worker)
     count = 2500
     for first in range(0, count, 500):
-        scene.ledger.ask([Asked(scene.application, "job", f"{first + number}", None) for number in range(500)])
+        scene.ledger.ask([RunRequest(scene.application, "job", f"{first + number}", None) for number in range(500)])
     found = 0
     while runs := worker.claim(limit=500).runs:
         found += len(runs)

@@ -9,7 +9,7 @@ from ledger_cases.scene import DAILY, HOURLY, SOON, Scene
 from tenure.core.records import Change, JobRow, JobSpec, JobState, Override, Synced
 from tenure.errors import JobError
 from tenure.jobs import operations
-from tenure.jobs.operations import Said
+from tenure.jobs.operations import ChangeNote
 from tenure.stores import overrides
 from tenure.stores.ledger import JobChange
 from tenure.triggers import every
@@ -27,13 +27,13 @@ def _start(scene: Scene, release: int = 0, **spec: object) -> Synced:
 
 def _update(scene: Scene, by: str = "ops", why: str = "", **words: object) -> JobRow:
     ledger = scene.ledger
-    changed = ledger.change(operations.updated(scene.job(), ledger.now(), said=Said(by, why), **words))
+    changed = ledger.change(operations.updated(scene.job(), ledger.now(), said=ChangeNote(by, why), **words))
     assert changed is not None
     return changed
 
 
 def _reset(scene: Scene) -> JobRow:
-    row = scene.ledger.change(operations.reset(scene.job(), scene.ledger.now(), Said("ops")))
+    row = scene.ledger.change(operations.reset(scene.job(), scene.ledger.now(), ChangeNote("ops")))
     assert row is not None
     return row
 
@@ -155,7 +155,7 @@ def test_a_restored_job_is_still_changed(scene):
 
 
 def _add_over(scene: Scene, **spec: object) -> JobRow:
-    change = operations.added(scene.spec(in_code=False, **spec), scene.ledger.now(), Said("ops"))
+    change = operations.added(scene.spec(in_code=False, **spec), scene.ledger.now(), ChangeNote("ops"))
     row = scene.ledger.change(operations.added_over(scene.job(), change, scene.ledger.now()))
     assert row is not None
     return row

@@ -9,7 +9,7 @@ from ledger_cases.scene import Scene
 from tenure.core.keys import due_key
 from tenure.core.records import OPEN, Planned, RunId, RunRow, RunState
 from tenure.stores import store_for
-from tenure.stores.ledger import Asked, RunQuery
+from tenure.stores.ledger import RunQuery, RunRequest
 from tenure.transactions import effects
 
 ROUNDS = 30
@@ -189,7 +189,7 @@ def test_a_token_ends_its_run_once(real_scene, claimers, run_together):
 def test_a_key_is_asked_for_once_by_many(real_scene, claimers, run_together):
     real_scene.add("job")
     for number in range(10):
-        asked = Asked(real_scene.application, "job", f"key {number}", None)
+        asked = RunRequest(real_scene.application, "job", f"key {number}", None)
         answers = []
         run_together(
             CLAIMERS, lambda one, asked=asked, answers=answers: answers.append(claimers[one].ledger.ask([asked])[0].id)

@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 
-from tenure.core.cluster import Acquire, Beat, NodeCard, Outcome, Verdict
+from tenure.core.cluster import Acquire, AcquireOutcome, Beat, BeatVerdict, NodeCard
 from tenure.core.records import (
     Change,
     ClaimRequest,
@@ -19,7 +19,7 @@ from tenure.core.records import (
     RunState,
 )
 from tenure.stores import Session, store_for
-from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
 from tenure.triggers import every
 from tenure.util.clock import boottime
 
@@ -47,13 +47,13 @@ def elections(url: str, session: Session) -> None:
     assert term
     with psycopg.connect(url) as connection:
         connection.execute("SELECT tenure.fence(%s, %s, %s)", [name, term, first])
-    assert session.acquire(Acquire(second, name, fenced=True)).outcome is Outcome.HELD
+    assert session.acquire(Acquire(second, name, fenced=True)).outcome is AcquireOutcome.HELD
     assert session.ask(name) == term
     assert session.leader(name)
     assert session.elections()
     assert session.release(first, name, term, "resigned")
-    assert session.acquire(Acquire(second, name)).outcome is Outcome.GRANTED
-    assert session.succeed(second, "proved", Acquire(third, name))[1].outcome is Outcome.GRANTED
+    assert session.acquire(Acquire(second, name)).outcome is AcquireOutcome.GRANTED
+    assert session.succeed(second, "proved", Acquire(third, name))[1].outcome is AcquireOutcome.GRANTED
     assert session.terms(name, 10)
     assert session.cards([third])
     assert not session.declare(second, None, "again")
@@ -116,7 +116,7 @@ def runs(url: str, session: Session, application: str) -> None:
     ledger.finish([Ending(second, other, RunState.PENDING, "failed", again_in=3600.0)])
     ledger.put_back(rest)
     assert ledger.cancel(second, "me", "why")
-    (asked,) = ledger.ask([Asked(application, "code", str(uuid.uuid4()), None)])
+    (asked,) = ledger.ask([RunRequest(application, "code", str(uuid.uuid4()), None)])
     assert asked
     lost = join(session)
     assert claim(ledger, lost, application)
@@ -129,7 +129,7 @@ def runs(url: str, session: Session, application: str) -> None:
 def join(session: Session) -> str:
     node = str(uuid.uuid4())
     session.join(NodeCard(node, "battery", 10.0))
-    assert session.beat(Beat(node, 1, boottime(), boottime() + 8, None, ())).verdict is Verdict.RENEWED
+    assert session.beat(Beat(node, 1, boottime(), boottime() + 8, None, ())).verdict is BeatVerdict.RENEWED
     return node
 
 

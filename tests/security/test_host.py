@@ -13,7 +13,7 @@ from tenure.cli import main
 from tenure.stores import host_lock, store_for
 from tenure.stores.host_lock import LockFile, Proof
 from tenure.stores.row_checks import printable
-from tenure.stores.sqlite.wakeup_pipe import Bell
+from tenure.stores.sqlite.wakeup_pipe import WakeupPipe
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_nothing_outside_is_opened_written_or_removed(inside, tmp_path, node):
     assert host_lock.probe(inside, node, card) is Proof.NOTHING
     assert host_lock.read_pulse(inside, node, card) is None
     assert host_lock.last_pulse_at(inside, node) is None
-    Bell.ring(inside, node, "words")
+    WakeupPipe.ring(inside, node, "words")
     host_lock.clear(inside, node)
     assert [(tmp_path / f"outside{suffix}").read_text() for suffix in (".lock", ".bell")] == ["mine", "mine"]
 
@@ -85,7 +85,7 @@ def test_a_bell_that_is_no_pipe_is_neither_rung_nor_removed(inside):
     node = str(uuid.uuid4())
     file = inside / f"{node}.bell"
     file.write_text("mine")
-    Bell.ring(inside, node, "words")
+    WakeupPipe.ring(inside, node, "words")
     host_lock.clear(inside, node)
     assert file.read_text() == "mine"
 

@@ -68,7 +68,7 @@ def of(caplog, action):
 
 
 def unharmed(caplog):
-    for action in ("conductor_stumbled", "store_failed"):
+    for action in ("scheduler_step_failed", "store_failed"):
         assert not of(caplog, action), [record.getMessage()[:500] for record in of(caplog, action)][:3]
 
 

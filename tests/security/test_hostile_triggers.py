@@ -9,10 +9,10 @@ import pytest
 
 from harness.scratch import eventually
 from tenure import ConfigurationError, Scheduler
-from tenure.core.database_clock import Timekeeper
+from tenure.core.database_clock import DatabaseClock
 from tenure.core.records import Change, JobSpec, Rules
 from tenure.ext.apscheduler import BackgroundScheduler
-from tenure.scheduling.planner import Planning
+from tenure.scheduling.planner import Planner
 from tenure.stores.ledger import JobChange
 from tenure.triggers import closed, every
 from tenure.util.clock import boottime
@@ -89,7 +89,7 @@ def test_a_trigger_that_takes_for_ever_stops_its_own_job_and_no_other(scheduler,
     goes_on(scheduler)
     goes_on(scheduler)
     assert len(said()) == len(BOMBS), "once each"
-    assert not [r for r in caplog.records if getattr(r, "action", "") in {"conductor_stumbled", "store_failed"}]
+    assert not [r for r in caplog.records if getattr(r, "action", "") in {"scheduler_step_failed", "store_failed"}]
     notes = " ".join(scheduler.health().notes)
     assert all(name in notes for name in BOMBS), "health says that they are overdue"
 
@@ -117,7 +117,7 @@ def test_a_reading_that_no_clock_shows_stops_its_own_job_and_no_other(scheduler,
         plant(scheduler, f"reading {number}", cron("* * * * *", "Europe/Berlin"), reading)
     goes_on(scheduler)
     goes_on(scheduler)
-    assert not [r for r in caplog.records if getattr(r, "action", "") in {"conductor_stumbled", "store_failed"}]
+    assert not [r for r in caplog.records if getattr(r, "action", "") in {"scheduler_step_failed", "store_failed"}]
 
 
 def test_jobs_that_are_far_behind_do_not_take_the_places_of_the_others(url):
@@ -130,9 +130,9 @@ def test_jobs_that_are_far_behind_do_not_take_the_places_of_the_others(url):
         for name, text, due in [(f"behind {n}", slow, now - 3e8) for n in range(15)] + [("near", slow, now - 1)]:
             spec = JobSpec("default", name, "f", text, Rules())
             ledger.change(JobChange("default", name, Change.ADDED, spec=spec, next_due=due))
-        clock = Timekeeper()
+        clock = DatabaseClock()
         clock.observe(now, at, at)
-        planning = Planning("default", clock, every=1.0, plans=lambda: True, facts=lambda _: None)
+        planning = Planner("default", clock, every=1.0, plans=lambda: True, facts=lambda _: None)
         for _ in range(3):
             planning.plan(ledger, calm=False)
         [near] = ledger.jobs("default", "near")

@@ -17,7 +17,7 @@ from tenure import ConfigurationError, Election, Scheduler
 from tenure.core.policy import named
 from tenure.core.records import Change
 from tenure.stores import store_for
-from tenure.stores.ledger import Asked, RunQuery
+from tenure.stores.ledger import RunQuery, RunRequest
 
 HARM = (
     "'; DROP TABLE tenure_job; --",
@@ -77,7 +77,7 @@ def test_names_and_arguments_come_back_as_they_were(hand):
             if changed is not None:
                 assert (row.spec.function, row.spec.kwargs, row.spec.rules.queue) == (word, kwargs, word)
                 assert ledger.changes(application, name)[-1].why == word
-            (run,) = ledger.ask([Asked(application, name, key, None, kwargs=kwargs, by=word)])
+            (run,) = ledger.ask([RunRequest(application, name, key, None, kwargs=kwargs, by=word)])
             (found,) = ledger.runs(RunQuery(application, name, id=run.id))
             assert (found.name, found.key) == (name, key)
             assert word in ledger.functions(application) or changed is None

@@ -10,7 +10,7 @@ from security import battery, shadows
 from tenure import Election, Scheduler, doctor
 from tenure.core.cluster import Cadence
 from tenure.doctor.findings import Report
-from tenure.doctor.postgres.inspector import Desk
+from tenure.doctor.postgres.inspector import Inspector
 from tenure.importers import apscheduler
 from tenure.stores import store_for
 from tenure.stores.postgres import roles
@@ -145,7 +145,7 @@ class TestSessions:
         session = store.session("looks", 5.0)
         assert session._execute(session._cursor, "SHOW search_path", {}) == [(SEARCH_PATH,)]
         session.close()
-        desk = Desk(Report(), store, parse(url), Cadence())
+        desk = Inspector(Report(), store, parse(url), Cadence())
         try:
             desk.open()
             assert desk.ask_text("SHOW search_path") == [(SEARCH_PATH,)]

@@ -147,7 +147,7 @@ def find(command: Sequence[str]) -> tuple[int, str] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """How it ended: an exit code, and the signal that asked this process to end."""
 
     code: int
@@ -172,7 +172,7 @@ class Lead:
         self._wakeups: Wakeups | None = None
         self._guard: Guard | None = None
 
-    def run(self, wait: float | None = None) -> Outcome:
+    def run(self, wait: float | None = None) -> CommandOutcome:
         """Take part, and return when it is over. `wait` bounds the time until the first term; 0 means one try."""
         with Guard() as guard:
             election = self._election
@@ -180,7 +180,7 @@ class Lead:
                 election.start()
                 if wait == 0 and election.wait_until_leading(0) is None:
                     self._say(f"not leading {election.name!r}{self._led_by()}")
-                    return Outcome(NOT_LEADING)
+                    return CommandOutcome(NOT_LEADING)
                 with Wakeups() as wakeups:
                     self._wakeups, self._guard = wakeups, guard
                     election.observe(wakeups.wake)
@@ -188,7 +188,7 @@ class Lead:
             finally:
                 election.stop()
 
-    def _terms(self, wait: float | None) -> Outcome:
+    def _terms(self, wait: float | None) -> CommandOutcome:
         assert self._wakeups is not None  # noqa: S101 - set by run
         signals, election = self._wakeups, self._election
         deadline = None if not wait else boottime() + wait
@@ -198,7 +198,7 @@ class Lead:
             if term is None:
                 if deadline is not None and boottime() >= deadline:
                     self._say(f"not leading {election.name!r} after {readable(wait or 0)}{self._led_by()}")
-                    return Outcome(NOT_LEADING)
+                    return CommandOutcome(NOT_LEADING)
                 if not told and boottime() >= since + SILENCE:
                     told = True
                     self._say(f"waiting to lead {election.name!r}{self._led_by()}")
@@ -212,9 +212,9 @@ class Lead:
             if outcome is not None:
                 return outcome
             since = boottime()
-        return Outcome(BY_SIGNAL + signals.caught, signals.caught)
+        return CommandOutcome(BY_SIGNAL + signals.caught, signals.caught)
 
-    def _term(self, term: Term) -> Outcome | None:
+    def _term(self, term: Term) -> CommandOutcome | None:
         """One term with the command in it; None to go on with the next."""
         assert self._wakeups is not None  # noqa: S101 - set by run
         signals = self._wakeups
@@ -230,12 +230,12 @@ class Lead:
             raise
         if signals.caught is not None:
             self._say(f"stopped by {signal.Signals(signals.caught).name}; the command ended with {_read(code)}")
-            return Outcome(0) if code == 0 else Outcome(BY_SIGNAL + signals.caught, signals.caught)
+            return CommandOutcome(0) if code == 0 else CommandOutcome(BY_SIGNAL + signals.caught, signals.caught)
         if not stopped:
             self._say(f"the command ended with {_read(code)}; resigning term {term.number}")
-            return None if self._again is Again.FOREVER else Outcome(code)
+            return None if self._again is Again.FOREVER else CommandOutcome(code)
         self._say(f"term {term.number} is over ({term.reason or stopped}); the command ended with {_read(code)}")
-        return Outcome(NOT_LEADING) if self._again is Again.ONCE else None
+        return CommandOutcome(NOT_LEADING) if self._again is Again.ONCE else None
 
     def _start(self, term: Term) -> Group | None:
         lock = self._election.lock_fileno

@@ -30,15 +30,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tenure.cluster.advisory_loop import Keeper
-from tenure.cluster.callbacks import Herald
-from tenure.cluster.lease_state import NOBODY, Somebody
-from tenure.cluster.node import GOODBYE, Member
+from tenure.cluster.advisory_loop import AdvisoryLoop
+from tenure.cluster.callbacks import CallbackThread
+from tenure.cluster.lease_state import NOBODY, BaseNode
+from tenure.cluster.node import GOODBYE, Candidate
 from tenure.core.cluster import Cadence
-from tenure.core.lease import Action, Announce, Drained, PutBack, Rejoin, Release, Withdraw
+from tenure.core.lease import Action, Announce, DatabaseRewound, Drained, Rejoin, Release, Withdraw
 from tenure.errors import ConfigurationError
 from tenure.stores import Store
-from tenure.util.failure_log import Quiet
+from tenure.util.failure_log import FailureLog
 
 if TYPE_CHECKING:
     from tenure.stores.postgres.store import PostgresStore
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tenure")
 
 
-class AdvisoryNode(Somebody):
+class AdvisoryNode(BaseNode):
     """The seat of one election whose lock PostgreSQL holds."""
 
     def __init__(self, store: Store, cadence: Cadence, name: str, *, label: str | None = None) -> None:
@@ -54,8 +54,8 @@ class AdvisoryNode(Somebody):
         self._postgres = _on_postgres(store, name)
         self._name = name
         self._mutex = threading.Lock()
-        self._member: Member | None = None
-        self._threads: tuple[Keeper, Herald] | None = None
+        self._member: Candidate | None = None
+        self._threads: tuple[AdvisoryLoop, CallbackThread] | None = None
         _NODES.add(self)
 
     @property
@@ -63,7 +63,7 @@ class AdvisoryNode(Somebody):
         """None: the session is the only evidence here."""
         return None
 
-    def enter(self, member: Member) -> None:
+    def enter(self, member: Candidate) -> None:
         """Take the election in and start. Raises what is wrong with the store, and where advisory locks mean nothing."""
         with self._mutex:
             if self._member is not None and self._member is not member:
@@ -73,7 +73,7 @@ class AdvisoryNode(Somebody):
             if self._threads is None:
                 self._start(member)
 
-    def exit(self, member: Member) -> None:
+    def exit(self, member: Candidate) -> None:
         """Leave."""
         del member
         with self._mutex:
@@ -108,7 +108,7 @@ class AdvisoryNode(Somebody):
         if member is not None:
             member.forked()
 
-    def _start(self, member: Member) -> None:
+    def _start(self, member: Candidate) -> None:
         self.store.prepare()
         if self._postgres.pooled:
             raise ConfigurationError(
@@ -118,9 +118,14 @@ class AdvisoryNode(Somebody):
             )
         label = self.label
         self._member = member
-        herald = Herald(self._standing, label)
-        keeper = Keeper(
-            self._postgres, self._standing, self.cadence, member, label=label, quiet=Quiet(logger, self.store.shown)
+        herald = CallbackThread(self._standing, label)
+        keeper = AdvisoryLoop(
+            self._postgres,
+            self._standing,
+            self.cadence,
+            member,
+            label=label,
+            quiet=FailureLog(logger, self.store.shown),
         )
         self._threads = keeper, herald
         try:
@@ -164,7 +169,7 @@ class AdvisoryNode(Somebody):
                 self._member.withdrawn(term, reason)
             case Release(name, term, why) if name == self._name:
                 keeper.release(term, why)
-            case PutBack():
+            case DatabaseRewound():
                 keeper.put_back()
             case Rejoin():
                 logger.warning(

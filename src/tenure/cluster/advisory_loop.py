@@ -16,21 +16,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from tenure.cluster.epoch import Failover
-from tenure.cluster.lease_state import NOBODY, Standing
+from tenure.cluster.epoch import EpochGuard
+from tenure.cluster.lease_state import NOBODY, LeaseState
 from tenure.core import liveness
 from tenure.core.cluster import (
     Acquire,
+    AcquireOutcome,
     Advert,
     Beat,
     BeatAnswer,
+    BeatVerdict,
     Cadence,
     ElectionRow,
     NodeCard,
     NodeId,
-    Outcome,
     Vacancy,
-    Verdict,
 )
 from tenure.core.lease import (
     AcquireAnswered,
@@ -46,9 +46,9 @@ from tenure.core.lease import (
 from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
 from tenure.util.backoff import SOON, Backoff
 from tenure.util.clock import boottime
-from tenure.util.failure_log import Quiet
+from tenure.util.failure_log import FailureLog
 from tenure.util.randomness import between
-from tenure.util.vital_thread import Vital
+from tenure.util.vital_thread import VitalThread
 
 if TYPE_CHECKING:
     from tenure.stores.postgres.advisory import LockSession
@@ -63,7 +63,7 @@ BUSY_RETRY = (0.02, 0.1)
 SWEEP_EVERY = 3600.0
 
 
-class Candidate(Protocol):
+class AdvisoryCandidate(Protocol):
     """What the keeper must know of the election."""
 
     name: str
@@ -76,20 +76,20 @@ class Candidate(Protocol):
         """A try to win was answered with no."""
 
 
-class Keeper(Vital):
+class AdvisoryLoop(VitalThread):
     """Keeps the connection that has the lock: the only thread that uses it, and the strong reference that keeps it."""
 
     def __init__(
         self,
         store: PostgresStore,
-        standing: Standing,
+        standing: LeaseState,
         cadence: Cadence,
-        candidate: Candidate,
+        candidate: AdvisoryCandidate,
         *,
         label: str,
-        quiet: Quiet,
+        quiet: FailureLog,
     ) -> None:
-        super().__init__(f"tenure keeper {label}")
+        super().__init__(f"tenure advisory loop {label}")
         self._store, self._standing, self._cadence = store, standing, cadence
         self._candidate, self._name = candidate, candidate.name
         self._label, self._quiet = label, quiet
@@ -109,7 +109,7 @@ class Keeper(Vital):
         """Identities whose session was lost, each with the term whose work has not stopped yet."""
         self._complained: set[object] = set()
         self._strangers: dict[int, float] = {}
-        self._failover = Failover(forget=self._watch_anew, resume=self._try_now)
+        self._failover = EpochGuard(forget=self._watch_anew, resume=self._try_now)
         self._sweep_at = boottime() + between(60, SWEEP_EVERY)
         self._inbox: deque[Callable[[], None]] = deque()
         self._ear, self._bell = socket.socketpair()
@@ -202,7 +202,7 @@ class Keeper(Vital):
             session.keep_alive()
         self._hear(session)  # what was said while our own statements ran does not ring again
         self._backoff.worked()
-        self._quiet.worked("keeper")
+        self._quiet.worked("advisory loop")
 
     def _next(self) -> float:
         """When something is due that nobody will wake us for."""
@@ -286,7 +286,7 @@ class Keeper(Vital):
             self._leaving = "could not start"
             self.first.set()
             return
-        self._quiet.failed("keeper", error)
+        self._quiet.failed("advisory loop", error)
         longest = self._cadence.validate_every if kept else self._cadence.heartbeat_every
         self._not_before = boottime() + self._backoff.pause(longest)
 
@@ -339,12 +339,12 @@ class Keeper(Vital):
             self._standing.step(BeatFailed(number))
             raise
         received_at = boottime()
-        late = answer.verdict is Verdict.LATE
+        late = answer.verdict is BeatVerdict.LATE
         self._beats_from = received_at + SOON if late else sent_at + self._cadence.heartbeat_every
         self._standing.step(BeatAnswered(number, answer))
-        if answer.verdict is Verdict.RENEWED:
+        if answer.verdict is BeatVerdict.RENEWED:
             self._observe(answer, received_at)
-        return answer.verdict is not Verdict.GONE
+        return answer.verdict is not BeatVerdict.GONE
 
     def _watch_anew(self) -> None:
         """What was seen in another database says nothing."""
@@ -460,22 +460,22 @@ class Keeper(Vital):
         except BaseException:
             self._standing.step(AcquireFailed(self._name, attempt), only=node)
             raise
-        granted = answer.outcome is Outcome.GRANTED
+        granted = answer.outcome is AcquireOutcome.GRANTED
         self._standing.step(AcquireAnswered(self._name, attempt, answer.term if granted else None), only=node)
         self._tries_from = boottime() + self._cadence.heartbeat_every
         if not granted:
             self._candidate.refused()
         match answer.outcome:
-            case Outcome.GRANTED:
+            case AcquireOutcome.GRANTED:
                 self._suspicion = None
                 self._complained.clear()
-            case Outcome.BUSY:
+            case AcquireOutcome.BUSY:
                 self._tries_from = boottime() + between(*BUSY_RETRY)
-            case Outcome.HELD | Outcome.GONE:
+            case AcquireOutcome.HELD | AcquireOutcome.GONE:
                 self._beats_from = 0.0  # who holds it, and in which session? or are we dead?
-            case Outcome.MOVED:
+            case AcquireOutcome.MOVED:
                 self._failover.notice(session)
-            case Outcome.MISMATCH:
+            case AcquireOutcome.MISMATCH:
                 session.unlock()
                 self._locked = False
                 self._complain("mode", "election %r: %s", _other_mode(self._name, answer.detail, self._store.schema))

@@ -7,19 +7,19 @@ import queue
 import threading
 from collections.abc import Callable
 
-from tenure.cluster.lease_state import Standing
+from tenure.cluster.lease_state import LeaseState
 from tenure.core.lease import Phase, Tick
 from tenure.util.clock import boottime
-from tenure.util.vital_thread import Vital
+from tenure.util.vital_thread import VitalThread
 
 logger = logging.getLogger("tenure")
 
 
-class Herald(Vital):
+class CallbackThread(VitalThread):
     """Calls what it is given, one after another. What a callback raises is logged and harms nothing."""
 
-    def __init__(self, standing: Standing, label: str) -> None:
-        super().__init__(f"tenure herald {label}")
+    def __init__(self, standing: LeaseState, label: str) -> None:
+        super().__init__(f"tenure callbacks {label}")
         self._standing = standing
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 

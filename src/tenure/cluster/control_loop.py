@@ -16,18 +16,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from tenure.cluster.epoch import Failover
-from tenure.cluster.lease_state import Standing
+from tenure.cluster.epoch import EpochGuard
+from tenure.cluster.lease_state import LeaseState
 from tenure.core import liveness
-from tenure.core.cluster import Acquire, BeatAnswer, Cadence, ElectionRow, NodeCard, NodeId, Outcome, Vacancy
+from tenure.core.cluster import Acquire, AcquireOutcome, BeatAnswer, Cadence, ElectionRow, NodeCard, NodeId, Vacancy
 from tenure.core.lease import AcquireAnswered, AcquireFailed, ReleaseAcked
 from tenure.errors import StoreError
 from tenure.stores import Session, Store, host_lock
 from tenure.util.backoff import Backoff
 from tenure.util.clock import boottime, sleep, walltime
-from tenure.util.failure_log import Quiet
+from tenure.util.failure_log import FailureLog
 from tenure.util.randomness import between
-from tenure.util.vital_thread import Vital
+from tenure.util.vital_thread import VitalThread
 
 logger = logging.getLogger("tenure")
 
@@ -51,7 +51,7 @@ class Candidacy:
     not_before: float
 
 
-class Duty(Protocol):
+class LoopService(Protocol):
     """Regular work that shares the campaign's thread and connection. Called on that thread alone."""
 
     def turn(self, session: Session) -> None:
@@ -72,25 +72,25 @@ class _Probing:
     """Its process is known to have ended, or cannot be watched: look again until the lock is free."""
 
 
-class Campaign(Vital):
+class ControlLoop(VitalThread):
     """Runs until it is told to stop."""
 
     def __init__(
         self,
         store: Store,
-        standing: Standing,
+        standing: LeaseState,
         cadence: Cadence,
         *,
         label: str,
-        quiet: Quiet,
+        quiet: FailureLog,
         candidacy: Callable[[str], Candidacy | None],
         names: Callable[[], tuple[str, ...]],
         refused: Callable[[str], None],
         beat_now: Callable[[], None],
-        duties: Callable[[], tuple[Duty, ...]],
+        duties: Callable[[], tuple[LoopService, ...]],
         host_evidence: bool,
     ) -> None:
-        super().__init__(f"tenure campaign {label}")
+        super().__init__(f"tenure control loop {label}")
         self._store, self._standing, self._cadence, self._label = store, standing, cadence, label
         self._quiet, self._candidacy, self._names = quiet, candidacy, names
         self._refused, self._beat_now, self._duties = refused, beat_now, duties
@@ -116,7 +116,7 @@ class Campaign(Vital):
         self._pidfds: dict[int, set[NodeId]] = {}
         """Processes on this host, and the nodes that live in them."""
         self._probing: dict[NodeId, _Probing] = {}
-        self._failover = Failover(forget=self._watch_anew, resume=lambda: self._try_all(boottime()))
+        self._failover = EpochGuard(forget=self._watch_anew, resume=lambda: self._try_all(boottime()))
         self._sweep_at = boottime() + between(60, SWEEP_EVERY)
 
     # From other threads
@@ -209,7 +209,7 @@ class Campaign(Vital):
                 host_lock.sweep(self._directory, older_than=walltime().timestamp() - DAY)
         self._hear(session)  # what was said while our own statements ran does not ring again
         self._backoff.worked()
-        self._quiet.worked("campaign")
+        self._quiet.worked("control loop")
 
     def _wait(self, until: float) -> None:
         poll = select.poll()
@@ -249,7 +249,7 @@ class Campaign(Vital):
 
     def _ready(self) -> Session:
         if self._session is None:
-            self._session = self._store.session(f"{self._label}:campaign", self._cadence.attempt_timeout)
+            self._session = self._store.session(f"{self._label}:control", self._cadence.attempt_timeout)
             self._session.rehearse()
             self._listening_as = ""
         if self._listening_as != self._standing.node:
@@ -261,7 +261,7 @@ class Campaign(Vital):
 
     def _stumble(self, error: Exception) -> None:
         self._drop_session()
-        self._quiet.failed("campaign", error)
+        self._quiet.failed("control loop", error)
         self._not_before = boottime() + self._backoff.pause(self._cadence.heartbeat_every)
 
     def _drop_session(self) -> None:
@@ -463,25 +463,25 @@ class Campaign(Vital):
         except BaseException:
             self._standing.step(AcquireFailed(name, attempt), only=node)
             raise
-        granted = answer.outcome is Outcome.GRANTED
+        granted = answer.outcome is AcquireOutcome.GRANTED
         self._standing.step(AcquireAnswered(name, attempt, answer.term if granted else None), only=node)
         if not granted:
             self._refused(name)
         match answer.outcome:
-            case Outcome.BUSY:
+            case AcquireOutcome.BUSY:
                 self._tries[name] = boottime() + between(*BUSY_RETRY)
-            case Outcome.GONE:
+            case AcquireOutcome.GONE:
                 self._beat_now()
-            case Outcome.MOVED:
+            case AcquireOutcome.MOVED:
                 self._failover.notice(session)
-            case Outcome.MISMATCH:
+            case AcquireOutcome.MISMATCH:
                 logger.error(
                     "election %r is run in mode %r elsewhere; use one mode for all its nodes",
                     name,
                     answer.detail,
                     extra={"action": "mode_mismatch"},
                 )
-            case Outcome.HELD if (
+            case AcquireOutcome.HELD if (
                 answer.holder is not None and answer.holder not in self._cards and self._directory is not None
             ):
                 self._unknown.add(answer.holder)

@@ -13,7 +13,7 @@ from tenure.util.clock import boottime
 logger = logging.getLogger("tenure")
 
 
-class Failover:
+class EpochGuard:
     """What one node has noticed of it. `forget` drops what was watched in the old database; `resume` is called when grants are allowed."""
 
     def __init__(self, *, forget: Callable[[], None], resume: Callable[[], None]) -> None:

@@ -12,16 +12,16 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 
-from tenure.cluster.lease_state import Standing
-from tenure.core.cluster import Advert, Beat, BeatAnswer, Cadence, NodeCard, NodeId, Vacancy, Verdict
+from tenure.cluster.lease_state import LeaseState
+from tenure.core.cluster import Advert, Beat, BeatAnswer, BeatVerdict, Cadence, NodeCard, NodeId, Vacancy
 from tenure.core.lease import BeatAnswered, BeatFailed, BeatSent, SessionChecked
 from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
 from tenure.stores import Session, Store
 from tenure.stores.host_lock import LockFile
 from tenure.util.backoff import SOON, Backoff
 from tenure.util.clock import boottime
-from tenure.util.failure_log import Quiet
-from tenure.util.vital_thread import Vital
+from tenure.util.failure_log import FailureLog
+from tenure.util.vital_thread import VitalThread
 
 START_WITHIN = 5.0
 """The store answered when it was prepared; for so many seconds a first attempt that was too slow is tried again."""
@@ -29,17 +29,17 @@ START_WITHIN = 5.0
 logger = logging.getLogger("tenure")
 
 
-class Pacemaker(Vital):
+class HeartbeatThread(VitalThread):
     """Beats until it is told to leave. Hooks are called on this thread and must not block."""
 
     def __init__(
         self,
         store: Store,
-        standing: Standing,
+        standing: LeaseState,
         cadence: Cadence,
         *,
         label: str,
-        quiet: Quiet,
+        quiet: FailureLog,
         host_evidence: bool,
         session_evidence: bool,
         names: Callable[[], tuple[str, ...]],
@@ -47,7 +47,7 @@ class Pacemaker(Vital):
         on_check: Callable[[dict[str, Vacancy], float], None],
         on_joined: Callable[[NodeId], None],
     ) -> None:
-        super().__init__(f"tenure pacemaker {label}")
+        super().__init__(f"tenure heartbeat {label}")
         self._store, self._standing, self._cadence = store, standing, cadence
         self._label, self._quiet, self._names = label, quiet, names
         self._host_evidence, self._session_evidence = host_evidence, session_evidence
@@ -109,7 +109,7 @@ class Pacemaker(Vital):
             try:
                 self._turn()
                 self._backoff.worked()
-                self._quiet.worked("pacemaker")
+                self._quiet.worked("heartbeat")
                 self.first.set()
             except Exception as error:
                 self._stumble(error)
@@ -125,7 +125,7 @@ class Pacemaker(Vital):
 
     def _turn(self) -> None:
         if self._session is None:
-            self._session = self._store.session(f"{self._label}:pacemaker", self._cadence.attempt_timeout)
+            self._session = self._store.session(f"{self._label}:heartbeat", self._cadence.attempt_timeout)
             if self._lock is not None:
                 self._session.use_lock_file(self._lock)  # or it would beat where nobody looks
         if self._needs_identity:
@@ -193,12 +193,12 @@ class Pacemaker(Vital):
             self._standing.step(BeatFailed(number))
             raise
         received_at = boottime()
-        late = answer.verdict is Verdict.LATE
+        late = answer.verdict is BeatVerdict.LATE
         self._beats_from = received_at + SOON if late else sent_at + self._cadence.heartbeat_every
         self._standing.step(BeatAnswered(number, answer))
         if self._lock is not None and not self._store.pulse_in_file:
             self._lock.pulse(number)  # keeps those who clean up old files away
-        if answer.verdict is Verdict.RENEWED:
+        if answer.verdict is BeatVerdict.RENEWED:
             self._on_beat(answer, received_at)
 
     def _check(self, session: Session, advert: Advert) -> None:
@@ -224,7 +224,7 @@ class Pacemaker(Vital):
             self.first.set()
             return
         if self.first.is_set():
-            self._quiet.failed("pacemaker", error)
+            self._quiet.failed("heartbeat", error)
         self._beats_from = boottime() + self._backoff.pause(self._cadence.heartbeat_every)
 
     def _drop_session(self) -> None:

@@ -17,7 +17,7 @@ from tenure.util.clock import boottime
 NOBODY = ""
 
 
-class Standing:
+class LeaseState:
     """Drives `lease.step`. Actions are performed under the mutex, so that nobody hears of a loss before the win: they must not block."""
 
     def __init__(self, cadence: Cadence, perform: Callable[[Action], None]) -> None:
@@ -73,13 +73,13 @@ class Standing:
             return standing.node, hand.attempt
 
 
-class Somebody:
+class BaseNode:
     """A node of either mode, as far as its standing says: who it is, and until when it may act."""
 
     def __init__(self, store: Store, cadence: Cadence, label: str | None, perform: Callable[[Action], None]) -> None:
         self.store, self.cadence = store, cadence
         self._given_label = label
-        self._standing = Standing(cadence, perform)
+        self._standing = LeaseState(cadence, perform)
 
     @property
     def id(self) -> NodeId:

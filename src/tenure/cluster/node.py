@@ -13,15 +13,15 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-from tenure.cluster.callbacks import Herald
-from tenure.cluster.control_loop import Campaign, Candidacy, Duty
-from tenure.cluster.heartbeat import Pacemaker
-from tenure.cluster.lease_state import Somebody
+from tenure.cluster.callbacks import CallbackThread
+from tenure.cluster.control_loop import Candidacy, ControlLoop, LoopService
+from tenure.cluster.heartbeat import HeartbeatThread
+from tenure.cluster.lease_state import BaseNode
 from tenure.core.cluster import BeatAnswer, Cadence, NodeId, Vacancy
-from tenure.core.lease import Action, Announce, Drained, PutBack, Rejoin, Release, Resign, Withdraw
+from tenure.core.lease import Action, Announce, DatabaseRewound, Drained, Rejoin, Release, Resign, Withdraw
 from tenure.errors import StoreUnavailable
 from tenure.stores import Store
-from tenure.util.failure_log import Quiet
+from tenure.util.failure_log import FailureLog
 from tenure.util.vital_thread import dead
 
 logger = logging.getLogger("tenure")
@@ -30,7 +30,7 @@ GOODBYE = 5.0
 """How long leaving may take at most."""
 
 
-class Member(Protocol):
+class Candidate(Protocol):
     """What an election is to its node. Called under the node's mutex: must not block."""
 
     name: str
@@ -52,7 +52,7 @@ class Member(Protocol):
         """This is a forked child now."""
 
 
-class Node(Somebody):
+class Node(BaseNode):
     """This process in the eyes of the others. Starts when the first election enters and leaves with the last."""
 
     def __init__(
@@ -66,10 +66,10 @@ class Node(Somebody):
     ) -> None:
         super().__init__(store, cadence, label, self._perform)
         self._host_evidence, self._session_evidence = host_evidence, session_evidence
-        self._members: dict[str, Member] = {}
-        self._duties: tuple[Duty, ...] = ()
+        self._members: dict[str, Candidate] = {}
+        self._duties: tuple[LoopService, ...] = ()
         self._mutex = threading.Lock()
-        self._threads: tuple[Pacemaker, Campaign, Herald] | None = None
+        self._threads: tuple[HeartbeatThread, ControlLoop, CallbackThread] | None = None
         _NODES.add(self)
 
     @property
@@ -88,7 +88,7 @@ class Node(Somebody):
         """The names of this node's threads that died."""
         return dead(*self._threads) if self._threads else ()
 
-    def enter(self, member: Member) -> None:
+    def enter(self, member: Candidate) -> None:
         """Take an election in, starting this node if need be. Raises what is wrong with the store."""
         with self._mutex:
             if member.name in self._members and self._members[member.name] is not member:
@@ -100,7 +100,7 @@ class Node(Somebody):
             self._members[member.name] = member
         self.look(member.name)
 
-    def exit(self, member: Member) -> None:
+    def exit(self, member: Candidate) -> None:
         """Let an election go, leaving with the last one."""
         with self._mutex:
             self._members.pop(member.name, None)
@@ -109,13 +109,13 @@ class Node(Somebody):
             elif (hand := self._standing.lease.hands.get(member.name)) is not None:
                 self._hand_back(member.name, hand.term)
 
-    def serve(self, duty: Duty) -> None:
+    def serve(self, duty: LoopService) -> None:
         """Call this from now on, on the campaign's thread and over its connection, while this node takes part."""
         with self._mutex:
             self._duties = (*self._duties, duty)
         self.wake()
 
-    def unserve(self, duty: Duty) -> None:
+    def unserve(self, duty: LoopService) -> None:
         """Call it no more; a turn that has begun goes on to its end."""
         with self._mutex:
             self._duties = tuple(other for other in self._duties if other is not duty)
@@ -154,9 +154,9 @@ class Node(Somebody):
     def _start(self) -> None:
         self.store.prepare()
         label = self.label
-        quiet = Quiet(logger, self.store.shown)
-        herald = Herald(self._standing, label)
-        pacemaker = Pacemaker(
+        quiet = FailureLog(logger, self.store.shown)
+        herald = CallbackThread(self._standing, label)
+        pacemaker = HeartbeatThread(
             self.store,
             self._standing,
             self.cadence,
@@ -169,7 +169,7 @@ class Node(Somebody):
             on_check=self._checked,
             on_joined=self._joined,
         )
-        campaign = Campaign(
+        campaign = ControlLoop(
             self.store,
             self._standing,
             self.cadence,
@@ -261,7 +261,7 @@ class Node(Somebody):
                     "this node was declared dead and comes back under a new identity", extra={"action": "node_rejoins"}
                 )
                 pacemaker.rejoin()
-            case PutBack():
+            case DatabaseRewound():
                 campaign.put_back()
 
 

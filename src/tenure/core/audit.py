@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
-from tenure.core.job_history import Stretch, stretches, zone_of
+from tenure.core.job_history import TriggerPeriod, stretches, zone_of
 from tenure.core.records import ANEW, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.errors import ConfigurationError
 from tenure.triggers import At, tzdata_version
@@ -37,7 +37,7 @@ _TICK = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """Due times in a row of which the same is to be said."""
 
     kind: str
@@ -59,7 +59,7 @@ class JobAudit:
     """How many due times there were, those still to come included."""
     counts: Mapping[str, int]
     """How they ended: 'succeeded', 'skipped(overlap)' …, and the kinds of findings."""
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     extra: tuple[RunRow, ...]
     """Runs that somebody asked for."""
     tz: tzinfo = UTC
@@ -82,7 +82,7 @@ class JobAudit:
             lines.append(f"  and {len(worst) - _SHOWN} more like these")
         return lines
 
-    def _line(self, finding: Finding) -> str:
+    def _line(self, finding: AuditFinding) -> str:
         when = shown(finding.first, self.tz)
         if finding.count > 1:
             when = f"{finding.count} from {when} to {shown(finding.last, self.tz)}"
@@ -120,7 +120,7 @@ class _Books:
     def __init__(
         self,
         job: JobRow,
-        life: list[Stretch],
+        life: list[TriggerPeriod],
         runs: Iterable[RunRow],
         plain: Mapping[RunState, Sequence[int]],
         *,
@@ -135,12 +135,12 @@ class _Books:
         self._rules_since = _rules_since(job, life)
         self._due = 0
         self._counts: Counter[str] = Counter()
-        self._findings: list[Finding] = []
+        self._findings: list[AuditFinding] = []
         self._in_a_row = False
         self._extra: list[RunRow] = []
         self._runs: dict[int, RunRow] = {}
         self._heaps: list[RunRow] = []
-        self._unevaluated: list[Stretch] = []
+        self._unevaluated: list[TriggerPeriod] = []
         self._covered: Counter[int] = Counter()
         self._explained: set[int] = set()
         for run in sorted(runs, key=lambda run: run.scheduled_for):
@@ -152,7 +152,7 @@ class _Books:
         for key in self._runs.keys() & self._plain.keys():
             self._find(UNEXPECTED, key / 1e6, "two runs are of one due time")
 
-    def go_through(self, stretch: Stretch) -> None:
+    def go_through(self, stretch: TriggerPeriod) -> None:
         """The due times of one stretch, in order. Those without a run wait until it is known whether any later one has a run."""
         if stretch.unreadable and stretch.start < self._until and stretch.end >= self._since:
             self._find(UNREADABLE, max(stretch.start, self._since), f"its trigger {stretch.unreadable}")
@@ -179,7 +179,7 @@ class _Books:
                 self._find(OPEN, at, f"its run is {run.state.value}")
         self._without_run(stretch, without, last=stretch.end < self._until)
 
-    def _due_times(self, stretch: Stretch) -> Iterator[Instant]:
+    def _due_times(self, stretch: TriggerPeriod) -> Iterator[Instant]:
         try:
             yield from stretch.due_times(self._since, self._until)
         except ConfigurationError as error:
@@ -211,7 +211,7 @@ class _Books:
                 text = f"a row of {heap.count} skipped due times stands where {self._covered[heap.id]} were due"
                 self._counts[_end(heap)] -= excess
                 self._counts[UNACCOUNTED] += excess
-                self._findings.append(Finding(UNACCOUNTED, heap.scheduled_for, last, excess, text))
+                self._findings.append(AuditFinding(UNACCOUNTED, heap.scheduled_for, last, excess, text))
 
     def _may_be_due(self, run: RunRow) -> bool:
         """It is of a trigger that was written just after, or of an `at` that was past when it was written, or that was in force for a moment longer than its end says, or of one that cannot be read."""
@@ -274,11 +274,11 @@ class _Books:
                 return heap
         return None
 
-    def _without_run(self, stretch: Stretch, due: list[Instant], *, last: bool) -> None:
+    def _without_run(self, stretch: TriggerPeriod, due: list[Instant], *, last: bool) -> None:
         for at in due:
             self._find(*self._reason(stretch, at, last=last))
 
-    def _reason(self, stretch: Stretch, at: Instant, *, last: bool) -> tuple[str, Instant, str]:
+    def _reason(self, stretch: TriggerPeriod, at: Instant, *, last: bool) -> tuple[str, Instant, str]:
         job = self._job
         if stretch.state is JobState.PAUSED:
             return "paused", at, _paused(stretch)
@@ -302,13 +302,13 @@ class _Books:
         self._counts[kind] += 1
         before = self._findings[-1] if self._findings and self._in_a_row else None
         if before is not None and (before.kind, before.text) == (kind, text):
-            self._findings[-1] = Finding(kind, before.first, at, before.count + 1, text)
+            self._findings[-1] = AuditFinding(kind, before.first, at, before.count + 1, text)
         else:
-            self._findings.append(Finding(kind, at, at, 1, text))
+            self._findings.append(AuditFinding(kind, at, at, 1, text))
         self._in_a_row = kind != UNEXPECTED
 
 
-def _rules_since(job: JobRow, life: Sequence[Stretch]) -> Instant:
+def _rules_since(job: JobRow, life: Sequence[TriggerPeriod]) -> Instant:
     """Since when the zone rules of here are those that the job is planned with: what was due before cannot be computed anew."""
     if job.next_reading is not None and job.next_reading.partition("@")[0] != tzdata_version():
         return math.inf
@@ -328,7 +328,7 @@ def _by(change: ChangeRecord) -> str:
     return f" by {change.by}" if change.by else ""
 
 
-def _paused(stretch: Stretch) -> str:
+def _paused(stretch: TriggerPeriod) -> str:
     if stretch.began is None:
         return "paused"
     why = f" ({stretch.began.why})" if stretch.began.why else ""

@@ -157,7 +157,7 @@ class ElectionRow:
         return not self.held or not self.holder_alive
 
 
-class Verdict(Enum):
+class BeatVerdict(Enum):
     """What the database says to a beat."""
 
     RENEWED = "renewed"
@@ -185,7 +185,7 @@ class Beat:
 class BeatAnswer:
     """Everything a node learns from one beat."""
 
-    verdict: Verdict
+    verdict: BeatVerdict
     was_seq: int = 0
     """What the row had counted before. Less than was acknowledged: the database was put back in time."""
     peers: tuple[Peer, ...] = ()
@@ -206,7 +206,7 @@ class Vacancy:
     advert: Advert
 
 
-class Outcome(StrEnum):
+class AcquireOutcome(StrEnum):
     """What became of an attempt to acquire."""
 
     GRANTED = "granted"
@@ -237,7 +237,7 @@ class Acquire:
 class Acquired:
     """The answer to an `Acquire`."""
 
-    outcome: Outcome
+    outcome: AcquireOutcome
     term: int = 0
     holder: NodeId | None = None
     detail: str = ""

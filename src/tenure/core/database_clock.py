@@ -20,7 +20,7 @@ DOUBT = (10.0, 300.0)
 
 
 @dataclass(slots=True)
-class Timekeeper:
+class DatabaseClock:
     """Fed with every answer that carries the ledger's time. Used by one thread; others may read `now`."""
 
     _offset: float | None = None

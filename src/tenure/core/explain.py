@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import tzinfo
 
 from tenure.core.differences import in_force
-from tenure.core.job_history import Stretch, stretches, zone_of
+from tenure.core.job_history import TriggerPeriod, stretches, zone_of
 from tenure.core.planning import last_due
 from tenure.core.records import OPEN, STOPPED, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.errors import ConfigurationError
@@ -40,7 +40,7 @@ def why(
 
 
 class _Answer:
-    def __init__(self, job: JobRow, life: list[Stretch], runs: list[RunRow], *, now: Instant, live: bool) -> None:
+    def __init__(self, job: JobRow, life: list[TriggerPeriod], runs: list[RunRow], *, now: Instant, live: bool) -> None:
         self._job, self._life, self._now, self._live = job, life, now, live
         self._runs = sorted(runs, key=lambda run: run.scheduled_for)
         self._name = repr(job.spec.name)
@@ -84,7 +84,7 @@ class _Answer:
             told += f" It is planned by the zone rules of tzdata {by}, although it was written with {job.spec.tzdata}, which no live node has: upgrade the tzdata package."
         return told
 
-    def _paused_now(self, here: Stretch) -> str:
+    def _paused_now(self, here: TriggerPeriod) -> str:
         job = self._job
         by = f" by {job.paused_by}" if job.paused_by else ""
         because = f" ({job.paused_why})" if job.paused_why else ""
@@ -105,7 +105,7 @@ class _Answer:
         )
         return f" It runs as changed{by}{because} at {self._at(job.override.at)}, not as the code says: {in_force(job.spec, job.code)}."
 
-    def _next(self, here: Stretch, after: Instant | None = None) -> str:
+    def _next(self, here: TriggerPeriod, after: Instant | None = None) -> str:
         if here.unreadable:
             return f"Nothing is planned for it: its trigger {here.unreadable}"
         trigger = here.trigger
@@ -155,7 +155,7 @@ class _Answer:
         found = [run for run in self._runs if run.kind is kind and abs(run.scheduled_for - at) < NEAR]
         return min(found, key=lambda run: abs(run.scheduled_for - at), default=None)
 
-    def _paused_then(self, here: Stretch, at: Instant) -> str:
+    def _paused_then(self, here: TriggerPeriod, at: Instant) -> str:
         began = here.began
         by, because, since = "", "", self._at(here.start)
         if began is not None:
@@ -178,7 +178,7 @@ class _Answer:
                 return f" {change}"
         return ""
 
-    def _no_run(self, here: Stretch, due: Instant) -> str:
+    def _no_run(self, here: TriggerPeriod, due: Instant) -> str:
         job, when = self._job, self._at(due)
         if due > self._now:
             return f"{self._name} is due at {when}, in {readable(due - self._now)}." + self._if_nobody()
@@ -286,7 +286,7 @@ class _Answer:
         return shown(when, self._zone)
 
 
-def _changed_by(stretch: Stretch) -> str:
+def _changed_by(stretch: TriggerPeriod) -> str:
     return f" by {stretch.began.by}" if stretch.began is not None and stretch.began.by else ""
 
 

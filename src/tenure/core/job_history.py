@@ -20,7 +20,7 @@ _TICK = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TriggerPeriod:
     """From one change to the next: (start, end]."""
 
     start: Instant
@@ -45,12 +45,12 @@ class Stretch:
             due = following(due)
 
 
-def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[Stretch]:
+def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[TriggerPeriod]:
     """The life of a job, oldest stretch first. Without a history there is one, from when on its trigger counts."""
     mine = [change for change in changes if change.job == job.id]
     if not mine:
         trigger, unreadable = read(job.spec.trigger)
-        return [Stretch(job.since, math.inf, job.state, trigger, unreadable=unreadable)]
+        return [TriggerPeriod(job.since, math.inf, job.state, trigger, unreadable=unreadable)]
     found = []
     state, began = JobState.REMOVED, mine[0]
     for i, change in enumerate(mine):
@@ -60,7 +60,7 @@ def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[Stretch]:
             began = change
         end = math.inf if after is None else after.at
         trigger, unreadable = read(change.trigger)
-        found.append(Stretch(change.at, end, state, trigger, began, after, unreadable))
+        found.append(TriggerPeriod(change.at, end, state, trigger, began, after, unreadable))
     return found
 
 

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeVar
 
-from tenure.core.cluster import Advert, BeatAnswer, Cadence, NodeId, Trust, Verdict
+from tenure.core.cluster import Advert, BeatAnswer, BeatVerdict, Cadence, NodeId, Trust
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -53,7 +53,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class Holding:
     """What a node has in hand, or has reached out for, in one election."""
 
     phase: Phase
@@ -87,7 +87,7 @@ class Lease:
     """What may stand in the row: by the last acknowledged beat, and by every beat sent since."""
     checked: Mapping[int, float] = field(default_factory=dict)
     """The start of the last good check of each nonce."""
-    hands: Mapping[str, Hand] = field(default_factory=dict)
+    hands: Mapping[str, Holding] = field(default_factory=dict)
 
     @property
     def terms_until(self) -> float:
@@ -235,11 +235,11 @@ class Rejoin:
 
 
 @dataclass(frozen=True, slots=True)
-class PutBack:
+class DatabaseRewound:
     """The database was put back in time: the epoch must be raised."""
 
 
-Action = Announce | Withdraw | Release | Rejoin | PutBack
+Action = Announce | Withdraw | Release | Rejoin | DatabaseRewound
 
 
 def step(lease: Lease, event: Event, now: float) -> tuple[Lease, list[Action]]:
@@ -262,7 +262,7 @@ def step(lease: Lease, event: Event, now: float) -> tuple[Lease, list[Action]]:
             lease = replace(lease, checked={**lease.checked, nonce: max(began_at, lease.checked.get(nonce, began_at))})
         case AcquireSent(name):
             attempt = lease.attempts + 1
-            lease = _with_hand(replace(lease, attempts=attempt), name, Hand(Phase.OPEN, attempt))
+            lease = _with_hand(replace(lease, attempts=attempt), name, Holding(Phase.OPEN, attempt))
         case AcquireAnswered(name, attempt, term):
             lease, more = _acquired(lease, name, attempt, term, now)
             actions += more
@@ -314,9 +314,9 @@ def _answered(lease: Lease, number: int, answer: BeatAnswer) -> tuple[Lease, lis
     if sent_at is None or lease.gone:
         return replace(lease, under_way=under_way), []  # given up before: no trust is won by it
     match answer.verdict:
-        case Verdict.LATE:
+        case BeatVerdict.LATE:
             return replace(lease, under_way=under_way), []
-        case Verdict.GONE:
+        case BeatVerdict.GONE:
             held = [
                 Withdraw(n, h.term, "this node was declared dead")
                 for n, h in lease.hands.items()
@@ -324,10 +324,10 @@ def _answered(lease: Lease, number: int, answer: BeatAnswer) -> tuple[Lease, lis
             ]
             gone = replace(lease, under_way=under_way, gone=True, until=-math.inf, stretch=lease.stretch + 1, hands={})
             return gone, [*held, Rejoin()]
-        case Verdict.RENEWED:
+        case BeatVerdict.RENEWED:
             # A count that went back: unless the epoch was raised since, nobody has dealt with it yet.
             put_back = answer.was_seq < lease.acked and answer.epoch <= lease.epoch
-            actions: list[Action] = [PutBack()] if put_back else []
+            actions: list[Action] = [DatabaseRewound()] if put_back else []
             adverts = {n: advert for n, advert in lease.adverts.items() if n >= number}
             nonces = {advert.nonce for advert in adverts.values() if advert is not None}
             lease = replace(
@@ -371,7 +371,7 @@ def _acquired(lease: Lease, name: str, attempt: int, term: int | None, now: floa
         return lease, []  # abandoned before its answer came
     if term is None or lease.gone or now >= lease.terms_until:
         return _without_hand(lease, name), []  # refused, or abandoned: a later beat releases what was granted
-    hand = Hand(Phase.HELD, attempt, term, after_beat=lease.sent)
+    hand = Holding(Phase.HELD, attempt, term, after_beat=lease.sent)
     return _with_hand(lease, name, hand), [Announce(name, term, lease.stretch)]
 
 
@@ -389,7 +389,7 @@ def _is_open(lease: Lease, name: str, attempt: int) -> bool:
     return hand is not None and hand.phase is Phase.OPEN and hand.attempt == attempt
 
 
-def _with_hand(lease: Lease, name: str, hand: Hand) -> Lease:
+def _with_hand(lease: Lease, name: str, hand: Holding) -> Lease:
     return replace(lease, hands={**lease.hands, name: hand})
 
 

@@ -57,7 +57,7 @@ _TICK = 0.000_001
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MissedVerdict:
     """What becomes of the missed due times of a job."""
 
     make_up: tuple[RunId, ...]
@@ -181,7 +181,7 @@ def leapt(trigger: Trigger, next_due: Instant, *, horizon: Instant) -> bool:
     return due is not None and due < next_due
 
 
-def settle(job: MissedJob, *, now: Instant) -> Verdict:
+def settle(job: MissedJob, *, now: Instant) -> MissedVerdict:
     """Which missed due times are made up for. Never any that is older than a day; under 'latest' none if a later one is in time anyway."""
     recent = [run.id for run in job.runs if run.scheduled_for >= now - MISSED_WINDOW]
     chosen: list[RunId] = []
@@ -190,7 +190,7 @@ def settle(job: MissedJob, *, now: Instant) -> Verdict:
     elif job.rules.missed == "latest" and not job.in_time:
         chosen = recent[-1:]
     kept = frozenset(chosen)
-    return Verdict(tuple(chosen), tuple(run.id for run in job.runs if run.id not in kept))
+    return MissedVerdict(tuple(chosen), tuple(run.id for run in job.runs if run.id not in kept))
 
 
 def retry_in(rules: Rules, failures: int, chance: float) -> float | None:

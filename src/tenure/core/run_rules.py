@@ -34,7 +34,7 @@ REMOVED = "removed"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RunCandidate:
     """A run that wants to begin: due and PENDING, or WAITING."""
 
     id: RunId
@@ -62,13 +62,15 @@ def places(rules: Rules, began: int) -> int | None:
     return None if rules.max_running is None else max(0, rules.max_running - began)
 
 
-def promoted(rules: Rules, began: int, waiting: Sequence[Candidate]) -> tuple[RunId, ...]:
+def promoted(rules: Rules, began: int, waiting: Sequence[RunCandidate]) -> tuple[RunId, ...]:
     """The WAITING runs that become PENDING because there are places, the oldest first. They never expire from then on."""
     free = places(rules, began)
     return tuple(run.id for run in sorted(waiting, key=_turn)[:free])
 
 
-def admit(rules: Rules, began: int, candidates: Sequence[Candidate], waiting: Sequence[Candidate] = ()) -> Admission:
+def admit(
+    rules: Rules, began: int, candidates: Sequence[RunCandidate], waiting: Sequence[RunCandidate] = ()
+) -> Admission:
     """Decide about all these candidates of one job; `waiting` are the runs that still wait after `promoted`.
 
     A candidate with an attempt behind it is counted in `began` already: it has its place and is always claimed.
@@ -76,7 +78,7 @@ def admit(rules: Rules, began: int, candidates: Sequence[Candidate], waiting: Se
     """
     free = places(rules, began)
     claimed: list[RunId] = []
-    held_back: list[Candidate] = []
+    held_back: list[RunCandidate] = []
     replaces = rules.overlap == "replace"
     for run in sorted(candidates, key=_newest_due_first if replaces else _turn):
         if run.attempt > 0 or free is None:
@@ -107,7 +109,7 @@ def admit(rules: Rules, began: int, candidates: Sequence[Candidate], waiting: Se
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptState:
     """What a RUNNING run has behind it."""
 
     attempt: int
@@ -135,7 +137,7 @@ class After:
     interruptions: int = 0
 
 
-def after_ending(run: Attempt, ending: Ending, rules: Rules, *, job: JobState, now: Instant) -> After:
+def after_ending(run: AttemptState, ending: Ending, rules: Rules, *, job: JobState, now: Instant) -> After:
     """Where an accepted ending leads."""
     removed = job is JobState.REMOVED
     match ending.state, ending.again_in:
@@ -159,7 +161,7 @@ def after_ending(run: Attempt, ending: Ending, rules: Rules, *, job: JobState, n
             return _over(run, state, ending.error)
 
 
-def after_return(run: Attempt, rules: Rules, *, job: JobState, now: Instant) -> After:
+def after_return(run: AttemptState, rules: Rules, *, job: JobState, now: Instant) -> After:
     """A run whose body was never called goes back as if it had not been claimed, with time enough to be claimed again.
 
     A due time is skipped if its job is paused by now, as it would have been unclaimed.
@@ -174,7 +176,7 @@ def after_return(run: Attempt, rules: Rules, *, job: JobState, now: Instant) -> 
     return back if run.expires_at is None else replace(back, expires_at=max(run.expires_at, now + rules.on_time))
 
 
-def after_loss(run: Attempt, rules: Rules, *, removed: bool) -> After:
+def after_loss(run: AttemptState, rules: Rules, *, removed: bool) -> After:
     """A run whose node is not alive. It keeps its `due_at`: that is past, whatever the clock says now."""
     if run.stopping:  # the node did what it was asked to
         return after_interruption(run, rules, removed=removed)
@@ -186,7 +188,7 @@ def after_loss(run: Attempt, rules: Rules, *, removed: bool) -> After:
     return replace(lost, state=RunState.PENDING, expires_at=None)
 
 
-def after_interruption(run: Attempt, rules: Rules, *, removed: bool) -> After:
+def after_interruption(run: AttemptState, rules: Rules, *, removed: bool) -> After:
     """A body that the stop of its node has interrupted. Its attempt is spent, but that is no loss."""
     over = replace(_over(run, RunState.LOST, STOPPED), interruptions=run.interruptions + 1)
     if run.asked_to_end:
@@ -270,20 +272,20 @@ def not_forgotten(runs: Iterable[NewRun], kept_since: Instant, now: Instant) -> 
     return [run for run in runs if run.scheduled_for > now or run.scheduled_for >= kept_since]
 
 
-def _turn(run: Candidate) -> tuple[Instant, RunId]:
+def _turn(run: RunCandidate) -> tuple[Instant, RunId]:
     return run.due_at, run.id
 
 
-def _newest_due_first(run: Candidate) -> tuple[bool, Instant, RunId]:
+def _newest_due_first(run: RunCandidate) -> tuple[bool, Instant, RunId]:
     """What was asked for in its turn, then the due times, the newest before all it replaces."""
     if run.kind is RunKind.DUE and run.attempt == 0:
         return True, -run.scheduled_for, run.id
     return False, run.due_at, run.id
 
 
-def _age(run: Candidate) -> tuple[Instant, RunId]:
+def _age(run: RunCandidate) -> tuple[Instant, RunId]:
     return run.scheduled_for, run.id
 
 
-def _over(run: Attempt, state: RunState, reason: str) -> After:
+def _over(run: AttemptState, state: RunState, reason: str) -> After:
     return After(state, run.attempt, run.failures, run.losses, run.due_at, run.expires_at, reason, run.interruptions)

@@ -25,7 +25,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class BeliefPeriod:
     """Certain belief of one process in one term."""
 
     label: str
@@ -38,7 +38,7 @@ class Stretch:
 class Judgement:
     """What the notes prove of the election."""
 
-    stretches: list[Stretch]
+    stretches: list[BeliefPeriod]
     samples: int
     overlaps: list[str]
 
@@ -56,7 +56,7 @@ def judge(notes: Iterable[Note]) -> Judgement:
     ):
         answers = list(group)
         begin, end = min(note.after for note in answers), max(note.before for note in answers)
-        stretches.append(Stretch(label, term, begin, max(begin, end)))
+        stretches.append(BeliefPeriod(label, term, begin, max(begin, end)))
     stretches.sort(key=lambda stretch: stretch.begin)
     overlaps = []
     for a, b in itertools.combinations(stretches, 2):

@@ -41,7 +41,7 @@ def examine(report: Report, store: Store, cadence: Cadence) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _SeenNode:
     id: str
     label: str
     state: str
@@ -278,7 +278,7 @@ class _Patient:
 
     # The folder beside it, and the nodes
 
-    def _evidence_directory(self, nodes: list[_Node]) -> None:
+    def _evidence_directory(self, nodes: list[_SeenNode]) -> None:
         directory, alive = self._directory, [node for node in nodes if node.state == "alive"]
         if not os.path.lexists(directory):
             self._report.add(
@@ -309,14 +309,14 @@ class _Patient:
         else:
             self._report.add("evidence-directory", "ok", f"{directory} can be read and written")
 
-    def _nodes(self, connection: sqlite3.Connection) -> list[_Node]:
+    def _nodes(self, connection: sqlite3.Connection) -> list[_SeenNode]:
         found = []
         for identity, label, state, ttl, _asked, host in self._ask(connection, "nodes"):
             card = host_card(host)
             proof = host_lock.probe(self._directory, identity, card) if card and state == "alive" else Proof.NOTHING
             last = host_lock.last_pulse_at(self._directory, identity)
             silent = None if last is None else max(walltime().timestamp() - last, 0.0)
-            found.append(_Node(identity, label, state, ttl, card, proof, silent))
+            found.append(_SeenNode(identity, label, state, ttl, card, proof, silent))
         return found
 
     def _epoch(self, *, written: bool) -> None:
@@ -342,7 +342,7 @@ class _Patient:
             do=f"A running node raises it by itself after {readable(epoch.max_ttl)}; look again then. If no node runs, start one.",
         )
 
-    def _silence(self, nodes: list[_Node]) -> None:
+    def _silence(self, nodes: list[_SeenNode]) -> None:
         alive = [node for node in nodes if node.state == "alive"]
         quiet = [node for node in alive if _state(node) != "alive"]
         for node in quiet:
@@ -356,7 +356,7 @@ class _Patient:
         if not quiet:
             self._report.add("silent-nodes", "ok", f"alive: {len(alive)}, silent: none")
 
-    def _leftovers(self, nodes: list[_Node]) -> None:
+    def _leftovers(self, nodes: list[_SeenNode]) -> None:
         alive = {node.id for node in nodes if node.state == "alive"}
         try:
             names = sorted(entry.name for entry in self._directory.iterdir())
@@ -373,7 +373,7 @@ class _Patient:
         else:
             self._report.add("leftovers", "ok", "no files of nodes that are gone")
 
-    def _holders(self, held: list[tuple[Any, ...]], nodes: list[_Node]) -> None:
+    def _holders(self, held: list[tuple[Any, ...]], nodes: list[_SeenNode]) -> None:
         known = {node.id: node for node in nodes}
         for name, term, holder, label, since, state in held:
             node = known.get(holder)
@@ -405,7 +405,7 @@ class _Patient:
         return connection.execute(self._statements[name]).fetchall()
 
 
-def _state(node: _Node) -> str:
+def _state(node: _SeenNode) -> str:
     if node.state != "alive":
         return node.state
     if node.proof is Proof.DEAD:

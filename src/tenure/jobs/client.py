@@ -22,10 +22,10 @@ from tenure.jobs import operations
 from tenure.jobs.decorators import Decorators, Definitions
 from tenure.jobs.intents import Intent, Intents, Seen
 from tenure.jobs.kept_connection import Spare
-from tenure.jobs.operations import KEPT, Kept, Said
+from tenure.jobs.operations import KEPT, ChangeNote, Kept
 from tenure.jobs.queries import Lookup
 from tenure.stores import Session, Store, store_for
-from tenure.stores.ledger import Asked, JobChange, Ledger
+from tenure.stores.ledger import JobChange, Ledger, RunRequest
 from tenure.triggers import Trigger
 from tenure.util import urls
 from tenure.util.durations import Duration, positive
@@ -94,7 +94,9 @@ class Client(Decorators):
         A job of the same name that was added at run time and is done may be added again; a due time of it that has run does not run again.
         The state of what is returned is then 'done', and a warning is logged.
         """
-        return self.change(self._intents.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=Said(by)), conn)
+        return self.change(
+            self._intents.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
+        )
 
     def update(
         self,
@@ -109,20 +111,20 @@ class Client(Decorators):
     ) -> JobView:
         """Change what is given and keep the rest. For a job that is defined in code this holds until its definition there changes, or `reset`."""
         return self.change(
-            self._intents.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=Said(by, why)), conn
+            self._intents.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=ChangeNote(by, why)), conn
         )
 
     def remove(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take a job away: what has not begun is cancelled, what runs goes on to its end. When this returns nothing more begins, as `pause` says."""
-        return self.change(self._intents.remove(name, Said(by, why)), conn)
+        return self.change(self._intents.remove(name, ChangeNote(by, why)), conn)
 
     def restore(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take a removal back: the job is due again from now on, as it was when it was removed."""
-        return self.change(self._intents.restore(name, Said(by, why)), conn)
+        return self.change(self._intents.restore(name, ChangeNote(by, why)), conn)
 
     def reset(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take updates of a job back: it is again what its definition in the code says, from now on."""
-        return self.change(self._intents.reset(name, Said(by, why)), conn)
+        return self.change(self._intents.reset(name, ChangeNote(by, why)), conn)
 
     def pause(
         self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None
@@ -132,11 +134,11 @@ class Client(Decorators):
         It waits until every node has given back what it had claimed and not begun, at the longest for the ttl; `unanswered` of what it
         returns names the nodes that did not answer. With `conn` it does not wait: nodes hear of the pause within a heartbeat of the commit.
         """
-        return self.change(self._intents.pause(name, until, Said(by, why)), conn)
+        return self.change(self._intents.pause(name, until, ChangeNote(by, why)), conn)
 
     def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
         """Go on from now. What fell into the pause is not made up for: see `backfill`."""
-        return self.change(self._intents.resume(name, Said(by, why)), conn)
+        return self.change(self._intents.resume(name, ChangeNote(by, why)), conn)
 
     def run_now(
         self,
@@ -152,7 +154,7 @@ class Client(Decorators):
         The same `key` twice is the same run: what is returned says how that one is, or how it ended, also after retention has removed it
         (for `keep_keys`; `forgotten` is then True). Other arguments under the same key are refused.
         """
-        return self.ask(self._intents.run_now(name, kwargs, key, Said(by)), conn)
+        return self.ask(self._intents.run_now(name, kwargs, key, ChangeNote(by)), conn)
 
     @overload
     def backfill(
@@ -192,7 +194,7 @@ class Client(Decorators):
         `even_forgotten=True` takes them too; they may then run a second time.
         """
         with self.ledger() as ledger:
-            job, now, said = operations.known(ledger, self.application, name), ledger.now(), Said(by)
+            job, now, said = operations.known(ledger, self.application, name), ledger.now(), ChangeNote(by)
             span = operations.point(since, now, "since"), operations.point(until, now, "until")
             where = self._lookup.zone(job)
             found = operations.backfillable(ledger, job, *span, now, even_forgotten=even_forgotten)
@@ -207,7 +209,9 @@ class Client(Decorators):
     def cancel(self, run_id: int, *, why: str = "", by: str = "") -> RunView:
         """End a run: at once if it has not begun; else its body is asked (`run.cancelled`)."""
         with self.ledger() as ledger:
-            view = self._lookup.shown_run(ledger, operations.cancelled(ledger, self.application, run_id, Said(by, why)))
+            view = self._lookup.shown_run(
+                ledger, operations.cancelled(ledger, self.application, run_id, ChangeNote(by, why))
+            )
         self.poke()
         return view
 
@@ -331,7 +335,7 @@ class Client(Decorators):
             operations.warn_of_done(ledger, row, self._lookup.zone(row))
         return self._lookup.shown_job(row, ledger.now())
 
-    def asked(self, ledger: operations.Looks, asked: Asked, row: RunRow | None) -> RunView:
+    def asked(self, ledger: operations.Looks, asked: RunRequest, row: RunRow | None) -> RunView:
         """What a request for a run came to."""
         if row is None:
             raise operations.unknown(ledger, self.application, asked.name)
@@ -382,7 +386,7 @@ class Client(Decorators):
             )
         return silent
 
-    def ask(self, intent: Intent[Asked], conn: Any = None) -> RunView:
+    def ask(self, intent: Intent[RunRequest], conn: Any = None) -> RunView:
         """Have a run that somebody wants."""
         if conn is not None:
             seen = self.seen(intent, _here(self.sight(conn, intent)))
@@ -428,7 +432,7 @@ def _written(conn: Any, store: Store, change: JobChange) -> JobRow | None:
     return _here(outcome)
 
 
-def _asked(conn: Any, store: Store, asked: Asked) -> RunRow | None:
+def _asked(conn: Any, store: Store, asked: RunRequest) -> RunRow | None:
     from tenure.transactions import job_changes
 
     outcome: RunRow | Coroutine[Any, Any, RunRow | None] | None = job_changes.ask(conn, store, asked)

@@ -16,8 +16,8 @@ from tenure.errors import ConfigurationError, UnknownJob
 from tenure.jobs import operations
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.functions import Function, bind
-from tenure.jobs.operations import KEPT, Kept, Looks, Said
-from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.jobs.operations import KEPT, ChangeNote, Kept, Looks
+from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
 from tenure.triggers import Trigger
 from tenure.util.durations import Duration
 
@@ -82,7 +82,7 @@ class Intents:
         *,
         kwargs: Mapping[str, Any] | None,
         policy: Mapping[str, object],
-        said: Said,
+        said: ChangeNote,
     ) -> Intent[JobChange]:
         """A job of its own for a registered function."""
         name = named(name, "job name")
@@ -108,7 +108,7 @@ class Intents:
         trigger: Trigger | Kept | None,
         kwargs: Mapping[str, Any] | Kept,
         policy: Mapping[str, object],
-        said: Said,
+        said: ChangeNote,
     ) -> Intent[JobChange]:
         """Other words for a job that is there."""
         placed = trigger if isinstance(trigger, Kept) else self._definitions.placed(trigger)
@@ -122,21 +122,21 @@ class Intents:
 
         return Intent("update", name, work)
 
-    def pause(self, name: str, until: Duration | datetime | None, said: Said) -> Intent[JobChange]:
+    def pause(self, name: str, until: Duration | datetime | None, said: ChangeNote) -> Intent[JobChange]:
         """Nothing of it begins."""
         return Intent(
             "pause", name, lambda ledger: operations.paused(self._known(ledger, name), ledger.now(), until, said)
         )
 
-    def resume(self, name: str, said: Said) -> Intent[JobChange]:
+    def resume(self, name: str, said: ChangeNote) -> Intent[JobChange]:
         """It goes on."""
         return Intent("resume", name, lambda ledger: operations.resumed(self._known(ledger, name), ledger.now(), said))
 
-    def remove(self, name: str, said: Said) -> Intent[JobChange]:
+    def remove(self, name: str, said: ChangeNote) -> Intent[JobChange]:
         """It is taken away."""
         return Intent("remove", name, lambda ledger: operations.removed(self._known(ledger, name), ledger.now(), said))
 
-    def restore(self, name: str, said: Said) -> Intent[JobChange]:
+    def restore(self, name: str, said: ChangeNote) -> Intent[JobChange]:
         """It is there again."""
 
         def work(ledger: Looks) -> JobChange:
@@ -147,15 +147,17 @@ class Intents:
 
         return Intent("restore", name, work)
 
-    def reset(self, name: str, said: Said) -> Intent[JobChange]:
+    def reset(self, name: str, said: ChangeNote) -> Intent[JobChange]:
         """It is what the code says."""
         return Intent("reset", name, lambda ledger: operations.reset(self._known(ledger, name), ledger.now(), said))
 
-    def run_now(self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: Said) -> Intent[Asked]:
+    def run_now(
+        self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: ChangeNote
+    ) -> Intent[RunRequest]:
         """A run at once."""
         text = None if kwargs is None else encode(kwargs)
 
-        def work(ledger: Looks) -> Asked:
+        def work(ledger: Looks) -> RunRequest:
             job = self._known(ledger, name)
             self._bind(job, kwargs)
             return operations.asked(job, key, text, said)

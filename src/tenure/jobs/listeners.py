@@ -12,7 +12,7 @@ from typing import TypeVar
 from tenure import errors
 from tenure.errors import ConfigurationError
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
-from tenure.util.vital_thread import Vital, dead
+from tenure.util.vital_thread import VitalThread, dead
 
 logger = logging.getLogger("tenure")
 
@@ -33,7 +33,7 @@ class Listeners:
 
     _pid: int
     _queue: queue.SimpleQueue[RunEvent | threading.Event | None]
-    _thread: Vital | None
+    _thread: VitalThread | None
     _dropping: bool
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Listeners:
         with self._mutex:
             self._queue.put(event)
             if self._thread is None:
-                thread = Vital("tenure listeners", self._run)
+                thread = VitalThread("tenure listeners", self._run)
                 thread.start()
                 self._thread = thread
 

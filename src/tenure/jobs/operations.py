@@ -35,7 +35,7 @@ from tenure.core.records import (
 )
 from tenure.core.run_rules import reopens
 from tenure.errors import ConfigurationError, JobError, JobExists, RunError, UnknownJob
-from tenure.stores.ledger import Asked, JobChange, Ledger, RunQuery
+from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
 from tenure.triggers import At, Trigger, from_json, tzdata_version
 from tenure.util.clock import boottime, sleep
 from tenure.util.durations import Duration, readable, seconds
@@ -74,7 +74,7 @@ KEPT: Final = Kept()
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ChangeNote:
     """Who does something, and why; both for people."""
 
     by: str = ""
@@ -87,7 +87,7 @@ class Said:
                 raise ConfigurationError(f"{what}: {text!r:.80} must be text of at most {MAX_WORDS} characters.")
 
 
-NOBODY = Said()
+NOBODY = ChangeNote()
 
 
 class Looks(Protocol):
@@ -134,13 +134,13 @@ def tombstone(job: JobRow, zone: tzinfo = UTC) -> str:
     return f"it was removed{by}" + (f" at {shown(job.removed_at, zone)}" if job.removed_at is not None else "")
 
 
-def restored(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
+def restored(job: JobRow, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
     """A job that was removed is there again, as it was, due from now on."""
     if job.state is not JobState.REMOVED:
         raise JobExists(
             f"restore: job {job.spec.name!r} of application {job.spec.application!r} is {job.state}, not removed. There is nothing to restore."
         )
-    change = added(job.spec, now, Said(said.by, said.why or "restored"))
+    change = added(job.spec, now, ChangeNote(said.by, said.why or "restored"))
     return replace(change, generation=job.generation, override=job.override)
 
 
@@ -152,7 +152,7 @@ def added_over(job: JobRow, change: JobChange, now: Instant) -> JobChange:
     spec = replace(change.spec, in_code=True)
     if spec.same_as(job.code):
         return replace(change, spec=spec, generation=job.generation)
-    return replace(change, override=_override(job, now, Said(change.by, change.why)), generation=job.generation)
+    return replace(change, override=_override(job, now, ChangeNote(change.by, change.why)), generation=job.generation)
 
 
 def exists(application: str, name: str) -> JobExists:
@@ -162,7 +162,7 @@ def exists(application: str, name: str) -> JobExists:
     )
 
 
-def added(spec: JobSpec, now: Instant, said: Said = NOBODY) -> JobChange:
+def added(spec: JobSpec, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
     """A new job, due from now on."""
     trigger = None if spec.trigger is None else from_json(spec.trigger)
     next_due, runs = (None, ()) if trigger is None else _from_now_on(trigger, spec, now)
@@ -204,7 +204,7 @@ def updated(
     trigger: Trigger | Kept | None = KEPT,
     kwargs: str | Kept = KEPT,
     policy: Mapping[str, object] | None = None,
-    said: Said = NOBODY,
+    said: ChangeNote = NOBODY,
 ) -> JobChange:
     """The same job with another trigger, other arguments or policies. What is due already, or was missed, stays so."""
     spec = job.spec
@@ -217,16 +217,16 @@ def updated(
     return _redefined(job, spec, now, said)
 
 
-def reset(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
+def reset(job: JobRow, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
     """Take updates by hand back: the job is what the code says."""
     name, application = job.spec.name, job.spec.application
     if job.override is None:
         so = "has no change by hand" if job.spec.in_code else "was added at run time, and no code defines it"
         raise JobError(f"reset: job {name!r} of application {application!r} {so}. There is nothing to reset.")
-    return _redefined(job, job.code, now, Said(said.by, said.why or "reset to the code's definition"))
+    return _redefined(job, job.code, now, ChangeNote(said.by, said.why or "reset to the code's definition"))
 
 
-def _redefined(job: JobRow, spec: JobSpec, now: Instant, said: Said) -> JobChange:
+def _redefined(job: JobRow, spec: JobSpec, now: Instant, said: ChangeNote) -> JobChange:
     past = _unplanned(job, now)
     starts = _ahead if spec.trigger == job.spec.trigger else _from_now_on
     planned = None if spec.trigger is None else from_json(spec.trigger)
@@ -247,14 +247,14 @@ def _redefined(job: JobRow, spec: JobSpec, now: Instant, said: Said) -> JobChang
     )
 
 
-def _overridden(job: JobRow, spec: JobSpec, now: Instant, said: Said) -> Override | None:
+def _overridden(job: JobRow, spec: JobSpec, now: Instant, said: ChangeNote) -> Override | None:
     """Who is to be named for a definition that is not the code's."""
     if not job.code.in_code or spec.same_as(job.code):
         return None
     return job.override if spec.same_as(job.spec) else _override(job, now, said)
 
 
-def _override(job: JobRow, now: Instant, said: Said) -> Override:
+def _override(job: JobRow, now: Instant, said: ChangeNote) -> Override:
     return Override(replace(job.code, release=0), now, said.by, said.why)
 
 
@@ -266,12 +266,12 @@ def amended(old: Rules, policy: Mapping[str, object], *, where: str) -> Rules:
     return rules({**kept, **policy}, where=where)
 
 
-def paused(job: JobRow, now: Instant, until: Duration | datetime | None, said: Said = NOBODY) -> JobChange:
+def paused(job: JobRow, now: Instant, until: Duration | datetime | None, said: ChangeNote = NOBODY) -> JobChange:
     """Plan and begin nothing of this job, until it is resumed or for that long."""
     return replace(_ceased(job, now, Change.PAUSED, said), until=None if until is None else _later(until, now))
 
 
-def resumed(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
+def resumed(job: JobRow, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
     """Go on from now; what fell into the pause is not made up for."""
     trigger = None if job.spec.trigger is None else from_json(job.spec.trigger)
     next_due, runs = (None, ()) if trigger is None else _ahead(trigger, job.spec, now)
@@ -302,12 +302,12 @@ def until_answered(ledger: Ledger, job: JobRow) -> tuple[str, ...]:
     return ()
 
 
-def removed(job: JobRow, now: Instant, said: Said = NOBODY) -> JobChange:
+def removed(job: JobRow, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
     """Take a job away. A running attempt goes on to its end."""
     return _ceased(job, now, Change.REMOVED, said)
 
 
-def asked(job: JobRow, key: str | None, kwargs: str | None, said: Said = NOBODY) -> Asked:
+def asked(job: JobRow, key: str | None, kwargs: str | None, said: ChangeNote = NOBODY) -> RunRequest:
     """A run as soon as there is room, whatever the trigger says. The same key twice is the same run."""
     if kwargs == "{}" == job.spec.kwargs:
         kwargs = None  # the same as giving none
@@ -319,7 +319,7 @@ def asked(job: JobRow, key: str | None, kwargs: str | None, said: Said = NOBODY)
         raise ConfigurationError(
             f"key: {key!r} is the key of a due time. Write another, or backfill('{job.spec.name}', …) for that due time."
         )
-    return Asked(job.spec.application, job.spec.name, key, None, kwargs=kwargs, by=said.by)
+    return RunRequest(job.spec.application, job.spec.name, key, None, kwargs=kwargs, by=said.by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ class Backfillable:
     """How many are from before `kept_since` and have no run: they may have run. Left out of `due`, unless they were wanted."""
 
 
-def refuse_other_arguments(asked: Asked, run: RunRow) -> None:
+def refuse_other_arguments(asked: RunRequest, run: RunRow) -> None:
     """The same key is the same run, and so with the same arguments."""
     same = asked.kwargs == run.kwargs if run.digest is None else digest_of(asked.kwargs) == run.digest
     if asked.backfill or same:
@@ -382,12 +382,12 @@ def backfillable(
 
 
 def backfilled(
-    job: JobRow, due: Iterable[Instant], said: Said = NOBODY, *, even_forgotten: bool = False
-) -> list[Asked]:
+    job: JobRow, due: Iterable[Instant], said: ChangeNote = NOBODY, *, even_forgotten: bool = False
+) -> list[RunRequest]:
     """Runs for due times of the past, under their own keys."""
     application, name = job.spec.application, job.spec.name
     return [
-        Asked(application, name, due_key(at), at, backfill=True, even_forgotten=even_forgotten, by=said.by)
+        RunRequest(application, name, due_key(at), at, backfill=True, even_forgotten=even_forgotten, by=said.by)
         for at in due
     ]
 
@@ -405,7 +405,7 @@ def warn_of_forgotten(job: JobRow, count: int, zone: tzinfo, *, even_forgotten: 
     logger.warning("backfill of %r %s", job.spec.name, outcome, extra={"action": "backfill_forgotten"})
 
 
-def cancelled(ledger: Ledger, application: str, run_id: int, said: Said = NOBODY) -> RunRow:
+def cancelled(ledger: Ledger, application: str, run_id: int, said: ChangeNote = NOBODY) -> RunRow:
     """End a run: at once if it has not begun, else its body is asked."""
     found(ledger, application, run_id)
     after = ledger.cancel(RunId(run_id), said.by, said.why)
@@ -493,7 +493,7 @@ def _unplanned(job: JobRow, now: Instant) -> tuple[NewRun, ...]:
     return tuple(runs)
 
 
-def _ceased(job: JobRow, now: Instant, what: Change, said: Said) -> JobChange:
+def _ceased(job: JobRow, now: Instant, what: Change, said: ChangeNote) -> JobChange:
     """Nothing is due from now on. What was due before and nobody has planned is written too: the ledger then says what became of it."""
     past = _unplanned(job, now)
     return JobChange(

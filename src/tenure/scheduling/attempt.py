@@ -13,7 +13,7 @@ from tenure.jobs.functions import Function
 from tenure.run import Run
 
 
-class Phase(Enum):
+class AttemptPhase(Enum):
     """How far it is."""
 
     QUEUED = "queued"
@@ -33,7 +33,7 @@ class Attempt:
         self, claimed: ClaimedRun, token: str, node: NodeId, *, function: Function, run: Run, at: float
     ) -> None:
         self.claimed, self.token, self.node, self.function, self.run = claimed, token, node, function, run
-        self.phase = Phase.QUEUED
+        self.phase = AttemptPhase.QUEUED
         self.queued_at = at
         self.started_at: float | None = None
         self.called = False

@@ -26,9 +26,9 @@ from tenure.stores import Session, Store
 from tenure.util.backoff import Backoff
 from tenure.util.batch_size import BatchSize
 from tenure.util.clock import boottime, sleep
-from tenure.util.failure_log import Quiet
+from tenure.util.failure_log import FailureLog
 from tenure.util.plurals import counted
-from tenure.util.vital_thread import Vital
+from tenure.util.vital_thread import VitalThread
 
 logger = logging.getLogger("tenure")
 
@@ -58,11 +58,11 @@ NO_TEXT = "the database refused the text of its error; the log of its node has i
 Told = Callable[[Attempt, Ending, Ended], None]
 
 
-class Completer(Vital):
+class Completer(VitalThread):
     """Runs until it is told to stop. `told` hears what the ledger said to each ending, on this thread."""
 
     def __init__(
-        self, store: Store, *, label: str, timeout: float, quiet: Quiet, pressed: Callable[[], bool], told: Told
+        self, store: Store, *, label: str, timeout: float, quiet: FailureLog, pressed: Callable[[], bool], told: Told
     ) -> None:
         super().__init__(f"tenure completer {label}")
         self._store, self._label, self._timeout, self._quiet = store, label, timeout, quiet

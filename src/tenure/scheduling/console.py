@@ -40,7 +40,7 @@ class Served(Protocol):
     def started(self) -> bool: ...
 
 
-class Stage:
+class SignalWaiter:
     """Where the main thread waits: for a signal, or for the scheduler to be stopped by somebody else.
 
     A handler may run between any two instructions of the main thread, so it only notes the signal and writes to a socket. The kernel may
@@ -90,7 +90,7 @@ class Stage:
         self.wake()
 
 
-def serve(scheduler: Served, stage: Stage, say: Callable[[str], None]) -> None:
+def serve(scheduler: Served, stage: SignalWaiter, say: Callable[[str], None]) -> None:
     """Wait until the scheduler is stopped. The first signal drains it, the second ends it now."""
     asked = stage.requests
     while scheduler.started and not asked.count:

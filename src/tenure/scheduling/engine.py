@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from tenure.cluster.node import Node, retire
 from tenure.core.cluster import Cadence, NodeId
-from tenure.core.database_clock import Timekeeper
+from tenure.core.database_clock import DatabaseClock
 from tenure.core.job_history import zone_of
 from tenure.core.keys import planner_of
-from tenure.core.planning import Verdict
+from tenure.core.planning import MissedVerdict
 from tenure.core.records import ClaimedRun, Ended, Ending, JobRow, JobState, LostRun, MissedJob, NodeFacts, RunState
 from tenure.election import Election
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
@@ -31,8 +31,8 @@ from tenure.jobs.listeners import Listeners
 from tenure.run import Run
 from tenure.scheduling.attempt import Attempt
 from tenure.scheduling.completer import Completer, settled_as_said
-from tenure.scheduling.executor import Runner
-from tenure.scheduling.loop import Conductor, Hands
+from tenure.scheduling.executor import Executor
+from tenure.scheduling.loop import Hands, SchedulerLoop
 from tenure.stores import Store
 from tenure.stores.ledger import JobChange
 from tenure.stores.row_checks import printable
@@ -40,13 +40,13 @@ from tenure.triggers import tzdata_version, zone
 from tenure.util.async_bridge import without_loop
 from tenure.util.clock import boottime
 from tenure.util.durations import readable
-from tenure.util.failure_log import Quiet
+from tenure.util.failure_log import FailureLog
 from tenure.util.instants import moment
 from tenure.util.plurals import counted
 from tenure.util.randomness import fraction
 from tenure.util.system import need_posix
 from tenure.util.version import __version__
-from tenure.util.vital_thread import Vital, dead
+from tenure.util.vital_thread import VitalThread, dead
 
 logger = logging.getLogger("tenure")
 
@@ -111,10 +111,10 @@ class _Parts(NamedTuple):
 
     node: Node
     election: Election
-    conductor: Conductor
-    runner: Runner
+    conductor: SchedulerLoop
+    runner: Executor
     completer: Completer
-    clock: Timekeeper
+    clock: DatabaseClock
 
 
 class Engine:
@@ -181,17 +181,17 @@ class Engine:
             session_evidence=options.session_evidence,
             schema=options.schema,
         )
-        node, clock = election.node, Timekeeper()
+        node, clock = election.node, DatabaseClock()
         self._label = node.label
         completer = Completer(
             self._store,
             label=node.label,
             timeout=options.cadence.attempt_timeout,
-            quiet=Quiet(logger, self._store.shown),
+            quiet=FailureLog(logger, self._store.shown),
             pressed=lambda: conductor.pressed,
             told=lambda attempt, ending, answer: acknowledge(attempt, ending, answer),  # noqa: PLW0108 - it is made below
         )
-        runner = Runner(
+        runner = Executor(
             options.capacity,
             label=node.label,
             trusted=lambda attempt: node.id == attempt.node and boottime() < node.lease_until,
@@ -202,7 +202,7 @@ class Engine:
             lock_fileno=lambda: node.lock_fileno,
         )
         hands: Hands = runner
-        conductor = Conductor(
+        conductor = SchedulerLoop(
             node,
             hands,
             self._registry,
@@ -320,7 +320,7 @@ class Engine:
             logger.info("what was waited for has ended; the node has left", extra={"action": "left_later"})
 
         try:
-            Vital(f"tenure leaves {parts.node.label}", leave).start()
+            VitalThread(f"tenure leaves {parts.node.label}", leave).start()
         except RuntimeError:
             logger.exception("the node stays until this process ends", extra={"action": "cannot_leave"})
 
@@ -502,7 +502,7 @@ class Engine:
                 kind(lost.job, lost.id, lost.key, when, lost.attempt, label=lost.node, error=lost.reason)
             )
 
-    def _missed(self, job: MissedJob, verdict: Verdict) -> None:
+    def _missed(self, job: MissedJob, verdict: MissedVerdict) -> None:
         logger.warning(
             "job %r has missed %s; made up for: %d",
             job.name,

@@ -19,12 +19,12 @@ from tenure.core.planning import retry_in
 from tenure.core.records import STOPPED, Ending, Instant, RunId, RunState
 from tenure.errors import ConfigurationError, UnreadableArguments
 from tenure.run import CURRENT
-from tenure.scheduling.attempt import Attempt, Phase
+from tenure.scheduling.attempt import Attempt, AttemptPhase
 from tenure.scheduling.processes import Processes, ProcessFailed
-from tenure.scheduling.timeouts import Alarm
+from tenure.scheduling.timeouts import TimeoutThread
 from tenure.util.clock import boottime
 from tenure.util.plurals import counted
-from tenure.util.vital_thread import Vital, dead
+from tenure.util.vital_thread import VitalThread, dead
 
 logger = logging.getLogger("tenure")
 
@@ -38,7 +38,7 @@ SHOWN = 10
 """How many runs a line of the log names."""
 
 
-class Runner:
+class Executor:
     """Attempts in hand. `take`, `ask_to_end`, `lose`, `withhold` and `stale` are called by the conductor, `acknowledged` by the completer."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Runner:
         self._in_threads = 0
         self._loops = Loops(label, self._begin, self._judge, self._end, self._refused)
         self._processes = Processes(lock_fileno)
-        self._alarm = Alarm(label, self._ring)
+        self._alarm = TimeoutThread(label, self._ring)
         self._changed = threading.Condition(self._mutex)
         """A body has ended, or something left the hand, after …"""
         self._waited_for = False
@@ -107,7 +107,7 @@ class Runner:
     @property
     def running(self) -> tuple[Attempt, ...]:
         """Attempts in hand whose bodies were called and have not returned."""
-        return tuple(attempt for attempt in self.in_hand.values() if attempt.phase is Phase.RUNNING)
+        return tuple(attempt for attempt in self.in_hand.values() if attempt.phase is AttemptPhase.RUNNING)
 
     @property
     def dead_threads(self) -> tuple[str, ...]:
@@ -129,9 +129,9 @@ class Runner:
         if not abandoned:
             return
         with self._mutex:
-            ended = [attempt for attempt in abandoned if attempt.phase is Phase.RUNNING]
+            ended = [attempt for attempt in abandoned if attempt.phase is AttemptPhase.RUNNING]
             for attempt in ended:
-                attempt.phase = Phase.ENDED
+                attempt.phase = AttemptPhase.ENDED
         if ended:
             logger.error(
                 "an event loop was closed while coroutines of %s went on (%s): they are interrupted",
@@ -225,9 +225,9 @@ class Runner:
     def _put_back(self, attempts: Iterable[Attempt]) -> int:
         """Give those back whose bodies were not called. Returns how many."""
         with self._mutex:
-            back = [attempt for attempt in attempts if attempt.phase is Phase.QUEUED]
+            back = [attempt for attempt in attempts if attempt.phase is AttemptPhase.QUEUED]
             for attempt in back:
-                attempt.phase = Phase.ENDED
+                attempt.phase = AttemptPhase.ENDED
         for attempt in back:
             self._end(attempt, Ending(attempt.id, attempt.token, RunState.PENDING))
         return len(back)
@@ -243,10 +243,10 @@ class Runner:
         with self._mutex:
             for run, token in held:
                 attempt = self._in_hand.get(run)
-                if attempt is None or attempt.token != token or attempt.phase is Phase.ENDED:
+                if attempt is None or attempt.token != token or attempt.phase is AttemptPhase.ENDED:
                     continue  # how it ended is on its way to the ledger
-                if attempt.phase is Phase.QUEUED:
-                    attempt.phase = Phase.ENDED
+                if attempt.phase is AttemptPhase.QUEUED:
+                    attempt.phase = AttemptPhase.ENDED
                     back.append(attempt)
                 elif attempt.called and attempt.started_at is not None:
                     begun.append((run, token, self._ledger_time(attempt.started_at)))
@@ -273,11 +273,11 @@ class Runner:
 
     def told(self, patience: float) -> bool:
         """Wait until the ledger knows of everything that has ended; False if that takes too long."""
-        return self._wait(lambda: all(a.phase is not Phase.ENDED for a in self._in_hand.values()), patience)
+        return self._wait(lambda: all(a.phase is not AttemptPhase.ENDED for a in self._in_hand.values()), patience)
 
     def wait_until_idle(self) -> None:
         """Wait, however long it takes, until no body runs that is still ours."""
-        self._wait(lambda: all(a.phase is not Phase.RUNNING for a in self._in_hand.values()), None)
+        self._wait(lambda: all(a.phase is not AttemptPhase.RUNNING for a in self._in_hand.values()), None)
 
     def _wait(self, until: Callable[[], bool], patience: float | None) -> bool:
         with self._changed:
@@ -297,7 +297,7 @@ class Runner:
     def overdue(self) -> tuple[Attempt, ...]:
         """Bodies that go on beyond their timeout."""
         now = boottime()
-        return tuple(a for a in self.in_hand.values() if a.phase is Phase.RUNNING and a.overdue(now))
+        return tuple(a for a in self.in_hand.values() if a.phase is AttemptPhase.RUNNING and a.overdue(now))
 
     def stop(self) -> None:
         """End the threads that wait; those in a body end with it, or with the process."""
@@ -355,9 +355,9 @@ class Runner:
             return False
         with self._mutex:
             mine = self._in_hand.get(attempt.id) is attempt and self._trusted(attempt) and not attempt.asked_to_end
-            begins = mine and attempt.phase is Phase.QUEUED
+            begins = mine and attempt.phase is AttemptPhase.QUEUED
             if begins:
-                attempt.phase, attempt.started_at = Phase.RUNNING, at
+                attempt.phase, attempt.started_at = AttemptPhase.RUNNING, at
         if not begins:
             # Without trust the answer may come too late; the ledger compares the token, and the roll call does the rest.
             self._put_back([attempt])
@@ -391,7 +391,7 @@ class Runner:
 
     def _end(self, attempt: Attempt, ending: Ending) -> None:
         with self._mutex:
-            attempt.phase = Phase.ENDED
+            attempt.phase = AttemptPhase.ENDED
             self._busy -= 1
             self._in_threads -= not attempt.function.is_coroutine
             if attempt.started_at is not None:
@@ -414,7 +414,7 @@ class Runner:
 
     def _ring(self, attempt: Attempt) -> None:
         """An attempt is out of time."""
-        if attempt.phase is not Phase.RUNNING:
+        if attempt.phase is not AttemptPhase.RUNNING:
             return
         attempt.timed_out = True
         limit = attempt.claimed.rules.timeout
@@ -443,7 +443,7 @@ class Loops:
         self._label, self._begin, self._judge, self._end, self._refused = label, begin, judge, end, refused
         self._given: asyncio.AbstractEventLoop | None = None
         self._own: asyncio.AbstractEventLoop | None = None
-        self.thread: Vital | None = None
+        self.thread: VitalThread | None = None
         """That of our own loop."""
         self._tasks: dict[asyncio.Task[None], Attempt] = {}
 
@@ -491,7 +491,7 @@ class Loops:
             return self._given
         if self._own is None:
             loop = asyncio.new_event_loop()
-            thread = Vital(f"tenure loop {self._label}", lambda: self._serve(loop))
+            thread = VitalThread(f"tenure loop {self._label}", lambda: self._serve(loop))
             try:
                 thread.start()
             except RuntimeError:
@@ -525,7 +525,7 @@ class Loops:
             await attempt.function.call(attempt.run, attempt.kwargs())
         except BaseException as error:
             failure = error
-        if attempt.phase is not Phase.RUNNING:
+        if attempt.phase is not AttemptPhase.RUNNING:
             return  # it was abandoned, and is thrown away now
         self._end(attempt, self._judge(attempt, failure))
         if self._given is not None and isinstance(failure, (KeyboardInterrupt, SystemExit)):

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tenure.core.cluster import NodeId
-from tenure.core.database_clock import DOUBT, JUMP, SUSPECT, Timekeeper
-from tenure.core.planning import Verdict, settle
+from tenure.core.database_clock import DOUBT, JUMP, SUSPECT, DatabaseClock
+from tenure.core.planning import MissedVerdict, settle
 from tenure.core.records import ClaimedRun, ClaimRequest, Instant, JobId, LostRun, MissedJob, NodeFacts, RollCall, RunId
 from tenure.errors import StoreError
 from tenure.jobs.functions import Registry
-from tenure.scheduling.attempt import Attempt, Phase
-from tenure.scheduling.planner import Planning
+from tenure.scheduling.attempt import Attempt, AttemptPhase
+from tenure.scheduling.planner import Planner
 from tenure.stores import Session
 from tenure.stores.ledger import Ledger
 from tenure.util.async_bridge import without_loop
@@ -60,7 +60,7 @@ ANSWER_AGAIN = 0.02
 """When to look again at bodies that are about to be called while somebody waits to hear that nothing more begins."""
 
 
-class Seat(Protocol):
+class NodeView(Protocol):
     """What the conductor needs of its node."""
 
     @property
@@ -84,15 +84,15 @@ class Hands(Protocol):
     def end_abandoned(self) -> None: ...
 
 
-class Conductor:
+class SchedulerLoop:
     """Called on the campaign's thread, but for `poke`, `freed` and `rest`."""
 
     def __init__(
         self,
-        node: Seat,
+        node: NodeView,
         hands: Hands,
         registry: Registry,
-        clock: Timekeeper,
+        clock: DatabaseClock,
         *,
         application: str,
         every: float,
@@ -102,14 +102,14 @@ class Conductor:
         facts: Callable[[NodeId], NodeFacts],
         attempt: Callable[[ClaimedRun, str, NodeId], Attempt],
         lost: Callable[[LostRun], None],
-        missed: Callable[[MissedJob, Verdict], None],
+        missed: Callable[[MissedJob, MissedVerdict], None],
         no_loop: Callable[[], str] = lambda: "",
     ) -> None:
         self._node, self._hands, self._registry, self._clock = node, hands, registry, clock
         self._application, self._every, self._queues, self._keep = application, every, queues, keep
         self._plans, self._attempt, self._tell_lost, self._tell_missed = plans, attempt, lost, missed
         self._no_loop, self._no_loop_since, self._complained = no_loop, math.inf, ""
-        self._planning = Planning(application, clock, every=every, plans=plans, facts=facts)
+        self._planning = Planner(application, clock, every=every, plans=plans, facts=facts)
         self._as: NodeId = ""
         self._claims_from = self._rolls_from = self._learns_from = 0.0
         self._prunes_from = boottime() + PRUNE_EVERY
@@ -199,7 +199,7 @@ class Conductor:
             self._do(self._prune, ledger, "_prunes_from")
             self._do(self._planning.heal, ledger, "heals_from", self._planning)
 
-    def _do(self, step: Callable[[Ledger], None], ledger: Ledger, due: str, of: Planning | None = None) -> None:
+    def _do(self, step: Callable[[Ledger], None], ledger: Ledger, due: str, of: Planner | None = None) -> None:
         """A step, if it is due. One that stumbles over what it read holds up neither the others nor the elections of this node."""
         whose = self if of is None else of
         if boottime() < getattr(whose, due):
@@ -209,7 +209,7 @@ class Conductor:
         except (StoreError, OSError):
             raise  # of the connection: the campaign takes another one
         except Exception:
-            logger.exception("the scheduler stumbled; it goes on", extra={"action": "conductor_stumbled"})
+            logger.exception("the scheduler stumbled; it goes on", extra={"action": "scheduler_step_failed"})
             setattr(whose, due, boottime() + STUMBLE)
 
     def _change_identity(self) -> None:
@@ -276,7 +276,7 @@ class Conductor:
             attempt
             for attempt in before.values()
             if not (mine := held.get(attempt.id)) or mine.token != attempt.token
-            if attempt.phase is not Phase.ENDED and not attempt.run.completed
+            if attempt.phase is not AttemptPhase.ENDED and not attempt.run.completed
         ]
         self._hands.lose(gone, "the ledger took it back")
         for mine in call.held:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tenure.core.cluster import NodeId
-from tenure.core.database_clock import DOUBT, JUMP, Timekeeper
+from tenure.core.database_clock import DOUBT, JUMP, DatabaseClock
 from tenure.core.planning import ahead, leapt, plan, reading_of, resumed_at
 from tenure.core.records import (
     ANEW,
@@ -72,13 +72,13 @@ MARGIN = 60.0
 """A `next_due` is no further beyond the look-ahead than the next due time, give or take this much."""
 
 
-class Planning:
+class Planner:
     """What a node knows of who can plan what, and what it plans itself."""
 
     def __init__(
         self,
         application: str,
-        clock: Timekeeper,
+        clock: DatabaseClock,
         *,
         every: float,
         plans: Callable[[], bool],

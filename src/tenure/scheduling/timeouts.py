@@ -6,12 +6,12 @@ import heapq
 import threading
 from collections.abc import Callable
 
-from tenure.scheduling.attempt import Attempt, Phase
+from tenure.scheduling.attempt import Attempt, AttemptPhase
 from tenure.util.clock import boottime
-from tenure.util.vital_thread import Vital
+from tenure.util.vital_thread import VitalThread
 
 
-class Alarm:
+class TimeoutThread:
     """One thread for all timeouts, made when the first is set."""
 
     def __init__(self, label: str, ring: Callable[[Attempt], None]) -> None:
@@ -19,13 +19,13 @@ class Alarm:
         self._changed = threading.Condition()
         self._heap: list[tuple[float, int, Attempt]] = []
         self._count = 0
-        self.thread: Vital | None = None
+        self.thread: VitalThread | None = None
 
     def set(self, at: float, attempt: Attempt) -> None:
         """Ring at this time, if the attempt still runs then. RuntimeError: there is no thread to be had for it."""
         with self._changed:
             if self.thread is None or self.thread.died:
-                thread = Vital(f"tenure alarm {self._label}", self._watch)
+                thread = VitalThread(f"tenure timeouts {self._label}", self._watch)
                 thread.start()
                 self.thread = thread
             self._count += 1
@@ -44,7 +44,7 @@ class Alarm:
         me = threading.current_thread()
         while True:
             with self._changed:
-                while self._heap and self._heap[0][2].phase is Phase.ENDED:
+                while self._heap and self._heap[0][2].phase is AttemptPhase.ENDED:
                     heapq.heappop(self._heap)
                 if self.thread is not me:
                     return

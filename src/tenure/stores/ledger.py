@@ -81,7 +81,7 @@ class JobChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunRequest:
     """`run_now` and backfill: a run that somebody wants. A key is asked for once, also after retention has removed its run, for `keep_keys`."""
 
     application: str
@@ -325,7 +325,7 @@ class Ledger(ABC):
         (see there) stay as they are."""
 
     @abstractmethod
-    def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
+    def ask(self, asked: Sequence[RunRequest]) -> list[RunRow | None]:
         """Insert runs that somebody wants: PENDING, due now, never to expire. Where the key is there already: an ASKED one is returned as it is,
         also if retention has removed the run and kept its key (then `digest` is not None), whatever its arguments were; a
         BACKFILL of a due time is re-opened if it is SKIPPED, CANCELLED or LOST and stands for one due time, else it is left and None is

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from tenure.core.records import Change, Instant, JobRow, RunRow
 from tenure.errors import ConfigurationError, StoreError, WrongDatabase
 from tenure.stores import Store
-from tenure.stores.ledger import Asked, JobChange
+from tenure.stores.ledger import JobChange, RunRequest
 from tenure.transactions.connections import AsyncConnection, SyncConnection, target_of
 from tenure.transactions.drivers import MISSING, NOT_ALLOWED, Line, Postgres, Sqlite3, Steps, is_a, sqlstate
 from tenure.util.clock import walltime
@@ -93,10 +93,10 @@ def change(connection: Any, store: Store, change: JobChange) -> Any:
 
 
 @overload
-def ask(connection: AsyncConnection, store: Store, asked: Asked) -> Coroutine[Any, Any, RunRow | None]: ...
+def ask(connection: AsyncConnection, store: Store, asked: RunRequest) -> Coroutine[Any, Any, RunRow | None]: ...
 @overload
-def ask(connection: SyncConnection, store: Store, asked: Asked) -> RunRow | None: ...
-def ask(connection: Any, store: Store, asked: Asked) -> Any:
+def ask(connection: SyncConnection, store: Store, asked: RunRequest) -> RunRow | None: ...
+def ask(connection: Any, store: Store, asked: RunRequest) -> Any:
     """`Ledger.ask` of one run in the connection's transaction."""
 
     def on_postgres(schema: str) -> Steps[RunRow | None]:

@@ -16,7 +16,7 @@ HEALED = 60.0
 """After so many seconds without a failure the next one is news again."""
 
 
-class Quiet:
+class FailureLog:
     """Counts the failures of a store, as all threads of a node meet them. Ten minutes of refused connections make about ten lines."""
 
     def __init__(self, logger: logging.Logger, what: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 logger = logging.getLogger("tenure")
 
 
-class Vital(threading.Thread):
+class VitalThread(threading.Thread):
     """Does `work` until that returns. Never holds up the exit of the process."""
 
     def __init__(self, name: str, work: Callable[[], None] | None = None) -> None:
@@ -49,4 +49,4 @@ class Vital(threading.Thread):
 
 def dead(*threads: threading.Thread | None) -> tuple[str, ...]:
     """The names of those that died."""
-    return tuple(thread.name for thread in threads if isinstance(thread, Vital) and thread.died)
+    return tuple(thread.name for thread in threads if isinstance(thread, VitalThread) and thread.died)

@@ -9,7 +9,7 @@ import psycopg
 from tenure.core.cluster import Cadence
 from tenure.doctor.findings import Report
 from tenure.doctor.postgres import locks, network, server, snapshots, tables
-from tenure.doctor.postgres.inspector import Desk
+from tenure.doctor.postgres.inspector import Inspector
 from tenure.stores import Store
 from tenure.stores.postgres.store import PostgresStore, explained
 from tenure.util.urls import PostgresURL
@@ -17,7 +17,7 @@ from tenure.util.urls import PostgresURL
 
 def examine(report: Report, store: Store, url: PostgresURL, cadence: Cadence) -> None:
     """Look at everything that can be seen."""
-    desk = Desk(report, cast("PostgresStore", store), url, cadence)
+    desk = Inspector(report, cast("PostgresStore", store), url, cadence)
     try:
         _examine(desk)
     except psycopg.OperationalError as error:
@@ -38,7 +38,7 @@ def examine(report: Report, store: Store, url: PostgresURL, cadence: Cadence) ->
         desk.close()
 
 
-def _examine(desk: Desk) -> None:
+def _examine(desk: Inspector) -> None:
     desk.open()
     found, report = desk.server, desk.report
     report.reachable = True

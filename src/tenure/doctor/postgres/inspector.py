@@ -28,7 +28,7 @@ _LIMITS = "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '500ms';
 Row = Any
 
 
-class Desk:
+class Inspector:
     """What all checks share: the report, what was learned so far, and ways to ask."""
 
     main: DeadlineConnection

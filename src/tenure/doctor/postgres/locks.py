@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from tenure.doctor.findings import Lock, Severity
-from tenure.doctor.postgres.inspector import Desk, Row
+from tenure.doctor.postgres.inspector import Inspector, Row
 from tenure.stores.postgres.advisory import lock_key
 from tenure.stores.postgres.store import explained
 from tenure.util.clock import sleep
@@ -24,7 +24,7 @@ _STRONG = {"ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusi
 """Table locks that stop the beats of everybody."""
 
 
-def tables(desk: Desk) -> None:
+def tables(desk: Inspector) -> None:
     rows = desk.ask("locks", schema=desk.schema)
     rows = [row for row in rows if row.application != "tenure:doctor"]
     for row in rows:
@@ -47,7 +47,7 @@ def tables(desk: Desk) -> None:
     _blockers(desk, rows, waited_for)
 
 
-def _prepared(desk: Desk, ours: list[Row], waiter: Row | None) -> None:
+def _prepared(desk: Inspector, ours: list[Row], waiter: Row | None) -> None:
     found = desk.ask("prepared")
     held: dict[str, set[str]] = {}
     for row in ours:
@@ -74,7 +74,7 @@ def _prepared(desk: Desk, ours: list[Row], waiter: Row | None) -> None:
         desk.report.add("prepared-transactions", "ok", "no prepared transaction is open in this database")
 
 
-def _blockers(desk: Desk, rows: list[Row], waited_for: dict[int, Row]) -> None:
+def _blockers(desk: Inspector, rows: list[Row], waited_for: dict[int, Row]) -> None:
     clean = True
     for pid in dict.fromkeys(row.pid for row in rows if row.pid is not None and row.granted):
         held = [row for row in rows if row.pid == pid and row.granted and row.relation]
@@ -97,7 +97,7 @@ def _blockers(desk: Desk, rows: list[Row], waited_for: dict[int, Row]) -> None:
         desk.report.add("blockers", "ok", "no idle or long transaction holds tenure's tables")
 
 
-def _judged(desk: Desk, held: list[Row], waited_for: bool) -> Severity | None:
+def _judged(desk: Inspector, held: list[Row], waited_for: bool) -> Severity | None:
     if waited_for:
         return "problem"
     for row in held:
@@ -112,7 +112,7 @@ def _judged(desk: Desk, held: list[Row], waited_for: bool) -> Severity | None:
     return "problem" if modes & _STRONG else "warning"
 
 
-def zombies(desk: Desk) -> None:
+def zombies(desk: Inspector) -> None:
     """Sessions that hold locks of ours and belong to no live node, seen twice."""
     known = _keys_of_other_schemas(desk)
     names = {lock_key(desk.schema, row.name): row.name for row in desk.ask("advisory_elections")}
@@ -155,7 +155,7 @@ def _target(row: Row, elections: dict[int, str]) -> str:
     return f"advisory lock {row.key}"
 
 
-def _keys_of_other_schemas(desk: Desk) -> set[int]:
+def _keys_of_other_schemas(desk: Inspector) -> set[int]:
     """Another application may keep its own tables in the same database."""
     keys: set[int] = set()
     for row in desk.ask("other_schemas", schema=desk.schema):

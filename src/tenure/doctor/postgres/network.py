@@ -9,7 +9,7 @@ import psycopg
 
 from tenure.core.cluster import MAX_TTL
 from tenure.doctor.findings import Severity
-from tenure.doctor.postgres.inspector import ANSWER_TIMEOUT, Desk
+from tenure.doctor.postgres.inspector import ANSWER_TIMEOUT, Inspector
 from tenure.stores.postgres.deadline import DeadlineConnection
 from tenure.util.clock import boottime
 from tenure.util.durations import readable
@@ -19,7 +19,7 @@ SAMPLES = 30
 SAMPLE_TIME = 2.0
 
 
-def pooler(desk: Desk) -> None:
+def pooler(desk: Inspector) -> None:
     """Whether two clients share a server process, and whether one client changes it, without ever taking a lock."""
     announced, real = desk.main.info.backend_pid, desk.server.pid
     try:
@@ -87,7 +87,7 @@ def pooler(desk: Desk) -> None:
     _session_lock(desk, other)
 
 
-def _session_lock(desk: Desk, other: DeadlineConnection) -> None:
+def _session_lock(desk: Inspector, other: DeadlineConnection) -> None:
     """Take a lock that nobody else can want, look for it later from both sides, and give it back."""
     key = secrets.randbits(62)
     lock, pid = desk.plain(desk.main, "SELECT pg_try_advisory_lock(%s), pg_backend_pid()", key)[0]
@@ -117,7 +117,7 @@ _LOOK = """
 """
 
 
-def latency(desk: Desk) -> None:
+def latency(desk: Inspector) -> None:
     samples: list[float] = []
     end = boottime() + SAMPLE_TIME
     while len(samples) < SAMPLES and (boottime() < end or len(samples) < 2):  # noqa: PLR2004 - the first may be a cold one

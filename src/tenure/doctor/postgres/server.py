@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenure.doctor.postgres.inspector import Desk
+from tenure.doctor.postgres.inspector import Inspector
 from tenure.util.clock import boottime, walltime
 from tenure.util.durations import readable
 
@@ -21,7 +21,7 @@ _SOURCES = {
 }
 
 
-def settings(desk: Desk) -> None:
+def settings(desk: Inspector) -> None:
     server = desk.server
     major = server.number // 10000
     if major < OLDEST:
@@ -77,7 +77,7 @@ def settings(desk: Desk) -> None:
         desk.report.add("two-phase", "ok", "two-phase commit is not possible")
 
 
-def _writing(desk: Desk) -> None:
+def _writing(desk: Inspector) -> None:
     server = desk.server
     if server.recovering:
         desk.report.add(
@@ -98,7 +98,7 @@ def _writing(desk: Desk) -> None:
         desk.report.add("read-only", "ok", "the server takes writes")
 
 
-def slots(desk: Desk) -> None:
+def slots(desk: Inspector) -> None:
     server = desk.server
     room = server.max_connections - (0 if server.superuser else server.reserved)
     told = f"{server.used} of {room} connections are in use"
@@ -117,7 +117,7 @@ def slots(desk: Desk) -> None:
         desk.report.add("slots", "ok", told)
 
 
-def clock(desk: Desk) -> None:
+def clock(desk: Inspector) -> None:
     began = boottime()
     ((theirs,),) = desk.plain(desk.main, "SELECT extract(epoch FROM clock_timestamp())::float8")
     trip = boottime() - began

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenure.doctor.postgres.inspector import Desk, Row
+from tenure.doctor.postgres.inspector import Inspector, Row
 from tenure.doctor.postgres.locks import literal
 from tenure.util.durations import readable
 
@@ -12,7 +12,7 @@ MANY = 1_000_000
 """Transactions since, where no time is known: of a replication slot."""
 
 
-def held(desk: Desk) -> None:
+def held(desk: Inspector) -> None:
     """Name every session, prepared transaction and replication slot that keeps an old snapshot."""
     rows = [row for row in desk.ask("snapshots") if _old(row)]
     dead = desk.ask("dead", schema=desk.schema)

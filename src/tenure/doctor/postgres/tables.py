@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenure.core.cluster import Epoch, Identity
 from tenure.doctor.findings import Holder, zone_rules
 from tenure.doctor.postgres import locks
-from tenure.doctor.postgres.inspector import Desk, Row
+from tenure.doctor.postgres.inspector import Inspector, Row
 from tenure.stores.postgres import roles
 from tenure.stores.statements import migrations
 from tenure.util.durations import readable
@@ -13,7 +13,7 @@ from tenure.util.durations import readable
 _RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
-def contents(desk: Desk) -> None:
+def contents(desk: Inspector) -> None:
     server = desk.server
     found = desk.ask("schema", schema=desk.schema)
     newest = migrations("postgres", schema=desk.schema, channel=desk.schema)[-1][0]
@@ -54,7 +54,7 @@ def contents(desk: Desk) -> None:
     desk.attempt("advisory locks", lambda: locks.zombies(desk))
 
 
-def _version(desk: Desk, tables: set[str], newest: int, schema: Row) -> None:
+def _version(desk: Inspector, tables: set[str], newest: int, schema: Row) -> None:
     if "schema_version" not in tables:
         desk.report.add(
             "schema",
@@ -84,7 +84,7 @@ def _version(desk: Desk, tables: set[str], newest: int, schema: Row) -> None:
         desk.report.add("schema", "ok", f"schema {desk.schema} has version {version}")
 
 
-def _unlogged(desk: Desk, tables: list[Row]) -> None:
+def _unlogged(desk: Inspector, tables: list[Row]) -> None:
     names = [f"{desk.schema}.{row.name}" for row in tables if row.unlogged]
     if names:
         desk.report.add(
@@ -97,7 +97,7 @@ def _unlogged(desk: Desk, tables: list[Row]) -> None:
         desk.report.add("unlogged", "ok", "all tables survive a crash")
 
 
-def _grants(desk: Desk, schema: Row, tables: list[Row]) -> None:
+def _grants(desk: Inspector, schema: Row, tables: list[Row]) -> None:
     role = desk.quoted(desk.server.role)
     grants = [] if schema.may_use else [f"GRANT USAGE ON SCHEMA {desk.schema} TO {role};"]
     missing = [] if schema.may_use else [f"USAGE on schema {desk.schema}"]
@@ -124,7 +124,7 @@ def _grants(desk: Desk, schema: Row, tables: list[Row]) -> None:
     )
 
 
-def _epoch(desk: Desk) -> None:
+def _epoch(desk: Inspector) -> None:
     number, max_ttl, *ids = desk.ask_text(desk.store.statements["epoch"])[0]
     epoch = Epoch(number, max_ttl, recorded=Identity(*ids[:4]), actual=Identity(*ids[4:]))
     _timeline(desk, epoch.actual.timeline)
@@ -145,7 +145,7 @@ def _epoch(desk: Desk) -> None:
     )
 
 
-def _timeline(desk: Desk, timeline: int) -> None:
+def _timeline(desk: Inspector, timeline: int) -> None:
     if timeline:
         desk.report.add("timeline", "ok", f"the server writes timeline {timeline}")
         return
@@ -158,12 +158,12 @@ def _timeline(desk: Desk, timeline: int) -> None:
     )
 
 
-def _zone_rules(desk: Desk) -> None:
+def _zone_rules(desk: Inspector) -> None:
     code, severity, what, do = zone_rules([(row.name, row.written, row.planned) for row in desk.ask("zone_rules")])
     desk.report.add(code, severity, what, do=do)
 
 
-def _nodes(desk: Desk) -> None:
+def _nodes(desk: Inspector) -> None:
     nodes = {row.id: row for row in desk.ask("nodes")}
     silent = [row for row in nodes.values() if row.silent > row.ttl]
     for row in silent:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from tenure.ext.apscheduler.job import Job
 from tenure.ext.apscheduler.max_instances import Crowded
-from tenure.ext.apscheduler.tenure_bridge import Desk
+from tenure.ext.apscheduler.tenure_bridge import TenureBridge
 from tenure.ext.apscheduler.unregistered import Strangers
 from tenure.util.clock import walltime
 
@@ -22,7 +22,7 @@ LONGEST = 60.0
 class Upkeep:
     """Idle as long as no job needs it."""
 
-    def __init__(self, desk: Desk, jobs: Callable[[], Sequence[Job]], crowded: Crowded) -> None:
+    def __init__(self, desk: TenureBridge, jobs: Callable[[], Sequence[Job]], crowded: Crowded) -> None:
         self._desk, self._jobs, self._crowded = desk, jobs, crowded
         self._strangers = Strangers(desk)
         self._bell = threading.Event()

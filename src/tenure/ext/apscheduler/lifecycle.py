@@ -36,7 +36,7 @@ from tenure.ext.apscheduler.options import (
     store,
 )
 from tenure.ext.apscheduler.stored_functions import Loaded, builder
-from tenure.ext.apscheduler.tenure_bridge import Desk
+from tenure.ext.apscheduler.tenure_bridge import TenureBridge
 from tenure.ext.apscheduler.trigger_translation import ends
 from tenure.ext.apscheduler.triggers import DateTrigger
 from tenure.ext.apscheduler.zones import local_zone, shown_zone, zone_name
@@ -59,10 +59,10 @@ CROWD = 1000
 TOGETHER = 0.5
 """Seconds within which two signals are one: some programs send it to a process and to its group."""
 
-_ALL: weakref.WeakSet[Member] = weakref.WeakSet()
+_ALL: weakref.WeakSet[Lifecycle] = weakref.WeakSet()
 
 
-class Member:
+class Lifecycle:
     """Not started, nothing is opened. All methods of a started one act on the jobs of the whole cluster, but for `pause`, `resume` and `shutdown`."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Member:
         self._builder = builder()
         self._apart: str | None = None
         """The application, where another scheduler of this process has the one that it would have."""
-        self._desk: Desk | None = None
+        self._desk: TenureBridge | None = None
         self._upkeep: Upkeep | None = None
         self._leaving: threading.Thread | None = None
         self.configure(gconfig or {}, prefix, **options)
@@ -253,7 +253,7 @@ class Member:
         self._leaving.start()
         self._leaving.join(PATIENCE)
 
-    def _opened(self) -> Desk:
+    def _opened(self) -> TenureBridge:
         with self._mutex:
             if self._desk is None:
                 self._options.executors.setdefault("default", self._default_executor())
@@ -264,7 +264,7 @@ class Member:
                 inner.on(RunEvent)(self._heard)
                 functions = self._functions()
                 processes = {a for a, one in self._options.executors.items() if isinstance(one, ProcessPoolExecutor)}
-                self._desk = Desk(inner, functions, frozenset(processes))
+                self._desk = TenureBridge(inner, functions, frozenset(processes))
             return self._desk
 
     def _tell_late(self) -> None:
@@ -336,7 +336,7 @@ class Member:
         if alias != "default" and alias not in known:
             raise KeyError(f"No such {what}: {alias}")
 
-    def _set_apart(self, desk: Desk) -> Desk:
+    def _set_apart(self, desk: TenureBridge) -> TenureBridge:
         """Two schedulers of one process would be one node twice: the second has an application of its own."""
         inner = desk.scheduler
         if not self._has_twin(inner):

@@ -14,7 +14,7 @@ from tenure.ext.apscheduler import events
 from tenure.ext.apscheduler.errors import ConflictingIdError, JobLookupError, unsupported
 from tenure.ext.apscheduler.events import JobEvent, SchedulerEvent
 from tenure.ext.apscheduler.job import UNDEFINED, Job, reference, resolved
-from tenure.ext.apscheduler.lifecycle import CROWD, STATE_STOPPED, Member
+from tenure.ext.apscheduler.lifecycle import CROWD, STATE_STOPPED, Lifecycle
 from tenure.ext.apscheduler.options import DEFAULTS, SQLAlchemyJobStore
 from tenure.ext.apscheduler.triggers import DateTrigger, make
 from tenure.ext.apscheduler.zones import aware
@@ -29,7 +29,7 @@ _PAST = timedelta(hours=1)
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 
-class BaseScheduler(Member):
+class BaseScheduler(Lifecycle):
     """What people do to jobs. Of a started scheduler all of it counts for the whole cluster."""
 
     def add_job(  # noqa: PLR0917 - the order is APScheduler's

@@ -34,7 +34,7 @@ SOON = timedelta(seconds=1)
 """A `next_run_time` or `run_date` that is so near is now."""
 
 
-class Desk:
+class TenureBridge:
     """Jobs of one application, over one of tenure's schedulers."""
 
     def __init__(self, scheduler: Scheduler, functions: Functions, processes: frozenset[str]) -> None:
@@ -190,7 +190,7 @@ class Desk:
         def work(ledger: operations.Looks) -> JobChange:
             row = operations.known(ledger, self.scheduler.application, job_id)
             change = operations.updated(
-                row, ledger.now(), trigger=trigger, said=operations.Said(why="further due times")
+                row, ledger.now(), trigger=trigger, said=operations.ChangeNote(why="further due times")
             )
             said = row.override
             if said is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tenure.ext.apscheduler.tenure_bridge import Desk
+from tenure.ext.apscheduler.tenure_bridge import TenureBridge
 from tenure.util.plurals import counted
 
 logger = logging.getLogger("tenure")
@@ -15,7 +15,7 @@ _NAMED = 20
 class Strangers:
     """Asks the ledger only when there is something to tell."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: TenureBridge) -> None:
         self._desk = desk
         self._told: set[str] = set()
 

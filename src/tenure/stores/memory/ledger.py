@@ -49,14 +49,14 @@ from tenure.core.records import (
 )
 from tenure.core.run_rules import Sync
 from tenure.core.stats import stats_of
-from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
+from tenure.stores.ledger import FIRST, JobChange, Ledger, RunQuery, RunRequest
 from tenure.stores.memory.tables import MemoryRun, Tables
 
 MISSED_AT_ONCE = 1000
 MICROSECOND = 1e-6
 
 
-class World(Protocol):
+class MemoryWorld(Protocol):
     """What the ledger needs of the store around it."""
 
     mutex: threading.RLock
@@ -84,7 +84,7 @@ class World(Protocol):
 class MemoryLedger(Ledger):
     """Jobs and runs of one process."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: MemoryWorld) -> None:
         self._world = world
         self._tables = world.tables
 
@@ -532,14 +532,14 @@ class MemoryLedger(Ledger):
                     back += 1
             return back
 
-    def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
+    def ask(self, asked: Sequence[RunRequest]) -> list[RunRow | None]:
         with self._world.mutex:
             answers = [self._ask(one) for one in asked]
             for application in dict.fromkeys(one.application for one in asked):
                 self._wake(application)
             return answers
 
-    def _ask(self, asked: Asked) -> RunRow | None:
+    def _ask(self, asked: RunRequest) -> RunRow | None:
         now, row = self.now(), self._tables.there(asked.application, asked.name)
         if row is None:
             return None
@@ -761,7 +761,7 @@ def _spec(change: JobChange) -> JobSpec:
     return change.spec
 
 
-def _forgotten(row: JobRow, asked: Asked) -> bool:
+def _forgotten(row: JobRow, asked: RunRequest) -> bool:
     due = asked.scheduled_for
     return asked.backfill and not asked.even_forgotten and due is not None and due < row.kept_since
 

@@ -14,19 +14,19 @@ from tenure.core.cluster import (
     RELEASED,
     Acquire,
     Acquired,
+    AcquireOutcome,
     Beat,
     BeatAnswer,
+    BeatVerdict,
     ElectionRow,
     Epoch,
     Identity,
     Leader,
     NodeCard,
     NodeId,
-    Outcome,
     Peer,
     Pulse,
     TermRecord,
-    Verdict,
 )
 from tenure.errors import ConfigurationError
 from tenure.stores.base import Session, Store
@@ -37,7 +37,7 @@ from tenure.util.urls import MemoryURL
 
 
 @dataclass(slots=True)
-class _Node:
+class _NodeRow:
     card: NodeCard
     state: str = "alive"
     seq: int = 0
@@ -63,7 +63,7 @@ class _Database:
 
     clock: Callable[[], float] = _wall
     mutex: threading.RLock = field(default_factory=threading.RLock)
-    nodes: dict[NodeId, _Node] = field(default_factory=dict)
+    nodes: dict[NodeId, _NodeRow] = field(default_factory=dict)
     elections: dict[str, _Election] = field(default_factory=dict)
     terms: list[TermRecord] = field(default_factory=list)
     epoch: int = 0
@@ -182,15 +182,15 @@ class MemorySession(Session):
 
     def join(self, card: NodeCard) -> None:
         with self._db.mutex:
-            self._db.nodes.setdefault(card.id, _Node(card))
+            self._db.nodes.setdefault(card.id, _NodeRow(card))
 
     def beat(self, beat: Beat) -> BeatAnswer:
         with self._db.mutex:
             node = self._db.nodes.get(beat.node)
             if node is None or node.state != "alive":
-                return BeatAnswer(Verdict.GONE)
+                return BeatAnswer(BeatVerdict.GONE)
             if node.seq >= beat.number:
-                return BeatAnswer(Verdict.LATE)
+                return BeatAnswer(BeatVerdict.LATE)
             was, node.seq, node.seen_at = node.seq, beat.number, self._db.moment()
             peers = [
                 Peer(i, ("row", n.seq), n.card.ttl)
@@ -202,7 +202,7 @@ class MemorySession(Session):
                 for name, e in self._db.elections.items()
                 if name in beat.names or (e.held and e.holder == beat.node)
             ]
-        return BeatAnswer(Verdict.RENEWED, was, tuple(peers), tuple(rows), self._db.now(), self._db.epoch)
+        return BeatAnswer(BeatVerdict.RENEWED, was, tuple(peers), tuple(rows), self._db.now(), self._db.epoch)
 
     def leave(self, node: NodeId, why: str) -> None:
         with self._db.mutex:
@@ -235,9 +235,9 @@ class MemorySession(Session):
             )
         with self._db.mutex:
             if not self._db.alive(request.node):
-                return Acquired(Outcome.GONE)
+                return Acquired(AcquireOutcome.GONE)
             if not self._db.settled:
-                return Acquired(Outcome.MOVED)
+                return Acquired(AcquireOutcome.MOVED)
             election = self._db.elections.setdefault(request.name, _Election())
             if election.holder is None:
                 why = "first"
@@ -247,13 +247,13 @@ class MemorySession(Session):
                 gone = self._db.nodes.get(election.holder)
                 why = f"{gone.state}: {gone.ended_by}" if gone else "dead: its row is gone"
             else:
-                return Acquired(Outcome.HELD, holder=election.holder)
+                return Acquired(AcquireOutcome.HELD, holder=election.holder)
             gone_since = self._gone_since(election.holder)
             self._end(request.name, election.term, why)
             election.term, election.holder = max(election.term + 1, self._db.epoch << 20), request.node
             election.held, election.asked = True, None
             self._begin(request, election.term, why, gone_since)
-            return Acquired(Outcome.GRANTED, election.term, request.node, why)
+            return Acquired(AcquireOutcome.GRANTED, election.term, request.node, why)
 
     def release(self, node: NodeId, name: str, term: int, why: str) -> bool:
         with self._db.mutex:

@@ -22,7 +22,7 @@ from tenure.core.records import (
     RunRow,
     RunState,
 )
-from tenure.core.run_rules import After, Attempt, Candidate
+from tenure.core.run_rules import After, AttemptState, RunCandidate
 from tenure.stores.ledger import RunQuery
 
 
@@ -76,11 +76,11 @@ class MemoryRun:
         """It may be claimed."""
         return self.state is RunState.PENDING and self.due_at <= now and not self.expired(now)
 
-    def candidate(self) -> Candidate:
-        return Candidate(self.id, self.kind, self.scheduled_for, self.due_at, self.attempt)
+    def candidate(self) -> RunCandidate:
+        return RunCandidate(self.id, self.kind, self.scheduled_for, self.due_at, self.attempt)
 
-    def behind(self) -> Attempt:
-        return Attempt(
+    def behind(self) -> AttemptState:
+        return AttemptState(
             self.attempt,
             self.failures,
             self.losses,

@@ -46,7 +46,7 @@ from tenure.core.records import (
 from tenure.core.run_rules import cancelled_by
 from tenure.core.stats import stats_of
 from tenure.stores import statements
-from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
+from tenure.stores.ledger import FIRST, JobChange, Ledger, RunQuery, RunRequest
 from tenure.stores.postgres.arrays import doubles, longs, texts
 from tenure.stores.postgres.claim_floor import Look
 from tenure.stores.postgres.rows import (
@@ -71,7 +71,7 @@ DEFINITIONS = 20_000
 """How many jobs a session remembers."""
 
 
-class Definition(NamedTuple):
+class ClaimedDefinition(NamedTuple):
     """What a claim does not bring with every run."""
 
     generation: int
@@ -108,7 +108,7 @@ class PostgresLedger(Ledger):
         self._execute = execute
         self._statements = load(schema, "DESC")
         self._oldest_first = load(schema, "ASC")
-        self._definitions: dict[int, Definition] = {}
+        self._definitions: dict[int, ClaimedDefinition] = {}
         self._complaints = Complaints()
         self._left_out = 0
         self._look = Look()
@@ -315,7 +315,7 @@ class PostgresLedger(Ledger):
         ended = {ending.id for ending in endings}
         return tuple(run for run in runs if run.id not in ended)
 
-    def _define(self, jobs: Sequence[int], generations: Sequence[int]) -> list[Definition]:
+    def _define(self, jobs: Sequence[int], generations: Sequence[int]) -> list[ClaimedDefinition]:
         """Of each run's job, as of its generation; as it is by now, if it was changed since."""
         known = self._definitions
         unknown = {
@@ -331,7 +331,9 @@ class PostgresLedger(Ledger):
                 "definitions", ids=longs(sorted(unknown))
             ):
                 rules = rules_of(text)
-                known[job] = Definition(generation, name, function, kwargs, rules, trigger, job_problem(rules, trigger))
+                known[job] = ClaimedDefinition(
+                    generation, name, function, kwargs, rules, trigger, job_problem(rules, trigger)
+                )
         return [known[job] for job in jobs]
 
     def missed(self, application: str, limit: int, functions: tuple[str, ...] | None = None) -> list[MissedJob]:
@@ -411,7 +413,7 @@ class PostgresLedger(Ledger):
             self._one("put_back", ids=longs([run for run, _ in held]), tokens=texts([token for _, token in held]))
         )
 
-    def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
+    def ask(self, asked: Sequence[RunRequest]) -> list[RunRow | None]:
         rows = self._run("ask", asked=json.dumps([written_asked(one) for one in asked]))
         return [None if row[0] is None else run_row(row) for row in rows]
 

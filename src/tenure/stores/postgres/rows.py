@@ -21,7 +21,7 @@ from tenure.core.records import (
     Synced,
 )
 from tenure.stores import overrides
-from tenure.stores.ledger import Asked, JobChange
+from tenure.stores.ledger import JobChange, RunRequest
 from tenure.stores.row_checks import clamped, clamped_or_none, rules_from, storable
 
 JOB = (
@@ -75,7 +75,7 @@ def written_change(change: JobChange) -> dict[str, Any]:
     }
 
 
-def written_asked(asked: Asked) -> dict[str, Any]:
+def written_asked(asked: RunRequest) -> dict[str, Any]:
     """As `ask_runs` reads it."""
     return {**asdict(asked), "by": storable(asked.by)}
 

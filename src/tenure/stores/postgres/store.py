@@ -27,21 +27,21 @@ from psycopg.pq.misc import PGnotify
 from tenure.core.cluster import (
     Acquire,
     Acquired,
+    AcquireOutcome,
     Advert,
     Beat,
     BeatAnswer,
+    BeatVerdict,
     ElectionRow,
     Epoch,
     Identity,
     Leader,
     NodeCard,
     NodeId,
-    Outcome,
     Peer,
     Pulse,
     TermRecord,
     Vacancy,
-    Verdict,
 )
 from tenure.errors import ConfigurationError, DataRefused, SchemaOutdated, SchemaTooNew, StoreError, StoreUnavailable
 from tenure.stores import statements
@@ -405,11 +405,11 @@ class PostgresSession(Session):
             grace=advert.grace if advert else None,
         )
         if not renewed:
-            return BeatAnswer(Verdict.LATE if self._run("is_alive", node=beat.node) else Verdict.GONE)
+            return BeatAnswer(BeatVerdict.LATE if self._run("is_alive", node=beat.node) else BeatVerdict.GONE)
         time, epoch, rows, elections = renewed[0]
         alive = {words[0]: words for words in map(str.split, rows)}
         return BeatAnswer(
-            Verdict.RENEWED,
+            BeatVerdict.RENEWED,
             was_seq=int(alive[beat.node][1]),
             peers=tuple(
                 Peer(node, ("row", int(seq)), float(ttl)) for node, seq, ttl, *_ in alive.values() if node != beat.node
@@ -557,7 +557,7 @@ def _asked(request: Acquire) -> dict[str, object]:
 
 
 def _acquired(outcome: str, granted: int | None, holder: object, detail: str | None) -> Acquired:
-    return Acquired(Outcome(outcome), granted or 0, str(holder) if holder else None, detail or "")
+    return Acquired(AcquireOutcome(outcome), granted or 0, str(holder) if holder else None, detail or "")
 
 
 @functools.lru_cache(maxsize=16)

@@ -14,7 +14,7 @@ from tenure.core import run_rules
 from tenure.core.keys import due_key
 from tenure.core.records import Change, JobId, JobRow, JobSpec, JobState, NewRun, RunId, RunKind, RunRow
 from tenure.core.run_rules import Sync
-from tenure.stores.ledger import Asked, JobChange
+from tenure.stores.ledger import JobChange, RunRequest
 from tenure.stores.row_checks import storable
 from tenure.stores.sqlite.rows import (
     Micros,
@@ -179,7 +179,7 @@ def insert(connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, i
     )
 
 
-def ask(connection: sqlite3.Connection, asked: Asked, now: Micros) -> RunRow | None:
+def ask(connection: sqlite3.Connection, asked: RunRequest, now: Micros) -> RunRow | None:
     """Insert a run that somebody wants, as `Ledger.ask` says."""
     kind = RunKind.BACKFILL if asked.backfill else RunKind.ASKED
     there = {"application": asked.application, "name": asked.name, "key": asked.key}

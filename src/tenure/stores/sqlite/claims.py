@@ -32,7 +32,7 @@ from tenure.core.records import (
     RunKind,
     RunState,
 )
-from tenure.core.run_rules import Admission, After, Attempt, Candidate
+from tenure.core.run_rules import Admission, After, AttemptState, RunCandidate
 from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
 from tenure.stores.sqlite.rows import (
     Micros,
@@ -84,9 +84,9 @@ class _Due(NamedTuple):
             return f"the arguments of run {self.id} are no text"
         return job_problem(rules_of(self.rules), self.trigger)
 
-    def candidate(self) -> Candidate:
+    def candidate(self) -> RunCandidate:
         scheduled_for, due_at = instant(self.scheduled_for), instant(self.due_at)
-        return Candidate(self.id, RunKind(self.kind), scheduled_for, due_at, self.attempt)
+        return RunCandidate(self.id, RunKind(self.kind), scheduled_for, due_at, self.attempt)
 
     def claimed(self) -> ClaimedRun:
         return ClaimedRun(
@@ -214,10 +214,12 @@ def _promote(connection: sqlite3.Connection, request: ClaimRequest) -> None:
         execute_many(connection, "promote", ((one,) for one in run_rules.promoted(rules_of(rules), began, waiting)))
 
 
-def _waiting(connection: sqlite3.Connection, application: str, job: JobId, limit: int | None = None) -> list[Candidate]:
+def _waiting(
+    connection: sqlite3.Connection, application: str, job: JobId, limit: int | None = None
+) -> list[RunCandidate]:
     rows = execute(connection, "waiting", application=application, job=job, limit=-1 if limit is None else limit)
     return [
-        Candidate(RunId(one), kind_of(kind), instant(scheduled_for), instant(due_at))
+        RunCandidate(RunId(one), kind_of(kind), instant(scheduled_for), instant(due_at))
         for one, kind, scheduled_for, due_at in rows
     ]
 
@@ -266,11 +268,11 @@ class _Attempt(NamedTuple):
     interruptions: int
     stopping: int
 
-    def behind(self) -> Attempt:
+    def behind(self) -> AttemptState:
         due_at, expires_at = instant(self.due_at), instant_or_none(self.expires_at)
         attempt, failures, losses = count_of(self.attempt), count_of(self.failures), count_of(self.losses)
         kind, interruptions = kind_of(self.kind), count_of(self.interruptions)
-        return Attempt(
+        return AttemptState(
             attempt, failures, losses, due_at, expires_at, self.asked_to_end, kind, interruptions, bool(self.stopping)
         )
 

@@ -44,7 +44,7 @@ from tenure.core.records import (
     Unplanned,
 )
 from tenure.core.stats import Began, stats_of
-from tenure.stores.ledger import FIRST, Asked, JobChange, Ledger, RunQuery
+from tenure.stores.ledger import FIRST, JobChange, Ledger, RunQuery, RunRequest
 from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
 from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite import claims as sqlite_claims
@@ -71,7 +71,7 @@ from tenure.util.clock import walltime
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class SqliteScope:
     """What a session lends to its ledger."""
 
     connection: Callable[[], sqlite3.Connection]
@@ -83,7 +83,7 @@ class Desk:
 class SqliteLedger(Ledger):
     """Jobs and runs in one file."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: SqliteScope) -> None:
         self._desk = desk
         self._complaints = Complaints()
         self._left_out = 0
@@ -345,7 +345,7 @@ class SqliteLedger(Ledger):
         self._wake(*waking)
         return count
 
-    def ask(self, asked: Sequence[Asked]) -> list[RunRow | None]:
+    def ask(self, asked: Sequence[RunRequest]) -> list[RunRow | None]:
         if not asked:
             return []
         with self._desk.write():

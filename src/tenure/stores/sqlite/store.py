@@ -20,8 +20,10 @@ from typing import Any
 from tenure.core.cluster import (
     Acquire,
     Acquired,
+    AcquireOutcome,
     Beat,
     BeatAnswer,
+    BeatVerdict,
     ElectionRow,
     Epoch,
     HostCard,
@@ -29,11 +31,9 @@ from tenure.core.cluster import (
     Leader,
     NodeCard,
     NodeId,
-    Outcome,
     Peer,
     Pulse,
     TermRecord,
-    Verdict,
 )
 from tenure.errors import ConfigurationError, DataRefused, SchemaOutdated, StoreError, StoreUnavailable
 from tenure.stores import host_lock, statements
@@ -42,8 +42,8 @@ from tenure.stores.row_checks import EARLIEST, HIGHEST_TERM, clamped, host_card,
 from tenure.stores.sqlite import file as sqlite_file
 from tenure.stores.sqlite import filesystem
 from tenure.stores.sqlite.fork_gate import gate, inherited
-from tenure.stores.sqlite.ledger import Desk, SqliteLedger
-from tenure.stores.sqlite.wakeup_pipe import Bell
+from tenure.stores.sqlite.ledger import SqliteLedger, SqliteScope
+from tenure.stores.sqlite.wakeup_pipe import WakeupPipe
 from tenure.util.clock import boottime, sleep, walltime
 from tenure.util.randomness import between
 from tenure.util.urls import SqliteURL
@@ -168,7 +168,7 @@ class SqliteSession(Session):
         self._directory = store.evidence_directory
         self._inode = store.path.stat().st_ino
         self._lock: host_lock.LockFile | None = None
-        self._bell: Bell | None = None
+        self._bell: WakeupPipe | None = None
         self._known: dict[NodeId, HostCard | None] = {}
         self._ledger: SqliteLedger | None = None
         gate.members.add(self)
@@ -205,7 +205,7 @@ class SqliteSession(Session):
     @property
     def ledger(self) -> SqliteLedger:
         if self._ledger is None:
-            self._ledger = SqliteLedger(Desk(lambda: self._connection, self._read, self._write, self._ring))
+            self._ledger = SqliteLedger(SqliteScope(lambda: self._connection, self._read, self._write, self._ring))
         return self._ledger
 
     def use_lock_file(self, lock: host_lock.LockFile) -> None:
@@ -214,7 +214,7 @@ class SqliteSession(Session):
     def listen(self, node: NodeId) -> None:
         if self._bell:
             self._bell.remove()
-        self._bell = Bell(self._directory, node)
+        self._bell = WakeupPipe(self._directory, node)
 
     def fileno(self) -> int | None:
         return self._bell.fileno() if self._bell else None
@@ -233,7 +233,7 @@ class SqliteSession(Session):
             peers = self._run("peers", id=beat.node).fetchall()
             elections = self._run("rows", id=beat.node, names=json.dumps(beat.names)).fetchall()
         verdict = self._pulse(beat, row)
-        if verdict is not Verdict.RENEWED:
+        if verdict is not BeatVerdict.RENEWED:
             return BeatAnswer(verdict)
         return BeatAnswer(
             verdict,
@@ -284,7 +284,7 @@ class SqliteSession(Session):
         with self._read():  # no write lock for what is plainly held
             row = self._run("election", name=request.name).fetchone()
             if row and row[2] == "held" and row[3] == "alive":
-                return Acquired(Outcome.HELD, holder=row[1])
+                return Acquired(AcquireOutcome.HELD, holder=row[1])
         with self._write():
             return self._grant(request)
 
@@ -352,22 +352,22 @@ class SqliteSession(Session):
             self._run("sweep_functions")
             self._run("sweep_guards", before=round((_now() - DAY) * 1_000_000))
 
-    def _pulse(self, beat: Beat, row: tuple[Any, ...] | None) -> Verdict:
+    def _pulse(self, beat: Beat, row: tuple[Any, ...] | None) -> BeatVerdict:
         if row is None or row[0] != "alive":
-            return Verdict.GONE
+            return BeatVerdict.GONE
         asked = bool(row[2])
         if self._lock is not None and not asked:
             self._lock.pulse(beat.number)
             # Only now: a node that froze between the check and the pulse must not find itself alive.
             if self._lock.intact() and boottime() < beat.deadline:
-                return Verdict.RENEWED
+                return BeatVerdict.RENEWED
         with self._write():
             if self._run("beat", id=beat.node, number=beat.number).rowcount == 1:
                 if self._lock is not None:
                     self._lock.pulse(beat.number)
-                return Verdict.RENEWED
+                return BeatVerdict.RENEWED
             row = self._run("own_row", id=beat.node).fetchone()
-        return Verdict.LATE if row and row[0] == "alive" else Verdict.GONE
+        return BeatVerdict.LATE if row and row[0] == "alive" else BeatVerdict.GONE
 
     def _peer(self, node: NodeId, seq: int, asked: int, ttl: float, host: str | None) -> Peer:
         ttl = ttl_of(ttl)
@@ -395,9 +395,9 @@ class SqliteSession(Session):
     def _grant(self, request: Acquire) -> Acquired:
         me = self._run("candidate", id=request.node).fetchone()
         if me is None:
-            return Acquired(Outcome.GONE)
+            return Acquired(AcquireOutcome.GONE)
         if not self._settled():
-            return Acquired(Outcome.MOVED)
+            return Acquired(AcquireOutcome.MOVED)
         self._run("create", name=request.name)
         term, holder, state, holder_state, ended_by, last_seen, released_at = self._run(
             "election", name=request.name
@@ -410,10 +410,10 @@ class SqliteSession(Session):
         elif holder_state != "alive":
             why = f"{holder_state}: {ended_by}" if holder_state else "dead: its row is gone"
         else:
-            return Acquired(Outcome.HELD, holder=holder)
+            return Acquired(AcquireOutcome.HELD, holder=holder)
         epoch, now = self._epoch().number, _now()
         if not (_is_term(term) and _is_term(epoch) and epoch << 20 < HIGHEST_TERM):
-            return Acquired(Outcome.HELD, detail="no higher term")
+            return Acquired(AcquireOutcome.HELD, detail="no higher term")
         granted = max(term + 1, epoch << 20)
         self._run("grant", name=request.name, term=granted, id=request.node, now=now, why=why)
         self._run("end_term", name=request.name, term=term, now=now, why=why)
@@ -422,7 +422,7 @@ class SqliteSession(Session):
             "begin_term", name=request.name, term=granted, id=request.node, label=me[0], now=now, why=why, gap=gap
         )
         self._run("forget_terms", name=request.name)
-        return Acquired(Outcome.GRANTED, granted, request.node, why)
+        return Acquired(AcquireOutcome.GRANTED, granted, request.node, why)
 
     def _release(self, node: NodeId, name: str, term: int, why: str) -> bool:
         if self._run("release", id=node, name=name, term=term).rowcount == 0:
@@ -464,7 +464,7 @@ class SqliteSession(Session):
             with self._read():
                 nodes = [node for (node,) in self._run("alive")]
             for node in nodes:
-                Bell.ring(self._directory, node, words)
+                WakeupPipe.ring(self._directory, node, words)
 
     @property
     def _connection(self) -> sqlite3.Connection:

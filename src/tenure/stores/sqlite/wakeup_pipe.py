@@ -13,7 +13,7 @@ from tenure.stores.host_lock import file_of
 _ENOUGH = 65536
 
 
-class Bell:
+class WakeupPipe:
     """This node's own pipe."""
 
     def __init__(self, directory: Path, node: NodeId) -> None:
