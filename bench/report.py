@@ -83,10 +83,12 @@ class Figure:
     goals: list[Goal] = field(default_factory=list)
     beside: list[Series] = field(default_factory=list)
 
-    def cells(self) -> tuple[str, str, str, str]:
+    def cells(self) -> tuple[str, str, str]:
         goals = "; ".join(goal.verdict(self.ours) for goal in self.goals) or "-"
-        beside = "; ".join(f"{other.what}: {other.summary()}" for other in self.beside) or "-"
-        return f"{self.topic}: {self.ours.what}", self.ours.summary(), goals, beside
+        return f"{self.topic}: {self.ours.what}", self.ours.summary(), goals
+
+    def compared(self) -> list[str]:
+        return [f"{other.what}: {other.summary()}" for other in self.beside]
 
 
 class Report:
@@ -110,12 +112,12 @@ class Report:
 
     def add(self, figure: Figure) -> None:
         self.figures.append(figure)
-        what, ours, goals, _ = figure.cells()
+        what, ours, goals = figure.cells()
         self.say(f"  {what}\n    ours    {ours}")
         if figure.goals:
             self.say(f"    goal    {goals}")
-        for other in figure.beside:
-            self.say(f"    beside  {other.what}: {other.summary()}")
+        for other in figure.compared():
+            self.say(f"    beside  {other}")
 
     def missed(self) -> list[str]:
         return [f.cells()[0] for f in self.figures if any("MISSED" in goal.verdict(f.ours) for goal in f.goals)]
@@ -132,14 +134,16 @@ class Report:
             "Processes are real, PostgreSQL is real and durable (`fsync = on`, `synchronous_commit = on`), and SQLite is on disk.",
             "The time of a takeover runs from just before the harness sends the signal to just after the successor's first true `is_leader`, by CLOCK_BOOTTIME.",
             "Compared cases are interleaved round by round.",
-            columns=("what", "ours", "limit / goal", "beside it"),
-            cells=[figure.cells() for figure in self.figures],
+            lines=[(figure.cells(), figure.compared()) for figure in self.figures],
         )
 
-    def page(self, title: str, *method: str, columns: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-        """Title, method, machine, table and verdict."""
-        rows = ["| " + " | ".join(columns) + " |", "| " + " | ".join("---" for _ in columns) + " |"]
-        rows += ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in cells]
+    def page(self, title: str, *method: str, lines: Iterable[tuple[Sequence[str], Sequence[str]]]) -> str:
+        """Title, method, machine, table (what, ours, goal), verdict, and below it what each line is compared with."""
+        rows, compared = ["| what | ours | goal |", "| --- | --- | --- |"], []
+        for cells, others in lines:
+            rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            if others:
+                compared += [f"- {cells[0]}: {cells[1]}", *(f"  - {other}" for other in others)]
         missed = self.missed()
         return "\n".join(
             [
@@ -156,6 +160,10 @@ class Report:
                 *rows,
                 "",
                 "Every goal was met." if not missed else "Missed: " + "; ".join(missed) + ".",
+                "",
+                "## Compared",
+                "",
+                *compared,
                 "",
             ]
         )

@@ -70,10 +70,9 @@ class Line(Figure):
     def __post_init__(self) -> None:
         self.beside = [*self.beside, *filter(None, [self.limit, self.peer])]
 
-    def row(self) -> tuple[str, ...]:
-        what, ours, goals, _ = self.cells()
-        limit, peer = (f"{one.what}: {one.summary()}" if one else "-" for one in (self.limit, self.peer))
-        return what, ours, goals, limit, peer
+    def compared(self) -> list[str]:
+        named = (("the bare driver", self.limit), ("APScheduler 3", self.peer))
+        return [f"{name}: {one.what}: {one.summary()}" for name, one in named if one]
 
 
 def rates(what: str, values: list[float], unit: str, note: str = "") -> Rounds:
@@ -103,8 +102,7 @@ class SchedulerReport(Report):
             "Lateness is the start of the body minus its due time, both by the clock of the machine, which is the server's too.",
             "APScheduler's lateness is taken when it reports that the body ran, just after.",
             "The limit is psycopg sending the same statements with nothing around them.",
-            columns=("what", "ours", "goal", "limit: the bare driver", "APScheduler 3"),
-            cells=[line.row() for line in lines],
+            lines=[(line.cells(), line.compared()) for line in lines],
         )
 
     def found(self, topic: str, what: str) -> Rounds | None:
