@@ -76,6 +76,8 @@ ENVIRONMENTS = {
             tests(
                 "apscheduler",
                 "apscheduler_guide",
+                "apscheduler_identity",
+                "apscheduler_restarts",
                 "apscheduler_triggers",
                 "apscheduler_cluster",
                 "apscheduler_workers",
