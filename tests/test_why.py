@@ -51,6 +51,13 @@ def test_it_failed(book):
     assert "failed on web-1, at attempt 3: ValueError: no such customer." in told
 
 
+def test_a_traceback_is_left_to_the_log(book):
+    told = ended(
+        book, RunState.FAILED, reason="Traceback (most recent call last):\n  File …\nValueError: no such customer"
+    )
+    assert "failed on web-1: ValueError: no such customer." in told
+
+
 def test_it_was_lost(book):
     assert "its node died 3 times" in ended(book, RunState.LOST, losses=3)
     assert "its node died once" in ended(book, RunState.LOST, losses=1)

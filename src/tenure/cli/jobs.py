@@ -15,6 +15,7 @@ from tenure.cli.elections import POLL, application_of, looking, store_of
 from tenure.cli.output import GREEN, RED, YELLOW, as_json, paint, say, show, show_raw, show_text, table
 from tenure.core.arguments import decode
 from tenure.core.audit import JobAudit
+from tenure.core.explain import last_line
 from tenure.core.keys import planner_of
 from tenure.core.records import JobState, RunState
 from tenure.errors import ConfigurationError, UnreadableArguments
@@ -383,12 +384,8 @@ def _run(run: RunView) -> list[str]:
         "" if run.lateness is None else readable(run.lateness),
         "" if run.duration is None else readable(run.duration),
         run.node,
-        "its node was asked to stop, and waits for it or is gone" if run.stopping else _last_line(run.reason),
+        "its node was asked to stop, and waits for it or is gone" if run.stopping else last_line(run.reason),
     ]
-
-
-def _last_line(text: str) -> str:
-    return text.strip().splitlines()[-1] if text.strip() else ""
 
 
 def _sentence(run: RunView) -> str:

@@ -206,7 +206,7 @@ class _Answer:
             case RunState.SUCCEEDED:
                 return f"{subject} ran{self._where(run)} and succeeded{self._ended(run)}."
             case RunState.FAILED:
-                return f"{subject} failed{self._where(run)}{self._ended(run)}: {run.reason or 'no reason was given'}."
+                return f"{subject} failed{self._where(run)}{self._ended(run)}: {last_line(run.reason) or 'no reason was given'}."
             case RunState.LOST if run.reason == STOPPED:
                 rule = f"on_lost={self._job.spec.rules.on_lost!r}"
                 return f"{subject} was lost: its node was stopped while it ran{self._where(run)}, and there is no other attempt ({rule})."
@@ -233,7 +233,7 @@ class _Answer:
         if run.due_at > self._now:
             if run.attempt:
                 again = f"attempt {run.attempt + 1} begins at {self._at(run.due_at)}"
-                return f"{again}{f' (the last one: {run.reason})' if run.reason else ''}."
+                return f"{again}{f' (the last one: {last_line(run.reason)})' if run.reason else ''}."
             return f"begins at {self._at(run.due_at)}." + self._if_nobody()
         if not self._live:
             return f"is pending since {self._at(run.due_at)}: no live node has its function {self._job.spec.function!r} registered."
@@ -288,6 +288,11 @@ class _Answer:
 
 def _changed_by(stretch: TriggerPeriod) -> str:
     return f" by {stretch.began.by}" if stretch.began is not None and stretch.began.by else ""
+
+
+def last_line(text: str) -> str:
+    """What a traceback ends with: the exception. `tenure log` shows all of it."""
+    return text.strip().splitlines()[-1] if text.strip() else ""
 
 
 def _times(count: int) -> str:
