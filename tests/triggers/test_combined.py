@@ -70,6 +70,15 @@ def test_a_window_is_read_in_its_zone():
     assert due(shifted, START - timedelta(days=1), 3) == ["12-31 23:00", "01-02 23:00", "01-03 23:00"]
 
 
+def test_a_calendar_without_a_zone_is_read_in_that_of_each_part():
+    night = cron("0 3 * * *", "Asia/Seoul") | cron("0 18 * * *", "Europe/Berlin")
+    trigger = night - closed("holiday", dates=["2026-12-25"])
+    nested = (night - WEEKEND | at(START)) - closed("holiday", dates=["2026-12-25"])
+    eve = datetime(2026, 12, 24, 12, tzinfo=UTC)
+    assert due(trigger, eve) == ["12-24 18:00", "12-26 03:00", "12-26 18:00"]
+    assert due(nested, eve) == ["12-24 18:00", "12-28 03:00", "12-28 18:00"]
+
+
 def test_a_window_around_a_clock_change():
     # 01:00 to 01:30 is closed at both readings, and 01:30 to 02:00 is open between them.
     trigger = every("15m", tz="America/New_York") - closed("quarter", weekly=["01:00-01:30"])

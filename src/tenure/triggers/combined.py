@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
+from heapq import heapify, heappop, heapreplace
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -180,6 +181,11 @@ class Excluding(Combined):
     kind: ClassVar[str] = "excluding"
     trigger: Trigger
     closed: tuple[Closed, ...]
+    parts: tuple[tuple[Trigger, tuple[Closed, ...]], ...] = field(init=False, repr=False, compare=False)
+    """The simple parts of its trigger, each with all that closes it: a calendar without a zone can be closed for one and open for another."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(_parts(self.trigger, self.closed)))
 
     @classmethod
     def of(cls, trigger: Trigger, *more: Closed) -> Excluding:
@@ -192,15 +198,21 @@ class Excluding(Combined):
         )
 
     def within(self, t: datetime, steps: Steps) -> datetime | None:
-        due = self.trigger.within(t, steps)
-        while due is not None:
-            steps.take(len(self.closed))
-            opens = max((until for one in self.closed if (until := one.until(due, steps))), default=None)
+        parts = self.parts
+        dues = [part.within(t, steps) for part, _ in parts]
+        soonest = [(due - EPOCH, i, due) for i, due in enumerate(dues) if due is not None]
+        heapify(soonest)
+        while soonest:
+            _, i, due = soonest[0]
+            part, closed = parts[i]
+            steps.take(len(closed))
+            opens = max((until for one in closed if (until := one.until(due, steps))), default=None)
             if opens is None:
                 return due
-            if opens >= _END:
-                return None
-            due = self.trigger.within(opens - _MOMENT, steps)
+            if opens < _END and (later := part.within(opens - _MOMENT, steps)) is not None:
+                heapreplace(soonest, (later - EPOCH, i, later))
+            else:
+                heappop(soonest)
         return None
 
     @property
@@ -240,6 +252,17 @@ class Excluding(Combined):
         if not fields["closed"]:
             raise ConfigurationError("excluding: nothing is closed. Store the trigger itself.")
         return cls.of(from_dict(fields["of"]), *(closed(**one) for one in fields["closed"]))
+
+
+def _parts(trigger: Trigger, closed: tuple[Closed, ...]) -> Iterator[tuple[Trigger, tuple[Closed, ...]]]:
+    match trigger:
+        case Union():
+            for part in trigger.parts:
+                yield from _parts(part, closed)
+        case Excluding():
+            yield from ((part, (*before, *closed)) for part, before in trigger.parts)
+        case _:
+            yield trigger, closed
 
 
 def _date(name: str, value: date | str) -> date:
