@@ -73,7 +73,7 @@ def django_command(folder: Path, url: str, runs: int = 2) -> int:
     with _migrated(Served(folder, url, "django_site", "manage.py", "tenure", "start", TENURE_URL="")) as served:
         served.wait_for(runs)
         other = Worker(served.folder / "manage.py", "tenure", "start", env=served.env).start()
-        eventually(lambda: any(" started on " in line for line in other.errors), within=20, what="the second node")
+        eventually(lambda: any("started" in line for line in other.errors), within=20, what="the second node")
         served.wait_for(runs)
         assert other.terminate() == 0, other.story()
         assert {line["zone"] for line in served.lines()} == {"Asia/Seoul"}
