@@ -11,7 +11,7 @@ import psycopg
 from sim.agreement_model import RUN, WAITS
 from sim.agreement_words import APPLICATION, Ids, Op, perform, plainly
 from tenure.core.cluster import Advert, Epoch, NodeId
-from tenure.errors import RunLost, StaleTerm, WrongDatabase
+from tenure.errors import AttemptLost, StaleTerm, WrongDatabase
 from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
 from tenure.stores.postgres.store import PostgresStore
@@ -20,7 +20,7 @@ from tenure.transactions import effects, fence
 PATIENCE = 20.0
 """Seconds that no step takes."""
 TABLES = ("effect", "kept_key", "run_log", "run", "job_change", "job", "term", "election", "node", "guard")
-REFUSALS = (StaleTerm, RunLost, WrongDatabase)
+REFUSALS = (StaleTerm, AttemptLost, WrongDatabase)
 
 
 class Term:

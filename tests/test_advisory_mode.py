@@ -21,8 +21,10 @@ import pytest
 from harness import belief
 from harness.processes import Worker
 from harness.scratch import eventually
-from tenure import ConfigurationError, Elected, Election, Lost
+from tenure import Election
 from tenure.core.cluster import Beat, NodeCard
+from tenure.errors import ConfigurationError
+from tenure.events import Elected, Lost
 from tenure.stores import store_for
 from tenure.stores.postgres.advisory import lock_key, open_session
 

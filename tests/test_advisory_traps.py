@@ -17,7 +17,8 @@ import pytest
 from harness.components import need
 from harness.pgbouncer import PgBouncer
 from harness.scratch import eventually
-from tenure import ConfigurationError, Election
+from tenure import Election
+from tenure.errors import ConfigurationError
 
 LOCK = "SELECT pg_try_advisory_lock(4242)"
 UNLOCK = "SELECT pg_advisory_unlock(4242)"

@@ -21,10 +21,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.scratch import eventually
-from tenure import ConfigurationError, Scheduler
+from tenure import Scheduler
 from tenure.cli import main
 from tenure.core.arguments import MAX_ARGUMENTS, TAG, decode, encode, plain
-from tenure.errors import UnreadableArguments
+from tenure.errors import ConfigurationError, UnreadableArguments
 from tenure.triggers import zone
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -14,7 +14,9 @@ import pytest
 
 import work
 from harness.scratch import eventually
-from tenure import AsyncElection, AsyncScheduler, Election, Lost, Run, RunSucceeded, Scheduler, StoreUnavailable
+from tenure import AsyncElection, AsyncScheduler, Election, Run, Scheduler
+from tenure.errors import StoreUnavailable
+from tenure.events import Lost, RunSucceeded
 from tenure.scheduling import loop as conductor
 
 WITHIN = 10.0

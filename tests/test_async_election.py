@@ -8,8 +8,9 @@ from typing import get_type_hints
 
 import pytest
 
-from tenure import AsyncElection, AsyncTerm, Elected, Election, Lost
+from tenure import AsyncElection, AsyncTerm, Election
 from tenure.async_election import ElectionOptions
+from tenure.events import Elected, Lost
 from tenure.term import Term
 
 WITHIN = 10

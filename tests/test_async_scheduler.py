@@ -9,17 +9,9 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from tenure import (
-    AsyncScheduler,
-    ConfigurationError,
-    JobExists,
-    RunEvent,
-    RunFailed,
-    RunSucceeded,
-    Scheduler,
-    UnknownJob,
-    every,
-)
+from tenure import AsyncScheduler, Scheduler, every
+from tenure.errors import ConfigurationError, JobExists, UnknownJob
+from tenure.events import RunEvent, RunFailed, RunSucceeded
 
 WITHIN = 10.0
 

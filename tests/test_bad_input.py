@@ -12,7 +12,8 @@ import pytest
 
 from harness import scratch
 from harness.postgres import Postgres
-from tenure import ConfigurationError, Election, SchemaOutdated, SchemaTooNew, StoreUnavailable, TenureError
+from tenure import Election, TenureError
+from tenure.errors import ConfigurationError, SchemaOutdated, SchemaTooNew, StoreUnavailable
 from tenure.stores import store_for
 from tenure.stores.sqlite import filesystem
 from tenure.util.durations import readable, seconds

@@ -12,7 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tenure import AsyncScheduler, JobError, Scheduler, at, every
+from tenure import AsyncScheduler, Scheduler, at, every
+from tenure.errors import JobError
 from tenure.util.instants import moment
 
 APP = """

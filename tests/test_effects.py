@@ -9,7 +9,7 @@ import work
 from attempts import Desk
 from callers import ON_POSTGRES, ON_SQLITE, Psycopg, Sqlite, awaited, scene
 from tenure.core.records import Change
-from tenure.errors import ConfigurationError, RunLost, StoreUnavailable, WrongDatabase
+from tenure.errors import AttemptLost, ConfigurationError, StoreUnavailable, WrongDatabase
 from tenure.stores.ledger import JobChange
 from tenure.transactions import effects
 from work import WORK
@@ -132,7 +132,7 @@ def test_a_run_that_is_over_is_not_completed_again(desk, connection):
     connection.commit()
     for ask in (effects.complete, lambda *given: effects.once(*given, "invoice")):
         connection.execute(WORK)
-        with pytest.raises(RunLost, match="it is succeeded"):
+        with pytest.raises(AttemptLost, match="it is succeeded"):
             ask(connection, desk.claim)
         connection.commit()
     assert desk.works() == []

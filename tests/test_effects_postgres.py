@@ -7,7 +7,7 @@ import callers
 import work
 from attempts import Desk
 from callers import ISOLATION, ON_POSTGRES, awaited, scene
-from tenure.errors import RunLost
+from tenure.errors import AttemptLost
 from tenure.transactions import effects
 from work import WORK, limit
 
@@ -42,7 +42,7 @@ def test_an_effect_that_the_successor_committed_is_refused_in_an_old_snapshot(is
         old = desk.lose()
         with work.connected(desk.url) as successor:
             assert effects.once(successor, desk.claim, "invoice")
-        with pytest.raises(RunLost):
+        with pytest.raises(AttemptLost):
             effects.once(connection, old, "invoice")
     assert desk.works() == []
 
@@ -84,7 +84,7 @@ def test_through_a_pooler_in_transaction_mode(pgbouncer, desk):
         old = desk.lose()
         with connection.transaction():
             connection.execute(WORK)
-            with pytest.raises(RunLost):
+            with pytest.raises(AttemptLost):
                 effects.complete(connection, old)
         with connection.transaction():
             assert not effects.once(connection, desk.claim, "invoice")

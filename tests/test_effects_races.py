@@ -12,7 +12,7 @@ import work
 from attempts import Desk
 from callers import ISOLATION
 from harness.scratch import eventually
-from tenure.errors import RunLost
+from tenure.errors import AttemptLost
 from tenure.transactions import effects
 from work import LATER, WORK, limit
 
@@ -102,7 +102,7 @@ def test_a_lost_attempt_and_its_successor_have_one_effect_together(isolation, de
             connection.execute("INSERT INTO work (what) VALUES (%s)", [str(claim.run)])
 
     def finish_late(connection, claim, way):
-        with suppress(RunLost, psycopg.Error):
+        with suppress(AttemptLost, psycopg.Error):
             if "late" in way:
                 invoice(connection, claim)
             if "complete" in way:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from harness.scratch import eventually
-from tenure import Elected, Election, Lost, StoreUnavailable, Term, TermLost
+from tenure import Election, Term
 from tenure.core.cluster import Cadence, Trust
+from tenure.errors import StoreUnavailable, TermLost
+from tenure.events import Elected, Lost
 from tenure.util import failure_log
 from tenure.util.clock import boottime
 

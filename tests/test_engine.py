@@ -12,7 +12,7 @@ import pytest
 
 from tenure import Run, Scheduler, current_run
 from tenure.cluster import node
-from tenure.errors import RunCancelled, RunLost, StoreUnavailable
+from tenure.errors import AttemptCancelled, AttemptLost, StoreUnavailable
 from tenure.scheduling import engine
 from tenure.stores.memory.ledger import MemoryLedger
 from tenure.stores.memory.store import MemoryStore
@@ -228,7 +228,7 @@ def test_a_node_that_was_declared_dead_tells_its_bodies_and_is_refused():
             begun.set()
             while not run.lost:
                 run.wait(0.01)
-            with pytest.raises(RunLost):
+            with pytest.raises(AttemptLost):
                 run.check()
             told.set()
 
@@ -341,7 +341,7 @@ def test_a_run_that_is_cancelled_is_told_and_ends_so_whatever_it_returns():
             pass
         try:
             run.check()
-        except RunCancelled as error:
+        except AttemptCancelled as error:
             seen.append(str(error))
 
     with one:

@@ -6,8 +6,9 @@ import psycopg
 import pytest
 
 from harness.scratch import eventually
-from tenure import ConfigurationError, Election, Scheduler
+from tenure import Election, Scheduler
 from tenure.cli import main
+from tenure.errors import ConfigurationError
 from tenure.stores import store_for
 
 TEXT = "é Í 한글 \N{GRINNING FACE}"

@@ -281,7 +281,7 @@ def looks_up(seconds: float, run: Run) -> None:
     end = time.monotonic() + seconds
     while not run.cancelled and time.monotonic() < end:
         time.sleep(0.005)
-    run.check()  # RunLost: the lease has lapsed
+    run.check()  # AttemptLost: the lease has lapsed
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "process", "thread"])

@@ -17,7 +17,7 @@ import work
 from attempts import Desk
 from callers import ISOLATION, ON_POSTGRES, ON_SQLITE, WITH_SAVEPOINT_BLOCKS, awaited, scene
 from fencing import Court
-from tenure.errors import ConfigurationError, RunLost, StaleTerm, StoreError, WrongDatabase
+from tenure.errors import AttemptLost, ConfigurationError, StaleTerm, StoreError, WrongDatabase
 from tenure.transactions import effects, fence
 from work import LATER, WORK
 
@@ -54,7 +54,7 @@ class Succeeded(Deposed):
 class Attempt(Desk):
     """An attempt whose run was given to another."""
 
-    refusal = RunLost
+    refusal = AttemptLost
     rows = "tenure.run WHERE id = {0.claim.run}"
 
     @property

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tenure import Busy, ConfigurationError, JobExists, Run, RunError, Scheduler, UnknownJob, at, cron, every
+from tenure import Run, Scheduler, at, cron, every
+from tenure.errors import Busy, ConfigurationError, JobExists, RunError, UnknownJob
 from tenure.jobs.operations import KEPT, NOBODY
 from tenure.stores.ledger import JobChange, Ledger
 from tenure.stores.memory.store import MemoryStore

@@ -14,20 +14,9 @@ import pytest
 
 from harness.processes import Worker
 from harness.scratch import eventually
-from tenure import (
-    AsyncScheduler,
-    ConfigurationError,
-    Run,
-    RunEvent,
-    RunFailed,
-    RunRetried,
-    RunSucceeded,
-    Scheduler,
-    StoreUnavailable,
-    errors,
-    events,
-    every,
-)
+from tenure import AsyncScheduler, Run, Scheduler, every
+from tenure.errors import AttemptLost, ConfigurationError, StoreUnavailable
+from tenure.events import RunEvent, RunFailed, RunRetried, RunSucceeded
 from tenure.util.signals import SAME
 
 WITHIN = 10.0
@@ -190,12 +179,9 @@ def local() -> Iterator[Scheduler]:
     made.stop(2)
 
 
-def test_the_errors_of_the_same_name_mean_the_events(local) -> None:
-    heard = Heard()
-    local.on(errors.RunLost, errors.RunCancelled)(heard)
-    assert local.listeners.wants(events.RunLost)
-    assert local.listeners.wants(events.RunCancelled)
-    assert not local.listeners.wants(RunFailed)
+def test_an_error_is_not_an_event(local) -> None:
+    with pytest.raises(ConfigurationError, match="not an event of a run"):
+        local.on(AttemptLost)
 
 
 def test_a_coroutine_cannot_listen_without_a_loop(local) -> None:

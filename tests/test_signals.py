@@ -215,7 +215,7 @@ def test_a_start_before_uwsgi_forks_its_workers_is_refused_with_a_sentence(sqlit
     (tmp_path / "uwsgi.py").write_text("numproc = 3\ndef worker_id(): return 0\ndef masterpid(): return 1\n")
     script = tmp_path / "program.py"
     script.write_text(
-        "import sys, threading, uwsgi\nfrom tenure import ConfigurationError, Election, Scheduler\n"
+        "import sys, threading, uwsgi\nfrom tenure import Election, Scheduler\nfrom tenure.errors import ConfigurationError\n"
         "for made in (Scheduler(sys.argv[1]), Election(sys.argv[1], 'x')):\n"
         "    try: made.start()\n"
         "    except ConfigurationError as error: print(error, threading.active_count(), flush=True)\n"

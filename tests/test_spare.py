@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from harness.scratch import eventually
-from tenure import AsyncScheduler, Scheduler, StoreUnavailable, UnknownJob, every
+from tenure import AsyncScheduler, Scheduler, every
+from tenure.errors import StoreUnavailable, UnknownJob
 from tenure.jobs import kept_connection
 from tenure.stores.postgres import deadline
 

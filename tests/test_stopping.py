@@ -12,9 +12,10 @@ import pytest
 
 import bodies
 from harness.scratch import eventually
-from tenure import Election, Run, RunSucceeded, Scheduler
+from tenure import Election, Run, Scheduler
 from tenure.cluster.heartbeat import HeartbeatThread
 from tenure.errors import StoreUnavailable
+from tenure.events import RunSucceeded
 from tenure.scheduling import processes
 from tenure.scheduling.engine import Engine
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import tenure.testing
-from tenure.errors import ConfigurationError, RunCancelled, RunLost, UnknownJob
+from tenure.errors import AttemptCancelled, AttemptLost, ConfigurationError, UnknownJob
 from tenure.events import RunFailed, RunRetried, RunSkipped, RunSucceeded
 from tenure.run import Run, current_run
 from tenure.scheduler import Scheduler
@@ -265,12 +265,12 @@ def test_a_run_for_the_test_of_a_body():
     run = tenure.testing.run("export", scheduled_for="2026-11-15T03:00+09:00", attempt=2)
     assert (run.job, run.key, run.attempt, run.kind) == ("export", "2026-11-14T18:00:00Z", 2, "due")
     assert run.scheduled_for.isoformat() == "2026-11-15T03:00:00+09:00"
-    with pytest.raises(RunCancelled, match="enough"):
+    with pytest.raises(AttemptCancelled, match="enough"):
         body(run)
     assert run.lines == ("page 0", "page 1")
     assert run.wait("1h") is False
     run.lose("frozen too long")
-    with pytest.raises(RunLost, match="frozen too long"):
+    with pytest.raises(AttemptLost, match="frozen too long"):
         run.check()
 
 

@@ -19,10 +19,11 @@ from typing import Any, Literal, Self, Unpack, overload
 from tenure.async_election import NodeOptions
 from tenure.core.audit import JobAudit
 from tenure.core.policy import Policy
+from tenure.events import RunEvent
 from tenure.jobs.client import TRIES
 from tenure.jobs.decorators import Decorators
 from tenure.jobs.intents import Intent, Seen
-from tenure.jobs.listeners import EventKind, Listener
+from tenure.jobs.listeners import Listener
 from tenure.jobs.operations import KEPT, ChangeNote, Kept
 from tenure.scheduler import Scheduler
 from tenure.scheduling import console
@@ -131,7 +132,7 @@ class AsyncScheduler(Decorators):
                 await self.stop()  # which wakes the stage, and so ends the thread
                 raise
 
-    def on(self, *kinds: EventKind) -> Callable[[Listener], Listener]:
+    def on(self, *kinds: type[RunEvent]) -> Callable[[Listener], Listener]:
         """Call a function, on a thread of its own, or a coroutine function, on the loop that started this, for events of runs."""
         register = self._scheduler.listeners.on(*kinds)
 

@@ -15,8 +15,8 @@ TenureError
 │   ├── UnknownJob            no job of that name, or no function of that name on this node
 │   └── JobExists             a job of that name is there already
 └── RunError
-    ├── RunCancelled          somebody asked this run to end, or its time is up; raised in the run itself
-    ├── RunLost               this attempt is no longer the one that counts
+    ├── AttemptCancelled      this attempt was asked to end, or its time is up; raised in the body
+    ├── AttemptLost           this attempt is no longer the one that counts
     ├── UnreadableArguments   the arguments of this run are none, or only a newer library can read them; its body was not called
     └── Busy                  what was asked for is being done already
 """
@@ -84,11 +84,11 @@ class RunError(TenureError):
     """Something about a run."""
 
 
-class RunCancelled(RunError):
-    """This run was asked to end: by somebody, by its timeout, or because the next one replaces it."""
+class AttemptCancelled(RunError):
+    """This attempt was asked to end: by `cancel`, by its timeout, or because the next run replaces it."""
 
 
-class RunLost(RunError):
+class AttemptLost(RunError):
     """This attempt no longer counts: the run is over, or was given to another. Refused work was not committed."""
 
 

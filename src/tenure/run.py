@@ -17,7 +17,7 @@ from datetime import datetime, tzinfo
 from typing import Any, overload
 
 from tenure.core.records import ClaimedRun, Instant
-from tenure.errors import ConfigurationError, RunCancelled, RunLost
+from tenure.errors import AttemptCancelled, AttemptLost, ConfigurationError
 from tenure.jobs.run_log import AttemptLog, cut
 from tenure.transactions import effects
 from tenure.transactions.connections import AsyncConnection, SyncConnection
@@ -104,12 +104,12 @@ class Run:
         return self._lost_because or self._told
 
     def check(self) -> None:
-        """Raise `RunLost` or `RunCancelled` if this attempt should not go on. Call it between steps of long work."""
+        """Raise `AttemptLost` or `AttemptCancelled` if this attempt should not go on. Call it between steps of long work."""
         if self.lost:
             why = self._lost_because or "its node has had no answer from the database for too long"
-            raise RunLost(f"{self!r} no longer counts: {why}. Stop; another attempt may have begun elsewhere.")
+            raise AttemptLost(f"{self!r} no longer counts: {why}. Stop; another attempt may have begun elsewhere.")
         if self._told:
-            raise RunCancelled(f"{self!r} was asked to end: {self._told}.")
+            raise AttemptCancelled(f"{self!r} was asked to end: {self._told}.")
 
     def wait(self, seconds_: Duration) -> bool:
         """Sleep, but return False at once when this attempt should end."""

@@ -31,7 +31,7 @@ from tenure.errors import ConfigurationError, TenureError
 from tenure.events import RunEvent
 from tenure.jobs.client import Client
 from tenure.jobs.decorators import Definitions
-from tenure.jobs.listeners import EventKind, Listener, Listeners
+from tenure.jobs.listeners import Listener, Listeners
 from tenure.scheduling import console
 from tenure.scheduling.engine import Engine, EngineOptions, Health
 from tenure.stores import Store
@@ -273,7 +273,7 @@ class Scheduler(Client):
         """Whether `run()` was called and has returned."""
         return self._ran
 
-    def on(self, *kinds: EventKind) -> Callable[[Listener], Listener]:
+    def on(self, *kinds: type[RunEvent]) -> Callable[[Listener], Listener]:
         """Call a function for `RunFailed`, `RunLost` …, on a thread of its own; `RunEvent` means all. An exception there harms nothing."""
         register = self._listeners.on(*kinds)
 

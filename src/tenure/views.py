@@ -1,4 +1,4 @@
-"""Jobs and runs as people are shown them: frozen, with datetimes in the zone of the job. `as_dict()` is for JSON."""
+"""What queries return: jobs, runs and figures, frozen, with datetimes in the zone of the job; `as_dict()` is for JSON. And leaders."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from functools import lru_cache
 from typing import Any, Self
 
 from tenure.core.arguments import plain, shown
+from tenure.core.cluster import Leader, TermRecord
 from tenure.core.differences import differences, explained
 from tenure.core.job_history import read, zone_of
 from tenure.core.records import UNBEGUN, Instant, JobRow, JobStats, Rules, RunRow, RunState
 from tenure.errors import ConfigurationError
 from tenure.triggers import Trigger
 from tenure.util.instants import moment
+
+__all__ = ["JobView", "Leader", "RunView", "StatsView", "TermRecord"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from ext import beats
 from harness.components import need
 from harness.processes import Worker
 from harness.scratch import eventually
-from tenure import ConfigurationError, StoreUnavailable
 from tenure.cluster.control_loop import ControlLoop
+from tenure.errors import ConfigurationError, StoreUnavailable
 from tenure.ext.celery import task_id
 from tenure.ext.celery.beat import AGAIN, AWAKE, CAPACITY, Node
 from tenure.ext.celery.schedules import trigger_of

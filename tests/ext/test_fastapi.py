@@ -9,7 +9,8 @@ import pytest
 from fastapi import FastAPI
 
 from ext import scenes
-from tenure import ConfigurationError, Scheduler
+from tenure import Scheduler
+from tenure.errors import ConfigurationError
 from tenure.ext.fastapi import Jobs, init_app
 
 

@@ -8,8 +8,9 @@ import uuid
 import pytest
 
 from security.rows import PostgresHand, SqliteHand
-from tenure import ConfigurationError, Election, doctor
+from tenure import Election, doctor
 from tenure.cli import main
+from tenure.errors import ConfigurationError
 from tenure.stores import host_lock, store_for
 from tenure.stores.host_lock import LockFile, Proof
 from tenure.stores.row_checks import printable

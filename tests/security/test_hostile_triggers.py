@@ -8,9 +8,10 @@ from contextlib import closing
 import pytest
 
 from harness.scratch import eventually
-from tenure import ConfigurationError, Scheduler
+from tenure import Scheduler
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.records import Change, JobSpec, Rules
+from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import BackgroundScheduler
 from tenure.scheduling.planner import Planner
 from tenure.stores.ledger import JobChange

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from security.drawn import bounded
 from security.rows import DEEP, cards
-from tenure import ConfigurationError
 from tenure.core import policy
 from tenure.core.arguments import decode, encode
 from tenure.core.planning import ahead, retry_in
 from tenure.core.records import Rules
+from tenure.errors import ConfigurationError
 from tenure.stores.host_lock import file_of
 from tenure.stores.row_checks import UnreadableRules, host_card, rules_from, ttl_of
 from tenure.triggers import calendar, cron, every, from_json

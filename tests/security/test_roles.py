@@ -13,7 +13,8 @@ from psycopg import sql
 
 from harness.scratch import eventually
 from security import battery
-from tenure import ConfigurationError, Election, Scheduler, StaleTerm, StoreError, doctor
+from tenure import Election, Scheduler, doctor
+from tenure.errors import ConfigurationError, StaleTerm, StoreError
 from tenure.stores import store_for
 from tenure.stores.postgres import roles
 from tenure.stores.postgres import store as postgres_store

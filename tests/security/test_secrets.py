@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from security.drawn import bounded
-from tenure import ConfigurationError, Election, Scheduler, TenureError, doctor
+from tenure import Election, Scheduler, TenureError, doctor
+from tenure.errors import ConfigurationError
 from tenure.stores import store_for
 from tenure.util import urls
 

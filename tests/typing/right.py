@@ -5,7 +5,9 @@ from typing import Any, assert_type
 
 import psycopg
 
-from tenure import AsyncScheduler, JobView, Run, RunFailed, RunLost, RunView, Scheduler, at, cron, every
+from tenure import AsyncScheduler, Run, Scheduler, at, cron, every
+from tenure.events import RunFailed, RunLost
+from tenure.views import JobView, RunView
 
 scheduler = Scheduler("sqlite:///jobs.db", tz="Asia/Seoul")
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import psycopg
 
-from tenure import AsyncScheduler, Run, RunView, Scheduler, every
+from tenure import AsyncScheduler, Run, Scheduler, every
+from tenure.views import RunView
 
 scheduler = Scheduler("sqlite:///jobs.db", capacity="many")  # wrong
 

@@ -24,7 +24,9 @@ from typing import Any
 import psycopg
 
 from harness.belief import Recorder
-from tenure import Election, Lost, StoreUnavailable, Term
+from tenure import Election, Term
+from tenure.errors import StoreUnavailable
+from tenure.events import Lost
 from tenure.util.clock import boottime
 
 SAMPLE_EVERY = 0.001

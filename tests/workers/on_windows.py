@@ -7,8 +7,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import harness.windows  # noqa: F401 - before tenure
 import tenure.testing
-from tenure import ConfigurationError, Election, Scheduler
+from tenure import Election, Scheduler
 from tenure.cli import main
+from tenure.errors import ConfigurationError
 
 url, what = sys.argv[1:]
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import psycopg
 
-from tenure.errors import RunError, RunLost, StoreUnavailable
+from tenure.errors import AttemptLost, RunError, StoreUnavailable
 from tenure.run import Run
 from tenure.scheduler import Scheduler
 from tenure.stores.postgres.deadline import DeadlineConnection
@@ -136,7 +136,7 @@ class Bodies:
             time.sleep(job.get("for", 0.0))
             try:
                 self.table.write(run)
-            except RunLost:
+            except AttemptLost:
                 self.log.write("refused", run)
                 raise
             self.log.write("end", run)

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from tenure import errors
 from tenure.errors import ConfigurationError
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
 from tenure.util.vital_thread import VitalThread, dead
@@ -20,12 +19,7 @@ KINDS: tuple[type[RunEvent], ...] = (RunSucceeded, RunFailed, RunRetried, RunLos
 BACKLOG = 10_000
 """Events that wait for slow listeners; further ones are dropped, so that a listener never costs the runs anything."""
 
-EventKind = type[RunEvent] | type[errors.RunLost] | type[errors.RunCancelled]
-"""What `on` takes. The two errors of the same names mean the events."""
-
 Listener = TypeVar("Listener", bound=Callable[..., object])
-
-_NAMESAKES: tuple[tuple[type, type[RunEvent]], ...] = ((errors.RunLost, RunLost), (errors.RunCancelled, RunCancelled))
 
 
 class Listeners:
@@ -41,7 +35,7 @@ class Listeners:
         self._wanted: frozenset[type[RunEvent]] = frozenset()
         self._reset()
 
-    def on(self, *kinds: EventKind) -> Callable[[Listener], Listener]:
+    def on(self, *kinds: type[RunEvent]) -> Callable[[Listener], Listener]:
         """Call a function for events of these kinds."""
         wanted = _checked(kinds)
 
@@ -145,16 +139,15 @@ class Listeners:
                         )
 
 
-def _checked(kinds: tuple[EventKind, ...]) -> frozenset[type[RunEvent]]:
+def _checked(kinds: tuple[type[RunEvent], ...]) -> frozenset[type[RunEvent]]:
     found: set[type[RunEvent]] = set()
-    for given in kinds:
-        kind: object = next((event for error, event in _NAMESAKES if given is error), given)
+    for kind in kinds:
         if kind is RunEvent:
             found.update(KINDS)
-        elif isinstance(kind, type) and kind in KINDS:
+        elif kind in KINDS:
             found.add(kind)
         else:
-            raise ConfigurationError(f"on(): {given!r} is no event of a run. {_CHOICE}")
+            raise ConfigurationError(f"on(): {kind!r} is not an event of a run. {_CHOICE}")
     if not found:
         raise ConfigurationError(f"on(): no event was given. {_CHOICE}")
     return frozenset(found)

@@ -380,7 +380,7 @@ class Executor:
         elif attempt.timed_out:
             state, error = RunState.FAILED, f"timed out after {claimed.rules.timeout:g} s"
         elif failure is not None and (run.cancelled or (self.stopping and isinstance(failure, asyncio.CancelledError))):
-            # Also if the lease has lapsed, and the body raised RunLost for that. Whether there is another attempt is decided by `on_lost`.
+            # Also if the lease has lapsed, and the body raised AttemptLost for that. Whether there is another attempt is decided by `on_lost`.
             state, error = RunState.PENDING, STOPPED
         if state is RunState.FAILED:
             again_in = retry_in(claimed.rules, claimed.failures + 1, self._chance())

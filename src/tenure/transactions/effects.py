@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from tenure.core.records import Instant
-from tenure.errors import ConfigurationError, RunLost, TenureError, WrongDatabase
+from tenure.errors import AttemptLost, ConfigurationError, TenureError, WrongDatabase
 from tenure.transactions.connections import AsyncConnection, SyncConnection, target_of
 from tenure.transactions.drivers import Decision, Line, Row, Step, Steps, on_postgres, on_sqlite
 from tenure.util.clock import walltime
@@ -51,7 +51,7 @@ def complete(connection: AsyncConnection, claim: RunClaim) -> Coroutine[Any, Any
 @overload
 def complete(connection: SyncConnection, claim: RunClaim) -> None: ...
 def complete(connection: Any, claim: RunClaim) -> Any:
-    """Let the run succeed with the connection's open transaction; raises `RunLost` if it is not this attempt's any more."""
+    """Let the run succeed with the connection's open transaction; raises `AttemptLost` if it is not this attempt's any more."""
     decision = Complete(claim)
     return target_of(connection, decision.call).inside(decision.call, lambda line: _completed(line, decision))
 
@@ -119,7 +119,7 @@ class ByClaim(Decision):
                 "the scheduler uses (or was the run removed since?)."
             )
         now = "another attempt has it" if state == "running" else f"it is {state or 'over'}"
-        return RunLost(
+        return AttemptLost(
             f"{what}: this attempt no longer counts, {now}. The database refused the transaction and nothing of it was committed: "
             "stop this work."
         )
