@@ -13,6 +13,7 @@ from sim.rows import Rows
 from sim.store import SimSession
 from tenure.core.cluster import Acquired, AcquireOutcome, BeatAnswer, BeatVerdict
 from tenure.core.records import Claimed, RunState
+from tenure.stores.notices import Released
 
 L = copies.lease
 _step, _compare, _beat = L.step, L._compare, Rows.beat
@@ -159,7 +160,7 @@ def deleting_release(self: Rows, node: str, name: str, term: int) -> bool:
     if e is None or (e.held, e.term, e.holder) != (True, term, node):
         return False
     self.elections[name] = rows.ElectionState()
-    self.ring(name)
+    self.ring(Released(name))
     return True
 
 
@@ -169,7 +170,7 @@ def any_release(self: Rows, node: str, name: str, term: int) -> bool:
     if e is None or not e.held:
         return False
     e.held, e.asked = False, None
-    self.ring(name)
+    self.ring(Released(name))
     return True
 
 

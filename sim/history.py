@@ -14,6 +14,7 @@ from sim.network import NEVER, Network, Weather
 from sim.plans import BEGINNING, ENDINGS, Fault, Plan, draw
 from sim.server import Server
 from sim.store import SimStore
+from tenure.stores.notices import Notice
 
 __all__ = ["Fault", "Outcome", "Plan", "Weather", "draw", "play"]
 
@@ -265,14 +266,14 @@ class Play:
         K.after(0.0, self.crash, process)
         K.after(K.rng.uniform(0.1, 3.0), self.begin, place)
 
-    def _heard(self, session: Any, words: str) -> None:
+    def _heard(self, session: Any, notice: Notice) -> None:
         delay = self.network.leg("notice")
         if delay < NEVER:
-            K.after(delay, self._deliver, session, words)
+            K.after(delay, self._deliver, session, notice)
 
-    def _deliver(self, session: Any, words: str) -> None:
+    def _deliver(self, session: Any, notice: Notice) -> None:
         if session.hear is not None and self.network.cut.get(session.client.name, 0.0) <= K.now:
-            session.hear(words)
+            session.hear(notice)
 
 
 def _leads(process: Process | None) -> bool:

@@ -27,6 +27,7 @@ from tenure.core.cluster import (
     Vacancy,
 )
 from tenure.core.records import Instant
+from tenure.stores.notices import Notice, PeersChanged, Released, ResignRequested
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ class Rows:
     """All tables."""
 
     clock: Clock
-    ring: Callable[[str], None]
+    ring: Callable[[Notice], None]
     max_ttl: float
     mutex: NoMutex = field(default_factory=NoMutex)
     nodes: dict[NodeId, NodeRow] = field(default_factory=dict)
@@ -166,7 +167,7 @@ class Rows:
 
     def declare(self, dead: NodeId) -> None:
         self.nodes[dead].state = "dead"
-        self.ring("")
+        self.ring(PeersChanged())
 
     # Elections
 
@@ -208,14 +209,14 @@ class Rows:
         if e is None or (e.held, e.term, e.holder) != (True, term, node):
             return False
         e.held, e.asked = False, None
-        self.ring(name)
+        self.ring(Released(name))
         return True
 
     def ask(self, name: str) -> None:
         e = self.elections.get(name)
         if e is not None and e.held:
             e.asked = e.term
-            self.ring("?" + name)
+            self.ring(ResignRequested(name))
 
     def fenced_by(self, name: str, term: int, node: NodeId) -> bool:
         """Whether a transaction that is fenced so may commit."""

@@ -14,6 +14,7 @@ from sim.kernel import K, Process
 from sim.rows import Clock, Rows
 from tenure.core.cluster import Advert, NodeId
 from tenure.errors import StoreUnavailable
+from tenure.stores.notices import Notice
 
 Key = tuple[str, object]
 Work = Generator["float | Key2 | None", None, Any]
@@ -127,7 +128,7 @@ class Connection:
         self.server, self.client, self.purpose, self.timeout = server, client, purpose, timeout
         self.alive = True
         self.advisory: set[tuple[NodeId, int]] = set()
-        self.hear: Callable[[str], None] | None = None
+        self.hear: Callable[[Notice], None] | None = None
 
     def __deepcopy__(self, memo: object) -> Connection:
         del memo
@@ -157,13 +158,13 @@ class Server:
         self.gap: Callable[[Statement], float] = lambda _statement: 0.0
         self.idle_limit = max_ttl
         self.checker: Any = None
-        self.heard: Callable[[Connection, str], None] = lambda _session, _words: None
+        self.heard: Callable[[Connection, Notice], None] = lambda _session, _notice: None
 
-    def ring(self, words: str) -> None:
+    def ring(self, notice: Notice) -> None:
         """NOTIFY."""
         for session in self.sessions:
             if session.hear is not None:
-                self.heard(session, words)
+                self.heard(session, notice)
 
     def lock_free(self, node: NodeId, advert: Advert) -> bool:
         """pg_try_advisory_xact_lock_shared of the lock that a row advertises."""

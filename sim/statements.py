@@ -30,6 +30,7 @@ from tenure.core.records import (
 )
 from tenure.stores.base import Checked
 from tenure.stores.ledger import JobChange, RunRequest
+from tenure.stores.notices import JobsChanged
 
 
 def plain(st: Statement, op: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Work:
@@ -503,7 +504,7 @@ def roll_call(st: Statement, node: NodeId, application: str, stopping: bool = Fa
                 must_answer = row.state is not JobState.ACTIVE and run.started_at is None
                 held.append(Held(run.id, run.token, run.asked_to_end, must_answer))
     if lost:
-        rows.ring("!" + application)
+        rows.ring(JobsChanged(application))
     return RollCall(tuple(held), tuple(lost), rows.now())
 
 

@@ -16,6 +16,7 @@ from tenure.core.records import Claimed, ClaimRequest, Ending, Planned, RunId
 from tenure.errors import StoreUnavailable
 from tenure.stores.base import Checked, Session, Store
 from tenure.stores.ledger import JobChange, Ledger
+from tenure.stores.notices import Notice
 
 
 class SimStore(Store):
@@ -61,7 +62,7 @@ class SimSession(Session):
         self._store, self._process, self._timeout = store, process, timeout
         self.connection = Connection(store.server, process, purpose, timeout)
         self._file: File | None = None
-        self._notices: list[str] = []
+        self._notices: list[Notice] = []
         self._lock: tuple[NodeId, int] = ("", 0)
         self._ledger = SimLedger(self)  # type: ignore[abstract]  # the rest of its methods come below
         self.call("connect", _connect)
@@ -129,15 +130,15 @@ class SimSession(Session):
             self._file = File()
             self.connection.hear = self._hear
 
-    def _hear(self, words: str) -> None:
-        self._notices.append(words)
+    def _hear(self, notice: Notice) -> None:
+        self._notices.append(notice)
         if self._file is not None:
             self._file.ring()
 
     def fileno(self) -> int | None:
         return self._file.number if self._file is not None else None
 
-    def notices(self) -> list[str]:
+    def notices(self) -> list[Notice]:
         heard, self._notices = self._notices, []
         if self._file is not None:
             self._file.readable = False

@@ -18,6 +18,7 @@ from tenure.scheduling.loop import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_T
 from tenure.scheduling.planner import PLAN_BURST
 from tenure.stores.ledger import RunQuery
 from tenure.stores.memory.store import MemoryStore
+from tenure.stores.notices import JobsChanged
 from tenure.triggers import cron, every
 from tenure.util.urls import MemoryURL
 
@@ -134,7 +135,7 @@ def test_a_return_that_is_taken_for_granted_puts_right_what_the_leap_has_put_off
     """The whole cluster began while the clock was ahead, and doubts nothing."""
     scene = stage(leap=HOUR)
     scene.go_on(1)
-    scene.conductor.heard("!app")
+    scene.conductor.heard(JobsChanged("app"))
     scene.go_on(2)
     assert scene.put_off > HOUR
     scene.leap = 0.0
@@ -153,7 +154,7 @@ def test_a_slow_database_keeps_nothing_put_off(stage, monkeypatch):
         return look(*which)
 
     monkeypatch.setattr(scene.ledger, "planned_beyond", slowly)
-    scene.conductor.heard("!app")
+    scene.conductor.heard(JobsChanged("app"))
     scene.go_on(2)
     scene.leap = 0.0
     scene.go_on(31)
@@ -213,18 +214,18 @@ def test_the_planner_plans_what_some_live_node_can_run_and_nothing_else(stage):
     scene.ledger.change(replace_function(scene, "theirs"))
     scene.steady += 30.0
     before = scene.job.next_due
-    scene.conductor.heard("!app")
+    scene.conductor.heard(JobsChanged("app"))
     scene.go_on(5)
     assert scene.job.next_due == before, "no live node has it"
     scene.session.join(NodeCard("other", "other", 10.0, None))
     scene.ledger.write_facts(NodeFacts("other", "app", frozenset({"theirs"}), None, 1, 0, "1", "2026a"))
-    scene.conductor.heard("!app")
+    scene.conductor.heard(JobsChanged("app"))
     scene.go_on(2)
     assert scene.job.next_due >= before + 30
     scene.session.declare("other", None, "a test")
     scene.steady += 30.0
     before = scene.job.next_due
-    scene.conductor.heard("!app")
+    scene.conductor.heard(JobsChanged("app"))
     scene.go_on(5)
     assert scene.job.next_due == before, "and no live node has it again"
 

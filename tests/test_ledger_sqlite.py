@@ -11,6 +11,7 @@ from tenure.core.records import Change, Planned, RunState
 from tenure.errors import StoreUnavailable
 from tenure.stores import store_for
 from tenure.stores.ledger import JobChange, RunQuery, RunRequest
+from tenure.stores.notices import JobsChanged
 from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite.rows import micros
 
@@ -121,7 +122,7 @@ class TestInsideTheTransactionOfAUser:
 def test_who_sleeps_is_woken_when_something_can_begin(scene):
     worker, other = scene.worker("one"), scene.worker("other")
     other.session.listen(other.id)
-    woken = "!" + scene.application
+    woken = JobsChanged(scene.application)
     scene.add("job", 20)
     assert other.session.notices() == [woken]
     run = worker.take()

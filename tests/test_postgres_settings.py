@@ -10,6 +10,7 @@ from tenure import Election, Scheduler
 from tenure.cli import main
 from tenure.errors import ConfigurationError
 from tenure.stores import store_for
+from tenure.stores.notices import Notice, Released
 
 TEXT = "é Í 한글 \N{GRINNING FACE}"
 QUICK = {"ttl": 6, "heartbeat_every": 0.5, "attempt_timeout": 1}
@@ -90,7 +91,7 @@ def test_a_notice_in_another_encoding_ends_no_session(postgres):
     postgres.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'")
     url = postgres.url(name)
     session = store_for(url).session("listens", 5.0)
-    heard: list[str] = []
+    heard: list[Notice] = []
     try:
         session.listen("a node")
         with psycopg.connect(url, autocommit=True, client_encoding="LATIN1") as other:
@@ -99,7 +100,7 @@ def test_a_notice_in_another_encoding_ends_no_session(postgres):
             other.pgconn.exec_(b"NOTIFY tenure, '\xfc'")
             assert session.ledger.now() > 0
             eventually(lambda: heard.extend(session.notices()) or len(heard) == 2, what="a notice during a statement")
-        assert heard == ["éÿ", "ü"]
+        assert heard == [Released("éÿ"), Released("ü")]
     finally:
         session.close()
         postgres.drop_database(url)

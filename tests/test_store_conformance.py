@@ -29,6 +29,7 @@ from tenure.core.cluster import (
 from tenure.errors import StoreError
 from tenure.stores import Session, Store, store_for
 from tenure.stores.host_lock import LockFile
+from tenure.stores.notices import Notice, PeersChanged, Released, ResignRequested
 from tenure.util.clock import boottime
 
 
@@ -249,12 +250,12 @@ def test_a_release_wakes_those_who_listen(actor: Callable[[], Actor], store: Sto
     if getattr(store, "pooled", False):
         assert b.session.fileno() is None, "a transaction pooler delivers no notices: the beat looks instead"
         return
-    assert _heard(b.session) == ["an election"]
+    assert _heard(b.session) == [Released("an election")]
     a.acquire("an election")
     a.session.ask("an election")
-    assert _heard(b.session) == ["?an election"]
+    assert _heard(b.session) == [ResignRequested("an election")]
     a.session.declare(a.id, None, "dead")
-    assert _heard(b.session) == [""]
+    assert _heard(b.session) == [PeersChanged()]
 
 
 def test_no_grant_and_no_declaration_on_another_database(actor: Callable[[], Actor]) -> None:
@@ -387,7 +388,7 @@ def test_terms_of_rivals_never_repeat(store: Store) -> None:
         one.close()
 
 
-def _heard(session: Session) -> list[str]:
+def _heard(session: Session) -> list[Notice]:
     fileno = session.fileno()
     assert fileno is not None
     ready, _, _ = select.select([fileno], [], [], 5.0)

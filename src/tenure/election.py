@@ -20,6 +20,7 @@ from tenure.core.cluster import MARGIN, MAX_NAME, Cadence, Leader, NodeId, TermR
 from tenure.errors import ConfigurationError
 from tenure.events import Elected, ElectionEvent, Lost
 from tenure.stores import Session, Store, store_for
+from tenure.stores.notices import MARKS
 from tenure.term import Term
 from tenure.util.clock import boottime
 from tenure.util.durations import Duration, seconds
@@ -447,7 +448,7 @@ def checked_name(name: object) -> str:
         raise ConfigurationError(
             f"election name: {name[:30]!r}… has {len(name)} characters, at most {MAX_NAME} are allowed."
         )
-    if not name.isprintable() or name != name.strip() or name.startswith(("?", "!")):
+    if not name.isprintable() or name != name.strip() or name.startswith(MARKS):
         raise ConfigurationError(
             f"election name: {name!r} must be printable, without spaces at its ends, and not begin with '?' or '!'."
         )

@@ -37,6 +37,7 @@ from tenure.scheduling.loop import SchedulerLoop
 from tenure.scheduling.timeouts import TimeoutThread
 from tenure.stores.ledger import RunQuery
 from tenure.stores.memory.store import MemoryStore
+from tenure.stores.notices import JobsChanged
 from tenure.transactions.connections import target_of
 from tenure.triggers import zone
 from tenure.util.clock import boottime
@@ -269,7 +270,7 @@ class _VirtualNode(Engine):
     def settle(self) -> None:
         """Turn the conductor until it has nothing to do at this instant."""
         self.clock.next_at = None
-        self._conductor.heard(f"!{self._application}")
+        self._conductor.heard(JobsChanged(self._application))
         for turn in itertools.count():
             if self._conductor.next_at() > boottime():
                 return

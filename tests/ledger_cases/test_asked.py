@@ -7,6 +7,7 @@ import pytest
 from tenure.core.keys import due_key
 from tenure.core.records import RunKind, RunState
 from tenure.stores.ledger import RunRequest
+from tenure.stores.notices import JobsChanged
 
 
 def _backfill(scene, ago, **more):
@@ -229,4 +230,4 @@ def test_those_who_listen_are_woken(scene, worker, what):
         case "cancel":
             scene.ledger.cancel(run.id, "ops", "why")
     assert select.select([worker.session.fileno()], [], [], 5)[0]
-    assert "!" + scene.application in worker.session.notices()
+    assert JobsChanged(scene.application) in worker.session.notices()

@@ -44,6 +44,7 @@ from tenure.core.lease import (
     SessionChecked,
 )
 from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
+from tenure.stores.notices import PeersChanged, Released, ResignRequested
 from tenure.util.backoff import SOON, Backoff
 from tenure.util.clock import boottime
 from tenure.util.failure_log import FailureLog
@@ -308,10 +309,10 @@ class AdvisoryLoop(VitalThread):
     # What comes in
 
     def _hear(self, session: LockSession) -> None:
-        for said in session.notices():
-            if said == f"?{self._name}":
+        for notice in session.notices():
+            if notice == ResignRequested(self._name):
                 self._beats_from = 0.0
-            elif said in {self._name, ""}:
+            elif notice in {Released(self._name), PeersChanged()}:
                 self._tries_from = min(self._tries_from, boottime() + between(0, WAKE_JITTER))
 
     def _check(self, session: LockSession) -> None:

@@ -23,6 +23,7 @@ from tenure.core.cluster import Acquire, AcquireOutcome, BeatAnswer, Cadence, El
 from tenure.core.lease import AcquireAnswered, AcquireFailed, ReleaseAcked
 from tenure.errors import StoreError
 from tenure.stores import Session, Store, host_lock
+from tenure.stores.notices import JobsChanged, Notice, PeersChanged, Released, ResignRequested
 from tenure.util.backoff import Backoff
 from tenure.util.clock import boottime, sleep, walltime
 from tenure.util.failure_log import FailureLog
@@ -60,8 +61,8 @@ class LoopService(Protocol):
     def next_at(self) -> float:
         """When to be called again at the latest."""
 
-    def heard(self, said: str) -> None:
-        """Another node said something: '' (somebody died or left), or '!' and an application."""
+    def heard(self, notice: Notice) -> None:
+        """A node died or left, or jobs of some application changed."""
 
 
 @dataclass(slots=True)
@@ -256,7 +257,7 @@ class ControlLoop(VitalThread):
             self._listening_as = self._standing.node
             self._session.listen(self._listening_as)
             self._try_all(boottime())  # whatever was said before was said to nobody
-            self._tell_duties("")
+            self._tell_duties(PeersChanged())
         return self._session
 
     def _stumble(self, error: Exception) -> None:
@@ -307,21 +308,22 @@ class ControlLoop(VitalThread):
         self._try_all(boottime())
 
     def _hear(self, session: Session) -> None:
-        for said in session.notices():
+        for notice in session.notices():
             at = boottime() + between(0, WAKE_JITTER)
-            if said.startswith("?"):
-                self._beat_now()
-            elif said.startswith("!"):
-                self._tell_duties(said)
-            elif said:
-                self._tries[said] = min(self._tries.get(said, at), at)
-            else:
-                self._try_all(at)
-                self._tell_duties(said)
+            match notice:
+                case ResignRequested():
+                    self._beat_now()
+                case JobsChanged():
+                    self._tell_duties(notice)
+                case Released(name):
+                    self._tries[name] = min(self._tries.get(name, at), at)
+                case PeersChanged():
+                    self._try_all(at)
+                    self._tell_duties(notice)
 
-    def _tell_duties(self, said: str) -> None:
+    def _tell_duties(self, notice: Notice) -> None:
         for duty in self._duties():
-            duty.heard(said)
+            duty.heard(notice)
 
     def _try_all(self, at: float) -> None:
         for name in self._names():
@@ -421,7 +423,7 @@ class ControlLoop(VitalThread):
             self._watches.pop(node, None)
             self._part_from(node)
             self._try_all(boottime())
-            self._tell_duties("")
+            self._tell_duties(PeersChanged())
 
     def _bury(self, session: Session, node: NodeId, declaration: liveness.Declaration) -> bool:
         """Declare a node dead; True if it was this call that did it. Where it led, and we stand, that is one step with the succession."""

@@ -23,6 +23,7 @@ from tenure.scheduling.attempt import Attempt, AttemptPhase
 from tenure.scheduling.planner import Planner
 from tenure.stores import Session
 from tenure.stores.ledger import Ledger
+from tenure.stores.notices import JobsChanged, Notice, PeersChanged
 from tenure.util.async_bridge import without_loop
 from tenure.util.batch_size import QUICK, BatchSize
 from tenure.util.clock import boottime, walltime
@@ -152,11 +153,11 @@ class SchedulerLoop:
 
     # From the campaign
 
-    def heard(self, said: str) -> None:
-        """Somebody died or left, or something changed in an application."""
-        if not said:
+    def heard(self, notice: Notice) -> None:
+        """A node died or left, or jobs of an application changed."""
+        if notice == PeersChanged():
             self._rolls_from = 0.0
-        elif said == f"!{self._application}":
+        elif notice == JobsChanged(self._application):
             self._learns_from = self._planning.plans_from = self._claims_from = self._rolls_from = 0.0
 
     def next_at(self) -> float:

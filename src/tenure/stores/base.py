@@ -29,6 +29,7 @@ from tenure.core.cluster import (
 from tenure.errors import ConfigurationError
 from tenure.stores.host_lock import LockFile
 from tenure.stores.ledger import Ledger
+from tenure.stores.notices import Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,8 @@ class Session(ABC):
         """What becomes readable when another node wants attention, if there is such a thing."""
 
     @abstractmethod
-    def notices(self) -> list[str]:
-        """What has been said since the last call: an election's name (released), '' (look at all), '?name' (asked to resign)."""
+    def notices(self) -> list[Notice]:
+        """What other nodes have told us since the last call."""
 
     @abstractmethod
     def join(self, card: NodeCard) -> None:

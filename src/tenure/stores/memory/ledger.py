@@ -51,6 +51,7 @@ from tenure.core.run_rules import Sync
 from tenure.core.stats import stats_of
 from tenure.stores.ledger import FIRST, JobChange, Ledger, RunQuery, RunRequest
 from tenure.stores.memory.tables import MemoryRun, Tables
+from tenure.stores.notices import JobsChanged, Notice
 
 MISSED_AT_ONCE = 1000
 MICROSECOND = 1e-6
@@ -77,7 +78,7 @@ class MemoryWorld(Protocol):
     def ttl(self, node: NodeId) -> float:
         """After how many seconds of silence it is taken for dead."""
 
-    def ring(self, words: str) -> None:
+    def ring(self, notice: Notice) -> None:
         """Wake those who listen."""
 
 
@@ -752,7 +753,7 @@ class MemoryLedger(Ledger):
                 del self._tables.guards[name, key]
 
     def _wake(self, application: str) -> None:
-        self._world.ring("!" + application)
+        self._world.ring(JobsChanged(application))
 
 
 def _spec(change: JobChange) -> JobSpec:

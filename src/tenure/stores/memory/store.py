@@ -32,6 +32,7 @@ from tenure.errors import ConfigurationError
 from tenure.stores.base import Session, Store
 from tenure.stores.memory.ledger import MemoryLedger
 from tenure.stores.memory.tables import Tables
+from tenure.stores.notices import Notice, PeersChanged, Released, ResignRequested, decode, encode
 from tenure.util.clock import walltime
 from tenure.util.urls import MemoryURL
 
@@ -87,10 +88,10 @@ class _Database:
     def ttl(self, node: NodeId) -> float:
         return self.nodes[node].card.ttl
 
-    def ring(self, words: str) -> None:
+    def ring(self, notice: Notice) -> None:
         for bell in self.bells:
             try:
-                os.write(bell, f"{words}\n".encode())
+                os.write(bell, f"{encode(notice)}\n".encode())
             except BlockingIOError:
                 continue
 
@@ -172,11 +173,11 @@ class MemorySession(Session):
     def fileno(self) -> int | None:
         return self._bell[0] if self._bell else None
 
-    def notices(self) -> list[str]:
+    def notices(self) -> list[Notice]:
         if self._bell is None:
             return []
         try:
-            return os.read(self._bell[0], 65536).decode().split("\n")[:-1]
+            return [decode(text) for text in os.read(self._bell[0], 65536).decode().split("\n")[:-1]]
         except BlockingIOError:
             return []
 
@@ -221,7 +222,7 @@ class MemorySession(Session):
             ):
                 return False
             self._db.nodes[dead].state, self._db.nodes[dead].ended_by = "dead", why
-            self._db.ring("")
+            self._db.ring(PeersChanged())
             return True
 
     def cards(self, ids: Iterable[NodeId]) -> list[NodeCard]:
@@ -262,7 +263,7 @@ class MemorySession(Session):
                 return False
             election.held, election.asked = False, None
             self._end(name, term, why)
-            self._db.ring(name)
+            self._db.ring(Released(name))
             return True
 
     def ask(self, name: str) -> int | None:
@@ -271,7 +272,7 @@ class MemorySession(Session):
             if election is None or not election.held:
                 return None
             election.asked = election.term
-            self._db.ring("?" + name)
+            self._db.ring(ResignRequested(name))
             return election.term
 
     def leader(self, name: str) -> Leader | None:

@@ -47,6 +47,7 @@ from tenure.errors import ConfigurationError, DataRefused, SchemaOutdated, Schem
 from tenure.stores import statements
 from tenure.stores.base import Checked, Session, Store
 from tenure.stores.host_lock import runtime_directory
+from tenure.stores.notices import Notice, decode
 from tenure.stores.postgres import arrays, roles
 from tenure.stores.postgres.deadline import DeadlineConnection
 from tenure.stores.postgres.ledger import PostgresLedger
@@ -329,7 +330,7 @@ class PostgresSession(Session):
         self._cursor = connection.cursor()  # one for all: a new one would look up every type again at every beat
         self._pooled = bool(store.pooled)
         self._listening = False
-        self._heard: list[str] = []
+        self._heard: list[Notice] = []
         self._lock: tuple[NodeId, int, int] | None = None
         self._ledger: PostgresLedger | None = None
 
@@ -367,7 +368,7 @@ class PostgresSession(Session):
     def fileno(self) -> int | None:
         return self._connection.fileno() if self._listening else None
 
-    def notices(self) -> list[str]:
+    def notices(self) -> list[Notice]:
         if not self._listening:
             return []
         try:
@@ -380,7 +381,7 @@ class PostgresSession(Session):
         return heard
 
     def _hear(self, notice: PGnotify) -> None:
-        self._heard.append(notice.extra.decode(errors="replace"))
+        self._heard.append(decode(notice.extra.decode(errors="replace")))
 
     @property
     def ledger(self) -> PostgresLedger:

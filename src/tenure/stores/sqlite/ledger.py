@@ -45,6 +45,7 @@ from tenure.core.records import (
 )
 from tenure.core.stats import Began, stats_of
 from tenure.stores.ledger import FIRST, JobChange, Ledger, RunQuery, RunRequest
+from tenure.stores.notices import JobsChanged, Notice
 from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
 from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite import claims as sqlite_claims
@@ -77,7 +78,7 @@ class SqliteScope:
     connection: Callable[[], sqlite3.Connection]
     read: Callable[[], AbstractContextManager[None]]
     write: Callable[[], AbstractContextManager[None]]
-    ring: Callable[[str], None]
+    ring: Callable[[Notice], None]
 
 
 class SqliteLedger(Ledger):
@@ -581,7 +582,7 @@ class SqliteLedger(Ledger):
 
     def _wake(self, *applications: str) -> None:
         for application in applications:
-            self._desk.ring("!" + application)
+            self._desk.ring(JobsChanged(application))
 
 
 def _listings(query: RunQuery, finals: Iterable[str]) -> Iterator[tuple[str, dict[str, object]]]:

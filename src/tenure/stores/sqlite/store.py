@@ -38,6 +38,7 @@ from tenure.core.cluster import (
 from tenure.errors import ConfigurationError, DataRefused, SchemaOutdated, StoreError, StoreUnavailable
 from tenure.stores import host_lock, statements
 from tenure.stores.base import Session, Store
+from tenure.stores.notices import Notice, PeersChanged, Released, ResignRequested, decode, encode
 from tenure.stores.row_checks import EARLIEST, HIGHEST_TERM, clamped, host_card, printable, ttl_of
 from tenure.stores.sqlite import file as sqlite_file
 from tenure.stores.sqlite import filesystem
@@ -219,8 +220,8 @@ class SqliteSession(Session):
     def fileno(self) -> int | None:
         return self._bell.fileno() if self._bell else None
 
-    def notices(self) -> list[str]:
-        return self._bell.heard() if self._bell else []
+    def notices(self) -> list[Notice]:
+        return [decode(text) for text in self._bell.heard()] if self._bell else []
 
     def join(self, card: NodeCard) -> None:
         host = json.dumps(asdict(card.host)) if card.host else None
@@ -254,7 +255,7 @@ class SqliteSession(Session):
             for name, term in held:
                 self._release(node, name, term, why)
         for name, _ in held:
-            self._ring(name)
+            self._ring(Released(name))
 
     def declare(self, dead: NodeId, pulse: Pulse | None, why: str) -> bool:
         with self._write():
@@ -268,7 +269,7 @@ class SqliteSession(Session):
             last_seen = host_lock.last_pulse_at(self._directory, dead)
             done = self._run("declare", id=dead, seq=seq, why=why, now=_now(), last_seen=last_seen).rowcount == 1
         if done:
-            self._ring("")
+            self._ring(PeersChanged())
         return done
 
     def cards(self, ids: Iterable[NodeId]) -> list[NodeCard]:
@@ -292,14 +293,14 @@ class SqliteSession(Session):
         with self._write():
             done = self._release(node, name, term, why)
         if done:
-            self._ring(name)
+            self._ring(Released(name))
         return done
 
     def ask(self, name: str) -> int | None:
         with self._write():
             row = self._run("ask", name=name).fetchone()
         if row:
-            self._ring("?" + name)
+            self._ring(ResignRequested(name))
         return int(row[0]) if row else None
 
     def leader(self, name: str) -> Leader | None:
@@ -459,12 +460,12 @@ class SqliteSession(Session):
         last = host_lock.last_pulse_at(self._directory, node)
         return last is None or _now() - last < ttl
 
-    def _ring(self, words: str) -> None:
+    def _ring(self, notice: Notice) -> None:
         with suppress(StoreUnavailable):  # the bell only saves a wait
             with self._read():
                 nodes = [node for (node,) in self._run("alive")]
             for node in nodes:
-                WakeupPipe.ring(self._directory, node, words)
+                WakeupPipe.ring(self._directory, node, encode(notice))
 
     @property
     def _connection(self) -> sqlite3.Connection:
