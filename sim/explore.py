@@ -272,7 +272,7 @@ class Explorer:
         heard: Heard = message.answer
         state = self._lease(state, at, ("beaten", message.number, heard))
         process = state.processes[at]
-        if heard.verdict is not copies.lease.Verdict.RENEWED:
+        if heard.verdict is not copies.lease.BeatVerdict.RENEWED:
             return state
         peers = [Peer(f"{node}", ("row", seq), Scale.ttl) for node, seq in heard.peers]
         seen = copies.watch.observe({f"{n}": watch for n, watch in process.watches}, peers, self.observed_at(message))
