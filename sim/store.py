@@ -46,7 +46,8 @@ class SimStore(Store):
     def prepare(self) -> None:
         """Nothing to do."""
 
-    def migration(self) -> str:
+    def migration(self, since: int = 0) -> str:
+        del since
         return ""
 
     def session(self, purpose: str, timeout: float) -> SimSession:

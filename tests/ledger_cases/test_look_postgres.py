@@ -1,6 +1,6 @@
 """Where claims begin to look on PostgreSQL: nothing is overlooked, whatever commits late; and a look writes nothing.
 
-What a session remembers is explained at `claim_runs` in 005_runs.sql. NOTIFY plays no part here: nobody listens.
+`claim_runs` in functions/claims.sql explains what a session remembers. NOTIFY plays no part here: no session listens.
 """
 
 import functools

@@ -10,6 +10,7 @@ import re
 import psycopg
 
 from harness.postgres import Postgres
+from tenure.stores import statements
 from tenure.stores.postgres import rows as postgres_rows
 
 TYPES = [
@@ -108,13 +109,12 @@ def _statements(connection: psycopg.Connection, mark: str) -> list[str]:
 def _used() -> tuple[set[str], set[str]]:
     """Functions and operators that stand in our statements."""
     texts = [postgres_rows.JOB, postgres_rows.RUN, postgres_rows.SPAN, postgres_rows.REACHING]
-    for folder in ("tenure.stores", "tenure.doctor"):
-        for part in ("sql/postgres", "postgres.sql"):
-            place = importlib.resources.files(folder) / part
-            files = list(place.iterdir()) if place.is_dir() else [place] if place.is_file() else []
-            texts += [file.read_text(encoding="utf-8") for file in files]
+    for folder in ("", "/migrations", "/functions"):
+        texts += [file.read_text(encoding="utf-8") for file in statements.scripts(statements.POSTGRES + folder)]
+    texts += [file.read_text(encoding="utf-8") for file in statements.scripts("doctor") if file.name == "postgres.sql"]
     text = re.sub(r"--.*", "", "\n".join(texts))
-    python = (importlib.resources.files("tenure.stores") / "postgres.py").read_text(encoding="utf-8")
+    package = importlib.resources.files("tenure.stores.postgres")
+    python = "".join(file.read_text(encoding="utf-8") for file in package.iterdir() if file.name.endswith(".py"))
     return set(re.findall(r"\b([a-z_]+)\(", text + python)), set(re.findall(r"(?<=\s)[-+*/<>=~!@|]{1,3}(?=\s)", text))
 
 

@@ -17,7 +17,7 @@ from tenure import Election, Scheduler, doctor
 from tenure.errors import ConfigurationError, StaleTerm, StoreError
 from tenure.stores import store_for
 from tenure.stores.postgres import roles
-from tenure.stores.postgres import store as postgres_store
+from tenure.stores.postgres import schema as postgres_schema
 from tenure.stores.postgres.advisory import lock_key
 
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
@@ -237,7 +237,7 @@ class TestSquatters:
             execute(as_role(database, role), "CREATE SCHEMA tenure")
             execute(as_role(database, role), "GRANT ALL ON SCHEMA tenure TO PUBLIC")
             for victim in (database, as_role(database, owner)):  # a superuser, too
-                with pytest.raises(ConfigurationError, match=f"was made by role '{role}'"):
+                with pytest.raises(ConfigurationError, match=f"schema tenure belongs to role '{role}'"):
                     store_for(victim).prepare()
             assert execute(database, "SELECT 1 FROM pg_tables WHERE schemaname = 'tenure'") == []
             store_for(as_role(database, role)).prepare()  # it is her own
@@ -245,6 +245,16 @@ class TestSquatters:
             postgres.execute(f"DROP OWNED BY {owner}", dbname=name)
             postgres.execute(f"DROP OWNED BY {owner}")
             postgres.execute(f"DROP ROLE {owner}")
+
+    def test_a_function_that_another_role_put_into_the_schema_is_not_replaced(self, database, role):
+        execute(database, f"CREATE SCHEMA tenure; GRANT ALL ON SCHEMA tenure TO {role}")
+        fence = "tenure.fence(election_name text, of_term bigint, of_holder uuid)"
+        execute(as_role(database, role), f"CREATE FUNCTION {fence} RETURNS void LANGUAGE sql AS ''")
+        with pytest.raises(ConfigurationError, match=rf"function tenure\.fence\(.*\) belongs to role '{role}'"):
+            store_for(database).prepare()  # a superuser could replace it, but not own it that way
+        assert execute(database, "SELECT 1 FROM pg_tables WHERE schemaname = 'tenure'") == []
+        execute(database, "DROP FUNCTION tenure.fence")
+        store_for(database).prepare()
 
     def test_a_schema_of_a_role_that_the_migrating_one_is_a_member_of_is_its_own(self, postgres, database, role):
         group = f"group_{uuid.uuid4().hex[:8]}"
@@ -265,7 +275,7 @@ class TestSquatters:
         assert [f"belongs to role {role}, what is in it to postgres" in one.what for one in found] == [True]
 
     def test_whoever_keeps_the_lock_of_migrations_is_named(self, database, role, monkeypatch):
-        monkeypatch.setattr(postgres_store, "MIGRATION_PATIENCE", "50ms")
+        monkeypatch.setattr(postgres_schema, "MIGRATION_PATIENCE", "50ms")
         with psycopg.connect(as_role(database, role), autocommit=True) as stranger:
             stranger.execute("SELECT pg_advisory_lock(hashtextextended('tenure migrate tenure', 0))")
             pid = stranger.info.backend_pid

@@ -14,7 +14,7 @@ from tenure.doctor.postgres.inspector import Inspector
 from tenure.importers import apscheduler
 from tenure.stores import store_for
 from tenure.stores.postgres import roles
-from tenure.stores.postgres.store import SEARCH_PATH
+from tenure.stores.postgres.schema import SEARCH_PATH
 from tenure.triggers import every
 from tenure.util.urls import parse
 

@@ -146,11 +146,13 @@ def migrate(arguments: argparse.Namespace) -> int:
     store = store_of(arguments, migrate=True)
     if arguments.effects_only and arguments.grants is None:
         raise ConfigurationError("--effects-only says which rights to print. Write --grants ROLE --effects-only.")
+    if arguments.since is not None and not arguments.print_:
+        raise ConfigurationError(f"--from says what to print. Write --print --from {arguments.since}.")
     if arguments.grants is not None:
         show_raw(store.grants(arguments.grants, effects_only=arguments.effects_only))
         return 0
     if arguments.print_:
-        show_raw(store.migration())
+        show_raw(store.migration(arguments.since or 0))
         return 0
     store.prepare()
     show(f"tenure's tables in {store.shown} are up to date")

@@ -121,6 +121,13 @@ def build() -> argparse.ArgumentParser:
     printed.add_argument(
         "--print", action="store_true", dest="print_", help="print the SQL for an empty database, change nothing"
     )
+    migrate.add_argument(
+        "--from",
+        type=int,
+        dest="since",
+        metavar="VERSION",
+        help="with --print: the SQL that upgrades from this version",
+    )
     printed.add_argument(
         "--grants", metavar="ROLE", help="print the SQL that gives a role what a node needs, change nothing"
     )

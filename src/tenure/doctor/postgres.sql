@@ -1,5 +1,6 @@
 -- name: server
--- Asked outside of our read-only transactions, so that it sees what every other session of this role gets.
+-- Settings and limits of the server. Sent outside our read-only transactions, to see what every other session of this
+-- role gets.
 SELECT current_setting('server_version_num')::int AS number,
        current_setting('server_version') AS version,
        current_setting('server_encoding') AS encoding,
@@ -28,33 +29,40 @@ SELECT current_setting('server_version_num')::int AS number,
  WHERE r.rolname = current_user
 
 -- name: schema
--- `others` own tables or functions in it. Its owner could replace theirs.
+-- Rights on the schema and its owner. `others` own tables or functions in it, which the owner could replace.
 SELECT has_schema_privilege(n.oid, 'USAGE') AS may_use, has_schema_privilege(n.oid, 'CREATE') AS may_create,
        pg_get_userbyid(n.nspowner) AS owner,
        CASE WHEN NOT (SELECT o.rolsuper OR o.oid = d.datdba OR o.rolname = 'pg_database_owner'
                         FROM pg_roles o JOIN pg_database d ON d.datname = current_database() WHERE o.oid = n.nspowner)
-            THEN ARRAY(SELECT pg_get_userbyid(c.relowner) FROM pg_class c WHERE c.relnamespace = n.oid AND c.relowner <> n.nspowner
+            THEN ARRAY(SELECT pg_get_userbyid(c.relowner) FROM pg_class c
+                        WHERE c.relnamespace = n.oid AND c.relowner <> n.nspowner
                        UNION
-                       SELECT pg_get_userbyid(p.proowner) FROM pg_proc p WHERE p.pronamespace = n.oid AND p.proowner <> n.nspowner)
+                       SELECT pg_get_userbyid(p.proowner) FROM pg_proc p
+                        WHERE p.pronamespace = n.oid AND p.proowner <> n.nspowner)
             ELSE '{}' END::text[] AS others
   FROM pg_namespace n
  WHERE n.nspname = %(schema)s
 
 -- name: tables
+-- The tables of the schema, and what this role may do to each.
 SELECT c.relname AS name, c.relpersistence = 'u' AS unlogged,
-       ARRAY(SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p WHERE has_table_privilege(c.oid, p)) AS may
+       ARRAY(SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p
+              WHERE has_table_privilege(c.oid, p)) AS may
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = %(schema)s AND c.relkind IN ('r', 'p')
  ORDER BY c.relname
 
 -- name: functions
-SELECT p.proname || '(' || oidvectortypes(p.proargtypes) || ')' AS signature, has_function_privilege(p.oid, 'EXECUTE') AS may
+-- The functions of the schema, and whether this role may call them.
+SELECT p.proname || '(' || oidvectortypes(p.proargtypes) || ')' AS signature,
+       has_function_privilege(p.oid, 'EXECUTE') AS may
   FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
  WHERE n.nspname = %(schema)s
  ORDER BY 1
 
 -- name: locks
--- Row locks are not in pg_locks; the table lock that comes with them is, and so is the wait for another transaction.
+-- Locks on our tables, and waits for them. pg_locks does not show row locks, but the table lock that comes with them
+-- and the wait for another transaction.
 SELECT c.relname AS relation, l.mode, l.granted, l.pid, a.usename AS role, a.application_name AS application,
        host(a.client_addr) AS client, a.state, a.xact_start AS since, a.query_start AS statement_since, a.query,
        extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS age,
@@ -65,7 +73,7 @@ SELECT c.relname AS relation, l.mode, l.granted, l.pid, a.usename AS role, a.app
   LEFT JOIN pg_class c ON c.oid = l.relation
   LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-  -- A prepared transaction has no process; its lock on its own number tells which one it is.
+  -- A prepared transaction has no process; the lock on its own number identifies it.
   LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock'
                       AND x.virtualtransaction = l.virtualtransaction
   LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
@@ -80,13 +88,17 @@ SELECT c.relname AS relation, l.mode, l.granted, l.pid, a.usename AS role, a.app
  ORDER BY l.granted DESC, l.pid, c.relname, l.mode
 
 -- name: snapshots
--- What keeps vacuum from this database's tables. The xmin of a slot is that of rows; `catalog_xmin` does not concern us.
-SELECT CASE WHEN a.backend_type = 'walsender' THEN 'standby' ELSE 'session' END AS kind, NULL::text AS name, NULL::boolean AS active,
+-- Snapshots that keep vacuum from this database's tables. The xmin of a slot concerns rows; `catalog_xmin` does not
+-- matter.
+SELECT CASE WHEN a.backend_type = 'walsender' THEN 'standby' ELSE 'session' END AS kind,
+       NULL::text AS name, NULL::boolean AS active,
        a.pid, a.usename::text AS role, a.application_name AS application, a.state,
-       greatest(age(a.backend_xmin), 0)::bigint AS transactions, extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS age
+       greatest(age(a.backend_xmin), 0)::bigint AS transactions,
+       extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS age
   FROM pg_stat_activity a
  WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid() AND coalesce(a.application_name, '') <> 'tenure:doctor'
-   AND (a.datname = current_database() AND a.backend_type IS DISTINCT FROM 'autovacuum worker' OR a.backend_type = 'walsender')
+   AND (a.datname = current_database() AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
+        OR a.backend_type = 'walsender')
 UNION ALL
 SELECT 'prepared', p.gid, NULL, NULL, p.owner::text, NULL, NULL, greatest(age(p.transaction), 0),
        extract(epoch FROM clock_timestamp() - p.prepared)::float8
@@ -97,17 +109,20 @@ SELECT 'slot', s.slot_name::text, s.active, NULL, NULL, NULL, NULL, greatest(age
  ORDER BY 8 DESC
 
 -- name: dead
+-- Dead and live rows of the tables that are written most.
 SELECT s.relname AS name, s.n_dead_tup AS dead, s.n_live_tup AS live
   FROM pg_stat_user_tables s WHERE s.schemaname = %(schema)s AND s.relname IN ('run', 'job') ORDER BY 1
 
 -- name: prepared
+-- Prepared transactions of this database.
 SELECT p.gid, p.owner, p.prepared FROM pg_prepared_xacts p WHERE p.database = current_database() ORDER BY p.prepared
 
 -- name: advisory
--- Exclusive locks of one 64-bit key in this database: those of sessions that call themselves ours, and those whose key is a node's
--- or an election's.
-SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint AS key, l.granted, a.usename AS role, a.application_name AS application,
-       host(a.client_addr) AS client, a.state, a.backend_start AS since, k.label, k.state AS node_state
+-- Exclusive advisory locks with one 64-bit key in this database: those of sessions whose application_name is ours, and
+-- those whose key is a node's or an election's.
+SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint AS key, l.granted, a.usename AS role,
+       a.application_name AS application, host(a.client_addr) AS client, a.state, a.backend_start AS since,
+       k.label, k.state AS node_state
   FROM pg_locks l
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid
   LEFT JOIN (SELECT n.label, n.state, {schema}.session_key(n.id, n.session_nonce) AS key
@@ -122,21 +137,26 @@ SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint AS key, l.granted, a.u
  ORDER BY l.pid
 
 -- name: advisory_elections
+-- Elections in advisory mode.
 SELECT e.name FROM {schema}.election e WHERE e.mode = 'advisory'
 
 -- name: other_schemas
+-- Other schemas of this database that hold tables of tenure.
 SELECT n.nspname AS name
   FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
  WHERE p.proname = 'session_key' AND oidvectortypes(p.proargtypes) = 'uuid, bigint' AND n.nspname <> %(schema)s
 
 -- name: zone_rules
+-- Active jobs planned with an older release of the zone rules than they were written with.
 SELECT j.name, j.tzdata AS written, split_part(j.next_reading, '@', 1) AS planned
   FROM {schema}.job j WHERE j.state = 'active' AND j.next_reading < j.tzdata ORDER BY j.name LIMIT 6
 
 -- name: nodes
+-- Live nodes, and the sessions that hold their locks.
 SELECT n.id::text AS id, n.label, n.ttl, n.host ->> 'pid' AS process,
        extract(epoch FROM clock_timestamp() - n.renewed_at)::float8 AS silent,
-       ARRAY(SELECT e.name FROM {schema}.election e WHERE e.holder = n.id AND e.state = 'held' ORDER BY e.name) AS leads,
+       ARRAY(SELECT e.name FROM {schema}.election e WHERE e.holder = n.id AND e.state = 'held'
+              ORDER BY e.name) AS leads,
        l.pid AS session, host(a.client_addr) AS client
   FROM {schema}.node n
   LEFT JOIN pg_locks l ON l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted AND l.mode = 'ExclusiveLock'
@@ -147,6 +167,7 @@ SELECT n.id::text AS id, n.label, n.ttl, n.host ->> 'pid' AS process,
  ORDER BY n.label
 
 -- name: held
+-- Elections and their holders.
 SELECT e.name, e.term, e.mode, e.holder::text AS node, coalesce(n.label, '') AS label, e.granted_at AS since,
        coalesce(n.state, 'gone') AS state
   FROM {schema}.election e LEFT JOIN {schema}.node n ON n.id = e.holder

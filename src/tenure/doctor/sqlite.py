@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from tenure.core.cluster import Cadence, HostCard
-from tenure.doctor import statements
 from tenure.doctor.findings import Holder, Report, zone_rules
 from tenure.errors import StoreError
-from tenure.stores import Store, host_lock
+from tenure.stores import Store, host_lock, statements
 from tenure.stores.host_lock import Proof
 from tenure.stores.row_checks import host_card
+from tenure.stores.sqlite import file as sqlite_file
 from tenure.stores.sqlite import filesystem
 from tenure.stores.sqlite.store import OLDEST_SQLITE, SqliteStore
-from tenure.stores.statements import migrations
 from tenure.util.clock import boottime, sleep, walltime
 from tenure.util.durations import readable
 
@@ -55,7 +54,7 @@ class _SeenNode:
 class _Patient:
     def __init__(self, report: Report, store: SqliteStore) -> None:
         self._report, self._store, self._path = report, store, store.path
-        self._statements = statements.load("sqlite")
+        self._statements = statements.load("doctor", "sqlite")
         self._directory = store.evidence_directory
 
     def examine(self) -> None:
@@ -197,7 +196,7 @@ class _Patient:
 
     def _schema(self, connection: sqlite3.Connection, tables: set[str]) -> bool:
         """Whether there are tables that this library can read."""
-        newest = migrations("sqlite")[-1][0]
+        newest = sqlite_file.known().newest
         if "tenure_schema_version" not in tables:
             self._report.add(
                 "schema",

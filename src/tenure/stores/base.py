@@ -194,8 +194,8 @@ class Store(ABC):
         """Open a connection; `purpose` ends up where operators can see it."""
 
     @abstractmethod
-    def migration(self) -> str:
-        """The SQL that creates or upgrades tenure's tables, for people to read or run."""
+    def migration(self, since: int = 0) -> str:
+        """The SQL that creates tenure's tables, or upgrades them from a version, to read or to run."""
 
     def grants(self, role: str, *, effects_only: bool = False) -> str:
         """The SQL that gives a role what a node needs, or only what transactions need that fence and complete."""

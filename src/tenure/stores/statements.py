@@ -1,30 +1,48 @@
-"""Reads the named statements of a `.sql` file: `-- name: beat`, then comments and one statement."""
+"""Reads SQL files: named statements (`-- name: beat`, a description, one statement) and whole scripts.
+
+Words in braces, such as `{schema}`, are replaced by values that were checked before.
+"""
 
 from __future__ import annotations
 
 import re
 from importlib import resources
+from importlib.resources.abc import Traversable
+
+POSTGRES = "stores/postgres/sql"
+SQLITE = "stores/sqlite/sql"
+"""Folders of the package."""
 
 
-def load(store: str, file: str = "queries.sql", **replaced: str) -> dict[str, str]:
-    """The statements of one file of a store by name, with `{schema}` and the like replaced by names that were checked before."""
-    text = _read(store, file, replaced)
-    parts = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)[1:]
-    return {name: _bare(body) for name, body in zip(parts[::2], parts[1::2], strict=True)}
+def load(folder: str, *files: str, **replaced: str) -> dict[str, str]:
+    """The statements of files in a folder of the package, by name."""
+    found: dict[str, str] = {}
+    for file in files:
+        parts = re.split(r"^-- name: (\w+)$", read(_folder(folder) / f"{file}.sql", replaced), flags=re.MULTILINE)[1:]
+        for name, body in zip(parts[::2], parts[1::2], strict=True):
+            if name in found:
+                raise ValueError(f"{folder}/{file}.sql: a second statement is named {name!r}. Rename one of the two.")
+            found[name] = _bare(body)
+    return found
 
 
-def migrations(store: str, **replaced: str) -> list[tuple[int, str]]:
-    """The numbered migrations of one store, in order."""
-    folder = resources.files("tenure.stores") / store / "sql"
-    names = sorted(entry.name for entry in folder.iterdir() if re.match(r"\d{3}_.*\.sql$", entry.name))
-    return [(int(name[:3]), _read(store, name, replaced)) for name in names]
+def scripts(folder: str) -> list[Traversable]:
+    """The SQL files of a folder of the package, by name; none if there is no such folder."""
+    place = _folder(folder)
+    entries = place.iterdir() if place.is_dir() else ()
+    return sorted((entry for entry in entries if entry.name.endswith(".sql")), key=lambda entry: entry.name)
 
 
-def _read(store: str, name: str, replaced: dict[str, str]) -> str:
-    text = (resources.files("tenure.stores") / store / "sql" / name).read_text(encoding="utf-8")
+def read(file: Traversable, replaced: dict[str, str]) -> str:
+    """The text of one file."""
+    text = file.read_text(encoding="utf-8")
     for word, value in replaced.items():
         text = text.replace("{" + word + "}", value)
     return text
+
+
+def _folder(name: str) -> Traversable:
+    return resources.files("tenure").joinpath(*name.split("/"))
 
 
 def _bare(body: str) -> str:

@@ -444,17 +444,17 @@ class Aiosqlite(Sqlite):
 
 
 @cache
-def on_postgres(schema: str, file: str = "queries.sql") -> dict[str, str]:
+def on_postgres(schema: str) -> dict[str, str]:
     """PostgreSQL's statements by name."""
     if not re.fullmatch(r"\w+", schema):
         raise ConfigurationError(f"schema: {schema!r} must be a plain name such as 'tenure'.")
-    return statements.load("postgres", file, schema=schema, channel=schema)
+    return statements.load(statements.POSTGRES, "effects", schema=schema)
 
 
 @cache
-def on_sqlite(file: str = "queries.sql") -> dict[str, str]:
+def on_sqlite() -> dict[str, str]:
     """SQLite's statements by name."""
-    return statements.load("sqlite", file)
+    return statements.load(statements.SQLITE, "effects")
 
 
 def sqlstate(error: BaseException) -> str | None:

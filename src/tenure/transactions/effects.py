@@ -27,7 +27,6 @@ from tenure.transactions.connections import AsyncConnection, SyncConnection, tar
 from tenure.transactions.drivers import Decision, Line, Row, Step, Steps, on_postgres, on_sqlite
 from tenure.util.clock import walltime
 
-FILE = "effects.sql"
 NO_RUN = -1
 """No run has this number."""
 
@@ -102,7 +101,7 @@ class ByClaim(Decision):
         return self._lost(state[1] if state else "")
 
     def standing(self) -> Step:
-        return on_sqlite(FILE)["run_standing"], self._held()
+        return on_sqlite()["run_standing"], self._held()
 
     def over(self, row: Row | None) -> TenureError | None:
         state, ours = row or ("unknown", 0)
@@ -134,12 +133,12 @@ class Complete(ByClaim):
 
     def on_postgres(self) -> Step:
         values = {**self._held(), "started_at": self.claim.started_at}
-        return on_postgres(self.schema, FILE)["complete"], values
+        return on_postgres(self.schema)["complete"], values
 
     def on_sqlite(self) -> Sequence[Step]:
         began = self.claim.started_at
         values = {"started_at": None if began is None else _microseconds(began), "finished_at": _now()}
-        return [(on_sqlite(FILE)["complete"], {**self._held(), **values})]
+        return [(on_sqlite()["complete"], {**self._held(), **values})]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +151,10 @@ class Once(ByClaim):
     function = "once"
 
     def on_postgres(self) -> Step:
-        return on_postgres(self.schema, FILE)["once"], {**self._held(), "key": self.key}
+        return on_postgres(self.schema)["once"], {**self._held(), "key": self.key}
 
     def on_sqlite(self) -> Sequence[Step]:
-        sql = on_sqlite(FILE)
+        sql = on_sqlite()
         effect = {"run": self.claim.run, "key": self.key, "made_at": _now()}
         return [(sql["hold"], self._held()), (sql["once"], effect)]
 

@@ -12,10 +12,11 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import namedtuple_row, tuple_row
 
 from tenure.core.cluster import Cadence
-from tenure.doctor import statements
 from tenure.doctor.findings import Report
+from tenure.stores import statements
 from tenure.stores.postgres.deadline import DeadlineConnection
-from tenure.stores.postgres.store import SEARCH_PATH, PostgresStore, explained
+from tenure.stores.postgres.schema import SEARCH_PATH
+from tenure.stores.postgres.store import PostgresStore, explained
 from tenure.util.urls import PostgresURL
 
 CONNECT_TIMEOUT = 6
@@ -40,7 +41,7 @@ class Inspector:
         self.trips = 1
         """Round trips per statement of a node: behind a pooler each is a transaction with its settings."""
         self._url = url
-        self._statements = statements.load("postgres", schema=store.schema)
+        self._statements = statements.load("doctor", "postgres", schema=store.schema)
         self._connections: list[DeadlineConnection] = []
 
     def open(self) -> None:

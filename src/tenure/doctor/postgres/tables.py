@@ -7,7 +7,7 @@ from tenure.doctor.findings import Holder, zone_rules
 from tenure.doctor.postgres import locks
 from tenure.doctor.postgres.inspector import Inspector, Row
 from tenure.stores.postgres import roles
-from tenure.stores.statements import migrations
+from tenure.stores.postgres import schema as postgres_schema
 from tenure.util.durations import readable
 
 _RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -16,7 +16,7 @@ _RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 def contents(desk: Inspector) -> None:
     server = desk.server
     found = desk.ask("schema", schema=desk.schema)
-    newest = migrations("postgres", schema=desk.schema, channel=desk.schema)[-1][0]
+    newest = postgres_schema.known(desk.schema).newest
     if not found:
         desk.report.add(
             "schema",

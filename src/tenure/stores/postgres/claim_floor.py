@@ -1,4 +1,4 @@
-"""Where the next claim of a session begins to look. What this means, and why nothing is overlooked, is said at `claim_runs` in 005_runs.sql."""
+"""Where the next claim of a session begins to look. `claim_runs` in functions/claims.sql explains why no run is overlooked."""
 
 from __future__ import annotations
 

@@ -88,8 +88,10 @@ class ClaimedDefinition(NamedTuple):
 def load(schema: str, order: str) -> dict[str, str]:
     """The ledger's statements; lists of runs are in this order."""
     return statements.load(
-        "postgres",
-        "ledger.sql",
+        statements.POSTGRES,
+        "jobs",
+        "runs",
+        "guards",
         job=JOB,
         was=WAS,
         run=RUN,
@@ -97,7 +99,6 @@ def load(schema: str, order: str) -> dict[str, str]:
         reaching=REACHING,
         order=order,
         schema=schema,
-        channel=schema,
     )
 
 

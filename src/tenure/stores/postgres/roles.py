@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from tenure.errors import ConfigurationError
-from tenure.stores import statements
+from tenure.stores.postgres import schema as postgres_schema
 
 MAX_ROLE = 63
 """Bytes of a name in PostgreSQL."""
@@ -68,10 +68,11 @@ def quoted(role: str) -> str:
 
 
 def _functions(schema: str) -> dict[str, str]:
-    """The functions of the migrations, with the types of what they are given."""
-    text = "\n".join(part for _, part in statements.migrations("postgres", schema=schema, channel=schema))
+    """Our functions, with the types of their arguments."""
     found = re.findall(
-        rf"^CREATE FUNCTION {schema}\.(\w+)\((.*?)\)\s*(?:RETURNS|LANGUAGE)", text, re.MULTILINE | re.DOTALL
+        rf"^CREATE OR REPLACE FUNCTION {schema}\.(\w+)\((.*?)\)\s*(?:RETURNS|LANGUAGE)",
+        postgres_schema.known(schema).functions,
+        re.MULTILINE | re.DOTALL,
     )
     return {name: ", ".join(_types(arguments)) for name, arguments in found}
 

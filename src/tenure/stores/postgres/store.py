@@ -43,24 +43,21 @@ from tenure.core.cluster import (
     TermRecord,
     Vacancy,
 )
-from tenure.errors import ConfigurationError, DataRefused, SchemaOutdated, SchemaTooNew, StoreError, StoreUnavailable
+from tenure.errors import ConfigurationError, DataRefused, SchemaOutdated, StoreError, StoreUnavailable
 from tenure.stores import statements
 from tenure.stores.base import Checked, Session, Store
 from tenure.stores.host_lock import runtime_directory
 from tenure.stores.notices import Notice, decode
 from tenure.stores.postgres import arrays, roles
+from tenure.stores.postgres import schema as postgres_schema
 from tenure.stores.postgres.deadline import DeadlineConnection
 from tenure.stores.postgres.ledger import PostgresLedger
+from tenure.stores.postgres.schema import SEARCH_PATH
 from tenure.stores.row_checks import host_card, printable
 from tenure.util.urls import PostgresURL
 
 CONNECT_TIMEOUT = 2
 """The least that libpq knows."""
-MIGRATION_PATIENCE = "4s"
-"""For another migration, and for whatever else keeps its lock: less than the connection waits for an answer."""
-SEARCH_PATH = "pg_catalog, pg_temp"
-"""Of every session and function of ours. With the usual one, whoever may create objects in `public` could put a function or an operator
-there that matches our arguments better than PostgreSQL's own, and it would run as our role."""
 
 
 class PostgresStore(Store):
@@ -75,7 +72,9 @@ class PostgresStore(Store):
         self._migrate = migrate
         self._pooled: bool | None = None
         self.schema = schema
-        self.statements = statements.load("postgres", schema=schema, channel=schema)
+        self.statements = statements.load(
+            statements.POSTGRES, "elections", "advisory", "guards", "schema", schema=schema
+        )
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.shown!r})"
@@ -105,7 +104,7 @@ class PostgresStore(Store):
         try:
             with self.connect("migrate", timeout=5.0) as connection:
                 self._check_server(connection)
-                migrate(self, connection, allowed=self._migrate)
+                postgres_schema.migrate(self, connection, allowed=self._migrate)
         except psycopg.OperationalError as error:
             raise self.unavailable(error) from self.showable(error)
 
@@ -208,11 +207,8 @@ class PostgresStore(Store):
             "extra_float_digits": "1",
         }
 
-    def migration(self) -> str:
-        steps = statements.migrations("postgres", schema=self.schema, channel=self.schema)
-        parts = [_CREATE_SCHEMA, _SCHEMA, *(text for _, text in steps), _STAMP]
-        filled = [part.replace("{schema}", self.schema).replace("{version}", str(steps[-1][0])) for part in parts]
-        return "\n".join(["BEGIN;", f"SET LOCAL search_path = {SEARCH_PATH};", *filled, "COMMIT;", ""])
+    def migration(self, since: int = 0) -> str:
+        return postgres_schema.script(self.schema, since)
 
     def grants(self, role: str, *, effects_only: bool = False) -> str:
         return roles.grants(self.schema, role, effects_only=effects_only)
@@ -228,97 +224,6 @@ class PostgresStore(Store):
                 f"{self.shown}: this database is encoded in {encoding}, which cannot store every name, error and log line. tenure needs UTF8: "
                 "give it a database made with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
             )
-
-
-_CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS {schema};"
-_SCHEMA = """CREATE TABLE {schema}.schema_version (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, oldest int NOT NULL);
-INSERT INTO {schema}.schema_version (version, oldest) VALUES (0, 0);
-"""
-_HAS_SCHEMA = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s"
-_HAS_TABLES = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'schema_version'"
-_STAMP = """UPDATE {schema}.schema_version SET version = {version}, oldest = 1;
-REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
-"""
-
-
-def migrate(store: PostgresStore, connection: DeadlineConnection, *, allowed: bool) -> None:
-    """Bring tenure's tables up to date under one advisory lock, or say what has to be done."""
-    schema = store.schema
-    steps = statements.migrations("postgres", schema=schema, channel=schema)
-    newest = steps[-1][0]
-    how = "Run `tenure migrate` as a role that may, or apply what `tenure migrate --print` prints."
-
-    def version() -> int | None:
-        # The catalogue itself: to_regclass() may answer from a cache that is older than the lock we waited for.
-        if not connection.execute(_HAS_TABLES, [schema]).fetchone():
-            return None
-        found, oldest = cast("tuple[int, int]", connection.execute(store.statements["schema_version"]).fetchone())
-        if oldest > newest:
-            raise SchemaTooNew(
-                f"{store.shown}: tenure's schema {schema!r} has version {found} and needs a library that knows version {oldest}; "
-                f"this one knows {newest}. Upgrade tenure here."
-            )
-        return found
-
-    try:
-        with store.transaction(connection):
-            found = version()
-        if found is not None and found >= newest:
-            return
-        if not allowed:
-            raise SchemaOutdated(
-                f"{store.shown}: tenure's schema {schema!r} is {_state(found)}, this library needs version {newest}. {how}"
-            )
-        with store.transaction(connection):
-            connection.execute(f"SET LOCAL lock_timeout = '{MIGRATION_PATIENCE}'")
-            connection.execute("SET LOCAL statement_timeout = '30s'")
-            _lock_migration(store, connection)
-            connection.execute("SET LOCAL lock_timeout = '500ms'")
-            found = version()
-            if found is None:
-                # Where there is one, its owner needs no right on the database.
-                if not connection.execute(_HAS_SCHEMA, [schema]).fetchone():
-                    connection.execute(_CREATE_SCHEMA.format(schema=schema))
-                _refuse_foreign_schema(store, connection)
-                connection.execute(_SCHEMA.format(schema=schema))
-            for number, text in steps:
-                if number > (found or 0):
-                    connection.execute(text)
-            if (found or 0) < newest:
-                connection.execute(_STAMP.format(schema=schema, version=newest))
-    except pg.InsufficientPrivilege as error:
-        raise SchemaOutdated(
-            f"{store.shown}: this role may not use or migrate tenure's schema {schema!r} ({explained(error)}). {how}"
-        ) from error
-
-
-def _lock_migration(store: PostgresStore, connection: DeadlineConnection) -> None:
-    """One migration at a time. The lock needs no right: whoever may connect can keep it, and is named then."""
-    try:
-        with connection.transaction():  # a savepoint: there is a question left to ask
-            connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"tenure migrate {store.schema}"]
-            )
-    except pg.LockNotAvailable as error:
-        found = connection.execute(store.statements["migrators"]).fetchall()
-        who = ", ".join(f"role {role} (server process {pid})" for pid, role in found) or "a session that is gone"
-        raise StoreUnavailable(
-            f"{store.shown}: the lock for migrations of schema {store.schema!r} was not free within {MIGRATION_PATIENCE}: {who} has it. If that is no migration, an "
-            "administrator can end the session: SELECT pg_terminate_backend(…);"
-        ) from error
-
-
-def _refuse_foreign_schema(store: PostgresStore, connection: DeadlineConnection) -> None:
-    owner, trusted = cast("tuple[str, bool]", connection.execute(store.statements["schema_owner"]).fetchone())
-    if not trusted:
-        raise ConfigurationError(
-            f"{store.shown}: schema {store.schema!r} was made by role {owner!r}, who could replace tenure's functions in it with others. Nothing was "
-            f"migrated. Run `tenure migrate` as {owner}, or take the schema over (ALTER SCHEMA {store.schema} OWNER TO …), or choose another with schema=."
-        )
-
-
-def _state(version: int | None) -> str:
-    return "missing" if version is None else f"at version {version}"
 
 
 class PostgresSession(Session):

@@ -5,68 +5,64 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tenure.errors import SchemaOutdated, SchemaTooNew
-from tenure.stores import host_lock, statements
+from tenure.stores import host_lock
+from tenure.stores.migrations import Migrations, Stamp
 from tenure.stores.sqlite.fork_gate import gate
+from tenure.stores.statements import SQLITE
 from tenure.util.clock import boottime, sleep
 from tenure.util.randomness import between
 
 if TYPE_CHECKING:
     from tenure.stores.sqlite.store import SqliteStore
 
-_SCHEMA = """CREATE TABLE tenure_schema_version (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, oldest INTEGER NOT NULL);
-INSERT INTO tenure_schema_version (one, version, oldest) VALUES (1, 0, 0);
-"""
-_STAMP = "UPDATE tenure_schema_version SET version = {version}, oldest = 1;"
+
+@cache
+def known() -> Migrations:
+    """The migrations of this library."""
+    return Migrations(SQLITE, "tenure_schema_version")
 
 
-def version(store: SqliteStore, connection: sqlite3.Connection, *, allowed: bool) -> int | None:
-    """The version of the tables, None without any; refuses what this library cannot use and may not change."""
-    newest = statements.migrations("sqlite")[-1][0]
-    found = None
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tenure_schema_version'").fetchone() is not None:
-        found, oldest = connection.execute(store.statements["schema_version"]).fetchone()
-        if oldest > newest:
-            raise SchemaTooNew(
-                f"{store.shown}: tenure's tables have version {found} and need a library that knows version {oldest}; "
-                f"this one knows {newest}. Upgrade tenure here."
-            )
-    if not allowed and (found is None or found < newest):
-        state = "missing" if found is None else f"at version {found}"
-        raise SchemaOutdated(
-            f"{store.shown}: tenure's tables are {state}, this library needs version {newest}. Run `tenure migrate`, "
-            "or apply what `tenure migrate --print` prints."
-        )
-    return None if found is None else int(found)
+def script(since: int = 0) -> str:
+    """What `tenure migrate --print` prints."""
+    return "\n".join(["BEGIN IMMEDIATE;", known().script(since), "COMMIT;", ""])
+
+
+def check(store: SqliteStore, connection: sqlite3.Connection) -> None:
+    """Refuse tables that this library cannot use as they are."""
+    found = _stamp(store, connection)
+    if not known().serve(found, _what(store)):
+        raise known().outdated(found, _what(store))
 
 
 def migrate(store: SqliteStore, connection: sqlite3.Connection, *, allowed: bool) -> None:
-    steps = statements.migrations("sqlite")
-    newest = steps[-1][0]
-    found = version(store, connection, allowed=allowed)
-    if found is None or found < newest:
+    """Bring tenure's tables up to date, or say what has to be done."""
+    if not allowed:
+        check(store, connection)
+    if not known().serve(_stamp(store, connection), _what(store)):
         with writing(connection, deadline=boottime() + 5.0):
-            found = version(store, connection, allowed=allowed)
-            text = _SCHEMA if found is None else ""
-            text += "".join(step for number, step in steps if number > (found or 0))
-            for statement in _split(text + _STAMP.format(version=newest)):
-                connection.execute(statement)
-    # Looked at first: whoever has begun to write to this file, on another connection, must not wait for himself here.
+            found = _stamp(store, connection)
+            if not known().serve(found, _what(store)):
+                for statement in _split(known().script(found.version if found else 0)):
+                    connection.execute(statement)
+    # Read first: a caller that has begun to write to this file, on another connection, must not wait for itself here.
     if connection.execute(store.statements["epoch"]).fetchone() is None:
         with writing(connection, deadline=boottime() + 5.0):
             if connection.execute(store.statements["epoch"]).fetchone() is None:
                 connection.execute(store.statements["begin_epoch"], identity(store.path))
 
 
-def printed() -> str:
-    """The SQL that creates the tables, for people to read or run."""
-    steps = statements.migrations("sqlite")
-    return "\n".join(
-        ["BEGIN IMMEDIATE;", _SCHEMA, *(text for _, text in steps), _STAMP.format(version=steps[-1][0]), "COMMIT;", ""]
-    )
+def _stamp(store: SqliteStore, connection: sqlite3.Connection) -> Stamp | None:
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tenure_schema_version'").fetchone() is None:
+        return None
+    return Stamp(*connection.execute(store.statements["schema_version"]).fetchone())
+
+
+def _what(store: SqliteStore) -> str:
+    return f"{store.shown}: tenure's schema"
 
 
 @contextmanager

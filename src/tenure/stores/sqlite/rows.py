@@ -40,10 +40,36 @@ _KINDS, _STATES, _CHANGES = frozenset(RunKind), frozenset(RunState), frozenset(C
 """The file takes any word for one of these."""
 
 
+_JOB = (
+    "id, application, name, function, trigger, rules, kwargs, in_code, release, tzdata, {state}, generation, next_due, "
+    "paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading, override"
+)
+_DONE = (
+    "CASE WHEN state = 'active' AND next_due IS NULL AND trigger IS NOT NULL "
+    "AND NOT EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_open "
+    "WHERE r.job = tenure_job.id AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running')) "
+    "THEN 'done' ELSE state END"
+)
+_RUN = (
+    "r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label, "
+    "r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, r.interruptions, "
+    "r.stopping"
+)
+
+
 @cache
 def sql(order: str = "DESC") -> dict[str, str]:
     """The statements, with lists in this order."""
-    return statements.load("sqlite", "ledger.sql", order=order)
+    return statements.load(
+        statements.SQLITE,
+        "jobs",
+        "runs",
+        "guards",
+        job=_JOB.replace("{state}", "state"),
+        job_or_done=_JOB.replace("{state}", _DONE),
+        run=_RUN,
+        order=order,
+    )
 
 
 def execute(connection: sqlite3.Connection, name: str, /, **values: object) -> sqlite3.Cursor:

@@ -60,7 +60,7 @@ class SqliteStore(Store):
     def __init__(self, url: SqliteURL, *, migrate: bool = True) -> None:
         self.path = Path(os.path.abspath(url.path))  # noqa: PTH100 - resolve() would follow the user's symbolic links
         self._migrate = migrate
-        self.statements = statements.load("sqlite")
+        self.statements = statements.load(statements.SQLITE, "elections", "guards", "schema")
 
     def __repr__(self) -> str:
         return f"SqliteStore({self.shown!r})"
@@ -114,7 +114,7 @@ class SqliteStore(Store):
 
     def _set_up(self, connection: sqlite3.Connection) -> None:
         if not self._migrate:
-            sqlite_file.version(self, connection, allowed=False)  # refuse before anything is changed
+            sqlite_file.check(self, connection)  # refuse before anything is changed
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise ConfigurationError(
@@ -130,8 +130,8 @@ class SqliteStore(Store):
         except OSError as error:
             raise StoreUnavailable(f"{self.shown}: the file is gone ({error.strerror}).") from error
 
-    def migration(self) -> str:
-        return sqlite_file.printed()
+    def migration(self, since: int = 0) -> str:
+        return sqlite_file.script(since)
 
     def open(self, timeout: float) -> sqlite3.Connection:
         """A connection, to be used inside `gate.statement()` alone."""

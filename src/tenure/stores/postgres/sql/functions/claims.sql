@@ -1,0 +1,420 @@
+-- What nodes do many thousand times a second: claim due runs.
+--
+-- Counts stop at what an int can hold, so that an absurd count in one row cannot fail a statement about many.
+
+-- How many runs of a job take a place under `max_running`: those with an attempt that are not final.
+CREATE OR REPLACE FUNCTION {schema}.began(of_job bigint) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT count(*) FROM {schema}.run r WHERE r.job = of_job AND r.attempt > 0 AND r.state <= 'running'
+$$;
+
+-- Jobs in these lanes that have WAITING runs and a free place. Reads without a lock.
+CREATE OR REPLACE FUNCTION {schema}.jobs_with_places(lanes int[]) RETURNS bigint[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp {planner} AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE waits AS (   -- from job to job, however many runs wait
+            SELECT l.lane, w.job FROM unnest(lanes) AS l (lane)
+             CROSS JOIN LATERAL (SELECT r.job FROM {schema}.run r
+                                  WHERE r.lane = l.lane AND r.state = 'waiting' ORDER BY r.job LIMIT 1) w
+            UNION ALL
+            SELECT w.lane, (SELECT r.job FROM {schema}.run r
+                             WHERE r.lane = w.lane AND r.state = 'waiting' AND r.job > w.job
+                             ORDER BY r.job LIMIT 1)
+              FROM waits w WHERE w.job IS NOT NULL
+        )
+        SELECT array_agg(j.id) FROM waits w JOIN {schema}.job j ON j.id = w.job
+         WHERE j.state = 'active' AND (j.max_running IS NULL OR {schema}.began(j.id) < j.max_running));
+END $$;
+
+-- Makes WAITING runs of these jobs PENDING, oldest first, as many as there are places. A run that waited never counts
+-- as missed. Returns the least `due_at` among them.
+CREATE OR REPLACE FUNCTION {schema}.end_waits(app int, jobs bigint[]) RETURNS timestamptz
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+DECLARE
+    locked bigint[];
+    first  timestamptz;
+BEGIN
+    SELECT array_agg(l.id) INTO locked
+      FROM (SELECT j.id FROM {schema}.job j WHERE j.id = ANY (jobs) AND j.state = 'active'
+               FOR NO KEY UPDATE SKIP LOCKED) l;
+    IF locked IS NULL THEN RETURN NULL; END IF;
+    WITH ended AS (   -- counts again, under the locks
+        UPDATE {schema}.run r SET state = 'pending', expires_at = NULL, entered = pg_current_xact_id()
+          FROM unnest(locked) AS l (id) JOIN {schema}.job j ON j.id = l.id
+               CROSS JOIN LATERAL (SELECT w.id FROM {schema}.run w
+                                    WHERE w.application = app AND w.job = l.id AND w.state = 'waiting'
+                                    ORDER BY w.due_at, w.id
+                                    LIMIT CASE WHEN j.max_running IS NOT NULL
+                                               THEN greatest(j.max_running - {schema}.began(l.id), 0) END) o
+         WHERE r.id = o.id
+        RETURNING r.due_at
+    )
+    SELECT min(e.due_at) INTO first FROM ended e;
+    RETURN first;
+END $$;
+
+-- Candidates without a free place wait or are skipped, as `overlap` of their jobs says. The caller has locked the
+-- jobs. Under `replace` the RUNNING runs are requested to end, unless a newer due time begins now: then nothing waits
+-- for them.
+CREATE OR REPLACE FUNCTION {schema}.hold_back(app int, candidates bigint[], claimed bigint[], now_ timestamptz)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+DECLARE
+    replaced    bigint[];   -- jobs whose newest due time was claimed
+    newest_only bigint[];   -- other jobs, of which only the newest due time waits
+BEGIN
+    SELECT array_agg(DISTINCT r.job) INTO replaced
+      FROM unnest(claimed) AS c (id) JOIN {schema}.run r ON r.id = c.id JOIN {schema}.job j ON j.id = r.job
+     WHERE r.kind = 'due' AND r.attempt = 1 AND j.overlap = 'replace';
+    SELECT array_agg(DISTINCT r.job) INTO newest_only
+      FROM unnest(candidates) AS c (id) JOIN {schema}.run r ON r.id = c.id JOIN {schema}.job j ON j.id = r.job
+     WHERE r.kind = 'due' AND j.overlap IN ('wait', 'replace') AND j.id <> ALL (coalesce(replaced, '{}'));
+    UPDATE {schema}.run r
+       SET state = CASE WHEN x.why <> '' THEN 'skipped' ELSE 'waiting' END::{schema}.run_state, reason = x.why,
+           finished_at = CASE WHEN x.why <> '' THEN now_ END
+      FROM (SELECT o.id, CASE WHEN o.kind <> 'due' THEN ''
+                              WHEN j.overlap = 'skip' THEN 'overlap'
+                              WHEN j.id = ANY (replaced) THEN 'superseded'
+                              ELSE '' END AS why
+              FROM unnest(candidates) AS c (id) JOIN {schema}.run o ON o.id = c.id
+              JOIN {schema}.job j ON j.id = o.job) x
+     WHERE r.id = x.id;
+    IF newest_only IS NULL THEN RETURN; END IF;
+    UPDATE {schema}.run r SET state = 'skipped', reason = 'superseded', finished_at = now_
+      FROM unnest(newest_only) AS n (job)
+     WHERE r.application = app AND r.job = n.job AND r.state = 'waiting' AND r.kind = 'due'
+       AND EXISTS (SELECT FROM {schema}.run o
+                    WHERE o.application = app AND o.job = n.job AND o.state = 'waiting' AND o.kind = 'due'
+                      AND (o.scheduled_for, o.id) > (r.scheduled_for, r.id));
+    UPDATE {schema}.run r SET asked_to_end = 'replaced'
+     WHERE r.id IN (SELECT o.id FROM unnest(newest_only) AS n (job)
+                      JOIN {schema}.job j ON j.id = n.job JOIN {schema}.run o ON o.job = n.job
+                     WHERE j.overlap = 'replace' AND o.asked_to_end = '' AND o.id <> ALL (claimed)
+                       -- RUNNING; a test of `state` alone might call for the index `run_running`.
+                       AND o.attempt > 0 AND o.state <= 'running' AND o.token IS NOT NULL
+                       FOR NO KEY UPDATE OF o SKIP LOCKED);
+END $$;
+
+-- The definitions of jobs, which claims do not repeat with every run.
+CREATE OR REPLACE FUNCTION {schema}.jobs_by_id(ids bigint[]) RETURNS SETOF {schema}.job
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+BEGIN
+    RETURN QUERY SELECT j.* FROM {schema}.job j WHERE j.id = ANY (ids);
+END $$;
+
+-- The oldest candidates of several lanes, at most `at_most`, locked as they are found, so that nodes which claim at
+-- the same time get different ones. Each lane is read for a fair share. A lane whose last candidate is older than the
+-- newest one needed is read again, from there.
+CREATE OR REPLACE FUNCTION {schema}.find_due(
+    lanes int[], since timestamptz, when_ timestamptz, at_most int, OUT ids bigint[], OUT jobs bigint[]
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+DECLARE
+    open_     int[] := lanes;
+    after_due timestamptz[] := array_fill(since, ARRAY[cardinality(lanes)]);
+    after_id  bigint[] := array_fill(0::bigint, ARRAY[cardinality(lanes)]);
+    share     int;
+    got_lanes int[];
+    got_ids   bigint[];
+    got_jobs  bigint[];
+    got_dues  timestamptz[];
+    all_dues  timestamptz[] := '{}';
+    last_due  timestamptz;   -- of the newest candidate that is needed
+    last_id   bigint;
+BEGIN
+    ids := '{}';
+    jobs := '{}';
+    LOOP
+        share := greatest((at_most + cardinality(open_) - 1) / cardinality(open_), 1);
+        SELECT array_agg(f.lane), array_agg(f.id), array_agg(f.job), array_agg(f.due_at)
+          INTO got_lanes, got_ids, got_jobs, got_dues
+          FROM (SELECT l.lane, r.id, r.job, r.due_at
+                  FROM unnest(open_, after_due, after_id) AS l (lane, due, id)
+                 CROSS JOIN LATERAL (SELECT x.id, x.job, x.due_at FROM {schema}.run x
+                                      WHERE x.lane = l.lane AND x.state = 'pending'
+                                        AND (x.due_at, x.id) > (l.due, l.id) AND x.due_at <= when_
+                                        AND (x.expires_at IS NULL OR x.expires_at > when_)
+                                      ORDER BY x.due_at, x.id LIMIT share
+                                        FOR NO KEY UPDATE SKIP LOCKED) r) f;
+        EXIT WHEN got_ids IS NULL;
+        ids := ids || got_ids;
+        jobs := jobs || got_jobs;
+        all_dues := all_dues || got_dues;
+        SELECT n.due, n.id INTO last_due, last_id
+          FROM unnest(all_dues, ids) AS n (due, id) ORDER BY n.due, n.id OFFSET at_most - 1 LIMIT 1;
+        SELECT array_agg(l.lane), array_agg(l.due), array_agg(l.id) INTO open_, after_due, after_id
+          FROM (SELECT g.lane, (array_agg(g.due ORDER BY g.due DESC, g.id DESC))[1] AS due,
+                       (array_agg(g.id ORDER BY g.due DESC, g.id DESC))[1] AS id
+                  FROM unnest(got_lanes, got_dues, got_ids) AS g (lane, due, id)
+                 GROUP BY g.lane HAVING count(*) = share) l
+         WHERE last_due IS NULL OR (l.due, l.id) < (last_due, last_id);
+        EXIT WHEN open_ IS NULL;
+    END LOOP;
+    SELECT array_agg(n.id ORDER BY n.due, n.id), array_agg(n.job ORDER BY n.due, n.id) INTO ids, jobs
+      FROM (SELECT * FROM unnest(all_dues, ids, jobs) AS a (due, id, job) ORDER BY a.due, a.id LIMIT at_most) n;
+END $$;
+
+-- Claims due runs for a node.
+--
+-- Where a claim begins to look: a dead row stays in its index until no snapshot can see it (pg_dump may keep one for
+-- hours), and a claim that looked from the beginning would step over every run since then. So a session remembers
+-- what it saw, and passes it in again:
+--
+--   known, known_others   the lanes that its node may run, and the lanes of its functions in queues that the node
+--                         does not serve (it settles their missed runs)
+--   seen                  the snapshot of the last look
+--   due_from              no run in `known` that is PENDING in `seen` is due before this instant
+--   expires_from          no run in `known` or `known_others` expires before this instant
+--
+-- Each statement that makes a run PENDING, or moves one to another lane or another time (plan, request, backfill,
+-- retry, give back, lose, end a wait, settle, change, resume), writes the number of its transaction into `entered`.
+-- So a run that `seen` did not show has the number of a transaction that was in progress then or began later, and the
+-- look reads these runs first. When and in which order they commit does not matter, nor whether their NOTIFY reaches
+-- this session. A claim that is rolled back brings nothing new: for a look, which locks nothing, its runs were
+-- PENDING all the time.
+--
+-- `server` identifies the server that counts the transactions. On another server, or one whose count has gone back,
+-- the look starts from the beginning.
+CREATE OR REPLACE FUNCTION {schema}.claim_runs(
+    claimer uuid, of_application text, new_token text, at_most int, functions text[], served text[], as_of float8,
+    known int[], known_others int[],
+    INOUT server float8, INOUT seen pg_snapshot, INOUT due_from float8, INOUT expires_from float8,
+    OUT lanes int[], OUT others int[],   -- NULL: as they are known
+    OUT alive boolean, OUT at float8, OUT next_at float8, OUT more boolean, OUT missed boolean,
+    OUT ids bigint[], OUT jobs bigint[], OUT generations bigint[], OUT keys text[], OUT kinds text[],
+    OUT scheduled float8[], OUT ready float8[], OUT attempts int[], OUT failed int[], OUT arguments text[]
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+DECLARE
+    enough      CONSTANT int := 1000;   -- new runs; if there are more, looking from the beginning is as quick
+    app         int;
+    name_       text;
+    now_        timestamptz := clock_timestamp();
+    when_       timestamptz := coalesce(to_timestamp(as_of), now_);   -- decides what is due and what is missed
+    saw         pg_snapshot := seen;
+    mine        int[] := known;
+    rest        int[] := known_others;
+    first       timestamptz;   -- where to look from for due runs,
+    first_end   timestamptz;   -- and for expired ones
+    later       timestamptz;   -- when the next run is due
+    next_due    timestamptz;
+    new_due     timestamptz;
+    new_end     timestamptz;
+    new_runs    bigint;
+    strange     boolean;    -- a new run is in a lane that is not known
+    some_wait   boolean;
+    due_lanes   int[];
+    waits       bigint[];
+    found_ids   bigint[];   -- candidates, oldest first
+    found_jobs  bigint[];
+    ranks       bigint[];   -- each candidate's place in the queue of its job, apart from those between two attempts
+    different   bigint;     -- how many jobs
+    locked      bigint[];
+    free        bigint[];
+BEGIN
+    more := false;
+    missed := false;
+    at := date_part('epoch', now_);
+    seen := pg_current_snapshot();   -- before everything that is read below
+    SELECT n.id IS NOT NULL, a.id,
+           EXISTS (SELECT FROM {schema}.run r WHERE r.application = a.id AND r.state = 'waiting')
+      INTO alive, app, some_wait
+      FROM {schema}.application a LEFT JOIN {schema}.node n ON n.id = claimer AND n.state = 'alive'
+     WHERE a.name = of_application;
+    IF NOT coalesce(alive, false) THEN
+        alive := coalesce(alive, EXISTS (SELECT FROM {schema}.node n   -- there is no such application yet
+                                          WHERE n.id = claimer AND n.state = 'alive'));
+        seen := NULL;
+        RETURN;
+    END IF;
+
+    -- What is new since the last look.
+    IF server IS DISTINCT FROM date_part('epoch', pg_postmaster_start_time())
+       OR pg_snapshot_xmax(seen) < pg_snapshot_xmax(saw) THEN
+        saw := NULL;
+    END IF;
+    IF saw IS NOT NULL THEN
+        SELECT count(*), min(n.due_at) FILTER (WHERE n.lane = ANY (mine)),
+               min(n.expires_at) FILTER (WHERE n.lane = ANY (mine || rest)),
+               bool_or(n.lane <> ALL (mine || rest))
+          INTO new_runs, new_due, new_end, strange
+          FROM (SELECT r.lane, r.due_at, r.expires_at FROM {schema}.run r
+                 WHERE r.application = app AND r.state = 'pending' AND r.lane IS NOT NULL
+                   AND r.entered >= pg_snapshot_xmax(saw)
+                 ORDER BY r.entered LIMIT enough) n;
+        -- Of the transactions in progress then, those that have ended. The others show nothing yet.
+        IF pg_snapshot_xmin(saw) < pg_snapshot_xmax(saw) THEN
+            SELECT new_runs + count(*), least(new_due, min(n.due_at) FILTER (WHERE n.lane = ANY (mine))),
+                   least(new_end, min(n.expires_at) FILTER (WHERE n.lane = ANY (mine || rest))),
+                   strange OR bool_or(n.lane <> ALL (mine || rest))
+              INTO new_runs, new_due, new_end, strange
+              FROM (SELECT r.lane, r.due_at, r.expires_at
+                      FROM pg_snapshot_xip(saw) AS x (id)
+                     CROSS JOIN LATERAL (SELECT o.lane, o.due_at, o.expires_at FROM {schema}.run o
+                                          WHERE o.application = app AND o.state = 'pending' AND o.lane IS NOT NULL
+                                            AND o.entered >= x.id AND o.entered <= x.id   -- as only `run_entered` can
+                                          ORDER BY o.entered LIMIT enough) r
+                     WHERE pg_visible_in_snapshot(x.id, seen) LIMIT enough) n;
+        END IF;
+        first := CASE WHEN new_runs >= enough THEN '-infinity' ELSE least(to_timestamp(due_from), new_due) END;
+        first_end := CASE WHEN new_runs >= enough THEN '-infinity'
+                          ELSE least(to_timestamp(expires_from), new_end) END;
+        -- A new lane matters once it has a run: a new one, or one that waits.
+        IF strange OR some_wait OR new_runs >= enough THEN
+            PERFORM 1 FROM {schema}.lane l
+              WHERE l.application = app AND l.entered >= pg_snapshot_xmin(saw)
+                AND NOT pg_visible_in_snapshot(l.entered, saw)
+                AND l.entered < pg_snapshot_xmax(seen);   -- not from a dump of another server
+            IF FOUND THEN saw := NULL; END IF;
+        END IF;
+    END IF;
+    IF saw IS NULL THEN
+        server := date_part('epoch', pg_postmaster_start_time());
+        SELECT coalesce(array_agg(l.id) FILTER (WHERE served IS NULL OR l.queue = ANY (served)), '{}'),
+               coalesce(array_agg(l.id) FILTER (WHERE NOT l.queue = ANY (served)), '{}')
+          INTO mine, rest FROM {schema}.lanes_of(app, functions) l;
+        lanes := mine;
+        others := rest;
+        first := '-infinity';
+        first_end := '-infinity';
+    END IF;
+
+    IF some_wait THEN
+        waits := {schema}.jobs_with_places(mine);
+        IF waits IS NOT NULL THEN
+            SELECT n.label INTO name_ FROM {schema}.node n
+             WHERE n.id = claimer AND n.state = 'alive' FOR KEY SHARE;   -- as below
+            alive := FOUND;
+            IF NOT alive THEN seen := NULL; RETURN; END IF;
+            first := least(first, {schema}.end_waits(app, waits));
+        END IF;
+    END IF;
+
+    -- A look that locks and writes nothing: the first run of each lane.
+    SELECT array_agg(l.lane ORDER BY f.due_at) FILTER (WHERE f.due_at <= when_), min(f.due_at),
+           min(f.due_at) FILTER (WHERE f.due_at > when_)
+      INTO due_lanes, first, later
+      FROM unnest(mine) AS l (lane)
+     CROSS JOIN LATERAL (SELECT r.due_at FROM {schema}.run r
+                          WHERE r.lane = l.lane AND r.state = 'pending' AND r.due_at >= first
+                          ORDER BY r.due_at, r.id LIMIT 1) f;
+    first := coalesce(first, 'infinity');
+
+    IF due_lanes IS NOT NULL THEN
+        -- Only a live node gets runs. This lock does not delay beats. A declaration that this node is dead either waits
+        -- for it or has committed before and is seen here: before the first run is locked, and until the claim commits.
+        SELECT n.label INTO name_ FROM {schema}.node n WHERE n.id = claimer AND n.state = 'alive' FOR KEY SHARE;
+        alive := FOUND;
+        IF NOT alive THEN seen := NULL; RETURN; END IF;
+        -- Runs are locked as they are found, so that nodes which claim at the same time get different ones.
+        IF cardinality(due_lanes) = 1 THEN
+            SELECT array_agg(c.id), array_agg(c.job) INTO found_ids, found_jobs
+              FROM (SELECT r.id, r.job FROM {schema}.run r
+                     WHERE r.lane = due_lanes[1] AND r.state = 'pending' AND r.due_at >= first AND r.due_at <= when_
+                       AND (r.expires_at IS NULL OR r.expires_at > when_)
+                     ORDER BY r.due_at, r.id LIMIT at_most
+                       FOR NO KEY UPDATE SKIP LOCKED) c;
+        ELSIF at_most > 0 THEN
+            SELECT f.ids, f.jobs INTO found_ids, found_jobs FROM {schema}.find_due(due_lanes, first, when_, at_most) f;
+        END IF;
+    END IF;
+    more := coalesce(cardinality(found_ids), 0) >= at_most;
+    -- Apart from the arrays: to count them, PostgreSQL 16 and newer would sort them all by job, and their order would
+    -- be lost.
+    different := cardinality(found_jobs);
+    IF different > 1 THEN
+        different := (SELECT count(DISTINCT f.job) FROM unnest(found_jobs) AS f (job));
+    END IF;
+
+    IF found_ids IS NOT NULL THEN
+        SELECT array_agg(l.id) INTO locked
+          FROM (SELECT j.id FROM {schema}.job j
+                 WHERE j.id = ANY (found_jobs) AND j.state = 'active' AND j.max_running IS NOT NULL
+                   FOR NO KEY UPDATE SKIP LOCKED) l;
+        -- Jobs without a limit are locked only so that nothing begins after a pause has returned.
+        IF coalesce(cardinality(locked), 0) < different THEN
+            SELECT array_agg(l.id) INTO free
+              FROM (SELECT j.id FROM {schema}.job j
+                     WHERE j.id = ANY (found_jobs) AND j.state = 'active' AND j.max_running IS NULL
+                       FOR KEY SHARE SKIP LOCKED) l;
+            locked := locked || free;
+        END IF;
+        IF coalesce(cardinality(locked), 0) < different THEN
+            SELECT array_agg(c.id ORDER BY c.place), array_agg(c.job ORDER BY c.place), count(DISTINCT c.job)
+              INTO found_ids, found_jobs, different
+              FROM unnest(found_ids, found_jobs) WITH ORDINALITY AS c (id, job, place) WHERE c.job = ANY (locked);
+        END IF;
+    END IF;
+    IF found_ids IS NOT NULL THEN
+        IF different < cardinality(found_ids) THEN
+            SELECT array_agg(c.rank ORDER BY c.place) INTO ranks
+              FROM (SELECT f.place,
+                           row_number() OVER (PARTITION BY f.job, r.attempt > 0
+                                              -- Under `replace`, due times come last, the newest of them first.
+                                              ORDER BY j.overlap = 'replace' AND r.kind = 'due',
+                                                       CASE WHEN j.overlap = 'replace' AND r.kind = 'due'
+                                                            THEN r.scheduled_for END DESC,
+                                                       f.place) AS rank
+                      FROM unnest(found_ids, found_jobs) WITH ORDINALITY AS f (id, job, place)
+                      JOIN {schema}.run r ON r.id = f.id JOIN {schema}.job j ON j.id = f.job) c;
+        END IF;
+        -- A later statement than the one that locked the jobs: it counts what other sessions did before they unlocked
+        -- them.
+        WITH claimed AS (
+            UPDATE {schema}.run r
+               SET state = 'running', token = new_token, node = claimer, label = name_,
+                   attempt = least(r.attempt, 2147483646) + 1, claimed_at = now_, generation = j.generation,
+                   reason = '', started_at = NULL, finished_at = NULL
+              FROM unnest(found_ids, found_jobs, ranks) AS c (id, job, rank), {schema}.job j
+             WHERE r.id = c.id AND j.id = c.job
+               AND CASE WHEN j.max_running IS NULL OR r.attempt > 0 THEN true
+                        ELSE (SELECT count(*) FROM {schema}.run b
+                               WHERE b.job = c.job AND b.attempt > 0 AND b.state <= 'running')
+                             <= j.max_running - coalesce(c.rank, 1) END
+            RETURNING r.id, r.job, r.generation, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.failures,
+                      r.kwargs
+        )
+        SELECT array_agg(c.id), array_agg(c.job), array_agg(c.generation), array_agg(c.key), array_agg(c.kind::text),
+               array_agg(date_part('epoch', c.scheduled_for)), array_agg(date_part('epoch', c.due_at)),
+               array_agg(c.attempt), array_agg(c.failures), array_agg(c.kwargs)
+          INTO ids, jobs, generations, keys, kinds, scheduled, ready, attempts, failed, arguments
+          FROM (SELECT * FROM claimed ORDER BY due_at, id) c;
+        IF coalesce(cardinality(ids), 0) < cardinality(found_ids) THEN
+            PERFORM {schema}.hold_back(app, ARRAY(SELECT c.id FROM unnest(found_ids) AS c (id)
+                                                   WHERE c.id <> ALL (coalesce(ids, '{}'))),
+                                       coalesce(ids, '{}'), now_);
+        END IF;
+    END IF;
+
+    IF NOT more AND due_lanes IS NOT NULL THEN   -- other sessions have locked what is still due, usually for a moment
+        SELECT bool_or(f.due_at <= when_), min(f.due_at) INTO more, next_due
+          FROM unnest(due_lanes) AS l (lane)
+         CROSS JOIN LATERAL (SELECT r.due_at FROM {schema}.run r
+                              WHERE r.lane = l.lane AND r.state = 'pending' AND r.due_at >= first
+                                AND (r.expires_at IS NULL OR r.expires_at > when_ OR r.due_at > when_)
+                              ORDER BY r.due_at, r.id LIMIT 1) f;
+        more := coalesce(more, false);
+    END IF;
+    IF more THEN
+        SELECT min(f.due_at) INTO next_due
+          FROM unnest(due_lanes) AS l (lane)
+         CROSS JOIN LATERAL (SELECT r.due_at FROM {schema}.run r
+                              WHERE r.lane = l.lane AND r.state = 'pending' AND r.due_at > when_
+                              ORDER BY r.due_at, r.id LIMIT 1) f;
+    END IF;
+    later := least(later, next_due);   -- `later` is known from the lanes where nothing was due
+    next_at := date_part('epoch', later);
+    -- The search for runs that expire reaches a second ahead, so that not every claim has to repeat it.
+    IF first_end <= when_ THEN
+        SELECT coalesce(min(f.expires_at), when_ + interval '1 s') INTO first_end
+          FROM unnest(mine || rest) AS l (lane)
+         CROSS JOIN LATERAL (SELECT r.expires_at FROM {schema}.run r
+                              WHERE r.lane = l.lane AND r.state = 'pending' AND r.expires_at >= first_end
+                                AND r.expires_at <= when_ + interval '1 s'
+                              ORDER BY r.expires_at LIMIT 1) f;   -- ORDER BY, so that the index `run_expires` serves
+        missed := first_end <= when_;
+    END IF;
+    due_from := date_part('epoch', first);
+    expires_from := date_part('epoch', first_end);
+END $$;

@@ -1,0 +1,155 @@
+-- Statements about jobs and the nodes that run them.
+--
+-- `change` and `seen` here, and `ask` in runs.sql, also go over the application's own connection (`conn=…`), whose
+-- search_path is not ours to set. So they, and the columns of a job and a run, name the schema of each function,
+-- operator and type.
+
+-- name: now
+-- The server's clock.
+SELECT date_part('epoch', clock_timestamp())
+
+-- name: applications
+-- Applications that have jobs.
+SELECT a.name FROM {schema}.application a
+ WHERE EXISTS (SELECT FROM {schema}.job j WHERE j.application = a.id AND j.state <> 'removed')
+ ORDER BY a.name COLLATE "C"
+
+-- name: functions
+-- The functions that the jobs of an application call. Steps from one function to the next, however many jobs there are.
+WITH RECURSIVE names AS (
+    SELECT a.id AS app,
+           (SELECT min(j.function) FROM {schema}.job j WHERE j.application = a.id AND j.state <> 'removed') AS name
+      FROM {schema}.application a WHERE a.name = %(application)s
+    UNION ALL
+    SELECT n.app, (SELECT min(j.function) FROM {schema}.job j
+                    WHERE j.application = n.app AND j.state <> 'removed' AND j.function > n.name)
+      FROM names n WHERE n.name IS NOT NULL
+)
+SELECT n.name FROM names n WHERE n.name IS NOT NULL
+
+-- name: write_facts
+-- Write what a node can run for an application.
+SELECT {schema}.write_facts(%(node)s::uuid, %(application)s, %(hash)s, %(names)s, %(queues)s, %(capacity)s::int,
+                            %(release)s::bigint, %(library)s, %(tzdata)s)
+
+-- name: remove_facts
+-- Delete what a node can run for an application.
+DELETE FROM {schema}.node_facts WHERE node = %(node)s::uuid AND application = %(application)s
+
+-- name: nodes
+-- The live nodes of an application, and which of them is the planner.
+SELECT f.node::text, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, n.label, e.name IS NOT NULL
+  FROM {schema}.node n
+  JOIN {schema}.node_facts f ON f.node = n.id AND f.application = %(application)s
+  JOIN {schema}.function_set s ON s.hash = f.functions
+  LEFT JOIN {schema}.election e ON e.name = %(planner)s AND e.state = 'held' AND e.holder = n.id
+ WHERE n.state = 'alive' ORDER BY n.label COLLATE "C", n.id
+
+-- name: change
+-- Make one change to one job.
+SELECT {job} FROM {schema}.change_job(%(change)s) j
+
+-- name: sync
+-- Bring the jobs defined in code into the ledger.
+SELECT {job}, {was}
+  FROM {schema}.sync_jobs(%(application)s, %(release)s, %(changes)s) s, LATERAL (SELECT (s.after).*) j,
+       LATERAL (SELECT (s.before).*) b
+
+-- name: job
+-- One job by name.
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.name = %(name)s
+   AND (%(removed)s OR j.state <> 'removed')
+
+-- name: seen
+-- The server's clock and one job. Always one row, with NULLs if there is no such job.
+SELECT pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()), {job}
+  FROM (SELECT 1) one
+  LEFT JOIN {schema}.job j
+    ON j.application OPERATOR(pg_catalog.=) (SELECT a.id FROM {schema}.application a
+                                              WHERE a.name OPERATOR(pg_catalog.=) %(application)s)
+   AND j.name OPERATOR(pg_catalog.=) %(name)s
+
+-- name: jobs
+-- All jobs of an application.
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s)
+   AND (%(removed)s OR j.state <> 'removed')
+ ORDER BY j.name COLLATE "C"
+
+-- name: removed
+-- Removed jobs that code defines or has defined.
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.state = 'removed'
+   AND (j.in_code OR j.override IS NOT NULL)
+   AND (%(names)s::text[] IS NULL OR j.name = ANY (%(names)s::text[]))
+ ORDER BY j.name COLLATE "C"
+
+-- name: triggers
+-- The triggers of jobs by id.
+SELECT j.id, j.trigger FROM {schema}.job j WHERE j.id = ANY (%(jobs)s::bigint[])
+
+-- name: definitions
+-- What claims do not repeat with every run.
+SELECT j.id, j.generation, j.name, j.function, j.kwargs, j.rules::text, j.trigger FROM {schema}.jobs_by_id(%(ids)s) j
+
+-- name: changes
+-- The history of changes to all jobs of an application.
+SELECT c.job, c.generation, date_part('epoch', c.at), c.what, c.trigger, c.by, c.why, date_part('epoch', c.until)
+  FROM {schema}.job_change c JOIN {schema}.job j ON j.id = c.job JOIN {schema}.application a ON a.id = j.application
+ WHERE a.name = %(application)s
+ ORDER BY c.id
+
+-- name: changes_of_job
+-- The history of changes to one job.
+SELECT c.job, c.generation, date_part('epoch', c.at), c.what, c.trigger, c.by, c.why, date_part('epoch', c.until)
+  FROM {schema}.job_change c
+ WHERE c.job = (SELECT j.id FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application
+                 WHERE a.name = %(application)s AND j.name = %(name)s)
+ ORDER BY c.id
+
+-- name: unplanned
+-- Jobs to plan, and paused jobs to resume.
+SELECT id, name, generation, next_due, trigger, rules, resumes, next_reading
+  FROM {schema}.unplanned_jobs(%(application)s, %(before)s, %(limit)s::int, %(strangers)s, %(tzdata)s, %(overdue)s)
+
+-- name: plan
+-- Insert planned runs and move their jobs on.
+SELECT {schema}.plan_runs(%(jobs)s, %(generations)s, %(dues)s, %(thens)s, %(readings)s,
+                          %(places)s, %(keys)s, %(scheduled)s, %(ready)s, %(expire)s,
+                          %(states)s, %(reasons)s, %(counts)s, %(untils)s)
+
+-- name: planned_by_others
+-- Active jobs planned with another release of the zone rules. '@' comes just before 'A', so all readings of one release
+-- lie between the two.
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.state = 'active'
+   AND j.next_reading < %(tzdata)s || '@'
+UNION ALL
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.state = 'active'
+   AND j.next_reading >= %(tzdata)s || 'A'
+ LIMIT %(limit)s
+
+-- name: planned_by_older
+-- Active jobs planned with an older release of the zone rules than they were written with.
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.state = 'active'
+   AND j.next_reading < j.tzdata
+ ORDER BY j.name COLLATE "C" LIMIT %(limit)s
+
+-- name: planned_beyond
+-- Active jobs whose next due time comes after an instant, page by page.
+SELECT {job} FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application
+ WHERE a.name = %(application)s AND j.state = 'active' AND j.next_due >= to_timestamp(%(due)s::float8)
+   AND (j.next_due, j.id) > (to_timestamp(%(due)s::float8), %(id)s)
+ ORDER BY j.next_due, j.id LIMIT %(limit)s
+
+-- name: missed
+-- Jobs with missed runs.
+SELECT id, name, generation, rules, runs, scheduled, in_time
+  FROM {schema}.missed_jobs(%(application)s, %(limit)s::int, %(functions)s)
+
+-- name: forget
+-- Delete jobs that are over.
+SELECT forgotten, more FROM {schema}.forget_jobs(%(application)s, %(before)s, %(defined)s, %(limit)s::int)

@@ -1,0 +1,89 @@
+-- Runs, their logs, and the keys that outlive them. No table is UNLOGGED: a run that a crash can erase was never
+-- promised.
+--
+-- Lock order: node, then jobs by id, then runs by id. PENDING and WAITING runs of a job change only under the lock of
+-- the job's row. `change_job`, `settle_runs` and `cancel_run` take that lock FOR UPDATE. This also excludes the
+-- sessions that take it FOR KEY SHARE: claims of jobs without a limit, and those that make a RUNNING run PENDING
+-- again. Claims and planners skip locked rows, so they never wait.
+
+-- Up to 'running' a run is open, after that it is final. The indexes rely on this order.
+CREATE TYPE {schema}.run_state AS ENUM
+    ('pending', 'waiting', 'running', 'succeeded', 'failed', 'lost', 'cancelled', 'skipped');
+
+CREATE TYPE {schema}.run_kind AS ENUM ('due', 'asked', 'backfill');
+
+-- Each run is written three times, hence the room in its indexes. Vacuum comes after a number of dead rows and not
+-- after a share of the table: with a long history, more and more of them would pile up.
+CREATE TABLE {schema}.run (
+    id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY WITH (fillfactor = 50),
+    job           bigint NOT NULL REFERENCES {schema}.job,
+    scheduled_for timestamptz NOT NULL,
+    due_at        timestamptz NOT NULL,
+    expires_at    timestamptz,
+    claimed_at    timestamptz,
+    started_at    timestamptz,
+    finished_at   timestamptz,
+    generation    bigint NOT NULL,
+    entered       xid8 NOT NULL DEFAULT pg_current_xact_id(),   -- by which it became PENDING: see `claim_runs`
+    application   int NOT NULL,
+    lane          int,
+    state         {schema}.run_state NOT NULL,
+    kind          {schema}.run_kind NOT NULL,
+    attempt       int NOT NULL DEFAULT 0,
+    failures      int NOT NULL DEFAULT 0,
+    losses        int NOT NULL DEFAULT 0,
+    interruptions int NOT NULL DEFAULT 0,
+    stopping      boolean NOT NULL DEFAULT false,   -- while it runs: its node was told to stop
+    count         int NOT NULL DEFAULT 1,
+    key           text COLLATE "C" NOT NULL,
+    node          uuid,
+    label         text NOT NULL DEFAULT '',   -- of the node, whose row is deleted earlier
+    token         text,
+    asked_to_end  text NOT NULL DEFAULT '',
+    reason        text NOT NULL DEFAULT '',
+    until         timestamptz,
+    by            text NOT NULL DEFAULT '',
+    kwargs        text,
+    UNIQUE (job, key) WITH (fillfactor = 50),
+    CHECK ((token IS NOT NULL) = (state = 'running'))
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_analyze_scale_factor = 0.05
+);
+
+CREATE INDEX run_due ON {schema}.run (lane, due_at, id) WHERE state = 'pending' AND lane IS NOT NULL;
+CREATE INDEX run_expires ON {schema}.run (lane, expires_at)
+ WHERE state = 'pending' AND lane IS NOT NULL AND expires_at IS NOT NULL;
+CREATE INDEX run_entered ON {schema}.run (application, entered) WHERE state = 'pending' AND lane IS NOT NULL;
+CREATE INDEX run_waiting ON {schema}.run (application, job, due_at, id) WHERE state = 'waiting';
+CREATE INDEX run_waits ON {schema}.run (lane, job) WHERE state = 'waiting' AND lane IS NOT NULL;
+CREATE INDEX run_running ON {schema}.run (application, node) WHERE state = 'running';
+-- An open run with an attempt behind it takes a place under `max_running`. A WAITING run never has an attempt.
+CREATE INDEX run_open ON {schema}.run (job, attempt) WHERE state <= 'running';
+CREATE INDEX run_final ON {schema}.run (job, scheduled_for) WHERE state > 'running';
+-- By state, to find the few that failed among the many that did not.
+CREATE INDEX run_history ON {schema}.run (application, state, scheduled_for) WHERE state > 'running';
+CREATE INDEX run_several ON {schema}.run (job, until) WHERE until IS NOT NULL;
+
+-- Keys that users gave to runs which retention has deleted since.
+CREATE TABLE {schema}.kept_key (
+    job           bigint NOT NULL REFERENCES {schema}.job,
+    application   int NOT NULL,
+    run           bigint NOT NULL,
+    scheduled_for timestamptz NOT NULL,
+    started_at    timestamptz,
+    finished_at   timestamptz,
+    state         {schema}.run_state NOT NULL,
+    key           text COLLATE "C" NOT NULL,
+    digest        text NOT NULL,   -- of the arguments
+    PRIMARY KEY (job, key)
+);
+
+CREATE INDEX kept_key_old ON {schema}.kept_key (application, scheduled_for);
+
+CREATE TABLE {schema}.run_log (
+    run    bigint NOT NULL,
+    began  timestamptz NOT NULL,   -- when its attempt began
+    place  bigint NOT NULL,
+    line   text NOT NULL,
+    PRIMARY KEY (run, began, place)
+);

@@ -1,0 +1,204 @@
+-- Statements about runs.
+
+-- name: claim
+-- Claim due runs.
+SELECT lanes, others, server, seen::text, due_from, expires_from,
+       alive, at, next_at, more, missed,
+       ids, jobs, generations, keys, kinds, scheduled, ready, attempts, failed, arguments
+  FROM {schema}.claim_runs(%(node)s::uuid, %(application)s::text, %(token)s::text, %(limit)s::int, %(functions)s,
+                           %(queues)s, %(as_of)s, %(lanes)s::int[], %(others)s::int[], %(server)s,
+                           %(seen)s::text::pg_snapshot, %(due_from)s, %(expires_from)s)
+
+-- name: finish
+-- End attempts.
+SELECT accepted, became, wakes
+  FROM {schema}.finish_runs(%(ids)s, %(tokens)s, %(states)s, %(reasons)s, %(again)s, %(started)s, %(finished)s)
+
+-- name: put_back
+-- Put back runs that this node was given but does not have.
+SELECT {schema}.put_back_runs(%(ids)s, %(tokens)s)
+
+-- name: roll_call
+-- Take back the runs of dead nodes, and list the runs that this node has.
+SELECT at, held_ids, held_tokens, held_asked, held_must_answer, lost_ids
+  FROM {schema}.roll_call(%(node)s::uuid, %(application)s::text, %(stops)s)
+
+-- name: lost
+-- What became of the runs that a roll call took back.
+SELECT r.id, j.name, r.key, date_part('epoch', r.scheduled_for), r.attempt, r.node::text, r.state::text, r.reason
+  FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job WHERE r.id = ANY (%(ids)s::bigint[])
+
+-- name: note_begun
+-- Report that the bodies of these runs have begun.
+SELECT {schema}.note_begun(%(ids)s, %(tokens)s, %(started)s)
+
+-- name: unbegun
+-- The live nodes that may still begin runs from before a change.
+SELECT label, ttl FROM {schema}.unbegun(%(job)s, %(generation)s)
+
+-- name: settle
+-- Decide missed runs of one job.
+SELECT {schema}.settle_runs(%(job)s, %(generation)s, %(make_up)s, %(skip)s, %(reason)s)
+
+-- name: ask
+-- Request runs.
+SELECT {run}, r.digest
+  FROM (SELECT (a.run).*, a.digest, a.place
+          FROM {schema}.ask_runs(%(asked)s) WITH ORDINALITY AS a (run, digest, place)) r
+  LEFT JOIN {schema}.job j ON j.id OPERATOR(pg_catalog.=) r.job
+ ORDER BY r.place
+
+-- name: cancel
+-- Cancel a run, or request the end of a RUNNING one.
+SELECT {run} FROM {schema}.cancel_run(%(run)s, %(said)s) r JOIN {schema}.job j ON j.id = r.job
+
+-- name: run
+-- One run by id.
+SELECT {run}
+  FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job JOIN {schema}.application a ON a.id = j.application
+ WHERE r.id = %(run)s AND a.name = %(application)s
+
+-- name: runs_by_id
+-- Runs by id, oldest first.
+SELECT {run} FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job
+ WHERE r.id = ANY (%(ids)s::bigint[]) ORDER BY r.scheduled_for, r.id
+
+-- name: runs_of_job
+-- Runs of one job. Final and open runs have an index each; a branch whose states are not wanted is not read.
+SELECT {run}
+  FROM (SELECT x.* FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
+         WHERE a.name = %(application)s AND x.name = %(job)s) j
+ CROSS JOIN LATERAL (
+       (SELECT f.* FROM {schema}.run f
+         WHERE cardinality(%(finals)s::text[]) > 0 AND f.job = j.id AND f.state > 'running'
+           AND f.state = ANY (%(finals)s::text[]::{schema}.run_state[]) AND {span}
+         ORDER BY f.scheduled_for {order}, f.id {order} LIMIT %(limit)s)
+       UNION ALL
+       (SELECT f.* FROM {schema}.run f
+         WHERE f.job = j.id AND f.state <= 'running' AND f.state = ANY (%(states)s::text[]::{schema}.run_state[])
+           AND {span})
+       UNION ALL
+       (SELECT f.* FROM {schema}.run f
+         WHERE f.job = j.id AND f.state = ANY (%(states)s::text[]::{schema}.run_state[]) AND {reaching})) r
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT %(limit)s
+
+-- name: runs_of_application
+-- Runs of all jobs. State by state, the first ones of each in order, along the index.
+SELECT {run}
+  FROM (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) a
+ CROSS JOIN LATERAL (
+       (SELECT f.* FROM unnest(%(finals)s::text[]::{schema}.run_state[]) s (state)
+         CROSS JOIN LATERAL (SELECT f.* FROM {schema}.run f
+                              WHERE f.application = a.id AND f.state = s.state AND f.state > 'running' AND {span}
+                              ORDER BY f.scheduled_for {order}, f.id {order} LIMIT %(limit)s) f)
+       UNION ALL
+       (SELECT f.* FROM {schema}.job x
+         CROSS JOIN LATERAL (SELECT f.* FROM {schema}.run f
+                              WHERE f.job = x.id AND f.state <= 'running' AND f.state = 'pending' AND {span}) f
+         WHERE 'pending' = ANY (%(states)s::text[]) AND x.application = a.id)
+       UNION ALL
+       (SELECT f.* FROM {schema}.run f
+         WHERE 'waiting' = ANY (%(states)s::text[]) AND f.application = a.id AND f.state = 'waiting' AND {span})
+       UNION ALL
+       (SELECT f.* FROM {schema}.run f
+         WHERE 'running' = ANY (%(states)s::text[]) AND f.application = a.id AND f.state = 'running' AND {span})
+       UNION ALL
+       (SELECT f.* FROM {schema}.job x
+         CROSS JOIN LATERAL (SELECT f.* FROM {schema}.run f
+                              WHERE f.job = x.id AND f.state = ANY (%(states)s::text[]::{schema}.run_state[])
+                                AND {reaching}) f
+         WHERE %(since)s::float8 IS NOT NULL AND x.application = a.id)) r
+  JOIN {schema}.job j ON j.id = r.job
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT %(limit)s
+
+-- name: began
+-- The last runs of one job that began.
+SELECT {run}
+  FROM (SELECT x.* FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
+         WHERE a.name = %(application)s AND x.name = %(name)s) j
+ CROSS JOIN LATERAL (
+       (SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.state > 'running' AND f.attempt > 0
+         ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(last)s)
+       UNION ALL
+       (SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.state <= 'running' AND f.attempt > 0)) r
+ ORDER BY r.scheduled_for DESC, r.id DESC LIMIT %(last)s
+
+-- name: past
+-- For an audit: for each job the plain due times, in microseconds, by how they ended; and the ids of the other runs.
+SELECT x.id, p.succeeded, p.failed, p.lost,
+       p.others || ARRAY(SELECT f.id FROM {schema}.run f WHERE f.job = x.id AND f.state <= 'running' AND {span})
+                || ARRAY(SELECT f.id FROM {schema}.run f WHERE f.job = x.id AND {reaching})
+  FROM unnest(%(jobs)s::bigint[]) x (id)
+ CROSS JOIN LATERAL (
+       SELECT string_agg(f.at, ',') FILTER (WHERE f.plain AND f.state = 'succeeded') AS succeeded,
+              string_agg(f.at, ',') FILTER (WHERE f.plain AND f.state = 'failed') AS failed,
+              string_agg(f.at, ',') FILTER (WHERE f.plain AND f.state = 'lost') AS lost,
+              array_agg(f.id) FILTER (WHERE NOT f.plain) AS others
+         FROM (SELECT f.id, f.state, (date_part('epoch', f.scheduled_for) * 1000000)::bigint::text AS at,
+                      f.kind = 'due' AND f.count = 1 AND f.until IS NULL AND f.state <= 'lost' AS plain
+                 FROM {schema}.run f WHERE f.job = x.id AND f.state > 'running' AND {span}) f) p
+
+-- name: figures
+-- Figures of each job's last runs that began, as `stats_of` computes them. The aggregates rely on the subquery's order.
+SELECT j.name, s.runs, s.failed, s.took, s.late, s.states[1]::text, date_part('epoch', s.ends[1])
+  FROM {schema}.application a JOIN {schema}.job j ON j.application = a.id
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS runs,
+              count(*) FILTER (WHERE r.state IN ('failed', 'lost')) AS failed,
+              percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (
+                  ORDER BY date_part('epoch', r.finished_at) - date_part('epoch', r.started_at)) AS took,
+              percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (
+                  ORDER BY CASE WHEN r.state NOT IN ('pending', 'waiting')
+                                THEN date_part('epoch', r.started_at) - date_part('epoch', r.due_at) END) AS late,
+              array_agg(r.state) FILTER (WHERE r.state > 'running') AS states,
+              array_agg(r.finished_at) FILTER (WHERE r.state > 'running') AS ends
+         FROM (SELECT f.id, f.state, f.scheduled_for, f.due_at, f.started_at, f.finished_at
+                 FROM ((SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.state > 'running' AND f.attempt > 0
+                         ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(last)s)
+                       UNION ALL
+                       (SELECT f.* FROM {schema}.run f
+                         WHERE f.job = j.id AND f.state <= 'running' AND f.attempt > 0)) f
+                ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(last)s) r) s
+ WHERE a.name = %(application)s
+
+-- name: tally
+-- Count open runs that are due, by state and node, and runs that failed or were lost since an instant, up to a limit.
+SELECT t.state, t.label, t.runs
+  FROM (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) a
+ CROSS JOIN LATERAL (
+       (SELECT 'pending' AS state, '' AS label, count(f.id) AS runs FROM {schema}.job x
+         CROSS JOIN LATERAL (SELECT f.id FROM {schema}.run f
+                              WHERE f.job = x.id AND f.state <= 'running' AND f.state = 'pending'
+                                AND f.scheduled_for < clock_timestamp()) f
+         WHERE x.application = a.id)
+       UNION ALL
+       (SELECT 'waiting', '', count(*) FROM {schema}.run f WHERE f.application = a.id AND f.state = 'waiting')
+       UNION ALL
+       (SELECT 'running', f.label, count(*) FROM {schema}.run f
+         WHERE f.application = a.id AND f.state = 'running' GROUP BY f.label)
+       UNION ALL
+       (SELECT s.state::text, '', (SELECT count(*)
+                                     FROM (SELECT FROM {schema}.run f
+                                            WHERE f.application = a.id AND f.state = s.state AND f.state > 'running'
+                                              AND f.scheduled_for >= to_timestamp(%(since)s::float8)
+                                            LIMIT %(limit)s) x)
+          FROM unnest(ARRAY['failed', 'lost']::{schema}.run_state[]) s (state))) t
+
+-- name: keep_log
+-- Store log lines. A line that is sent again, because the first answer was lost, is stored once.
+INSERT INTO {schema}.run_log (run, began, place, line)
+SELECT l.run, to_timestamp(l.began), l.place, l.line
+  FROM unnest(%(runs)s::bigint[], %(began)s::float8[], %(places)s::bigint[], %(lines)s::text[])
+       AS l (run, began, place, line)
+ WHERE EXISTS (SELECT FROM {schema}.run r WHERE r.id = l.run)
+ON CONFLICT DO NOTHING
+
+-- name: log
+-- The log of one run.
+SELECT l.line FROM {schema}.run_log l WHERE l.run = %(run)s ORDER BY l.began, l.place
+
+-- name: prune
+-- Delete old runs.
+SELECT removed, up_to, more
+  FROM {schema}.prune_runs(%(application)s, %(before)s, %(keep)s::int, %(limit)s::int, %(beyond)s, %(jobs)s::int,
+                           %(keys_before)s)

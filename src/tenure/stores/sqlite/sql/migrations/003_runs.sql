@@ -1,0 +1,77 @@
+-- Runs, their logs, and the keys that outlive them.
+
+-- AUTOINCREMENT: the id of a planned run that was deleted must not return as another run.
+CREATE TABLE tenure_run (
+    id             INTEGER PRIMARY KEY AUTOINCREMENT,
+    job            INTEGER NOT NULL,
+    application    TEXT NOT NULL,
+    lane           INTEGER,
+    key            TEXT NOT NULL,
+    kind           TEXT NOT NULL,
+    state          TEXT NOT NULL,
+    generation     INTEGER NOT NULL,
+    scheduled_for  INTEGER NOT NULL,
+    due_at         INTEGER NOT NULL,
+    expires_at     INTEGER,
+    attempt        INTEGER NOT NULL DEFAULT 0,
+    failures       INTEGER NOT NULL DEFAULT 0,
+    losses         INTEGER NOT NULL DEFAULT 0,
+    interruptions  INTEGER NOT NULL DEFAULT 0,
+    stopping       INTEGER NOT NULL DEFAULT 0,   -- while it runs: its node was told to stop
+    token          TEXT,
+    node           TEXT,
+    label          TEXT NOT NULL DEFAULT '',
+    claimed_at     INTEGER,
+    started_at     INTEGER,
+    finished_at    INTEGER,
+    reason         TEXT NOT NULL DEFAULT '',
+    asked_to_end   TEXT NOT NULL DEFAULT '',
+    count          INTEGER NOT NULL DEFAULT 1,
+    until          INTEGER,
+    by             TEXT NOT NULL DEFAULT '',
+    kwargs         TEXT,
+    UNIQUE (job, key),
+    CHECK ((token IS NOT NULL) = (state = 'running'))
+);
+
+CREATE INDEX tenure_run_due ON tenure_run (lane, due_at) WHERE state = 'pending' AND lane IS NOT NULL;
+CREATE INDEX tenure_run_expires ON tenure_run (lane, expires_at)
+ WHERE state = 'pending' AND lane IS NOT NULL AND expires_at IS NOT NULL;
+CREATE INDEX tenure_run_waiting ON tenure_run (application, job, due_at) WHERE state = 'waiting';
+CREATE INDEX tenure_run_waits ON tenure_run (lane, job) WHERE state = 'waiting' AND lane IS NOT NULL;
+CREATE INDEX tenure_run_running ON tenure_run (application, node) WHERE state = 'running';
+-- Runs that take a place under `max_running`.
+CREATE INDEX tenure_run_began ON tenure_run (job) WHERE state = 'running' OR (state = 'pending' AND attempt > 0);
+-- Written with OR: SQLite does not infer that one state is among those of an IN.
+CREATE INDEX tenure_run_open ON tenure_run (job, scheduled_for)
+ WHERE state = 'pending' OR state = 'waiting' OR state = 'running';
+CREATE INDEX tenure_run_of_job ON tenure_run (job, scheduled_for);
+-- By state, to find the few that failed among the many that did not.
+CREATE INDEX tenure_run_of_application ON tenure_run (application, state, scheduled_for)
+ WHERE state <> 'pending' AND state <> 'waiting' AND state <> 'running';
+CREATE INDEX tenure_run_several ON tenure_run (job, until) WHERE until IS NOT NULL;
+
+-- Keys that users gave to runs which retention has deleted since.
+CREATE TABLE tenure_kept_key (
+    job            INTEGER NOT NULL,
+    key            TEXT NOT NULL,
+    application    TEXT NOT NULL,
+    run            INTEGER NOT NULL,
+    state          TEXT NOT NULL,
+    scheduled_for  INTEGER NOT NULL,
+    started_at     INTEGER,
+    finished_at    INTEGER,
+    digest         TEXT NOT NULL,     -- of the arguments
+    PRIMARY KEY (job, key)
+) WITHOUT ROWID;
+
+CREATE INDEX tenure_kept_key_old ON tenure_kept_key (application, scheduled_for);
+
+-- One row for what one attempt logged: a JSON array of lines.
+CREATE TABLE tenure_log (
+    run    INTEGER NOT NULL,
+    began  INTEGER NOT NULL,   -- when its attempt began
+    place  INTEGER NOT NULL,
+    line   TEXT NOT NULL,
+    PRIMARY KEY (run, began, place)
+);

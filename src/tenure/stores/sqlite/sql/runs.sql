@@ -1,0 +1,474 @@
+-- Statements about runs.
+
+-- name: insert_run
+-- Insert a due time. Leaves a key that exists as it is.
+INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, expires_at,
+                        reason, count, until)
+VALUES (?1, ?2, (SELECT lane FROM tenure_job WHERE id = ?1), ?3, 'due', ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+ON CONFLICT (job, key) DO NOTHING
+
+-- name: withdraw
+-- Delete planned runs that are not due yet: until then they are only proposals.
+DELETE FROM tenure_run INDEXED BY tenure_run_open
+ WHERE job = :id AND kind = 'due' AND state = 'pending' AND attempt = 0 AND scheduled_for > :now
+
+-- name: withdraw_skipped
+-- Delete future runs that were skipped while the clock was ahead.
+DELETE FROM tenure_run INDEXED BY tenure_run_of_job
+ WHERE job = :id AND scheduled_for > :now AND kind = 'due' AND state = 'skipped'
+
+-- name: end_skipped
+-- Let a skipped span end now.
+UPDATE tenure_run INDEXED BY tenure_run_several SET until = :now WHERE job = :id AND until > :now AND state = 'skipped'
+
+-- name: restamp
+-- Give the unstarted runs of a job its new generation and lane.
+UPDATE tenure_run INDEXED BY tenure_run_open
+   SET generation = :generation, lane = (SELECT j.lane FROM tenure_job j WHERE j.id = :id)
+ WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
+
+-- name: skip_paused
+-- Skip the unstarted due times of a job that is paused.
+UPDATE tenure_run INDEXED BY tenure_run_open SET state = 'skipped', reason = 'paused', finished_at = :now
+ WHERE job = :id AND kind = 'due' AND (state = 'pending' OR state = 'waiting' OR state = 'running')
+   AND state <> 'running' AND attempt = 0
+
+-- name: cancel_removed
+-- Cancel the unstarted runs of a job that is removed.
+UPDATE tenure_run INDEXED BY tenure_run_open SET state = 'cancelled', reason = 'removed', finished_at = :now
+ WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
+
+-- name: alive
+-- The label of a live node.
+SELECT label FROM tenure_node WHERE id = :node AND state = 'alive'
+
+-- name: due_lanes
+-- The lanes of a node that have due runs.
+SELECT l.id
+  FROM tenure_lane l
+ WHERE l.application = :application AND (:functions IS NULL OR l.function IN (SELECT value FROM json_each(:functions)))
+   AND (:queues IS NULL OR l.queue IN (SELECT value FROM json_each(:queues)))
+   AND EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_due
+                WHERE r.lane = l.id AND r.state = 'pending' AND r.due_at <= :now
+                  AND (r.expires_at IS NULL OR r.expires_at > :now))
+
+-- name: due_in_lane
+-- The oldest due runs of a lane.
+SELECT due_at, id FROM tenure_run INDEXED BY tenure_run_due
+ WHERE lane = :lane AND state = 'pending' AND due_at <= :now AND (expires_at IS NULL OR expires_at > :now)
+ ORDER BY due_at, id LIMIT :limit
+
+-- name: next_at
+-- When the next run of a node's lanes is due.
+SELECT min((SELECT min(r.due_at) FROM tenure_run r INDEXED BY tenure_run_due
+             WHERE r.lane = l.id AND r.state = 'pending' AND r.due_at > :now))
+  FROM tenure_lane l
+ WHERE l.application = :application AND (:functions IS NULL OR l.function IN (SELECT value FROM json_each(:functions)))
+   AND (:queues IS NULL OR l.queue IN (SELECT value FROM json_each(:queues)))
+
+-- name: expired
+-- Whether a node's functions have missed runs.
+SELECT EXISTS (SELECT 1
+                 FROM tenure_lane l
+                CROSS JOIN tenure_run r INDEXED BY tenure_run_expires ON r.lane = l.id
+                WHERE l.application = :application
+                  AND (:functions IS NULL OR l.function IN (SELECT value FROM json_each(:functions)))
+                  AND r.state = 'pending' AND r.expires_at <= :now)
+
+-- name: released
+-- Jobs that have WAITING runs and a free place.
+SELECT w.job, j.rules, w.began
+  FROM (SELECT d.job, (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
+                        WHERE b.job = d.job
+                          AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0))) AS began
+          FROM (SELECT DISTINCT r.job
+                  FROM tenure_lane l
+                 CROSS JOIN tenure_run r INDEXED BY tenure_run_waits ON r.lane = l.id
+                 WHERE l.application = :application
+                   AND (:functions IS NULL OR l.function IN (SELECT value FROM json_each(:functions)))
+                   AND (:queues IS NULL OR l.queue IN (SELECT value FROM json_each(:queues)))
+                   AND r.state = 'waiting') d) w
+ CROSS JOIN tenure_job j ON j.id = w.job
+ WHERE j.state = 'active' AND (j.max_running IS NULL OR w.began < j.max_running)
+
+-- name: waiting
+-- The WAITING runs of a job, oldest first.
+SELECT id, kind, scheduled_for, due_at FROM tenure_run INDEXED BY tenure_run_waiting
+ WHERE application = :application AND job = :job AND state = 'waiting' ORDER BY due_at, id LIMIT :limit
+
+-- name: promote
+-- Make a WAITING run PENDING. A run that waited never counts as missed.
+UPDATE tenure_run SET state = 'pending', expires_at = NULL WHERE id = ?
+
+-- name: candidates
+-- Due runs with what a claim needs to decide about them.
+SELECT r.id, r.job, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.failures, r.kwargs, j.generation,
+       j.name, j.function, j.kwargs, j.rules, j.trigger, j.max_running,
+       (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
+         WHERE b.job = r.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0)))
+  FROM json_each(:ids) i
+ CROSS JOIN tenure_run r ON r.id = i.value
+ CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE j.state = 'active'
+ ORDER BY i.key
+
+-- name: begin
+-- Give a run to a node.
+UPDATE tenure_run
+   SET state = 'running', token = ?, node = ?, label = ?, claimed_at = ?, generation = ?, attempt = attempt + 1,
+       started_at = NULL, finished_at = NULL, reason = '', asked_to_end = ''
+ WHERE id = ?
+
+-- name: hold_back
+-- Let a run wait.
+UPDATE tenure_run SET state = 'waiting' WHERE id = ?
+
+-- name: skip
+-- Skip a run.
+UPDATE tenure_run SET state = 'skipped', reason = ?, finished_at = ? WHERE id = ?
+
+-- name: fail
+-- Fail a run that cannot begin.
+UPDATE tenure_run SET state = 'failed', reason = :reason, finished_at = :now WHERE id = :id
+
+-- name: ask_to_end
+-- Request the end of all RUNNING runs of a job.
+UPDATE tenure_run INDEXED BY tenure_run_began SET asked_to_end = :why
+ WHERE job = :job AND state = 'running' AND asked_to_end = ''
+
+-- name: missed_runs
+-- The missed runs of a job, oldest first.
+SELECT id, scheduled_for FROM tenure_run INDEXED BY tenure_run_open
+ WHERE job = :job AND state = 'pending' AND expires_at <= :now ORDER BY scheduled_for LIMIT 1000
+
+-- name: in_time
+-- Whether a later due time of the job was in time: one that is open and not expired, or has ended after it began.
+SELECT EXISTS (SELECT 1 FROM tenure_run INDEXED BY tenure_run_of_job
+                WHERE job = :job AND scheduled_for > :after AND kind = 'due' AND due_at <= :now
+                  AND state NOT IN ('skipped', 'cancelled')
+                  AND NOT (state = 'pending' AND expires_at IS NOT NULL AND expires_at <= :now))
+
+-- name: still_missed
+-- How many of these runs are still missed. No row if the job has changed.
+SELECT (SELECT count(*) FROM json_each(:ids) i CROSS JOIN tenure_run r ON r.id = i.value
+         WHERE r.job = j.id AND r.state = 'pending' AND r.expires_at <= :now)
+  FROM tenure_job j WHERE j.id = :job AND j.generation = :generation
+
+-- name: make_up
+-- Make a missed run a backfill.
+UPDATE tenure_run SET kind = 'backfill', due_at = ?, expires_at = NULL WHERE id = ?
+
+-- name: attempts
+-- Runs with what is needed to end their attempts.
+SELECT r.id, r.job, r.application, r.state, r.token, r.attempt, r.failures, r.losses, r.due_at, r.expires_at,
+       r.asked_to_end, r.started_at, j.rules, j.state, r.kind, j.name, r.key, r.scheduled_for, r.node,
+       r.interruptions, r.stopping
+  FROM json_each(:ids) i
+ CROSS JOIN tenure_run r ON r.id = i.value
+ CROSS JOIN tenure_job j ON j.id = r.job
+
+-- name: end
+-- End an attempt.
+UPDATE tenure_run
+   SET state = ?1,
+       lane = CASE WHEN ?1 = 'pending' THEN (SELECT j.lane FROM tenure_job j WHERE j.id = tenure_run.job) ELSE lane END,
+       attempt = ?2, failures = ?3, losses = ?4, due_at = ?5, expires_at = ?6, reason = ?7, started_at = ?8,
+       finished_at = ?9, interruptions = ?11, stopping = 0, token = NULL, asked_to_end = '',
+       label = CASE WHEN ?2 = 0 THEN '' ELSE label END, claimed_at = CASE WHEN ?2 = 0 THEN NULL ELSE claimed_at END
+ WHERE id = ?10
+
+-- name: wakes
+-- Of these jobs, those that have a WAITING run and a free place.
+SELECT j.id
+  FROM json_each(:jobs) i
+ CROSS JOIN tenure_job j ON j.id = i.value
+ WHERE j.state = 'active'
+   AND EXISTS (SELECT 1 FROM tenure_run w INDEXED BY tenure_run_waiting
+                WHERE w.application = j.application AND w.job = j.id AND w.state = 'waiting')
+   AND (j.max_running IS NULL
+        OR j.max_running > (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
+                             WHERE b.job = j.id AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0))))
+
+-- name: orphans
+-- RUNNING runs whose node is not alive.
+SELECT r.id
+  FROM tenure_run r INDEXED BY tenure_run_running
+ WHERE r.application = :application AND r.state = 'running'
+   AND NOT EXISTS (SELECT 1 FROM tenure_node n WHERE n.id = r.node AND n.state = 'alive')
+
+-- name: held
+-- The runs that a node has, and whether it must report that their bodies have begun.
+SELECT id, token, asked_to_end,
+       started_at IS NULL AND EXISTS (SELECT 1 FROM tenure_job j WHERE j.id = tenure_run.job AND j.state <> 'active')
+  FROM tenure_run INDEXED BY tenure_run_running
+ WHERE application = :application AND state = 'running' AND node = :node ORDER BY id
+
+-- name: unmarked
+-- Whether a node has runs that are not marked as stopping.
+SELECT 1 FROM tenure_run INDEXED BY tenure_run_running
+ WHERE application = :application AND state = 'running' AND node = :node AND stopping = 0 LIMIT 1
+
+-- name: mark_stopping
+-- Mark the runs of a node that was told to stop.
+UPDATE tenure_run INDEXED BY tenure_run_running SET stopping = 1
+ WHERE application = :application AND state = 'running' AND node = :node AND stopping = 0
+
+-- name: note_begun
+-- Report that the body of a run has begun.
+UPDATE tenure_run SET started_at = ? WHERE id = ? AND token = ?
+
+-- name: unbegun
+-- The live nodes that may still begin runs from before a change. A claim stamps its runs with the job's generation,
+-- so runs with an older one were claimed before the change.
+SELECT DISTINCT n.label, n.ttl
+  FROM tenure_run r INDEXED BY tenure_run_began
+ CROSS JOIN tenure_node n ON n.id = r.node
+ WHERE r.job = :job AND r.state = 'running' AND r.started_at IS NULL AND r.generation < :generation
+   AND n.state = 'alive'
+   AND EXISTS (SELECT 1 FROM tenure_job j WHERE j.id = r.job AND j.state <> 'active')
+ ORDER BY n.label
+
+-- name: ask
+-- Request a run.
+INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, kwargs, by)
+SELECT id, application, lane, :key, :kind, 'pending', generation, :scheduled_for, :now, :kwargs, :by
+  FROM tenure_job WHERE application = :application AND name = :name AND state <> 'removed'
+   AND (NOT :remembered OR kept_since <= :scheduled_for)
+   AND NOT EXISTS (SELECT 1 FROM tenure_kept_key k WHERE k.job = tenure_job.id AND k.key = :key)
+ON CONFLICT (job, key) DO NOTHING
+
+-- name: run_by_key
+-- One run by key.
+SELECT {run}
+  FROM tenure_job j JOIN tenure_run r ON r.job = j.id
+ WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND r.key = :key
+
+-- name: kept_key
+-- A kept key as a run, with NULLs and zeros for what is not kept.
+SELECT k.run, k.job, j.name, k.key, 'asked', k.state, k.scheduled_for, k.scheduled_for, 0, 0, 0, '',
+       NULL, k.started_at, k.finished_at, '', 1, NULL, '', NULL, 0, 0, 0, k.digest
+  FROM tenure_job j JOIN tenure_kept_key k ON k.job = j.id
+ WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND k.key = :key
+
+-- name: reopen
+-- Let a final run start from zero as a backfill.
+UPDATE tenure_run
+   SET state = 'pending', lane = (SELECT lane FROM tenure_job j WHERE j.id = tenure_run.job), kind = 'backfill',
+       generation = (SELECT generation FROM tenure_job j WHERE j.id = tenure_run.job), due_at = :now, expires_at = NULL,
+       attempt = 0, failures = 0, losses = 0, interruptions = 0, stopping = 0, node = NULL, label = '',
+       claimed_at = NULL, started_at = NULL, finished_at = NULL, reason = '', by = :by, kwargs = :kwargs
+ WHERE id = :id
+
+-- name: cancel
+-- Cancel a run that has not begun.
+UPDATE tenure_run SET state = 'cancelled', reason = :why, finished_at = :now
+ WHERE id = :id AND (state = 'pending' OR state = 'waiting')
+
+-- name: ask_one_to_end
+-- Request the end of one RUNNING run.
+UPDATE tenure_run SET asked_to_end = :why WHERE id = :id AND state = 'running' AND asked_to_end = ''
+
+-- name: application
+-- The application of a run.
+SELECT application FROM tenure_run WHERE id = :id
+
+-- name: run
+-- One run by id.
+SELECT {run}
+  FROM tenure_run r JOIN tenure_job j ON j.id = r.job WHERE r.id = :id
+
+-- name: final_states
+-- The final states that runs of an application have. Steps from one state to the next: the file accepts any text as
+-- a state.
+WITH RECURSIVE states (state) AS (
+    SELECT min(state) FROM tenure_run INDEXED BY tenure_run_of_application
+     WHERE application = :application AND state <> 'pending' AND state <> 'waiting' AND state <> 'running'
+    UNION ALL
+    SELECT (SELECT min(r.state) FROM tenure_run r INDEXED BY tenure_run_of_application
+             WHERE r.application = :application AND r.state <> 'pending' AND r.state <> 'waiting'
+               AND r.state <> 'running'
+               AND r.state > states.state)
+      FROM states WHERE states.state IS NOT NULL
+)
+SELECT state FROM states WHERE state IS NOT NULL
+
+-- name: runs_in_state
+-- Runs of an application in one final state.
+SELECT {run}
+  FROM tenure_run r INDEXED BY tenure_run_of_application
+ CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.application = :application AND r.state = :state AND r.state <> 'pending' AND r.state <> 'waiting'
+   AND r.state <> 'running'
+   AND r.scheduled_for >= :since AND r.scheduled_for < :before
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
+
+-- name: runs_of_job
+-- Runs of one job.
+SELECT {run}
+  FROM tenure_job j
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = j.id
+ WHERE j.application = :application AND j.name = :job AND r.scheduled_for >= :since AND r.scheduled_for < :before
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
+
+-- name: runs_reaching
+-- Runs that stand for several due times, began before the span and reach into it.
+SELECT {run}
+  FROM tenure_job j
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_several ON r.job = j.id
+ WHERE j.application = :application AND r.until >= :since AND r.scheduled_for < :since AND r.scheduled_for < :before
+   AND (:id IS NULL OR r.id = :id) AND (:job IS NULL OR j.name = :job)
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
+
+-- name: runs_by_id
+-- One run by id, if it is in the span.
+SELECT {run}
+  FROM tenure_run r CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.id = :id AND r.application = :application AND (:job IS NULL OR j.name = :job)
+   AND r.scheduled_for >= :since AND r.scheduled_for < :before
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
+
+-- name: runs_open
+-- Open runs, found by way of the jobs: they are few among many.
+SELECT {run}
+  FROM tenure_job j
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_open ON r.job = j.id
+ WHERE j.application = :application AND (:job IS NULL OR j.name = :job)
+   AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running')
+   AND r.state IN (SELECT value FROM json_each(:states))
+   AND r.scheduled_for >= :since AND r.scheduled_for < :before
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
+
+-- name: last_runs
+-- The last runs of one job that began.
+SELECT {run}
+  FROM tenure_job j
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = j.id
+ WHERE j.application = :application AND j.name = :name AND r.attempt > 0
+ ORDER BY r.scheduled_for DESC, r.id DESC LIMIT :last
+
+-- name: past
+-- For an audit: the plain due times, in microseconds, by job and by how they ended.
+SELECT r.job, r.state, group_concat(r.scheduled_for)
+  FROM json_each(:jobs) x
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = x.value
+ WHERE r.scheduled_for >= :since AND r.scheduled_for < :before
+   AND typeof(r.scheduled_for) = 'integer'
+   AND r.kind = 'due' AND r.count = 1 AND r.until IS NULL AND r.state IN ('succeeded', 'failed', 'lost')
+ GROUP BY r.job, r.state
+
+-- name: past_others
+-- For an audit: the other runs of the span.
+SELECT {run}
+  FROM json_each(:jobs) x
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = x.value
+ CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.scheduled_for >= :since AND r.scheduled_for < :before
+   AND NOT (typeof(r.scheduled_for) = 'integer'
+            AND r.kind = 'due' AND r.count = 1 AND r.until IS NULL AND r.state IN ('succeeded', 'failed', 'lost'))
+
+-- name: past_reaching
+-- For an audit: runs that stand for several due times, began before the span and reach into it.
+SELECT {run}
+  FROM json_each(:jobs) x
+ CROSS JOIN tenure_job j ON j.id = x.value
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_several ON r.job = j.id
+ WHERE r.until >= :since AND r.until IS NOT NULL AND r.scheduled_for < :since AND r.scheduled_for < :before
+
+-- name: figures
+-- A job's last runs that began, for its figures.
+SELECT r.state, r.due_at, r.started_at, r.finished_at
+  FROM tenure_run r INDEXED BY tenure_run_of_job
+ WHERE r.job = ? AND r.attempt > 0 ORDER BY r.scheduled_for DESC, r.id DESC LIMIT ?
+
+-- name: tally_open
+-- Count open runs that are due, by state and node.
+SELECT 'pending', '', count(*)
+  FROM tenure_job j
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_open ON r.job = j.id
+ WHERE j.application = :application AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running')
+   AND r.state = 'pending'
+   AND r.scheduled_for < :now
+UNION ALL
+SELECT 'waiting', '', count(*) FROM tenure_run INDEXED BY tenure_run_waiting
+ WHERE application = :application AND state = 'waiting'
+UNION ALL
+SELECT 'running', label, count(*) FROM tenure_run INDEXED BY tenure_run_running
+ WHERE application = :application AND state = 'running' GROUP BY label
+
+-- name: tally_final
+-- Count runs of one final state since an instant, up to a limit.
+SELECT count(*)
+  FROM (SELECT 1 FROM tenure_run INDEXED BY tenure_run_of_application
+         WHERE application = :application AND state = :state AND state <> 'pending' AND state <> 'waiting'
+           AND state <> 'running'
+           AND scheduled_for >= :since LIMIT :limit)
+
+-- name: keep_log
+-- Store log lines. A line that is sent again, because the first answer was lost, is stored once.
+INSERT OR IGNORE INTO tenure_log (run, began, place, line) SELECT r.id, ?2, ?3, ?4 FROM tenure_run r WHERE r.id = ?1
+
+-- name: log
+-- The log of one run.
+SELECT line FROM tenure_log WHERE run = :id ORDER BY began, place
+
+-- name: prunable
+-- Jobs with runs old enough, and up to which instant they may be deleted: not the newest, and nothing at or after an
+-- open run. Of a job that is over, no run is kept.
+SELECT j.id,
+       min(:before,
+           CASE WHEN j.over THEN :before ELSE
+           coalesce((SELECT scheduled_for FROM tenure_run INDEXED BY tenure_run_of_job
+                      WHERE job = j.id AND state NOT IN ('pending', 'waiting', 'running') AND :keep > 0
+                      ORDER BY scheduled_for DESC LIMIT 1 OFFSET :keep - 1),
+                    CASE WHEN :keep > 0 THEN :nothing ELSE :before END) END,
+           coalesce((SELECT min(scheduled_for) FROM tenure_run INDEXED BY tenure_run_open
+                      WHERE job = j.id AND (state = 'pending' OR state = 'waiting' OR state = 'running')), :before)),
+       j.over
+  FROM (SELECT id, (state = 'removed' OR (state = 'active' AND next_due IS NULL AND trigger IS NOT NULL))
+                   AND defined_at < :before AND since < :before AND coalesce(removed_at, 0) < :before AS over
+          FROM tenure_job WHERE id BETWEEN :low AND :high AND application = :application) j
+ WHERE EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_of_job WHERE r.job = j.id AND r.scheduled_for < :before)
+
+-- name: oldest
+-- The oldest runs of a job that may be deleted.
+SELECT id, coalesce(until, scheduled_for) FROM tenure_run INDEXED BY tenure_run_of_job
+ WHERE job = :job AND scheduled_for < :before AND coalesce(until, scheduled_for) < :before
+   AND coalesce(finished_at, 0) < :finished_before
+ ORDER BY scheduled_for, id LIMIT :limit
+
+-- name: forget_log
+-- Delete the log of a run.
+DELETE FROM tenure_log WHERE run = ?
+
+-- name: forget_run
+-- Delete a run.
+DELETE FROM tenure_run WHERE id = ?
+
+-- name: keep_since
+-- Note until when deleted runs of a job reached.
+UPDATE tenure_job SET kept_since = max(kept_since, ?) WHERE id = ?
+
+-- name: asked_runs
+-- Of runs to be deleted, those that were requested recently: users may have chosen their keys.
+SELECT r.job, r.key, r.application, r.id, r.state, r.scheduled_for, r.started_at, r.finished_at, r.kwargs
+  FROM json_each(:ids) i CROSS JOIN tenure_run r ON r.id = i.value
+ WHERE r.kind = 'asked' AND r.scheduled_for >= :keys_before
+
+-- name: keep_key
+-- Keep the key of a run that is deleted.
+INSERT INTO tenure_kept_key (job, key, application, run, state, scheduled_for, started_at, finished_at, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job, key) DO NOTHING
+
+-- name: old_keys
+-- Count kept keys that are too old, up to a limit.
+SELECT count(*)
+  FROM (SELECT 1 FROM tenure_kept_key WHERE application = :application AND scheduled_for < :keys_before LIMIT :limit)
+
+-- name: forget_keys
+-- Delete kept keys that are too old.
+DELETE FROM tenure_kept_key
+ WHERE (job, key) IN (SELECT job, key FROM tenure_kept_key
+                       WHERE application = :application AND scheduled_for < :keys_before ORDER BY scheduled_for
+                       LIMIT :limit)
