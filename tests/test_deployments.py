@@ -112,7 +112,7 @@ def test_people_see_who_changed_a_job_and_what_the_code_says(shop):
     assert changed.code["trigger"].startswith("Every 5 h")
     assert people.jobs() == [changed]
     assert re.search(
-        r"It runs as changed by ada \(too often\) at .*, not as the code says: trigger: Every 9 h.* \(code: Every 5 h.*retries: 3 \(code: 1\)",
+        r"It runs as changed by ada \(too often\) at .*, not as the code defines it: trigger: Every 9 h.* \(code: Every 5 h.*retries: 3 \(code: 1\)",
         people.why("poll"),
     )
     back = people.reset("poll", by="ada")

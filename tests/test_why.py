@@ -37,7 +37,7 @@ def ended(book, state, **more):
 def test_it_ran(book):
     told = ended(book, RunState.SUCCEEDED, started_at=TWO + 5, finished_at=TWO + 65)
     assert told == (
-        "'report', due at 2026-03-05 14:00:00+00:00, ran on web-1 and succeeded at 2026-03-05 14:01:05+00:00, begun 5.0 s late."
+        "'report', due at 2026-03-05 14:00:00+00:00, ran on web-1 and succeeded at 2026-03-05 14:01:05+00:00, started 5.0 s late."
     )
 
 
@@ -48,7 +48,7 @@ def test_a_time_close_to_a_due_time_means_it(book):
 
 def test_it_failed(book):
     told = ended(book, RunState.FAILED, attempt=3, reason="ValueError: no such customer")
-    assert "failed on web-1, at attempt 3: ValueError: no such customer." in told
+    assert "failed on web-1, on attempt 3: ValueError: no such customer." in told
 
 
 def test_a_traceback_is_left_to_the_log(book):
@@ -68,9 +68,9 @@ def test_it_was_interrupted_by_the_stop_of_its_node(book):
     told = ended(book, RunState.LOST, **stopped)
     assert "was lost: its node was stopped while it ran on web-1, and there is no other attempt" in told
     assert "interrupted once by the stop of a node" in ended(book, RunState.SUCCEEDED, attempt=2, interruptions=1)
-    assert "(the stop of its node has interrupted it)" in ended(book, RunState.PENDING, attempt=1, **stopped)
+    assert "(interrupted by the stop of its node)" in ended(book, RunState.PENDING, attempt=1, **stopped)
     told = ended(book, RunState.RUNNING, stopping=True, reason="", interruptions=0)
-    assert told.endswith("waits for it; if its process is gone, the next node that notices takes the run over.")
+    assert told.endswith("is waiting for it; if its process is gone, the next node to notice takes the run over.")
 
 
 def test_it_was_cancelled(book):
@@ -96,7 +96,7 @@ def test_a_newer_one_took_its_place(book):
 
 def test_it_was_missed(book):
     told = ended(book, RunState.SKIPPED, reason="missed")
-    assert "was missed: no node that has its function had begun it within 1 min" in told
+    assert "was missed: no node with its function began it within 1 min" in told
     assert "missed='latest'" in told
 
 
@@ -111,25 +111,27 @@ def test_it_was_missed_among_others():
 def test_it_waits_behind_another(book):
     book.runs[0] = replace(book.runs[0], state=RunState.RUNNING, started_at=ONE, finished_at=None)
     told = ended(book, RunState.WAITING)
-    assert f"waits: run {book.runs[0].key} was still running" in told
-    assert "and is not over" in told
+    assert f"is waiting: run {book.runs[0].key} was still running" in told
+    assert "and has not ended" in told
 
 
 def test_it_is_running(book):
-    assert "is running on web-1 since 2026-03-05 14:00:01+00:00." in ended(book, RunState.RUNNING, started_at=TWO + 1)
+    assert "has been running on web-1 since 2026-03-05 14:00:01+00:00." in ended(
+        book, RunState.RUNNING, started_at=TWO + 1
+    )
 
 
 def test_it_found_no_free_slot(book):
     told = ended(book, RunState.PENDING, attempt=0)
     assert (
-        "is pending since 2026-03-05 14:00:00+00:00: no node that has its function and serves the queue 'default' had a free slot yet."
+        "has been pending since 2026-03-05 14:00:00+00:00: no node that has its function and serves the queue 'default' has had a free slot."
         in told
     )
 
 
 def test_it_is_between_attempts(book):
     told = ended(book, RunState.PENDING, attempt=1, due_at=NOON + 6 * HOUR, reason="ValueError")
-    assert "attempt 2 begins at 2026-03-05 18:00:00+00:00 (the last one: ValueError)." in told
+    assert "attempt 2 begins at 2026-03-05 18:00:00+00:00 (the last one ended with ValueError)." in told
 
 
 def test_it_was_paused(book):
@@ -148,13 +150,15 @@ def test_it_was_not_there_yet_and_it_was_gone(book):
     assert asked(book, NOON + 4 * HOUR) == "'report' had been removed by kim at 2026-03-05 15:30:00+00:00."
 
 
-def test_it_was_changed_before_anybody_planned_it(book):
+def test_it_was_changed_before_it_was_planned(book):
     book.change(Change.UPDATED, NOON + 4.5 * HOUR)
-    assert "nobody had planned it when the job was updated by ops" in asked(book, NOON + 4 * HOUR)
+    assert "was not planned yet when the job was updated by ops" in asked(book, NOON + 4 * HOUR)
 
 
-def test_nobody_has_planned_it_yet(book):
-    assert "is not planned yet: since then no live node had its function registered." in asked(book, NOON + 4 * HOUR)
+def test_it_is_not_planned_yet(book):
+    assert "is not planned yet: no live node has had its function registered since then." in asked(
+        book, NOON + 4 * HOUR
+    )
 
 
 def test_its_runs_are_forgotten(book):
@@ -165,7 +169,7 @@ def test_its_runs_are_forgotten(book):
 
 def test_the_ledger_does_not_know(book):
     book.runs.clear()
-    assert "nothing in the ledger says what became of it. Ask `tenure audit report`." in asked(book, TWO)
+    assert "nothing in the ledger says what became of it. Run `tenure audit report`." in asked(book, TWO)
 
 
 def test_it_is_still_to_come(book):
@@ -176,13 +180,13 @@ def test_it_is_still_to_come(book):
 
 def test_it_was_not_due_then(book):
     told = asked(book, TWO + 900)
-    assert told.startswith("2026-03-05 14:15:00+00:00 is no due time of 'report': ")
+    assert told.startswith("2026-03-05 14:15:00+00:00 is not a due time of 'report': ")
     assert "before 2026-03-05 14:00:00+00:00 and after 2026-03-05 15:00:00+00:00" in told
 
 
-def test_somebody_asked_for_it_then(book):
+def test_it_was_requested_then(book):
     book.runs.append(run(TWO + 900, RunState.SUCCEEDED, kind=RunKind.ASKED, by="kim"))
-    assert "'report', asked for by kim at 2026-03-05 14:15:00+00:00, ran" in asked(book, TWO + 900)
+    assert "'report', requested by kim at 2026-03-05 14:15:00+00:00, ran" in asked(book, TWO + 900)
 
 
 @pytest.mark.parametrize(
@@ -205,12 +209,12 @@ def test_now_it_is_paused(book):
     book.change(Change.PAUSED, THREE + 60, why="maintenance")
     assert (
         asked(book)
-        == "'report' is paused by ops (maintenance) since 2026-03-05 15:01:00+00:00, until somebody resumes it."
+        == "'report' was paused by ops (maintenance) at 2026-03-05 15:01:00+00:00 and stays paused until it is resumed."
     )
     book.change(Change.PAUSED, THREE + 60, until=NOON + 6.5 * HOUR)
     assert "until 2026-03-05 18:30:00+00:00. It is next due at 2026-03-05 19:00:00+00:00." in asked(book)
     book.change(Change.PAUSED, THREE + 60, until=NOON + 4 * HOUR)
-    assert "is over since 2026-03-05 16:00:00+00:00" in asked(book)
+    assert "ended at 2026-03-05 16:00:00+00:00" in asked(book)
 
 
 def test_now_it_is_gone(book):
@@ -221,7 +225,7 @@ def test_now_it_is_gone(book):
     )
 
 
-def test_now_nobody_has_its_function(book):
+def test_now_no_node_has_its_function(book):
     told = asked(book, live=False)
     assert told.startswith("No live node has the function 'send_report' of 'report' registered")
     assert told.endswith("It is next due at 2026-03-05 18:00:00+00:00.")
@@ -231,7 +235,7 @@ def test_now_it_runs(book):
     book.runs[-1] = replace(book.runs[-1], state=RunState.RUNNING, started_at=THREE)
     told = asked(book, now=THREE + 60)
     assert told == (
-        "'report', due at 2026-03-05 15:00:00+00:00, is running on web-1 since 2026-03-05 15:00:00+00:00. "
+        "'report', due at 2026-03-05 15:00:00+00:00, has been running on web-1 since 2026-03-05 15:00:00+00:00. "
         "It is next due at 2026-03-05 16:00:00+00:00."
     )
 
@@ -243,15 +247,15 @@ def test_now_it_is_over_and_comes_again(book):
     )
 
 
-def test_now_nobody_plans_it(book):
-    assert "'report' is due since 2026-03-05 16:00:00+00:00 and not planned yet" in asked(book)
+def test_now_it_is_overdue_and_not_planned(book):
+    assert "'report' has been due since 2026-03-05 16:00:00+00:00 and is not planned yet" in asked(book)
 
 
-def test_a_job_without_a_trigger_runs_when_it_is_asked_for(book):
+def test_a_job_without_a_trigger_runs_only_on_request(book):
     book.job = replace(book.job, spec=replace(book.job.spec, trigger=None), next_due=None)
     book.changes, book.runs = [], []
-    assert asked(book) == "'report' has no trigger: it runs when it is asked for."
-    assert "nobody asked around" in asked(book, TWO)
+    assert asked(book) == "'report' has no trigger: it runs only on request."
+    assert "no run was requested around" in asked(book, TWO)
 
 
 def test_times_are_told_in_the_zone_of_the_trigger():
@@ -265,7 +269,5 @@ def test_a_trigger_that_cannot_be_read_is_said(book):
     book.changes[-1] = replace(book.changes[-1], trigger=unreadable)
     assert "Nothing is planned for it: its trigger cannot be read: " in asked(book)
     assert "due at 2026-03-05 14:00:00+00:00, ran on web-1" in asked(book, TWO)
-    nobody_knows = asked(book, TWO + 900)
-    assert nobody_knows.startswith(
-        "Nobody can say what 'report' had to do at 2026-03-05 14:15:00+00:00: its trigger cannot"
-    )
+    unknown = asked(book, TWO + 900)
+    assert unknown.startswith("It is unknown what 'report' had to do at 2026-03-05 14:15:00+00:00: its trigger cannot")

@@ -104,7 +104,7 @@ def status(arguments: argparse.Namespace) -> int:
         show(f"         … and {len(removed) - NEXT} more that were removed and are defined in code: `tenure jobs`")
     by_node = _few([f"{label}: {count}" for label, count in sorted(running.items())])
     show(f"runs     {', '.join(f'{n} {state}' for state, n in counts.items())}{f' ({by_node})' if running else ''}")
-    show(f"         {bad} failed or lost since a day ago")
+    show(f"         {bad} failed or lost in the last 24 h")
     if awaited:
         show(f"stops    wait for {_few(awaited)} (or that process is gone: the next node that notices takes over)")
     for number, (at, name) in enumerate(due):

@@ -1,4 +1,4 @@
-"""Why did it not run? One or two sentences from the ledger, for a time or for now."""
+"""Answers `tenure why`: one or two sentences about a job, for a given time or for now, from what the ledger knows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenure.util.durations import readable
 from tenure.util.instants import instant, moment, shown
 
 NEAR = 60.0
-"""A time that is asked for means the due time this close to it."""
+"""A given time means the due time within this many seconds of it."""
 _LATE = 1.0
 _CHANGE_NEAR = 86400.0
 
@@ -29,7 +29,7 @@ def why(
     now: Instant,
     live: bool,
 ) -> str:
-    """What became of the due time at, or close to, an instant; without one, what the job is at.
+    """Say what became of the due time at, or close to, an instant; without one, how the job is doing now.
 
     `runs` are those of the job around that instant (the newest ones for now), `live` whether a live node has its function registered.
     """
@@ -60,7 +60,7 @@ class _Answer:
         if job.state is JobState.DONE:
             ended = [run for run in self._runs if run.state.final]
             told = self._told(ended[-1]) if ended else f"{self._name} has no run that is still kept."
-            return f"{told} It is done: nothing is due after that."
+            return f"{told} It is done: nothing more is due."
         parts = []
         begun = [run for run in self._runs if run.state in OPEN and (run.due_at <= self._now or run.attempt)]
         if begun:
@@ -71,7 +71,7 @@ class _Answer:
             )
         elif job.next_due is not None and job.next_due + job.spec.rules.on_time < self._now:
             parts.append(
-                f"{self._name} is due since {self._at(job.next_due)} and not planned yet: no node that has its function has come to it."
+                f"{self._name} has been due since {self._at(job.next_due)} and is not planned yet: no node with its function has got to it."
             )
         elif ended := [run for run in self._runs if run.state.final]:
             parts.append(self._told(ended[-1]))
@@ -81,7 +81,7 @@ class _Answer:
         told = " ".join(parts[:2] if len(parts) > 2 else parts)  # noqa: PLR2004 - two sentences
         if job.next_reading is not None and job.next_reading < job.spec.tzdata:
             by = job.next_reading.partition("@")[0]
-            told += f" It is planned by the zone rules of tzdata {by}, although it was written with {job.spec.tzdata}, which no live node has: upgrade the tzdata package."
+            told += f" It is planned with the zone rules of tzdata {by}, although it was defined with {job.spec.tzdata}, which no live node has: upgrade the tzdata package."
         return told
 
     def _paused_now(self, here: TriggerPeriod) -> str:
@@ -90,10 +90,10 @@ class _Answer:
         because = f" ({job.paused_why})" if job.paused_why else ""
         since = self._at(here.start if here.began is None else here.began.at)
         if job.paused_until is None:
-            return f"{self._name} is paused{by}{because} since {since}, until somebody resumes it."
+            return f"{self._name} was paused{by}{because} at {since} and stays paused until it is resumed."
         if job.paused_until <= self._now:
-            return f"The pause of {self._name}{by}{because} is over since {self._at(job.paused_until)}: the next node that plans resumes it."
-        return f"{self._name} is paused{by}{because} since {since}, until {self._at(job.paused_until)}. {self._next(here, job.paused_until)}"
+            return f"The pause of {self._name}{by}{because} ended at {self._at(job.paused_until)}: the next node that plans resumes it."
+        return f"{self._name} was paused{by}{because} at {since}, until {self._at(job.paused_until)}. {self._next(here, job.paused_until)}"
 
     def _overridden(self) -> str:
         job = self._job
@@ -103,14 +103,14 @@ class _Answer:
             f" by {job.override.by}" if job.override.by else "",
             f" ({job.override.why})" if job.override.why else "",
         )
-        return f" It runs as changed{by}{because} at {self._at(job.override.at)}, not as the code says: {in_force(job.spec, job.code)}."
+        return f" It runs as changed{by}{because} at {self._at(job.override.at)}, not as the code defines it: {in_force(job.spec, job.code)}."
 
     def _next(self, here: TriggerPeriod, after: Instant | None = None) -> str:
         if here.unreadable:
             return f"Nothing is planned for it: its trigger {here.unreadable}"
         trigger = here.trigger
         if trigger is None:
-            return f"{self._name} has no trigger: it runs when it is asked for."
+            return f"{self._name} has no trigger: it runs only on request."
         due = trigger.following(self._now if after is None else after)
         return "Nothing is due after that." if due is None else f"It is next due at {self._at(due)}."
 
@@ -133,9 +133,11 @@ class _Answer:
         if here.state is JobState.PAUSED:
             return self._paused_then(here, at)
         if here.unreadable:
-            return f"Nobody can say what {self._name} had to do at {self._at(at)}: its trigger {here.unreadable}"
+            return f"It is unknown what {self._name} had to do at {self._at(at)}: its trigger {here.unreadable}"
         if here.trigger is None:
-            return f"{self._name} has no trigger: it runs when it is asked for, and nobody asked around {self._at(at)}."
+            return (
+                f"{self._name} has no trigger: it runs only on request, and no run was requested around {self._at(at)}."
+            )
         if due is None:
             return self._not_due(here.trigger, at)
         return self._no_run(here, due)
@@ -168,7 +170,7 @@ class _Answer:
         before, after = last_due(trigger, at), trigger.following(at)
         around = [f"{word} {self._at(due)}" for word, due in (("before", before), ("after", after)) if due is not None]
         nearest = f"The nearest due times are {' and '.join(around)}." if around else "It is never due."
-        return f"{self._at(at)} is no due time of {self._name}: {trigger.explain()} {nearest}{self._clock_change(trigger, at)}"
+        return f"{self._at(at)} is not a due time of {self._name}: {trigger.explain()} {nearest}{self._clock_change(trigger, at)}"
 
     def _clock_change(self, trigger: Trigger, at: Instant) -> str:
         for change in trigger.changes(moment(at - _CHANGE_NEAR)):
@@ -181,17 +183,17 @@ class _Answer:
     def _no_run(self, here: TriggerPeriod, due: Instant) -> str:
         job, when = self._job, self._at(due)
         if due > self._now:
-            return f"{self._name} is due at {when}, in {readable(due - self._now)}." + self._if_nobody()
+            return f"{self._name} is due at {when}, in {readable(due - self._now)}." + self._if_no_node()
         if due < job.kept_since:
             return f"{self._name} was due at {when}; its runs before {self._at(job.kept_since)} were forgotten by retention."
         if job.state is JobState.ACTIVE and job.next_due is not None and due >= job.next_due:
-            return f"{self._name} was due at {when} and is not planned yet: since then no live node had its function registered."
+            return f"{self._name} was due at {when} and is not planned yet: no live node has had its function registered since then."
         if here.ended is not None:
             what = f"{here.ended.what.value}{f' by {here.ended.by}' if here.ended.by else ''}"
-            return f"{self._name} was due at {when}, and nobody had planned it when the job was {what} at {self._at(here.end)}; from then on only later due times counted."
-        return f"{self._name} was due at {when}, and nothing in the ledger says what became of it. Ask `tenure audit {job.spec.name}`."
+            return f"{self._name} was due at {when}, and was not planned yet when the job was {what} at {self._at(here.end)}; after that only later due times counted."
+        return f"{self._name} was due at {when}, and nothing in the ledger says what became of it. Run `tenure audit {job.spec.name}`."
 
-    def _if_nobody(self) -> str:
+    def _if_no_node(self) -> str:
         return "" if self._live else f" But no live node has its function {self._job.spec.function!r} registered."
 
     # What became of a run
@@ -201,7 +203,7 @@ class _Answer:
         subject = f"{self._name}, due at {self._at(run.scheduled_for if due is None else due)},"
         if run.kind is RunKind.ASKED:
             asker = f" by {run.by}" if run.by else ""
-            subject = f"{self._name}, asked for{asker} at {self._at(run.scheduled_for)},"
+            subject = f"{self._name}, requested{asker} at {self._at(run.scheduled_for)},"
         match run.state:
             case RunState.SUCCEEDED:
                 return f"{subject} ran{self._where(run)} and succeeded{self._ended(run)}."
@@ -219,13 +221,13 @@ class _Answer:
             case RunState.RUNNING:
                 since = run.claimed_at if run.started_at is None else run.started_at
                 stops = (
-                    ". That node was asked to stop, and waits for it; if its process is gone, the next node that notices takes the run over"
+                    ". That node was asked to stop and is waiting for it; if its process is gone, the next node to notice takes the run over"
                     if run.stopping
                     else ""
                 )
-                return f"{subject} is running{self._where(run)}{f' since {self._at(since)}' if since else ''}{stops}."
+                return f"{subject} has been running{self._where(run)}{f' since {self._at(since)}' if since else ''}{stops}."
             case RunState.WAITING:
-                return f"{subject} waits: {self._behind(run)}."
+                return f"{subject} is waiting: {self._behind(run)}."
             case _:
                 return f"{subject} {self._pending(run)}"
 
@@ -233,13 +235,13 @@ class _Answer:
         if run.due_at > self._now:
             if run.attempt:
                 again = f"attempt {run.attempt + 1} begins at {self._at(run.due_at)}"
-                return f"{again}{f' (the last one: {last_line(run.reason)})' if run.reason else ''}."
-            return f"begins at {self._at(run.due_at)}." + self._if_nobody()
+                return f"{again}{f' (the last one ended with {last_line(run.reason)})' if run.reason else ''}."
+            return f"begins at {self._at(run.due_at)}." + self._if_no_node()
         if not self._live:
-            return f"is pending since {self._at(run.due_at)}: no live node has its function {self._job.spec.function!r} registered."
+            return f"has been pending since {self._at(run.due_at)}: no live node has its function {self._job.spec.function!r} registered."
         queue = self._job.spec.rules.queue
-        interrupted = " (the stop of its node has interrupted it)" if run.reason == STOPPED else ""
-        return f"is pending since {self._at(run.due_at)}{interrupted}: no node that has its function and serves the queue {queue!r} had a free slot yet."
+        interrupted = " (interrupted by the stop of its node)" if run.reason == STOPPED else ""
+        return f"has been pending since {self._at(run.due_at)}{interrupted}: no node that has its function and serves the queue {queue!r} has had a free slot."
 
     def _skipped(self, run: RunRow) -> str:
         rules = self._job.spec.rules
@@ -247,12 +249,12 @@ class _Answer:
             case "overlap":
                 return f"{self._behind(run)} (overlap={rules.overlap!r})."
             case "superseded":
-                return f"while it waited for its turn a newer due time came and took its place (overlap={rules.overlap!r} keeps the newest)."
+                return f"a newer due time took its place while it waited (overlap={rules.overlap!r} keeps the newest)."
             case "missed":
                 among = f"with {run.count - 1} others, " if run.count > 1 else ""
                 return (
-                    f"{among}it was missed: no node that has its function had begun it within {readable(rules.on_time)}, "
-                    f"and missed={rules.missed!r} did not make up for it."
+                    f"{among}it was missed: no node with its function began it within {readable(rules.on_time)}, "
+                    f"and missed={rules.missed!r} does not run it late."
                 )
             case "paused":
                 return "the job was paused before it began."
@@ -268,9 +270,9 @@ class _Answer:
             if other.id == run.id or began is None or began > max(run.due_at, run.scheduled_for) + NEAR:
                 continue
             if other.finished_at is None or other.finished_at > run.due_at:
-                until = "and is not over" if other.finished_at is None else f"until {self._at(other.finished_at)}"
+                until = "and has not ended" if other.finished_at is None else f"until {self._at(other.finished_at)}"
                 return f"run {other.key} was still running{self._where(other)}, since {self._at(began)} {until}"
-        return f"as many runs of the job as may run at once ({self._job.spec.rules.max_running}) were running already"
+        return f"the job already had as many runs as it may have at once ({self._job.spec.rules.max_running})"
 
     def _where(self, run: RunRow) -> str:
         return f" on {run.node}" if run.node else ""
@@ -278,8 +280,8 @@ class _Answer:
     def _ended(self, run: RunRow) -> str:
         parts = f" at {self._at(run.finished_at)}" if run.finished_at is not None else ""
         if run.started_at is not None and run.kind is RunKind.DUE and run.started_at - run.due_at > _LATE:
-            parts += f", begun {readable(run.started_at - run.due_at)} late"
-        parts += f", at attempt {run.attempt}" if run.attempt > 1 else ""
+            parts += f", started {readable(run.started_at - run.due_at)} late"
+        parts += f", on attempt {run.attempt}" if run.attempt > 1 else ""
         return f"{parts}, interrupted {_times(run.interruptions)} by the stop of a node" if run.interruptions else parts
 
     def _at(self, when: Instant) -> str:
