@@ -97,7 +97,7 @@ class Applied:
         return job_changes.change(self._hand.raw, self._hand.store, change)
 
     def ask(self, asked: list[RunRequest]) -> Any:
-        return [job_changes.ask(self._hand.raw, self._hand.store, one) for one in asked]
+        return [job_changes.request_run(self._hand.raw, self._hand.store, one) for one in asked]
 
 
 class RealSqlite(Real):

@@ -170,7 +170,7 @@ def _finish(hand: Hand, *endings: tuple[Any, str, str, float | None]) -> Any:
 def _asked(hand: Hand, name: str, key: str) -> Any:
     due = float(key[1:]) if key.startswith("@") else None
     at = None if due is None else _at(hand, due)
-    return hand.ledger.ask(
+    return hand.ledger.request_runs(
         [RunRequest(APPLICATION, name, _key(hand, key), at, backfill=due is not None, by="somebody")]
     )
 

@@ -279,10 +279,10 @@ def _do(setting: Setting, ledger: Any, job: Any, now: float, what: str) -> None:
     elif what == "retouch":
         ledger.change(verbs.updated(job, now, policy={"retries": K.rng.choice((1, 2, 3))}))
     elif what == "ask":
-        ledger.ask([verbs.asked(job, f"asked-{K.rng.getrandbits(32):08x}", None)])
+        ledger.request_runs([verbs.requested(job, f"manual-{K.rng.getrandbits(32):08x}", None)])
     elif what == "backfill":
         offered = verbs.backfillable(ledger, job, now - BACKFILLED, now, now)
-        ledger.ask(verbs.backfilled(job, offered.due))
+        ledger.request_runs(verbs.backfilled(job, offered.due))
     elif what == "cancel":
         open_runs = [run for run in ledger.runs(_open(job)) if not run.state.final and run.scheduled_for <= now]
         if open_runs:

@@ -381,9 +381,9 @@ def settle(st: Statement, job: Any, generation: int, choices: dict[str, Any]) ->
     return st.server.rows.ledger.settle(job, generation, **choices)
 
 
-def ask(st: Statement, asked: Sequence[RunRequest]) -> Work:
+def request_runs(st: Statement, requests: Sequence[RunRequest]) -> Work:
     tables = st.server.rows.tables
-    for one in asked:
+    for one in requests:
         row = tables.there(one.application, one.name)
         if row is None:
             continue
@@ -394,12 +394,12 @@ def ask(st: Statement, asked: Sequence[RunRequest]) -> Work:
         if run is not None and one.backfill and run_rules.reopens(run.state, run.count):
             yield ("run", run.id), "U"
     yield st.gap()
-    for one in asked:
+    for one in requests:
         row = tables.there(one.application, one.name)
         run = None if row is None else tables.keys[row.id].get(one.key)
         if run is not None and one.backfill and run_rules.reopens(run.state, run.count):
             st.server.checker.reopened((run.job, run.key))
-    return st.server.rows.ledger.ask(asked)
+    return st.server.rows.ledger.request_runs(requests)
 
 
 def cancel(st: Statement, run: RunId, by: str, why: str) -> Work:
@@ -451,7 +451,7 @@ def note_begun(st: Statement, begun: Sequence[tuple[RunId, str, float]]) -> Work
 LOCKING: dict[str, Any] = {
     "note_begun": note_begun,
     "sync": sync,
-    "ask": ask,
+    "request_runs": request_runs,
     "cancel": cancel,
     "prune": prune,
     "guard": guard,

@@ -50,7 +50,7 @@ class Desk:
 
     def give(self):
         """Another run, in hand."""
-        assert self.ledger.ask([RunRequest(self.application, "billing", str(uuid.uuid4()), None)])[0]
+        assert self.ledger.request_runs([RunRequest(self.application, "billing", str(uuid.uuid4()), None)])[0]
         return self.take()
 
     def take(self):

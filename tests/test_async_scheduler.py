@@ -81,7 +81,7 @@ def test_the_verbs_and_questions_are_the_same(url) -> None:
         assert len(await scheduler.backfill("x", "-3h", due[-1], dry_run=False)) == 2
         assert all(audit.clean for audit in await scheduler.audit())
         assert "x" in await scheduler.why("x")
-        assert await scheduler.resign() is None
+        assert await scheduler.ask_planner_to_resign() is None
         assert (await scheduler.remove("x")).state == "removed"
         with pytest.raises(UnknownJob):
             await scheduler.find_job("x")

@@ -94,7 +94,7 @@ def test_a_planned_run_that_no_trigger_explains_is_unexpected():
 def test_what_somebody_asked_for_is_listed_apart():
     book = Book(HOURLY)
     book.plan(NOON + HOUR)
-    asked = run(NOON + 90, kind=RunKind.ASKED)
+    asked = run(NOON + 90, kind=RunKind.MANUAL)
     book.runs.append(asked)
     found = audited(book, now=NOON + HOUR + 1)
     assert found.extra == (asked,)

@@ -82,7 +82,7 @@ class Server:
 
     def run(self, count: int) -> None:
         """Ask for so many runs and bring them to their end."""
-        self.ledger.ask([RunRequest("app", "ours", str(uuid.uuid4()), None) for _ in range(count)])
+        self.ledger.request_runs([RunRequest("app", "ours", str(uuid.uuid4()), None) for _ in range(count)])
         while claimed := self.claim(500):
             self.ledger.finish([Ending(run, token, RunState.SUCCEEDED) for run, token in claimed])
 
@@ -91,7 +91,7 @@ class Server:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(
                 "INSERT INTO tenure.run (job, application, lane, generation, kind, key, scheduled_for, due_at, state, attempt, node, token)"
-                " SELECT j.id, j.application, j.lane, 1, 'asked', 'k' || n, now(), now(), 'running', 1, %s::uuid, 'token'"
+                " SELECT j.id, j.application, j.lane, 1, 'manual', 'k' || n, now(), now(), 'running', 1, %s::uuid, 'token'"
                 " FROM tenure.job j, generate_series(1, %s) n WHERE j.name = 'ours'",
                 [self.node, count],
             )
@@ -117,7 +117,7 @@ def test_what_a_node_may_not_begin_costs_its_claims_nothing(server, why, state):
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(
             "INSERT INTO tenure.run (job, application, lane, generation, kind, key, scheduled_for, due_at, expires_at, state)"
-            " SELECT j.id, j.application, j.lane, 1, 'asked', 'k' || n, now(), now(), now() + interval '1 hour', %s::tenure.run_state"
+            " SELECT j.id, j.application, j.lane, 1, 'manual', 'k' || n, now(), now(), now() + interval '1 hour', %s::tenure.run_state"
             " FROM tenure.job j, generate_series(1, %s) n WHERE j.name = 'theirs'",
             [state, MANY],
         )
@@ -154,10 +154,10 @@ def test_candidates_without_a_place_cost_little_while_an_old_snapshot_keeps_what
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute("SELECT count(*) FROM tenure.run")
         server.has_run(MANY)
-        server.ledger.ask([RunRequest("app", "one at a time", str(uuid.uuid4()), None)])
+        server.ledger.request_runs([RunRequest("app", "one at a time", str(uuid.uuid4()), None)])
         assert len(server.claim()) == 1
         for _ in range(3):
-            server.ledger.ask([RunRequest("app", "one at a time", str(uuid.uuid4()), None)])
+            server.ledger.request_runs([RunRequest("app", "one at a time", str(uuid.uuid4()), None)])
             assert server.claim() == []
     assert max(server.pages) < PAGES
 
@@ -171,7 +171,7 @@ def test_a_roll_call_costs_little_while_an_old_snapshot_keeps_what_others_ran(se
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute("SELECT count(*) FROM tenure.run")
         other.has_run(MANY)
-        other.ledger.ask([RunRequest("app", "ours", "last", None)])
+        other.ledger.request_runs([RunRequest("app", "ours", "last", None)])
         ((run, _),) = other.claim()
         assert server.ledger.roll_call(server.node, "app").lost == ()
         assert max(server.pages) < PAGES
@@ -213,7 +213,7 @@ def test_what_a_node_may_not_begin_costs_its_claims_nothing_on_sqlite(sqlite_url
         file.execute(
             "WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < ?)"
             " INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, expires_at)"
-            " SELECT j.id, 'app', j.lane, 'k' || n, 'asked', 'pending', 1, n, n, 1e18 FROM number, tenure_job j WHERE j.name = 'theirs'",
+            " SELECT j.id, 'app', j.lane, 'k' || n, 'manual', 'pending', 1, n, n, 1e18 FROM number, tenure_job j WHERE j.name = 'theirs'",
             [MANY],
         )
     pause(ledger, why)
@@ -228,7 +228,7 @@ def test_what_a_node_may_not_begin_costs_its_claims_nothing_on_sqlite(sqlite_url
     token = str(uuid.uuid4())
     request = ClaimRequest(node, "app", token, 10, ("f",), ("default",))
     assert ledger.claim(request).runs == ()
-    ledger.ask([RunRequest("app", "ours", "one", None)])
+    ledger.request_runs([RunRequest("app", "ours", "one", None)])
     (run,) = ledger.claim(request).runs
     assert run.name == "ours"
     connection.set_progress_handler(None, 0)

@@ -89,7 +89,7 @@ def test_jobs_are_listed_with_their_figures(tenure, asked, running):
 
 def test_a_run_that_is_asked_for_by_name(tenure, asked, running):
     run = asked("run-now", "greet", "--kwargs", '{"name": "Ada"}', "--by", "ops", "--wait", "20s")
-    assert (run["state"], run["kind"], run["by"], run["node"]) == ("succeeded", "asked", "ops", "worker")
+    assert (run["state"], run["kind"], run["by"], run["node"]) == ("succeeded", "manual", "ops", "worker")
     code, out, err = tenure("log", str(run["id"]))
     assert (code, out) == (0, "hello Ada\n")
     assert re.search(rf"run {run['id']} of 'greet' for {SECOND}: succeeded", err)

@@ -13,7 +13,7 @@ from tenure.core.keys import planner_of
 from tenure.core.records import JobState, NodeFacts
 from tenure.errors import StoreUnavailable
 from tenure.jobs.decorators import Definitions
-from tenure.jobs.operations import asked, paused, updated
+from tenure.jobs.operations import paused, requested, updated
 from tenure.scheduling.loop import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS, SchedulerLoop
 from tenure.scheduling.planner import PLAN_BURST
 from tenure.stores.ledger import RunQuery
@@ -367,7 +367,7 @@ def test_nothing_is_forgotten_by_a_clock_that_is_believed_only_since_a_moment(st
     """What was run ahead of its time would be planned again if the clock came back."""
     scene = stage(keep_for=HOUR / 2)
     scene.go_on(100)
-    [run] = scene.ledger.ask([asked(scene.ledger.jobs("app", "by hand")[0], "a", None)])
+    [run] = scene.ledger.request_runs([requested(scene.ledger.jobs("app", "by hand")[0], "a", None)])
     scene.ledger.cancel(run.id, "", "")
     query = RunQuery("app", "by hand")
     scene.leap = HOUR
@@ -392,8 +392,8 @@ def test_retention_goes_on_until_nothing_is_overdue(stage):
     scene = stage(keep_for=HOUR / 2)
     scene.go_on(int(PRUNE_EVERY) + 2)
     job = scene.ledger.jobs("app", "by hand")[0]
-    asked_for = [asked(job, f"run {number}", None) for number in range(PRUNE_BATCH[1] + 100)]
-    for run in scene.ledger.ask(asked_for):
+    asked_for = [requested(job, f"run {number}", None) for number in range(PRUNE_BATCH[1] + 100)]
+    for run in scene.ledger.request_runs(asked_for):
         scene.ledger.cancel(run.id, "", "")
     query = RunQuery("app", "by hand", limit=10_000)
     scene.steady += HOUR / 2 + PRUNE_EVERY
@@ -423,7 +423,7 @@ def test_retention_that_fails_tries_less_and_later_until_it_gets_through(stage, 
     monkeypatch.setattr(scene.ledger, "prune", prune)
     conductor = scene.conductor
     conductor._prunes_from, conductor._prune_batch, conductor._pruned = 0.0, 100, 0
-    for run in scene.ledger.ask([asked(job, f"run {number}", None) for number in range(100)]):
+    for run in scene.ledger.request_runs([requested(job, f"run {number}", None) for number in range(100)]):
         scene.ledger.cancel(run.id, "", "")
     scene.steady += HOUR / 2 + PRUNE_EVERY
     for _ in range(4):

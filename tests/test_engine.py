@@ -80,8 +80,8 @@ def test_a_body_sees_its_run_in_a_thread_and_in_a_coroutine():
         for name, kwargs in (("plain", {"colour": "red"}), ("async_", None)):
             ended(one, one.run_now(name, kwargs=kwargs))
     assert seen == {
-        "plain": (True, "plain", 1, "asked", "Asia/Seoul", "red"),
-        "async_": (True, "async_", 1, "asked", "Asia/Seoul", None),
+        "plain": (True, "plain", 1, "manual", "Asia/Seoul", "red"),
+        "async_": (True, "async_", 1, "manual", "Asia/Seoul", None),
     }
     assert one.log(one.runs(job="plain")[0].id) == ["one line"], "what was logged is there when stop() returns"
 

@@ -100,7 +100,7 @@ class TestInsideTheTransactionOfAUser:
         now = micros(scene.ledger.now())
         change = JobChange(scene.application, "job", Change.ADDED, spec=scene.spec(), next_due=scene.start + 60)
         assert sqlite_changes.change(own, change, now).generation == 1
-        run = sqlite_changes.ask(own, RunRequest(scene.application, "job", str(uuid.uuid4()), None), now)
+        run = sqlite_changes.request_run(own, RunRequest(scene.application, "job", str(uuid.uuid4()), None), now)
         assert scene.ledger.jobs(scene.application) == []
         own.commit()
         assert [job.next_due for job in scene.ledger.jobs(scene.application)] == [scene.start + 60]

@@ -149,7 +149,7 @@ def test_the_frequent_questions_have_indexes_of_their_own(explained, index, with
     ledger = explained.ledger
 
     def claim() -> None:
-        (asked,) = ledger.ask([RunRequest("app", "job", str(uuid.uuid4()), None)])
+        (asked,) = ledger.request_runs([RunRequest("app", "job", str(uuid.uuid4()), None)])
         assert asked is not None
         later = ledger.now() + 2 * next(_claims)  # a claim looks for what expires once a second
         ledger.claim(ClaimRequest(NODE, "app", str(uuid.uuid4()), 1, as_of=later))

@@ -24,7 +24,7 @@ def a_run():
         function="work",
         kwargs="{}",
         key="k",
-        kind=RunKind.ASKED,
+        kind=RunKind.MANUAL,
         scheduled_for=NOON,
         due_at=NOON,
         attempt=1,

@@ -279,7 +279,7 @@ def test_run_now_has_its_own_key_and_the_same_key_is_the_same_run(scheduler) -> 
     scheduler.job(letter)
     sync(scheduler)
     first = scheduler.run_now("letter", kwargs={"customer": 7}, key="order-17", by="ops")
-    assert (first.kind, first.state, first.by, first.kwargs) == ("asked", "pending", "ops", {"customer": 7})
+    assert (first.kind, first.state, first.by, first.kwargs) == ("manual", "pending", "ops", {"customer": 7})
     assert scheduler.run_now("letter", kwargs={"customer": 7}, key="order-17") == first
     with pytest.raises(
         ConfigurationError,
@@ -287,7 +287,7 @@ def test_run_now_has_its_own_key_and_the_same_key_is_the_same_run(scheduler) -> 
     ):
         scheduler.run_now("letter", kwargs={"customer": 8}, key="order-17")
     with pytest.raises(ConfigurationError, match="form of the keys that tenure makes"):
-        scheduler.run_now("letter", kwargs={"customer": 7}, key="asked-0123456789abcdef")
+        scheduler.run_now("letter", kwargs={"customer": 7}, key="manual-0123456789abcdef")
     assert scheduler.run_now("letter", kwargs={"customer": 7}).key != first.key
     assert scheduler.find_run(first.id) == first
     with pytest.raises(ConfigurationError, match="due time"):

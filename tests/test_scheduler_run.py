@@ -130,10 +130,10 @@ def test_a_broken_listener_harms_nothing(scheduler, caplog) -> None:
 
 def test_the_planner_can_be_asked_to_resign(scheduler) -> None:
     scheduler.job(name="body")(lambda: None)
-    assert scheduler.resign() is None
+    assert scheduler.ask_planner_to_resign() is None
     with scheduler:
         eventually(lambda: scheduler.health().plans, within=WITHIN)
-        assert scheduler.resign() is not None
+        assert scheduler.ask_planner_to_resign() is not None
 
 
 def test_started_twice_is_started_once_and_can_start_again(scheduler) -> None:

@@ -107,7 +107,7 @@ def test_a_run_that_is_asked_for(scheduler):
 
     with virtual(scheduler, now="2026-11-14T12:00Z") as world:
         run = world.run_now("greet", kwargs={"name": "Ada"}, by="ops")
-        assert (run.state, run.kind, run.by) == ("succeeded", "asked", "ops")
+        assert (run.state, run.kind, run.by) == ("succeeded", "manual", "ops")
         assert scheduler.log(run.id) == ["hello Ada"]
         with pytest.raises(UnknownJob, match="Did you mean 'greet'"):
             world.run_now("great")

@@ -128,11 +128,17 @@ def test_a_run_is_asked_for_with_the_transaction(client, office):
     async def body():
         async with client.transaction():
             asked = RunRequest(office.name, "report", "mine", None, kwargs='{"a": 1}', by="ops")
-            row = await awaited(job_changes.ask(client.connection, office.store, asked))
-            assert (row.key, row.kind, row.state, row.by, row.kwargs) == ("mine", "asked", "pending", "ops", '{"a": 1}')
+            row = await awaited(job_changes.request_run(client.connection, office.store, asked))
+            assert (row.key, row.kind, row.state, row.by, row.kwargs) == (
+                "mine",
+                "manual",
+                "pending",
+                "ops",
+                '{"a": 1}',
+            )
             assert "mine" not in [run.key for run in office.runs()]
             unknown = RunRequest(office.name, "nobody", "mine", None)
-            assert await awaited(job_changes.ask(client.connection, office.store, unknown)) is None
+            assert await awaited(job_changes.request_run(client.connection, office.store, unknown)) is None
 
     scene(client, body)
     assert "mine" in [run.key for run in office.runs()]
@@ -245,7 +251,7 @@ def test_new_jobs_and_runs_come_at_any_level(shared, level):
         connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
         assert job_changes.change(connection, office.store, office.adds())
         assert job_changes.change(connection, office.store, office.adds()) is None, "it is there"
-        assert job_changes.ask(connection, office.store, RunRequest(office.name, "report", "mine", None))
+        assert job_changes.request_run(connection, office.store, RunRequest(office.name, "report", "mine", None))
         connection.commit()
         assert [job.state for job in office.jobs()] == ["active"]
 

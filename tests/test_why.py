@@ -185,7 +185,7 @@ def test_it_was_not_due_then(book):
 
 
 def test_it_was_requested_then(book):
-    book.runs.append(run(TWO + 900, RunState.SUCCEEDED, kind=RunKind.ASKED, by="kim"))
+    book.runs.append(run(TWO + 900, RunState.SUCCEEDED, kind=RunKind.MANUAL, by="kim"))
     assert "'report', requested by kim at 2026-03-05 14:15:00+00:00, ran" in asked(book, TWO + 900)
 
 

@@ -209,7 +209,7 @@ class AsyncScheduler(Decorators):
         conn: Any = None,
     ) -> RunView:
         """Run a job as soon as there is room."""
-        return await self._ask(self._scheduler.intents.run_now(name, kwargs, key, ChangeNote(by)), conn)
+        return await self._request(self._scheduler.intents.run_now(name, kwargs, key, ChangeNote(by)), conn)
 
     @overload
     async def backfill(
@@ -253,9 +253,9 @@ class AsyncScheduler(Decorators):
         """End a run."""
         return await asyncio.to_thread(self._scheduler.cancel, run_id, why=why, by=by)
 
-    async def resign(self) -> int | None:
+    async def ask_planner_to_resign(self) -> int | None:
         """Ask the node that plans to let another one plan."""
-        return await asyncio.to_thread(self._scheduler.resign)
+        return await asyncio.to_thread(self._scheduler.ask_planner_to_resign)
 
     @asynccontextmanager
     async def once(self, key: str, within: Duration | None = None) -> AsyncIterator[bool]:
@@ -347,15 +347,15 @@ class AsyncScheduler(Decorators):
                 break
         return await asyncio.to_thread(self._scheduler.changed, seen, change, row)
 
-    async def _ask(self, intent: Intent[RunRequest], conn: Any) -> RunView:
+    async def _request(self, intent: Intent[RunRequest], conn: Any) -> RunView:
         if conn is None:
-            return await asyncio.to_thread(self._scheduler.ask, intent)
+            return await asyncio.to_thread(self._scheduler.request, intent)
         from tenure.transactions import job_changes
 
         seen = await self._seen(intent, conn)
-        asked = await asyncio.to_thread(intent, seen)
-        row = await _awaited(job_changes.ask(conn, self._scheduler.store, asked))
-        return await asyncio.to_thread(self._scheduler.asked, seen, asked, row)
+        request = await asyncio.to_thread(intent, seen)
+        row = await _awaited(job_changes.request_run(conn, self._scheduler.store, request))
+        return await asyncio.to_thread(self._scheduler.requested, seen, request, row)
 
     async def _seen(self, intent: Intent[Any], conn: Any) -> Seen:
         await asyncio.to_thread(self._scheduler.prepare)

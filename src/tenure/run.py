@@ -75,7 +75,7 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """'due', 'asked' (`run_now`) or 'backfill'."""
+        """'due', 'manual' (`run_now`) or 'backfill'."""
         return self._claimed.kind.value
 
     @property

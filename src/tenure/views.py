@@ -96,7 +96,7 @@ class RunView:
     job: str
     key: str
     kind: str
-    """'due', 'asked' or 'backfill'."""
+    """'due', 'manual' or 'backfill'."""
     state: str
     scheduled_for: datetime
     due_at: datetime

@@ -180,7 +180,7 @@ class Scene:
 
     def ask(self, name: str = "job", key: str | None = None, **more: Any) -> RunRow | None:
         asked = RunRequest(self.application, name, key or str(uuid.uuid4()), more.pop("scheduled_for", None), **more)
-        (answer,) = self.ledger.ask([asked])
+        (answer,) = self.ledger.request_runs([asked])
         return answer
 
     def job(self, name: str = "job") -> JobRow:

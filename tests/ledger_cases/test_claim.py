@@ -183,7 +183,7 @@ def test_an_asked_run_brings_its_own_arguments(scene, worker):
     scene.add("job", kwargs='{"a": 1}')
     scene.ask(kwargs='{"a": 9}', by="ops", key="mine")
     run = worker.take()
-    assert (run.kwargs, run.kind, run.key) == ('{"a": 9}', RunKind.ASKED, "mine")
+    assert (run.kwargs, run.kind, run.key) == ('{"a": 9}', RunKind.MANUAL, "mine")
 
 
 def test_claims_of_zero_take_nothing(scene, worker):

@@ -69,7 +69,7 @@ def test_a_backfill_beside_retention_never_runs_a_due_time_again(real_scene):
             for at in (real_scene.at(ago) for ago in range(1000, 1000 + rounds))
         ]
         while not over.is_set():
-            again.extend(run for run in asker.ledger.ask(asked) if run is not None)
+            again.extend(run for run in asker.ledger.request_runs(asked) if run is not None)
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -94,7 +94,7 @@ def test_a_backfill_that_waited_for_retention_sees_what_was_forgotten(ledger_dat
         retention.execute("UPDATE tenure.job SET kept_since = now() WHERE id = %s", [run.job])
         retention.execute("DELETE FROM tenure.run WHERE id = %s", [run.id])
         asked = [RunRequest(scene.application, "job", run.key, run.scheduled_for, backfill=True)]
-        asking = threading.Thread(target=lambda: answers.extend(asker.ledger.ask(asked)))
+        asking = threading.Thread(target=lambda: answers.extend(asker.ledger.request_runs(asked)))
         asking.start()
         waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid' AND transactionid = %s::text::xid)"
         (mine,) = retention.execute("SELECT pg_current_xact_id()").fetchone()

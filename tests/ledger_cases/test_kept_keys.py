@@ -29,7 +29,7 @@ def test_a_kept_key_answers_with_the_outcome_it_had(scene, worker, state):
     ran = _ran(scene, worker, state=state, kwargs='{"a":1}')
     assert _prune(scene) == 1
     kept = scene.ask(key="mine", kwargs='{"a":1}')
-    assert (kept.id, kept.name, kept.key, kept.kind, kept.state) == (ran.id, "job", "mine", RunKind.ASKED, state)
+    assert (kept.id, kept.name, kept.key, kept.kind, kept.state) == (ran.id, "job", "mine", RunKind.MANUAL, state)
     assert (kept.scheduled_for, kept.started_at, kept.finished_at) == (
         ran.scheduled_for,
         ran.started_at,
@@ -55,9 +55,9 @@ def test_arguments_of_the_job_have_an_empty_digest(scene, worker):
 
 def test_a_key_that_tenure_made_is_not_kept(scene, worker):
     scene.add()
-    ran = _ran(scene, worker, key="asked-0123456789abcdef")
+    ran = _ran(scene, worker, key="manual-0123456789abcdef")
     assert _prune(scene) == 1
-    again = scene.ask(key="asked-0123456789abcdef")
+    again = scene.ask(key="manual-0123456789abcdef")
     assert (again.id != ran.id, again.state, again.digest) == (True, RunState.PENDING, None)
 
 
@@ -109,7 +109,7 @@ def test_a_key_that_is_asked_for_while_retention_removes_its_run_makes_no_second
     def ask():
         asked = [RunRequest(real_scene.application, "job", key, None) for key in keys]
         while not over.is_set():
-            wrong.extend(run for run in asker.ledger.ask(asked) if run is None or run.id != ids[run.key])
+            wrong.extend(run for run in asker.ledger.request_runs(asked) if run is None or run.id != ids[run.key])
 
     asking = threading.Thread(target=ask)
     asking.start()

@@ -24,7 +24,7 @@ WAITS = """
 SELECT 1 FROM pg_stat_activity
  WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%claim_runs%'
 """
-ASK = "SELECT FROM tenure.ask_runs(%s)"
+ASK = "SELECT FROM tenure.request_runs(%s)"
 
 
 @pytest.fixture
@@ -90,7 +90,9 @@ def test_more_newcomers_than_are_counted_are_all_found(scene, worker):
     _look(worker)
     count = 2500
     for first in range(0, count, 500):
-        scene.ledger.ask([RunRequest(scene.application, "job", f"{first + number}", None) for number in range(500)])
+        scene.ledger.request_runs(
+            [RunRequest(scene.application, "job", f"{first + number}", None) for number in range(500)]
+        )
     found = 0
     while runs := worker.claim(limit=500).runs:
         found += len(runs)

@@ -115,7 +115,7 @@ def test_what_was_asked_for_always_waits_and_asks_nobody_to_end(scene, worker, o
     asked = [scene.ask(), scene.ask(), scene.ask(key="a due time", backfill=True, scheduled_for=scene.start - 7200)]
     assert worker.claim().runs == ()
     assert {scene.run(run.id).state for run in asked} == {RunState.WAITING}
-    assert {scene.run(run.id).kind for run in asked} == {RunKind.ASKED, RunKind.BACKFILL}
+    assert {scene.run(run.id).kind for run in asked} == {RunKind.MANUAL, RunKind.BACKFILL}
     assert worker.roll_call().held[0].asked_to_end == ""
 
 

@@ -192,7 +192,8 @@ def test_a_key_is_asked_for_once_by_many(real_scene, claimers, run_together):
         asked = RunRequest(real_scene.application, "job", f"key {number}", None)
         answers = []
         run_together(
-            CLAIMERS, lambda one, asked=asked, answers=answers: answers.append(claimers[one].ledger.ask([asked])[0].id)
+            CLAIMERS,
+            lambda one, asked=asked, answers=answers: answers.append(claimers[one].ledger.request_runs([asked])[0].id),
         )
         assert len(set(answers)) == 1
     assert len(real_scene.runs()) == 10

@@ -116,7 +116,7 @@ def runs(url: str, session: Session, application: str) -> None:
     ledger.finish([Ending(second, other, RunState.PENDING, "failed", again_in=3600.0)])
     ledger.put_back(rest)
     assert ledger.cancel(second, "me", "why")
-    (asked,) = ledger.ask([RunRequest(application, "code", str(uuid.uuid4()), None)])
+    (asked,) = ledger.request_runs([RunRequest(application, "code", str(uuid.uuid4()), None)])
     assert asked
     lost = join(session)
     assert claim(ledger, lost, application)

@@ -116,7 +116,7 @@ class PostgresHand(Hand):
     def run(self, job: int, *, key: str, **columns: str) -> None:
         """A run; the values are SQL."""
         columns = {
-            "kind": "'asked'",
+            "kind": "'manual'",
             "state": "'pending'",
             "generation": "1",
             "due_at": "now()",
@@ -196,7 +196,7 @@ class SqliteHand(Hand):
 
     def run(self, job: int, *, key: str, **columns: str) -> None:
         columns = {
-            "kind": "'asked'",
+            "kind": "'manual'",
             "state": "'pending'",
             "generation": "1",
             "due_at": "1",

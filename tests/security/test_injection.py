@@ -78,7 +78,7 @@ def test_names_and_arguments_come_back_as_they_were(hand):
             if changed is not None:
                 assert (row.spec.function, row.spec.kwargs, row.spec.rules.queue) == (word, kwargs, word)
                 assert ledger.changes(application, name)[-1].why == word
-            (run,) = ledger.ask([RunRequest(application, name, key, None, kwargs=kwargs, by=word)])
+            (run,) = ledger.request_runs([RunRequest(application, name, key, None, kwargs=kwargs, by=word)])
             (found,) = ledger.runs(RunQuery(application, name, id=run.id))
             assert (found.name, found.key) == (name, key)
             assert word in ledger.functions(application) or changed is None

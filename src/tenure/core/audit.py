@@ -253,7 +253,7 @@ class _Books:
     def _take(self, run: RunRow) -> None:
         if run.kind is not RunKind.DUE and self._since <= run.scheduled_for < self._until:
             self._extra.append(run)
-        if run.kind is RunKind.ASKED:
+        if run.kind is RunKind.MANUAL:
             return
         if run.count > 1:
             self._heaps.append(run)

@@ -118,7 +118,7 @@ class _Answer:
 
     def _for_time(self, at: Instant) -> str:
         here = next((stretch for stretch in self._life if stretch.start < at <= stretch.end), None)
-        asked = self._near(at, RunKind.ASKED)
+        asked = self._near(at, RunKind.MANUAL)
         if here is None:
             first = self._life[0]
             return f"{self._name} did not exist at {self._at(at)}: it was added{_changed_by(first)} at {self._at(first.start)}."
@@ -148,7 +148,7 @@ class _Answer:
         return nearest if nearest is not None and abs(nearest - at) < NEAR else None
 
     def _run_of(self, due: Instant) -> RunRow | None:
-        whole = [run for run in self._runs if run.kind is not RunKind.ASKED]
+        whole = [run for run in self._runs if run.kind is not RunKind.MANUAL]
         exact = next((run for run in whole if abs(run.scheduled_for - due) < 1e-6), None)  # noqa: PLR2004 - equal
         within = (run for run in whole if run.until is not None and run.scheduled_for <= due <= run.until)
         return exact or next(within, None)
@@ -201,7 +201,7 @@ class _Answer:
     def _told(self, run: RunRow, due: Instant | None = None) -> str:
         """One run in a sentence."""
         subject = f"{self._name}, due at {self._at(run.scheduled_for if due is None else due)},"
-        if run.kind is RunKind.ASKED:
+        if run.kind is RunKind.MANUAL:
             asker = f" by {run.by}" if run.by else ""
             subject = f"{self._name}, requested{asker} at {self._at(run.scheduled_for)},"
         match run.state:

@@ -20,12 +20,12 @@ def set_key(names: Iterable[str]) -> str:
     return sha256(json.dumps(sorted(names)).encode()).hexdigest()
 
 
-_GENERATED = re.compile(r"asked-[0-9a-f]{16}")
+_GENERATED = re.compile(r"manual-[0-9a-f]{16}")
 
 
 def generated_key(drawn: str) -> str:
     """For a run that somebody asks for without giving a key, of 16 hexadecimal digits."""
-    return f"asked-{drawn}"
+    return f"manual-{drawn}"
 
 
 def is_generated(key: str) -> bool:

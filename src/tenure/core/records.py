@@ -79,7 +79,7 @@ class RunKind(StrEnum):
 
     DUE = "due"
     """Planned from the trigger. Its key is its due time."""
-    ASKED = "asked"
+    MANUAL = "manual"
     """`run_now`. Its key is its own."""
     BACKFILL = "backfill"
     """A due time of the past that is run after all: somebody asked for it, or it was missed and is made up for. It waits its turn."""

@@ -253,7 +253,7 @@ def kept_of(run: RunRow) -> RunRow:
         job=run.job,
         name=run.name,
         key=run.key,
-        kind=RunKind.ASKED,
+        kind=RunKind.MANUAL,
         state=run.state,
         scheduled_for=run.scheduled_for,
         due_at=run.scheduled_for,

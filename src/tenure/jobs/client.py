@@ -154,7 +154,7 @@ class Client(Decorators):
         The same `key` twice is the same run: what is returned says how that one is, or how it ended, also after retention has removed it
         (for `keep_keys`; `forgotten` is then True). Other arguments under the same key are refused.
         """
-        return self.ask(self._intents.run_now(name, kwargs, key, ChangeNote(by)), conn)
+        return self.request(self._intents.run_now(name, kwargs, key, ChangeNote(by)), conn)
 
     @overload
     def backfill(
@@ -201,7 +201,7 @@ class Client(Decorators):
             operations.warn_of_forgotten(job, found.forgotten, where, even_forgotten=even_forgotten)
             if dry_run:
                 return [moment(at, where) for at in found.due]
-            rows = ledger.ask(operations.backfilled(job, found.due, said, even_forgotten=even_forgotten))
+            rows = ledger.request_runs(operations.backfilled(job, found.due, said, even_forgotten=even_forgotten))
             views = self._lookup.shown_runs(ledger, [row for row in rows if row is not None])
         self.poke()
         return views
@@ -215,7 +215,7 @@ class Client(Decorators):
         self.poke()
         return view
 
-    def resign(self) -> int | None:
+    def ask_planner_to_resign(self) -> int | None:
         """Ask the node that plans to let another one plan; returns the term that was asked, None if nobody plans."""
         with self._session() as session:
             return session.ask(planner_of(self.application))
@@ -335,11 +335,11 @@ class Client(Decorators):
             operations.warn_of_done(ledger, row, self._lookup.zone(row))
         return self._lookup.shown_job(row, ledger.now())
 
-    def asked(self, ledger: operations.Looks, asked: RunRequest, row: RunRow | None) -> RunView:
+    def requested(self, ledger: operations.Looks, request: RunRequest, row: RunRow | None) -> RunView:
         """What a request for a run came to."""
         if row is None:
-            raise operations.unknown(ledger, self.application, asked.name)
-        operations.refuse_other_arguments(asked, row)
+            raise operations.unknown(ledger, self.application, request.name)
+        operations.refuse_other_arguments(request, row)
         return self._lookup.shown_run(ledger, row)
 
     def change(self, intent: Intent[JobChange], conn: Any = None) -> JobView:
@@ -386,15 +386,15 @@ class Client(Decorators):
             )
         return silent
 
-    def ask(self, intent: Intent[RunRequest], conn: Any = None) -> RunView:
+    def request(self, intent: Intent[RunRequest], conn: Any = None) -> RunView:
         """Have a run that somebody wants."""
         if conn is not None:
             seen = self.seen(intent, _here(self.sight(conn, intent)))
-            asked = intent(seen)
-            return self.asked(seen, asked, _asked(conn, self.store, asked))
+            request = intent(seen)
+            return self.requested(seen, request, _requested(conn, self.store, request))
         with self.ledger() as ledger:
-            asked = intent(ledger)
-            view = self.asked(ledger, asked, ledger.ask([asked])[0])
+            request = intent(ledger)
+            view = self.requested(ledger, request, ledger.request_runs([request])[0])
         self.poke()
         return view
 
@@ -432,10 +432,10 @@ def _written(conn: Any, store: Store, change: JobChange) -> JobRow | None:
     return _here(outcome)
 
 
-def _asked(conn: Any, store: Store, asked: RunRequest) -> RunRow | None:
+def _requested(conn: Any, store: Store, request: RunRequest) -> RunRow | None:
     from tenure.transactions import job_changes
 
-    outcome: RunRow | Coroutine[Any, Any, RunRow | None] | None = job_changes.ask(conn, store, asked)
+    outcome: RunRow | Coroutine[Any, Any, RunRow | None] | None = job_changes.request_run(conn, store, request)
     return _here(outcome)
 
 

@@ -160,7 +160,7 @@ class Intents:
         def work(ledger: Looks) -> RunRequest:
             job = self._known(ledger, name)
             self._bind(job, kwargs)
-            return operations.asked(job, key, text, said)
+            return operations.requested(job, key, text, said)
 
         return Intent("run_now", name, work)
 

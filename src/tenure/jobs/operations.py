@@ -307,7 +307,7 @@ def removed(job: JobRow, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
     return _ceased(job, now, Change.REMOVED, said)
 
 
-def asked(job: JobRow, key: str | None, kwargs: str | None, said: ChangeNote = NOBODY) -> RunRequest:
+def requested(job: JobRow, key: str | None, kwargs: str | None, said: ChangeNote = NOBODY) -> RunRequest:
     """A run as soon as there is room, whatever the trigger says. The same key twice is the same run."""
     if kwargs == "{}" == job.spec.kwargs:
         kwargs = None  # the same as giving none
@@ -331,10 +331,10 @@ class Backfillable:
     """How many are from before `kept_since` and have no run: they may have run. Left out of `due`, unless they were wanted."""
 
 
-def refuse_other_arguments(asked: RunRequest, run: RunRow) -> None:
+def refuse_other_arguments(request: RunRequest, run: RunRow) -> None:
     """The same key is the same run, and so with the same arguments."""
-    same = asked.kwargs == run.kwargs if run.digest is None else digest_of(asked.kwargs) == run.digest
-    if asked.backfill or same:
+    same = request.kwargs == run.kwargs if run.digest is None else digest_of(request.kwargs) == run.digest
+    if request.backfill or same:
         return
     if run.digest is None:
         then = _given(run.kwargs)
@@ -343,8 +343,8 @@ def refuse_other_arguments(asked: RunRequest, run: RunRow) -> None:
     else:
         then = _given(None)
     raise ConfigurationError(
-        f"run_now: key {asked.key!r} of job {asked.name!r} was asked for with {then} (run {run.id}, {run.state}), and now with "
-        f"{_given(asked.kwargs)}. The same key is the same run: write another key, or the same arguments."
+        f"run_now: key {request.key!r} of job {request.name!r} was asked for with {then} (run {run.id}, {run.state}), and now with "
+        f"{_given(request.kwargs)}. The same key is the same run: write another key, or the same arguments."
     )
 
 

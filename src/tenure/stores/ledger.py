@@ -251,7 +251,7 @@ class Ledger(ABC):
           kind DUE comes before those that it replaces, which become SKIPPED('superseded');
         - the others, where no place is free: kind DUE under `skip` → SKIPPED('overlap'); `wait` → WAITING, and of all WAITING runs of
           kind DUE of the job only the newest stays, older ones → SKIPPED('superseded'); `replace` → as `wait`, and those that were RUNNING before
-          are asked to end ('replaced'); `allow` → WAITING, all of them. Kinds ASKED and BACKFILL always become WAITING, in any number,
+          are asked to end ('replaced'); `allow` → WAITING, all of them. Kinds MANUAL and BACKFILL always become WAITING, in any number,
           and ask nobody to end.
 
         Before that, WAITING runs of jobs that have free places become PENDING again (oldest first, as many as there are places; `expires_at`
@@ -325,8 +325,8 @@ class Ledger(ABC):
         (see there) stay as they are."""
 
     @abstractmethod
-    def ask(self, asked: Sequence[RunRequest]) -> list[RunRow | None]:
-        """Insert runs that somebody wants: PENDING, due now, never to expire. Where the key is there already: an ASKED one is returned as it is,
+    def request_runs(self, requests: Sequence[RunRequest]) -> list[RunRow | None]:
+        """Insert runs that somebody wants: PENDING, due now, never to expire. Where the key is there already: a MANUAL one is returned as it is,
         also if retention has removed the run and kept its key (then `digest` is not None), whatever its arguments were; a
         BACKFILL of a due time is re-opened if it is SKIPPED, CANCELLED or LOST and stands for one due time, else it is left and None is
         returned. Where the key is not there, a BACKFILL of a due time before the job's `kept_since` is refused with None unless it is

@@ -93,24 +93,26 @@ def change(connection: Any, store: Store, change: JobChange) -> Any:
 
 
 @overload
-def ask(connection: AsyncConnection, store: Store, asked: RunRequest) -> Coroutine[Any, Any, RunRow | None]: ...
+def request_run(
+    connection: AsyncConnection, store: Store, request: RunRequest
+) -> Coroutine[Any, Any, RunRow | None]: ...
 @overload
-def ask(connection: SyncConnection, store: Store, asked: RunRequest) -> RunRow | None: ...
-def ask(connection: Any, store: Store, asked: RunRequest) -> Any:
-    """`Ledger.ask` of one run in the connection's transaction."""
+def request_run(connection: SyncConnection, store: Store, request: RunRequest) -> RunRow | None: ...
+def request_run(connection: Any, store: Store, request: RunRequest) -> Any:
+    """`Ledger.request_runs` of one run in the connection's transaction."""
 
     def on_postgres(schema: str) -> Steps[RunRow | None]:
         from tenure.stores.postgres import ledger as postgres_ledger
         from tenure.stores.postgres import rows as postgres_rows
 
-        statement = postgres_ledger.load(schema, "DESC")["ask"]
-        row = yield statement, {"asked": json.dumps([postgres_rows.written_asked(asked)])}
+        statement = postgres_ledger.load(schema, "DESC")["request_runs"]
+        row = yield statement, {"requests": json.dumps([postgres_rows.written_request(request)])}
         return postgres_rows.run_row(row) if row and row[0] is not None else None
 
     def on_sqlite(raw: sqlite3.Connection) -> RunRow | None:
         from tenure.stores.sqlite import changes as sqlite_changes
 
-        return sqlite_changes.ask(raw, asked, _now())
+        return sqlite_changes.request_run(raw, request, _now())
 
     return _over(connection, store, "scheduler.run_now(conn=…)", on_postgres, on_sqlite)
 

@@ -308,7 +308,7 @@ class TenureBridge:
             if run is not None and (run.state is not RunState.SKIPPED or run.reason != MISSED):
                 return  # it has run, it is going to, or somebody decided otherwise
             if "misfire_grace_time" in job.given and job.misfire_grace_time is None:
-                ledger.ask(operations.backfilled(row, [due]))
+                ledger.request_runs(operations.backfilled(row, [due]))
                 return
         logger.warning(
             "job %r: its date %s is over; it is not run", job.id, trigger.run_date, extra={"action": "missed"}

@@ -533,41 +533,41 @@ class MemoryLedger(Ledger):
                     back += 1
             return back
 
-    def ask(self, asked: Sequence[RunRequest]) -> list[RunRow | None]:
+    def request_runs(self, requests: Sequence[RunRequest]) -> list[RunRow | None]:
         with self._world.mutex:
-            answers = [self._ask(one) for one in asked]
-            for application in dict.fromkeys(one.application for one in asked):
+            answers = [self._request_run(one) for one in requests]
+            for application in dict.fromkeys(one.application for one in requests):
                 self._wake(application)
             return answers
 
-    def _ask(self, asked: RunRequest) -> RunRow | None:
-        now, row = self.now(), self._tables.there(asked.application, asked.name)
+    def _request_run(self, request: RunRequest) -> RunRow | None:
+        now, row = self.now(), self._tables.there(request.application, request.name)
         if row is None:
             return None
-        run = self._tables.keys[row.id].get(asked.key)
-        if run is not None and not asked.backfill:
-            return run.row(asked.name)
-        if not asked.backfill and (kept := self._tables.kept_keys.get((row.id, asked.key))) is not None:
+        run = self._tables.keys[row.id].get(request.key)
+        if run is not None and not request.backfill:
+            return run.row(request.name)
+        if not request.backfill and (kept := self._tables.kept_keys.get((row.id, request.key))) is not None:
             return kept
         if run is not None and not run_rules.reopens(run.state, run.count):
             return None
-        if run is None and _forgotten(row, asked):
+        if run is None and _forgotten(row, request):
             return None
         new = MemoryRun(
             id=RunId(self._tables.number()) if run is None else run.id,
             job=row.id,
-            key=asked.key,
-            kind=RunKind.BACKFILL if asked.backfill else RunKind.ASKED,
+            key=request.key,
+            kind=RunKind.BACKFILL if request.backfill else RunKind.MANUAL,
             state=RunState.PENDING,
             generation=row.generation,
-            scheduled_for=now if asked.scheduled_for is None else asked.scheduled_for,
+            scheduled_for=now if request.scheduled_for is None else request.scheduled_for,
             due_at=now,
             expires_at=None,
-            by=asked.by,
-            kwargs=asked.kwargs,
+            by=request.by,
+            kwargs=request.kwargs,
             log={} if run is None else run.log,
         )
-        return self._tables.add(new).row(asked.name)
+        return self._tables.add(new).row(request.name)
 
     def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
         with self._world.mutex:
@@ -670,7 +670,7 @@ class MemoryLedger(Ledger):
             for run in old:
                 tables.delete(run)
                 row = tables.jobs[run.job]
-                if run.kind is RunKind.ASKED and not is_generated(run.key) and run.scheduled_for >= keys_before:
+                if run.kind is RunKind.MANUAL and not is_generated(run.key) and run.scheduled_for >= keys_before:
                     tables.kept_keys[row.id, run.key] = run_rules.kept_of(run.row(row.spec.name))
                 tables.put(replace(row, kept_since=max(row.kept_since, round(run.last + MICROSECOND, 6))))
             expired = [
@@ -762,9 +762,9 @@ def _spec(change: JobChange) -> JobSpec:
     return change.spec
 
 
-def _forgotten(row: JobRow, asked: RunRequest) -> bool:
-    due = asked.scheduled_for
-    return asked.backfill and not asked.even_forgotten and due is not None and due < row.kept_since
+def _forgotten(row: JobRow, request: RunRequest) -> bool:
+    due = request.scheduled_for
+    return request.backfill and not request.even_forgotten and due is not None and due < row.kept_since
 
 
 def _due(row: JobRow) -> Instant:

@@ -59,8 +59,8 @@ from tenure.stores.postgres.rows import (
     rules_of,
     run_row,
     synced_row,
-    written_asked,
     written_change,
+    written_request,
 )
 from tenure.stores.row_checks import Complaints, clamped, is_instant, job_problem, storable
 
@@ -414,8 +414,8 @@ class PostgresLedger(Ledger):
             self._one("put_back", ids=longs([run for run, _ in held]), tokens=texts([token for _, token in held]))
         )
 
-    def ask(self, asked: Sequence[RunRequest]) -> list[RunRow | None]:
-        rows = self._run("ask", asked=json.dumps([written_asked(one) for one in asked]))
+    def request_runs(self, requests: Sequence[RunRequest]) -> list[RunRow | None]:
+        rows = self._run("request_runs", requests=json.dumps([written_request(one) for one in requests]))
         return [None if row[0] is None else run_row(row) for row in rows]
 
     def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:

@@ -75,9 +75,9 @@ def written_change(change: JobChange) -> dict[str, Any]:
     }
 
 
-def written_asked(asked: RunRequest) -> dict[str, Any]:
-    """As `ask_runs` reads it."""
-    return {**asdict(asked), "by": storable(asked.by)}
+def written_request(request: RunRequest) -> dict[str, Any]:
+    """As `request_runs` reads it."""
+    return {**asdict(request), "by": storable(request.by)}
 
 
 def _written_spec(spec: JobSpec) -> dict[str, Any]:

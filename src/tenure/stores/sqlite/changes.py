@@ -179,30 +179,30 @@ def insert(connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, i
     )
 
 
-def ask(connection: sqlite3.Connection, asked: RunRequest, now: Micros) -> RunRow | None:
-    """Insert a run that somebody wants, as `Ledger.ask` says."""
-    kind = RunKind.BACKFILL if asked.backfill else RunKind.ASKED
-    there = {"application": asked.application, "name": asked.name, "key": asked.key}
+def request_run(connection: sqlite3.Connection, request: RunRequest, now: Micros) -> RunRow | None:
+    """Insert a run that somebody wants, as `Ledger.request_runs` says."""
+    kind = RunKind.BACKFILL if request.backfill else RunKind.MANUAL
+    there = {"application": request.application, "name": request.name, "key": request.key}
     inserted = execute(
         connection,
-        "ask",
+        "request_run",
         **there,
         kind=kind,
-        scheduled_for=now if asked.scheduled_for is None else micros(asked.scheduled_for),
+        scheduled_for=now if request.scheduled_for is None else micros(request.scheduled_for),
         now=now,
-        kwargs=asked.kwargs,
-        by=storable(asked.by),
-        remembered=asked.backfill and not asked.even_forgotten,
+        kwargs=request.kwargs,
+        by=storable(request.by),
+        remembered=request.backfill and not request.even_forgotten,
     ).rowcount
     found = execute(connection, "run_by_key", **there).fetchone()
-    if found is None and not asked.backfill:
+    if found is None and not request.backfill:
         found = execute(connection, "kept_key", **there).fetchone()
-    if found is None or inserted or not asked.backfill:
+    if found is None or inserted or not request.backfill:
         return run_row(found) if found else None
     row = run_row(found)
     if not run_rules.reopens(row.state, row.count):
         return None
-    execute(connection, "reopen", id=row.id, now=now, by=storable(asked.by), kwargs=asked.kwargs)
+    execute(connection, "reopen", id=row.id, now=now, by=storable(request.by), kwargs=request.kwargs)
     return _run(connection, row.id)
 
 

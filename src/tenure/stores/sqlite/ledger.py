@@ -346,12 +346,12 @@ class SqliteLedger(Ledger):
         self._wake(*waking)
         return count
 
-    def ask(self, asked: Sequence[RunRequest]) -> list[RunRow | None]:
-        if not asked:
+    def request_runs(self, requests: Sequence[RunRequest]) -> list[RunRow | None]:
+        if not requests:
             return []
         with self._desk.write():
-            answers = [sqlite_changes.ask(self._connection, one, self._now()) for one in asked]
-        self._wake(*{one.application for one, answer in zip(asked, answers, strict=True) if answer})
+            answers = [sqlite_changes.request_run(self._connection, one, self._now()) for one in requests]
+        self._wake(*{one.application for one, answer in zip(requests, answers, strict=True) if answer})
         return answers
 
     def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:

@@ -40,11 +40,11 @@ SELECT label, ttl FROM {schema}.unbegun(%(job)s, %(generation)s)
 -- Decide missed runs of one job.
 SELECT {schema}.settle_runs(%(job)s, %(generation)s, %(make_up)s, %(skip)s, %(reason)s)
 
--- name: ask
+-- name: request_runs
 -- Request runs.
 SELECT {run}, r.digest
   FROM (SELECT (a.run).*, a.digest, a.place
-          FROM {schema}.ask_runs(%(asked)s) WITH ORDINALITY AS a (run, digest, place)) r
+          FROM {schema}.request_runs(%(requests)s) WITH ORDINALITY AS a (run, digest, place)) r
   LEFT JOIN {schema}.job j ON j.id OPERATOR(pg_catalog.=) r.job
  ORDER BY r.place
 

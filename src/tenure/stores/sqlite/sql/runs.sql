@@ -228,7 +228,7 @@ SELECT DISTINCT n.label, n.ttl
    AND EXISTS (SELECT 1 FROM tenure_job j WHERE j.id = r.job AND j.state <> 'active')
  ORDER BY n.label
 
--- name: ask
+-- name: request_run
 -- Request a run.
 INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, kwargs, by)
 SELECT id, application, lane, :key, :kind, 'pending', generation, :scheduled_for, :now, :kwargs, :by
@@ -245,7 +245,7 @@ SELECT {run}
 
 -- name: kept_key
 -- A kept key as a run, with NULLs and zeros for what is not kept.
-SELECT k.run, k.job, j.name, k.key, 'asked', k.state, k.scheduled_for, k.scheduled_for, 0, 0, 0, '',
+SELECT k.run, k.job, j.name, k.key, 'manual', k.state, k.scheduled_for, k.scheduled_for, 0, 0, 0, '',
        NULL, k.started_at, k.finished_at, '', 1, NULL, '', NULL, 0, 0, 0, k.digest
   FROM tenure_job j JOIN tenure_kept_key k ON k.job = j.id
  WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND k.key = :key
@@ -454,7 +454,7 @@ UPDATE tenure_job SET kept_since = max(kept_since, ?) WHERE id = ?
 -- Of runs to be deleted, those that were requested recently: users may have chosen their keys.
 SELECT r.job, r.key, r.application, r.id, r.state, r.scheduled_for, r.started_at, r.finished_at, r.kwargs
   FROM json_each(:ids) i CROSS JOIN tenure_run r ON r.id = i.value
- WHERE r.kind = 'asked' AND r.scheduled_for >= :keys_before
+ WHERE r.kind = 'manual' AND r.scheduled_for >= :keys_before
 
 -- name: keep_key
 -- Keep the key of a run that is deleted.

@@ -247,7 +247,7 @@ END $$;
 
 -- Requests runs. Returns one row for each request, in order; a row of NULLs where nothing was done. `digest` is NULL,
 -- except for a run that retention has deleted while its key is kept.
-CREATE OR REPLACE FUNCTION {schema}.ask_runs(asked jsonb) RETURNS TABLE (run {schema}.run, digest text)
+CREATE OR REPLACE FUNCTION {schema}.request_runs(requests jsonb) RETURNS TABLE (run {schema}.run, digest text)
 LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     a    jsonb;
@@ -256,7 +256,7 @@ DECLARE
     k    {schema}.kept_key%ROWTYPE;
     now_ timestamptz;
 BEGIN
-    FOR a IN SELECT jsonb_array_elements(asked) LOOP
+    FOR a IN SELECT jsonb_array_elements(requests) LOOP
         r := NULL;
         digest := NULL;
         SELECT x.* INTO j FROM {schema}.job x JOIN {schema}.application p ON p.id = x.application
@@ -267,7 +267,7 @@ BEGIN
                 INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, state,
                                           by, kwargs)
                 SELECT j.id, j.application, j.lane, j.generation,
-                       CASE WHEN (a ->> 'backfill')::boolean THEN 'backfill' ELSE 'asked' END::{schema}.run_kind,
+                       CASE WHEN (a ->> 'backfill')::boolean THEN 'backfill' ELSE 'manual' END::{schema}.run_kind,
                        a ->> 'key', coalesce(to_timestamp((a ->> 'scheduled_for')::float8), now_), now_, 'pending',
                        a ->> 'by', a ->> 'kwargs'
                  -- Search first: a conflict with a row that another session has changed would wait for its commit.
@@ -286,7 +286,7 @@ BEGIN
                     SELECT x.* INTO k FROM {schema}.kept_key x WHERE x.job = j.id AND x.key = a ->> 'key';
                     IF FOUND THEN
                         r.id := k.run; r.job := k.job; r.application := k.application; r.key := k.key;
-                        r.kind := 'asked'; r.state := k.state; r.scheduled_for := k.scheduled_for;
+                        r.kind := 'manual'; r.state := k.state; r.scheduled_for := k.scheduled_for;
                         r.due_at := k.scheduled_for; r.generation := 0;
                         r.started_at := k.started_at; r.finished_at := k.finished_at;
                         r.attempt := 0; r.failures := 0; r.losses := 0; r.interruptions := 0; r.stopping := false;

@@ -63,7 +63,7 @@ BEGIN
         SELECT g.job, g.application, g.id, g.scheduled_for, g.started_at, g.finished_at, g.state, g.key,
                CASE WHEN g.kwargs IS NULL THEN '' ELSE encode(sha256(convert_to(g.kwargs, 'UTF8')), 'hex') END
           FROM gone g
-         WHERE g.kind = 'asked' AND g.key !~ '^asked-[0-9a-f]{16}$' AND g.scheduled_for >= to_timestamp(keys_old)
+         WHERE g.kind = 'manual' AND g.key !~ '^manual-[0-9a-f]{16}$' AND g.scheduled_for >= to_timestamp(keys_old)
         ON CONFLICT (job, key) DO NOTHING
     ), lines AS (
         DELETE FROM {schema}.run_log l USING gone g WHERE l.run = g.id

@@ -10,7 +10,7 @@
 CREATE TYPE {schema}.run_state AS ENUM
     ('pending', 'waiting', 'running', 'succeeded', 'failed', 'lost', 'cancelled', 'skipped');
 
-CREATE TYPE {schema}.run_kind AS ENUM ('due', 'asked', 'backfill');
+CREATE TYPE {schema}.run_kind AS ENUM ('due', 'manual', 'backfill');
 
 -- Each run is written three times, hence the room in its indexes. Vacuum comes after a number of dead rows and not
 -- after a share of the table: with a long history, more and more of them would pile up.

@@ -22,7 +22,7 @@ def test_an_asked_run_is_due_at_once(scene, worker, about_now):
         job.id,
         "job",
         "mine",
-        RunKind.ASKED,
+        RunKind.MANUAL,
         RunState.PENDING,
     )
     assert (asked.by, asked.kwargs, asked.attempt, asked.generation) == ("ops", '{"a": 2}', 0, 1)
@@ -72,13 +72,13 @@ def test_a_batch_is_answered_in_its_order(scene, ledger):
     scene.add("one")
     scene.add("other")
     asked = [RunRequest(scene.application, name, "k", None) for name in ("other", "nobody", "one")]
-    assert [row and row.name for row in ledger.ask(asked)] == ["other", None, "one"]
-    assert ledger.ask([]) == []
+    assert [row and row.name for row in ledger.request_runs(asked)] == ["other", None, "one"]
+    assert ledger.request_runs([]) == []
 
 
 def test_one_key_twice_in_a_batch_is_one_run(scene, ledger):
     scene.add()
-    first, second = ledger.ask([RunRequest(scene.application, "job", "k", None)] * 2)
+    first, second = ledger.request_runs([RunRequest(scene.application, "job", "k", None)] * 2)
     assert first == second
     assert len(scene.runs()) == 1
 
