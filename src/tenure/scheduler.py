@@ -158,6 +158,7 @@ class Scheduler(Client):
                 return False
             with self.ledger() as ledger:
                 changes = self._definitions.changes(ledger.now())
+            self.close()  # the node has connections of its own
             engine = Engine(self.store, self._definitions.registry, self._options, self._listeners)
             engine.start(changes, loop)
             self._engine = engine
