@@ -46,7 +46,9 @@ class Run:
         "_until",
     )  # fmt: skip
 
-    def __init__(self, claimed: ClaimedRun, token: str, *, tz: tzinfo, schema: str, until: Callable[[], float]) -> None:
+    def __init__(
+        self, claimed: ClaimedRun, token: str, *, tz: Callable[[], tzinfo], schema: str, until: Callable[[], float]
+    ) -> None:
         self._claimed, self._token, self._tz, self._schema, self._until = claimed, token, tz, schema, until
         self._told = ""
         self._lost_because = ""
@@ -81,7 +83,7 @@ class Run:
     @property
     def scheduled_for(self) -> datetime:
         """The due time, in the zone of the job; for `run_now` the moment of the request."""
-        return moment(self._claimed.scheduled_for, self._tz)
+        return moment(self._claimed.scheduled_for, self._tz())
 
     @property
     def attempt(self) -> int:
@@ -185,7 +187,7 @@ class Run:
     @property
     def zone(self) -> str:
         """The name of the zone in which `scheduled_for` is shown."""
-        return getattr(self._tz, "key", "UTC")
+        return getattr(self._tz(), "key", "UTC")
 
     def note_completed(self) -> None:
         """`complete` was accepted; its transaction decides from here on."""

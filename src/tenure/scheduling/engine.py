@@ -8,6 +8,7 @@ At most three connections: the pacemaker's, the campaign's, and the completer's 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 import os
@@ -431,7 +432,7 @@ class Engine:
         run = Run(
             claimed,
             token,
-            tz=zone_of(claimed.trigger, claimed.scheduled_for, default=self._options.tz),
+            tz=functools.partial(zone_of, claimed.trigger, claimed.scheduled_for, default=self._options.tz),
             schema=self._options.schema,
             until=lambda: mine.lease_until if mine.id == node else -math.inf,
         )
