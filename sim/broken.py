@@ -292,7 +292,7 @@ def finish_waits(st: Any, endings: Any) -> Any:
 def finish_refuses(st: Any, endings: Any) -> Any:
     """What is locked is refused."""
     answers = yield from statements_finish(st, endings)
-    return [replace(answer, busy=False) for answer in answers]
+    return [answer._replace(busy=False) for answer in answers]
 
 
 statements_finish = statements.finish
@@ -432,14 +432,14 @@ class SameToken:
 def uncounted_loss(run: Any, rules: Any, *, removed: bool) -> Any:
     del rules, removed
     after = copies.admission._over(run, RunState.PENDING, "")
-    return replace(after, expires_at=None)
+    return after._replace(expires_at=None)
 
 
 def number_given_back(run: Any, rules: Any, *, removed: bool) -> Any:
     """An attempt that was interrupted goes back as if it had never begun."""
     del rules, removed
     after = copies.admission._over(run, RunState.PENDING, "")
-    return replace(after, attempt=run.attempt - 1, expires_at=None)
+    return after._replace(attempt=run.attempt - 1, expires_at=None)
 
 
 def interrupted_again(run: Any, rules: Any, *, removed: bool) -> Any:
@@ -452,7 +452,7 @@ _after_interruption = copies.admission.after_interruption
 
 def counted_as_loss(run: Any, rules: Any, *, removed: bool) -> Any:
     """Whether its node was asked to stop or not."""
-    return _after_loss(replace(run, stopping=False), rules, removed=removed)
+    return _after_loss(run._replace(stopping=False), rules, removed=removed)
 
 
 _after_loss = copies.admission.after_loss

@@ -384,8 +384,7 @@ class Ending:
         return self.state is RunState.PENDING and self.again_in is None and self.started_at is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """What the ledger says to an ending."""
 
     id: RunId

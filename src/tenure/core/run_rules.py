@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from tenure.core.keys import digest_of
 from tenure.core.records import (
@@ -108,8 +109,7 @@ def admit(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptState:
+class AttemptState(NamedTuple):
     """What a RUNNING run has behind it."""
 
     attempt: int
@@ -123,8 +123,7 @@ class AttemptState:
     stopping: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class After:
+class After(NamedTuple):
     """What a run is once its attempt is over. Token and the wish to end are gone in any case."""
 
     state: RunState
@@ -146,15 +145,15 @@ def after_ending(run: AttemptState, ending: Ending, rules: Rules, *, job: JobSta
         case RunState.PENDING, None:
             return after_return(run, rules, job=job, now=now)
         case RunState.PENDING, _ if run.asked_to_end:
-            return replace(_over(run, RunState.CANCELLED, run.asked_to_end), failures=run.failures + 1)
+            return _over(run, RunState.CANCELLED, run.asked_to_end)._replace(failures=run.failures + 1)
         case RunState.PENDING, _ if removed:
-            return replace(_over(run, RunState.FAILED, ending.error), failures=run.failures + 1)
+            return _over(run, RunState.FAILED, ending.error)._replace(failures=run.failures + 1)
         case RunState.PENDING, again_in:
             again = _over(run, RunState.PENDING, ending.error)
             since = now if ending.finished_at is None else ending.finished_at
-            return replace(again, failures=run.failures + 1, due_at=since + (again_in or 0.0), expires_at=None)
+            return again._replace(failures=run.failures + 1, due_at=since + (again_in or 0.0), expires_at=None)
         case RunState.FAILED, _:
-            return replace(_over(run, RunState.FAILED, ending.error), failures=run.failures + 1)
+            return _over(run, RunState.FAILED, ending.error)._replace(failures=run.failures + 1)
         case RunState.CANCELLED, _:
             return _over(run, RunState.CANCELLED, ending.error or run.asked_to_end)
         case state, _:
@@ -166,36 +165,36 @@ def after_return(run: AttemptState, rules: Rules, *, job: JobState, now: Instant
 
     A due time is skipped if its job is paused by now, as it would have been unclaimed.
     """
-    back = replace(_over(run, RunState.PENDING, ""), attempt=run.attempt - 1)
+    back = _over(run, RunState.PENDING, "")._replace(attempt=run.attempt - 1)
     if run.asked_to_end:
-        return replace(back, state=RunState.CANCELLED, reason=run.asked_to_end)
+        return back._replace(state=RunState.CANCELLED, reason=run.asked_to_end)
     if job is JobState.REMOVED:
-        return replace(back, state=RunState.CANCELLED, reason=REMOVED)
+        return back._replace(state=RunState.CANCELLED, reason=REMOVED)
     if job is JobState.PAUSED and run.kind is RunKind.DUE and back.attempt == 0:
-        return replace(back, state=RunState.SKIPPED, reason=PAUSED)
-    return back if run.expires_at is None else replace(back, expires_at=max(run.expires_at, now + rules.on_time))
+        return back._replace(state=RunState.SKIPPED, reason=PAUSED)
+    return back if run.expires_at is None else back._replace(expires_at=max(run.expires_at, now + rules.on_time))
 
 
 def after_loss(run: AttemptState, rules: Rules, *, removed: bool) -> After:
     """A run whose node is not alive. It keeps its `due_at`: that is past, whatever the clock says now."""
     if run.stopping:  # the node did what it was asked to
         return after_interruption(run, rules, removed=removed)
-    lost = replace(_over(run, RunState.LOST, "its node died"), losses=run.losses + 1)
+    lost = _over(run, RunState.LOST, "its node died")._replace(losses=run.losses + 1)
     if run.asked_to_end:
-        return replace(lost, state=RunState.CANCELLED, reason=run.asked_to_end)
+        return lost._replace(state=RunState.CANCELLED, reason=run.asked_to_end)
     if removed or rules.on_lost == "fail" or lost.losses >= rules.max_lost:
         return lost
-    return replace(lost, state=RunState.PENDING, expires_at=None)
+    return lost._replace(state=RunState.PENDING, expires_at=None)
 
 
 def after_interruption(run: AttemptState, rules: Rules, *, removed: bool) -> After:
     """A body that the stop of its node has interrupted. Its attempt is spent, but that is no loss."""
-    over = replace(_over(run, RunState.LOST, STOPPED), interruptions=run.interruptions + 1)
+    over = _over(run, RunState.LOST, STOPPED)._replace(interruptions=run.interruptions + 1)
     if run.asked_to_end:
-        return replace(over, state=RunState.CANCELLED, reason=run.asked_to_end)
+        return over._replace(state=RunState.CANCELLED, reason=run.asked_to_end)
     if removed or rules.on_lost == "fail":
         return over
-    return replace(over, state=RunState.PENDING, expires_at=None)
+    return over._replace(state=RunState.PENDING, expires_at=None)
 
 
 def reopens(state: RunState, count: int) -> bool:

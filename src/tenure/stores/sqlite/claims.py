@@ -48,7 +48,8 @@ from tenure.stores.sqlite.rows import (
     rules_of,
 )
 
-_KINDS = frozenset(RunKind)
+_JOB_STATES = {str(state): state for state in JobState}
+_KINDS = {str(kind): kind for kind in RunKind}
 
 
 class _Due(NamedTuple):
@@ -86,7 +87,7 @@ class _Due(NamedTuple):
 
     def candidate(self) -> RunCandidate:
         scheduled_for, due_at = instant(self.scheduled_for), instant(self.due_at)
-        return RunCandidate(self.id, RunKind(self.kind), scheduled_for, due_at, self.attempt)
+        return RunCandidate(self.id, _KINDS[self.kind], scheduled_for, due_at, self.attempt)
 
     def claimed(self) -> ClaimedRun:
         return ClaimedRun(
@@ -96,7 +97,7 @@ class _Due(NamedTuple):
             function=self.function,
             kwargs=self.job_kwargs if self.kwargs is None else self.kwargs,
             key=self.key,
-            kind=RunKind(self.kind),
+            kind=_KINDS[self.kind],
             scheduled_for=instant(self.scheduled_for),
             due_at=instant(self.due_at),
             attempt=self.attempt + 1,
@@ -131,7 +132,7 @@ def claim(
     if me is None:
         return nothing_claimed(connection, request, now), False
     _promote(connection, request)
-    oldest = json.dumps(_oldest(connection, request, _when(request, now)))
+    oldest = _oldest(connection, request, _when(request, now))
     found = [_Due._make(row) for row in execute(connection, "candidates", ids=oldest)]
     ready = _readable(connection, found, now, complaints)
     jobs: dict[JobId, list[_Due]] = {}
@@ -148,22 +149,27 @@ def claim(
     for job in asks:  # those that run already, not what begins just now
         execute(connection, "ask_to_end", job=job, why=run_rules.REPLACED)
     taken = [due for due in ready if due.id not in held_back]
-    execute_many(
-        connection, "begin", ((request.token, request.node, me[0], now, due.generation, due.id) for due in taken)
-    )
+    ids = json.dumps([due.id for due in taken])
+    execute(connection, "begin", ids=ids, token=request.token, node=request.node, label=me[0], now=now)
     claimed = tuple(due.claimed() for due in taken)
     return _answer(connection, request, now, claimed, more=len(found) == request.limit), bool(asks)
 
 
-def _oldest(connection: sqlite3.Connection, request: ClaimRequest, when: Micros) -> list[RunId]:
-    """What is due, oldest first across the lanes; of each lane no more is read than is needed."""
+def _oldest(connection: sqlite3.Connection, request: ClaimRequest, when: Micros) -> str:
+    """What is due, oldest first across the lanes, as a JSON array; of each lane no more is read than is needed.
+
+    Wherever a claim can do with one step it does: after each step it waits for the bodies of its process that calculate.
+    """
     lanes = execute(connection, "due_lanes", now=when, **_served(request)).fetchall()
+    if len(lanes) == 1:
+        ((found,),) = execute(connection, "due_in_one_lane", lane=lanes[0][0], now=when, limit=request.limit)
+        return str(found)
     with ExitStack() as stack:
         ordered = [
             stack.enter_context(closing(execute(connection, "due_in_lane", lane=lane, now=when, limit=request.limit)))
             for (lane,) in lanes
         ]
-        return [run for _, run in islice(merge(*ordered), request.limit)]
+        return json.dumps([run for _, run in islice(merge(*ordered), request.limit)])
 
 
 def _readable(connection: sqlite3.Connection, found: list[_Due], now: Micros, complaints: Complaints) -> list[_Due]:
@@ -277,27 +283,31 @@ class _Attempt(NamedTuple):
         )
 
     def job_state(self) -> JobState:
-        return JobState(self.state_of_job)
+        return _JOB_STATES[self.state_of_job]
 
 
 def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micros) -> tuple[list[Ended], set[str]]:
     """End attempts, as `Ledger.finish` says; and the applications in which something can begin because of it."""
     rows = _attempts(connection, (ending.id for ending in endings))
-    over: dict[RunId, After] = {}
+    over: dict[RunId, RunState] = {}
     accepted: list[bool] = []
+    succeeded: list[tuple[object, ...]] = []
     written: list[tuple[object, ...]] = []
     for ending in endings:
         row = rows.get(ending.id)
         accepted.append(row is not None and row.token == ending.token and row.id not in over)
         if row is None or not accepted[-1]:
             continue
-        after = over[row.id] = run_rules.after_ending(
-            row.behind(), ending, rules_of(row.rules), job=row.job_state(), now=instant(now)
-        )
+        started_at = micros_or_none(ending.started_at)
         finished_at = now if ending.finished_at is None else micros(ending.finished_at)
-        written.append(
-            _after(row.id, after, micros_or_none(ending.started_at), finished_at if after.state.final else None)
-        )
+        if ending.state is RunState.SUCCEEDED:  # as most are: nothing depends on what is behind it
+            over[row.id] = ending.state
+            succeeded.append((storable(ending.error), started_at, finished_at, row.id))
+            continue
+        after = run_rules.after_ending(row.behind(), ending, rules_of(row.rules), job=row.job_state(), now=instant(now))
+        over[row.id] = after.state
+        written.append(_after(row.id, after, started_at, finished_at if after.state.final else None))
+    execute_many(connection, "succeed", succeeded)
     execute_many(connection, "end", written)
     waking = _waking(connection, [rows[one] for one in over])
     answers = [
@@ -307,11 +317,10 @@ def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micro
     return answers, _to_wake(rows, over, waking)
 
 
-def _ended(one: RunId, row: _Attempt | None, after: After | None, *, accepted: bool, waking: set[JobId]) -> Ended:
+def _ended(one: RunId, row: _Attempt | None, state: RunState | None, *, accepted: bool, waking: set[JobId]) -> Ended:
     if row is None:
         return Ended(one, accepted=False, state=RunState.LOST)
-    state = RunState(row.state) if after is None else after.state
-    return Ended(one, accepted, state, wakes=accepted and row.job in waking)
+    return Ended(one, accepted, state or RunState(row.state), wakes=accepted and row.job in waking)
 
 
 def put_back(connection: sqlite3.Connection, held: Sequence[tuple[RunId, str]], now: Micros) -> tuple[int, set[str]]:
@@ -323,7 +332,8 @@ def put_back(connection: sqlite3.Connection, held: Sequence[tuple[RunId, str]], 
         if (row := rows.get(one)) is not None and row.token == token
     }
     _write_over(connection, rows, over, now)
-    return len(over), _to_wake(rows, over, _waking(connection, [rows[one] for one in over]))
+    states = {one: after.state for one, after in over.items()}
+    return len(over), _to_wake(rows, states, _waking(connection, [rows[one] for one in over]))
 
 
 def orphans(connection: sqlite3.Connection, application: str) -> list[RunId]:
@@ -443,9 +453,7 @@ def _waking(connection: sqlite3.Connection, rows: Iterable[_Attempt]) -> set[Job
     return {JobId(job) for (job,) in execute(connection, "wakes", jobs=jobs)}
 
 
-def _to_wake(rows: dict[RunId, _Attempt], over: dict[RunId, After], waking: set[JobId]) -> set[str]:
+def _to_wake(rows: dict[RunId, _Attempt], over: dict[RunId, RunState], waking: set[JobId]) -> set[str]:
     return {
-        rows[one].application
-        for one, after in over.items()
-        if after.state is RunState.PENDING or rows[one].job in waking
+        rows[one].application for one, state in over.items() if state is RunState.PENDING or rows[one].job in waking
     }

@@ -36,7 +36,8 @@ ALWAYS: Micros = -(2**62)
 NEVER: Micros = 2**62
 
 _RULES = {field.name for field in fields(Rules)}
-_KINDS, _STATES, _CHANGES = frozenset(RunKind), frozenset(RunState), frozenset(Change)
+_KINDS = {str(kind): kind for kind in RunKind}
+_STATES, _CHANGES = frozenset(RunState), frozenset(Change)
 """The file takes any word for one of these."""
 
 
@@ -196,7 +197,7 @@ def _words(text: object) -> list[str]:
 
 
 def kind_of(text: str) -> RunKind:
-    return RunKind(text) if text in _KINDS else RunKind.DUE
+    return _KINDS.get(text, RunKind.DUE)
 
 
 def _change_of(text: str) -> Change:

@@ -100,6 +100,13 @@ SELECT id, kind, scheduled_for, due_at FROM tenure_run INDEXED BY tenure_run_wai
 -- Make a WAITING run PENDING. A run that waited never counts as missed.
 UPDATE tenure_run SET state = 'pending', expires_at = NULL WHERE id = ?
 
+-- name: due_in_one_lane
+-- The same as a JSON array, in one step.
+SELECT json_group_array(id)
+  FROM (SELECT id FROM tenure_run INDEXED BY tenure_run_due
+         WHERE lane = :lane AND state = 'pending' AND due_at <= :now AND (expires_at IS NULL OR expires_at > :now)
+         ORDER BY due_at, id LIMIT :limit)
+
 -- name: candidates
 -- Due runs with what a claim needs to decide about them.
 SELECT r.id, r.job, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.failures, r.kwargs, j.generation,
@@ -113,11 +120,12 @@ SELECT r.id, r.job, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.failu
  ORDER BY i.key
 
 -- name: begin
--- Give a run to a node.
+-- Give runs to a node.
 UPDATE tenure_run
-   SET state = 'running', token = ?, node = ?, label = ?, claimed_at = ?, generation = ?, attempt = attempt + 1,
+   SET state = 'running', token = :token, node = :node, label = :label, claimed_at = :now, attempt = attempt + 1,
+       generation = (SELECT j.generation FROM tenure_job j WHERE j.id = tenure_run.job),
        started_at = NULL, finished_at = NULL, reason = '', asked_to_end = ''
- WHERE id = ?
+ WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: hold_back
 -- Let a run wait.
@@ -166,6 +174,12 @@ SELECT r.id, r.job, r.application, r.state, r.token, r.attempt, r.failures, r.lo
   FROM json_each(:ids) i
  CROSS JOIN tenure_run r ON r.id = i.value
  CROSS JOIN tenure_job j ON j.id = r.job
+
+-- name: succeed
+-- End an attempt that succeeded.
+UPDATE tenure_run
+   SET state = 'succeeded', reason = ?, started_at = ?, finished_at = ?, stopping = 0, token = NULL, asked_to_end = ''
+ WHERE id = ?
 
 -- name: end
 -- End an attempt.
