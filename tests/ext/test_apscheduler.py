@@ -532,6 +532,20 @@ def test_defaults_and_policies_become_rules(sched):
     assert (second.missed, second.grace, second.timeout, second.retries) == ("skip", 9.0, 3.0, 2)
 
 
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "2", True, None])
+def test_a_wrong_number_of_instances_is_refused_where_it_is_written(sched, wrong):
+    job = sched.add_job(tell, "cron", hour=3, id="a", max_instances=2)
+    for write in (
+        lambda: sched.add_job(tell, "cron", hour=4, id="b", max_instances=wrong),
+        lambda: job.modify(max_instances=wrong),
+        lambda: sched.configure(job_defaults={"max_instances": wrong if wrong != "2" else "0"}),
+    ):
+        with pytest.raises(ConfigurationError, match=r"max_instances=.* is not a whole number of 1 or more\. Write"):
+            write()
+    sched.start(paused=True)
+    assert {job.id: job.max_instances for job in sched.get_jobs()} == {"a": 2}
+
+
 def test_a_process_of_its_own(sched, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(APPS)
     sched.configure(executors={"default": ThreadPoolExecutor(3), "processes": ProcessPoolExecutor(2)})

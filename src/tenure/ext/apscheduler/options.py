@@ -106,6 +106,7 @@ class Options:
                     self.executors = {alias: executor(given) for alias, given in value.items()}
                 case "job_defaults":
                     self.job_defaults = {word: _read(word, given) for word, given in value.items()}
+                    check_max_instances(self.job_defaults)
                 case "timezone":
                     self.timezone = value
                 case "application":
@@ -232,6 +233,13 @@ def _read(word: str, given: Any) -> Any:
     if word == "coalesce" and text in _YES | _NO:
         return text in _YES
     return int(text) if word in {"max_instances", "misfire_grace_time"} and text.isdecimal() else given
+
+
+def check_max_instances(options: Mapping[str, Any]) -> None:
+    """Refuse a wrong number of instances where it is written, not when the scheduler starts."""
+    count = options.get("max_instances", 1)
+    if type(count) is not int or count < 1:
+        raise ConfigurationError(f"max_instances={count!r} is not a whole number of 1 or more. Write max_instances=1.")
 
 
 def _packages(given: Any) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from tenure.ext.apscheduler.errors import ConflictingIdError, JobLookupError, un
 from tenure.ext.apscheduler.events import JobEvent, SchedulerEvent
 from tenure.ext.apscheduler.job import UNDEFINED, Job, reference, resolved
 from tenure.ext.apscheduler.lifecycle import CROWD, STATE_STOPPED, Lifecycle
-from tenure.ext.apscheduler.options import DEFAULTS, SQLAlchemyJobStore
+from tenure.ext.apscheduler.options import DEFAULTS, SQLAlchemyJobStore, check_max_instances
 from tenure.ext.apscheduler.triggers import DateTrigger, make
 from tenure.ext.apscheduler.zones import aware
 from tenure.util.clock import walltime
@@ -58,10 +58,12 @@ class BaseScheduler(Lifecycle):
         job.func_ref = func if isinstance(func, str) else job.func_ref
         job.args, job.kwargs = tuple(args or ()), dict(kwargs or {})
         job.executor, job.jobstore, job.policy = executor, jobstore, dict(policy or {})
-        given = {"misfire_grace_time": misfire_grace_time, "coalesce": coalesce, "max_instances": max_instances}
-        job.given = frozenset(word for word, value in given.items() if value is not UNDEFINED)
-        for word in job.given:
-            setattr(job, word, given[word])
+        options = {"misfire_grace_time": misfire_grace_time, "coalesce": coalesce, "max_instances": max_instances}
+        given = {word: value for word, value in options.items() if value is not UNDEFINED}
+        check_max_instances(given)
+        job.given = frozenset(given)
+        for word, value in given.items():
+            setattr(job, word, value)
         job.first_run = (
             next_run_time if next_run_time in {UNDEFINED, None} else aware(next_run_time, self._tz, "next_run_time")
         )
@@ -104,6 +106,7 @@ class BaseScheduler(Lifecycle):
             raise ConfigurationError(
                 f"modify_job: {word}={changes[word]!r} cannot be changed. Change {', '.join(_CHANGEABLE)}."
             )
+        check_max_instances(changes)
         job = self._find(job_id, jobstore)
         if "func" in changes:
             job.func = resolved(changes["func"])
