@@ -43,7 +43,10 @@ def test_an_update_by_hand_outlives_the_restarts_of_all_workers(url):
     )
     assert people.find_job("poll").trigger.startswith("Every 9 h")
     said = _start(url, "6h")
-    assert re.search(r"'poll' is what the code says again, which has changed \(trigger: Every 5 h.* → Every 6 h", said)
+    assert re.search(
+        r"'poll' runs as defined here again, because its definition has changed \(trigger: Every 5 h.* → Every 6 h",
+        said,
+    )
     assert re.search(r"changed by ada at .*: trigger: Every 9 h", said)
     assert people.find_job("poll").trigger.startswith("Every 6 h")
 

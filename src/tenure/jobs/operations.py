@@ -120,7 +120,7 @@ def unknown(ledger: Looks, application: str, name: str) -> UnknownJob:
     if near:
         advice = f"Did you mean {' or '.join(map(repr, near))}?"
     elif names:
-        advice = f"It has {counted(len(names), 'other')}; scheduler.jobs() lists them."
+        advice = f"It has {counted(len(names), 'other')}; `tenure jobs` or scheduler.jobs() lists them."
     elif others := [other for other in ledger.applications() if other != application]:
         advice = f"It has none; there are jobs of {', '.join(map(repr, others[:5]))}."
     else:

@@ -42,7 +42,7 @@ def _tell_of_change(was: JobRow, job: JobRow) -> None:
         )
     elif was.override is not None:
         logger.warning(
-            "job %r is what the code says again, which has changed (%s). Before, it ran as changed%s: %s",
+            "job %r runs as defined here again, because its definition has changed (%s). Until now it ran as changed%s: %s",
             name,
             change,
             _by_and_at(was.override.by, was.override.at),
