@@ -17,7 +17,7 @@ from tenure.stores.notices import Released
 
 L = copies.lease
 _step, _compare, _beat = L.step, L._compare, Rows.beat
-_learn = copies.planning.Planner.learn
+_learn = copies.planner.Planner.learn
 
 
 # The lease
@@ -122,6 +122,12 @@ def only_known_rules(self: Any, ledger: Any, node: str, functions: Any) -> None:
     """What was written with newer zone rules is left to others, whether there are any or not."""
     _learn(self, ledger, node, functions)
     self._zones = self._tzdata
+
+
+def unresolved(self: Any, ledger: Any) -> None:
+    """What was missed stays as it is."""
+    del ledger
+    self._context.agenda.at(copies.missed.Step.RESOLVE_MISSED, math.inf)
 
 
 # Nodes and elections in the database
@@ -346,22 +352,22 @@ def put_back_any(st: Any, held: Any) -> Any:
 
 def roll_backwards(self: Any, ledger: Any) -> None:
     """What is in hand is looked up after the answer, and what the answer does not name is forgotten, ended or not."""
-    node, sent_at = self._as, copies.conductor.boottime()
-    call = ledger.roll_call(node, self._application)
-    self._rolls_from = sent_at + self._every
-    self._observe(call.now, sent_at)
+    context, executor, sent_at = self._context, self._context.executor, copies.reconciler.boottime()
+    call = ledger.roll_call(context.identity, context.application)
+    context.agenda.at(copies.reconciler.Step.RECONCILE, sent_at + context.every)
+    self._clock_watch.observe(call.now, sent_at)
     held = {mine.id for mine in call.held}
     strays = [(mine.id, mine.token) for mine in call.held]
-    ledger.put_back([stray for stray in strays if stray[0] not in self._hands.in_hand])
-    self._hands.lose(
-        [a for a in self._hands.in_hand.values() if a.id in held and a.queued_at > sent_at - 1.0],
+    ledger.put_back([stray for stray in strays if stray[0] not in executor.in_hand])
+    executor.lose(
+        [a for a in executor.in_hand.values() if a.id in held and a.queued_at > sent_at - 1.0],
         "the ledger took it back",
     )
 
 
 def begin_anyway() -> list[Any]:
     """Neither the answer of a claim nor the call of a body looks at the lease."""
-    begin, claim = copies.runner.Executor._begin, copies.conductor.SchedulerLoop._claim
+    begin, claim = copies.runner.Executor._begin, copies.claimer.Claimer.claim
 
     def anyway(self: Any, attempt: Any) -> Any:
         trusted, self._trusted = self._trusted, lambda _attempt: True
@@ -378,12 +384,12 @@ def begin_anyway() -> list[Any]:
         finally:
             self._node = node
 
-    return [(copies.runner.Executor, "_begin", anyway), (copies.conductor.SchedulerLoop, "_claim", act)]
+    return [(copies.runner.Executor, "_begin", anyway), (copies.claimer.Claimer, "claim", act)]
 
 
 def claim_of_the_old() -> list[Any]:
     """The answer of a claim is acted on, whoever this node is by now."""
-    claim = copies.conductor.SchedulerLoop._claim
+    claim = copies.claimer.Claimer.claim
 
     def act(self: Any, ledger: Any) -> None:
         node = self._node
@@ -393,7 +399,7 @@ def claim_of_the_old() -> list[Any]:
         finally:
             self._node = node
 
-    return [(copies.conductor.SchedulerLoop, "_claim", act)]
+    return [(copies.claimer.Claimer, "claim", act)]
 
 
 def body_of_the_old() -> list[Any]:
@@ -552,14 +558,14 @@ def backfill_forgotten() -> list[Any]:
 
 def believed() -> list[Any]:
     """No jump is too far to be believed, or noticed."""
-    return [(copies.timekeeper, "JUMP", 1e12), (copies.conductor, "JUMP", 1e12), (copies.planning, "JUMP", 1e12)]
+    return [(copies.timekeeper, "JUMP", 1e12), (copies.missed, "JUMP", 1e12), (copies.planner, "JUMP", 1e12)]
 
 
 def planned_by_anybody() -> list[Any]:
     """However long it should have been planned."""
-    return [(copies.planning.Planner, "_for_others", lambda *_, **__: False)]
+    return [(copies.planner.Planner, "_for_others", lambda *_, **__: False)]
 
 
 def healed_once() -> list[Any]:
     """By whoever begins to plan, or believes another time."""
-    return [(copies.planning, "HEAL_FOR", 0.0)]
+    return [(copies.planner, "REPLAN_FOR", 0.0)]

@@ -1,6 +1,6 @@
 """The modules of production, loaded once more with virtual time in place of threads and clocks. The text is the same; only imports differ.
 
-`copies.node`, `copies.conductor` … are these modules. The real ones, which other tests of the same process use, are not touched.
+`copies.node`, `copies.planner` … are these modules. The real ones, which other tests of the same process use, are not touched.
 """
 
 from __future__ import annotations
@@ -34,12 +34,19 @@ COPIED = frozenset(
         "jobs.operations",
         "jobs.run_log",
         "run",
+        "scheduling.agenda",
         "scheduling.attempt",
+        "scheduling.claimer",
+        "scheduling.clock_watch",
         "scheduling.completer",
+        "scheduling.context",
         "scheduling.engine",
         "scheduling.executor",
         "scheduling.loop",
+        "scheduling.missed",
         "scheduling.planner",
+        "scheduling.reconciler",
+        "scheduling.retention",
         "scheduling.timeouts",
         "stores.memory.ledger",
         "stores.memory.tables",
@@ -104,8 +111,9 @@ def reset() -> None:
     node.__dict__["_SHARED"] = {}
     node.__dict__["_SHARED_MUTEX"] = fakes.Lock()
     run.__dict__["_MUTEX"] = fakes.Lock()
-    conductor.__dict__.update(PRUNE_EVERY=11.0, DOUBT=DOUBT)
-    planning.__dict__.update(HEAL_EVERY=5.0, DOUBT=DOUBT)
+    retention.__dict__["PRUNE_EVERY"] = 11.0
+    missed.__dict__["DOUBT"] = DOUBT
+    planner.__dict__.update(REPLAN_EVERY=5.0, DOUBT=DOUBT)
     for module in (engine, plan, verbs):
         module.__dict__["tzdata_version"] = zone_rules  # or no history would be long enough
     timekeeper.__dict__["DOUBT"] = DOUBT
@@ -130,6 +138,9 @@ election = load("tenure.election")
 run = load("tenure.run")
 runner = load("tenure.scheduling.executor")
 completer = load("tenure.scheduling.completer")
-planning = load("tenure.scheduling.planner")
-conductor = load("tenure.scheduling.loop")
+claimer = load("tenure.scheduling.claimer")
+reconciler = load("tenure.scheduling.reconciler")
+planner = load("tenure.scheduling.planner")
+missed = load("tenure.scheduling.missed")
+retention = load("tenure.scheduling.retention")
 engine = load("tenure.scheduling.engine")

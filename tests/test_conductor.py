@@ -14,8 +14,10 @@ from tenure.core.records import JobState, NodeFacts
 from tenure.errors import StoreUnavailable
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.operations import paused, requested, updated
-from tenure.scheduling.loop import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS, SchedulerLoop
+from tenure.scheduling.agenda import Step
+from tenure.scheduling.loop import SchedulerLoop
 from tenure.scheduling.planner import PLAN_BURST
+from tenure.scheduling.retention import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS
 from tenure.stores.ledger import RunQuery
 from tenure.stores.memory.store import MemoryStore
 from tenure.stores.notices import JobsChanged
@@ -50,6 +52,9 @@ class NoHands:
     def lose(self, attempts, why):
         pass
 
+    def no_loop(self):
+        return ""
+
     def give_back(self, older_than):
         pass
 
@@ -73,9 +78,11 @@ class Stage:
     def __init__(self, monkeypatch, *, plans=True, keep_for=HOUR, leap=0.0, hands=NoHands):
         self.hands = hands
         self.steady, self.leap, self.plans = 1000.0, leap, plans
-        for module in ("scheduling.loop", "scheduling.planner"):
-            monkeypatch.setattr(f"tenure.{module}.boottime", lambda: self.steady)
-        monkeypatch.setattr("tenure.scheduling.loop.walltime", lambda: datetime.fromtimestamp(NOON + self.steady, UTC))
+        for module in ("loop", "claimer", "clock_watch", "missed", "planner", "reconciler", "retention"):
+            monkeypatch.setattr(f"tenure.scheduling.{module}.boottime", lambda: self.steady)
+        monkeypatch.setattr(
+            "tenure.scheduling.clock_watch.walltime", lambda: datetime.fromtimestamp(NOON + self.steady, UTC)
+        )
         store = MemoryStore(MemoryURL(f"conductor{next(_numbers)}"), clock=self.now)
         self.session = store.session("test", 1.0)
         self.ledger = self.session.ledger
@@ -276,9 +283,9 @@ def test_pauses_that_end_together_do_not_hold_up_claims(stage, monkeypatch):
     slices = []
     while len(changes) < len(names):
         before = len(changes)
-        scene.conductor._planning.plan(scene.ledger, calm=True)
+        scene.conductor.planner.plan(scene.ledger)
         slices.append(len(changes) - before)
-        assert scene.conductor._planning.plans_from <= scene.steady or len(changes) == len(names)
+        assert scene.conductor.agenda.due(Step.PLAN) <= scene.steady or len(changes) == len(names)
     assert slices == [3, 3, 3]
     assert sorted(changes) == names
 
@@ -292,7 +299,9 @@ def test_a_resumed_job_is_claimed_at_once_also_if_others_were_planned_with_it(st
     scene.steady += (
         scene.put_off - 2
     )  # the pause is over, and the other job is to be planned, from two seconds ahead on
-    assert scene.conductor._planning.plan(scene.ledger, calm=True) == scene.now()
+    scene.conductor.agenda.at(Step.CLAIM, math.inf)
+    scene.conductor.planner.plan(scene.ledger)
+    assert scene.conductor.agenda.due(Step.CLAIM) == scene.steady
     assert scene.ledger.jobs("app", "by hand")[0].state is JobState.ACTIVE
     assert scene.job.next_due > before
 
@@ -312,12 +321,12 @@ def test_new_zone_rules_for_many_jobs_do_not_hold_up_claims(stage, monkeypatch):
         return real(one)
 
     monkeypatch.setattr(scene.ledger, "change", change)
-    scene.conductor._as = Seat.id
-    scene.conductor._observe(scene.now(), scene.steady)
+    scene.conductor._context.identity = Seat.id
+    scene.conductor.clock_watch.observe(scene.now(), scene.steady)
     for _ in range(3):
         slices.append(0)
         scene.conductor._learn(scene.ledger)
-        scene.steady = scene.conductor._learns_from
+        scene.steady = scene.conductor.agenda.due(Step.LEARN)
     assert slices == [3, 3, 3]
     assert len(set(changed)) == 9
 
@@ -334,8 +343,8 @@ def test_new_zone_rules_reach_all_jobs_on_a_slow_database(stage, monkeypatch):
         return look(*which)
 
     monkeypatch.setattr(scene.ledger, "planned_by_others", slowly)
-    scene.conductor._as = Seat.id
-    scene.conductor._observe(scene.now(), scene.steady)
+    scene.conductor._context.identity = Seat.id
+    scene.conductor.clock_watch.observe(scene.now(), scene.steady)
     scene.conductor._learn(scene.ledger)
     assert scene.ledger.jobs("app", "nightly")[0].generation > before.generation
 
@@ -354,12 +363,12 @@ def test_a_job_that_other_zone_rules_have_planned_is_planned_in_time_on_a_slow_d
         return look(*which, **how)
 
     monkeypatch.setattr(scene.ledger, "unplanned", slowly)
-    monkeypatch.setattr(scene.conductor._planning, "_go_over", lambda _: None)
-    scene.conductor._as = Seat.id
+    monkeypatch.setattr(scene.conductor.planner, "_go_over", lambda _: None)
+    scene.conductor._context.identity = Seat.id
     scene.steady = before.next_due - NOON - 1
-    scene.conductor._observe(scene.now(), scene.steady)
+    scene.conductor.clock_watch.observe(scene.now(), scene.steady)
     scene.conductor._learn(scene.ledger)
-    scene.conductor._planning.plan(scene.ledger, calm=False)
+    scene.conductor.planner.plan(scene.ledger)
     assert scene.ledger.jobs("app", "daily")[0].generation > before.generation
 
 
@@ -372,7 +381,7 @@ def test_nothing_is_forgotten_by_a_clock_that_is_believed_only_since_a_moment(st
     query = RunQuery("app", "by hand")
     scene.leap = HOUR
     scene.go_on(150)
-    assert not scene.conductor._clock.doubts
+    assert not scene.conductor._context.clock.doubts
     assert scene.ledger.runs(query)
     scene.go_on(120)
     assert not scene.ledger.runs(query)
@@ -381,7 +390,7 @@ def test_nothing_is_forgotten_by_a_clock_that_is_believed_only_since_a_moment(st
 def prunes_on_until_it_rests(scene):
     """Turn after turn, no time in between but what retention itself asks for."""
     pauses = []
-    while (pause := scene.conductor._prunes_from - scene.steady) < 1.0:
+    while (pause := scene.conductor.agenda.due(Step.PRUNE) - scene.steady) < 1.0:
         pauses.append(pause)
         scene.steady += max(pause, 0.0)
         scene.conductor.turn(scene.session)
@@ -400,10 +409,12 @@ def test_retention_goes_on_until_nothing_is_overdue(stage):
     scene.go_on(1)
     assert prunes_on_until_it_rests(scene)
     assert scene.ledger.runs(query) == []
-    assert scene.conductor._prunes_from - scene.steady <= PRUNE_SOON, "there was something: it looks again soon"
+    assert scene.conductor.agenda.due(Step.PRUNE) - scene.steady <= PRUNE_SOON, (
+        "there was something: it looks again soon"
+    )
     scene.steady += PRUNE_SOON
     scene.go_on(1)
-    assert scene.conductor._prunes_from - scene.steady > PRUNE_SOON, "there was nothing"
+    assert scene.conductor.agenda.due(Step.PRUNE) - scene.steady > PRUNE_SOON, "there was nothing"
 
 
 def test_retention_that_fails_tries_less_and_later_until_it_gets_through(stage, monkeypatch):
@@ -422,14 +433,15 @@ def test_retention_that_fails_tries_less_and_later_until_it_gets_through(stage, 
 
     monkeypatch.setattr(scene.ledger, "prune", prune)
     conductor = scene.conductor
-    conductor._prunes_from, conductor._prune_batch, conductor._pruned = 0.0, 100, 0
+    conductor.agenda.soon(Step.PRUNE)
+    conductor.retention._batch, conductor.retention._pruned_up_to = 100, 0
     for run in scene.ledger.request_runs([requested(job, f"run {number}", None) for number in range(100)]):
         scene.ledger.cancel(run.id, "", "")
     scene.steady += HOUR / 2 + PRUNE_EVERY
     for _ in range(4):
         with pytest.raises(StoreUnavailable):
             conductor.turn(scene.session)
-        assert conductor._prunes_from == scene.steady + PRUNE_SOON
+        assert conductor.agenda.due(Step.PRUNE) == scene.steady + PRUNE_SOON
         count = len(limits)
         conductor.turn(scene.session)
         assert len(limits) == count, "not at every turn"
@@ -444,14 +456,16 @@ def test_retention_is_put_off_for_a_claim_but_not_for_ever(stage):
     scene = stage(keep_for=HOUR / 2)
     scene.go_on(int(PRUNE_EVERY) + 2)
     conductor, ledger = scene.conductor, scene.ledger
-    conductor._prunes_from, conductor._prunes_by = 0.0, scene.steady + PRUNE_WAITS
-    conductor._claims_from = soon = scene.steady + PRUNE_TIME / 2
-    conductor._prune(ledger)
-    assert conductor._prunes_from == soon
+    soon = scene.steady + PRUNE_TIME / 2
+    conductor.retention._not_after = scene.steady + PRUNE_WAITS
+    conductor.agenda.soon(Step.PRUNE)
+    conductor.agenda.at(Step.CLAIM, soon)
+    conductor.retention.prune(ledger)
+    assert conductor.agenda.due(Step.PRUNE) == soon
     scene.steady += PRUNE_WAITS
-    conductor._claims_from = scene.steady
-    conductor._prune(ledger)
-    assert conductor._prunes_from > scene.steady, "a slice was done"
+    conductor.agenda.at(Step.CLAIM, scene.steady)
+    conductor.retention.prune(ledger)
+    assert conductor.agenda.due(Step.PRUNE) > scene.steady, "a slice was done"
 
 
 def test_claims_in_vain_come_less_and_less_often_until_something_else_is_the_answer(stage):
@@ -466,8 +480,8 @@ def test_claims_in_vain_come_less_and_less_often_until_something_else_is_the_ans
 
     def pauses(count):
         for _ in range(count):
-            conductor._claim(scene.ledger)
-            yield round(conductor._claims_from - scene.steady, 3)
+            conductor.claimer.claim(scene.ledger)
+            yield round(conductor.agenda.due(Step.CLAIM) - scene.steady, 3)
 
     ledger.claim = claims
     assert list(pauses(8)) == [0.003, 0.006, 0.012, 0.024, 0.048, 0.096, 0.1, 0.1]

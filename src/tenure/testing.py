@@ -285,7 +285,7 @@ class _VirtualNode(Engine):
     def answer(self) -> None:
         """For a body, or a test, that paused or removed a job: nobody else turns the conductor while they wait."""
         ledger = self._session.ledger
-        self._conductor.answer(ledger, ledger.roll_call(self._seat.id, self._application))
+        self._conductor.reconciler.answer(ledger, ledger.roll_call(self._seat.id, self._application))
 
     def close(self) -> None:
         self._runner.close()

@@ -13,6 +13,7 @@ from tenure.core.database_clock import DatabaseClock
 from tenure.core.records import Change, JobSpec, Rules
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import BackgroundScheduler
+from tenure.scheduling.context import LoopContext
 from tenure.scheduling.planner import Planner
 from tenure.stores.ledger import JobChange
 from tenure.triggers import closed, every
@@ -133,9 +134,9 @@ def test_jobs_that_are_far_behind_do_not_take_the_places_of_the_others(url):
             ledger.change(JobChange("default", name, Change.ADDED, spec=spec, next_due=due))
         clock = DatabaseClock()
         clock.observe(now, at, at)
-        planning = Planner("default", clock, every=1.0, plans=lambda: True, facts=lambda _: None)
+        planning = Planner(LoopContext(None, None, None, clock, "default", 1.0, lambda: True), facts=lambda _: None)
         for _ in range(3):
-            planning.plan(ledger, calm=False)
+            planning.plan(ledger)
         [near] = ledger.jobs("default", "near")
         assert near.next_due > now
         assert min(job.next_due for job in ledger.jobs("default")) < now - 2e8, "the others are on their way"

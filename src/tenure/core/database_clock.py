@@ -28,11 +28,8 @@ class DatabaseClock:
     believed_since: float = 0.0
     """By the steady clock: for how long there was no jump that was believed."""
     _doubts_until: float | None = None
-    _suspect_until: float = 0.0
-
-    def suspects(self, boottime: float) -> bool:
-        """This node began with a clock far from the ledger's, a moment ago: others know better what was missed."""
-        return boottime < self._suspect_until
+    suspect_until: float = 0.0
+    """Set if this node began with a clock far from the ledger's: until then other nodes know better what was missed."""
 
     @property
     def known(self) -> bool:
@@ -53,7 +50,7 @@ class DatabaseClock:
         if self._offset is None:
             self._believe(offset, slack, received_at)
             if wall is not None and abs(now - wall) > JUMP:
-                self._suspect_until = received_at + SUSPECT
+                self.suspect_until = received_at + SUSPECT
             return 0.0
         jump = offset - self._offset
         if abs(offset - self._offset) - slack <= JUMP:
@@ -64,7 +61,7 @@ class DatabaseClock:
             else:
                 self._slack *= 1.1  # the older the better answer, the less it is worth
             return 0.0
-        if received_at < self._suspect_until:
+        if received_at < self.suspect_until:
             self._believe(offset, slack, received_at)
             return 0.0
         if self._doubts_until is None:

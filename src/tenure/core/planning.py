@@ -37,6 +37,11 @@ from tenure.triggers import At, Trigger, tzdata_version
 from tenure.triggers.base import Steps
 from tenure.util.instants import instant
 
+LOOK_AHEAD = 10.4
+"""How many seconds ahead due times are written: by a change to a job, and by the planner.
+
+It is not a whole number, so that planning does not fall on the instants at which most runs are due.
+"""
 MISSED = "missed"
 """Why a due time was skipped that nobody began in time."""
 

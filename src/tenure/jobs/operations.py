@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from tenure.core.job_history import read
 from tenure.core.keys import digest_of, due_key, generated_key, is_generated
-from tenure.core.planning import ahead, late, plan, reading_of
+from tenure.core.planning import LOOK_AHEAD, ahead, late, plan, reading_of
 from tenure.core.policy import named, rules
 from tenure.core.records import (
     Change,
@@ -46,8 +46,6 @@ logger = logging.getLogger("tenure")
 
 ANSWER_POLL = 0.002, 0.1
 """How often to ask whether all nodes have answered: at first, and at the longest."""
-LOOK_AHEAD = 10.0
-"""How far ahead the due times of a job are written with a change to it; the planner does the rest."""
 MAX_BACKFILL = 10_000
 """Due times of one backfill."""
 MAX_WORDS = 1000

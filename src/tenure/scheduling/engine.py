@@ -33,7 +33,7 @@ from tenure.run import Run
 from tenure.scheduling.attempt import Attempt
 from tenure.scheduling.completer import Completer, settled_as_said
 from tenure.scheduling.executor import Executor
-from tenure.scheduling.loop import Hands, SchedulerLoop
+from tenure.scheduling.loop import SchedulerLoop
 from tenure.stores import Store
 from tenure.stores.ledger import JobChange
 from tenure.stores.row_checks import printable
@@ -189,7 +189,7 @@ class Engine:
             label=node.label,
             timeout=options.cadence.attempt_timeout,
             quiet=FailureLog(logger, self._store.shown),
-            pressed=lambda: conductor.pressed,
+            pressed=lambda: conductor.claimer.pressed,
             told=lambda attempt, ending, answer: acknowledge(attempt, ending, answer),  # noqa: PLW0108 - it is made below
         )
         runner = Executor(
@@ -202,10 +202,9 @@ class Engine:
             freed=lambda: conductor.freed(),  # noqa: PLW0108 - it is made below
             lock_fileno=lambda: node.lock_fileno,
         )
-        hands: Hands = runner
         conductor = SchedulerLoop(
             node,
-            hands,
+            runner,
             self._registry,
             clock,
             application=options.application,
@@ -217,7 +216,6 @@ class Engine:
             attempt=lambda claimed, token, as_: self._attempt_on(node, claimed, token, as_),
             lost=self._lost,
             missed=self._missed,
-            no_loop=runner.no_loop,
         )
 
         def acknowledge(attempt: Attempt, ending: Ending, answer: Ended) -> None:
@@ -287,7 +285,7 @@ class Engine:
         ended = not parts.runner.running
         told = parts.completer.stop(GOODBYE) if ended else parts.runner.told(GOODBYE)
         if not ended:
-            parts.conductor.said_stopping.wait(GOODBYE)  # the process may end when this returns
+            parts.conductor.reconciler.stop_recorded.wait(GOODBYE)  # the process may end when this returns
         if self._parts is None:  # a signal handler has stopped it meanwhile
             return self._leaving is None
         self._parts, self._leaving = None, parts
@@ -393,7 +391,7 @@ class Engine:
             clock_doubted=clock.doubts,
             problem=problem,
             dead_threads=fallen,
-            notes=conductor.notes,
+            notes=conductor.planner.notes,
         )
 
     def _sync(self, changes: Sequence[JobChange]) -> list[JobRow]:

@@ -1,16 +1,15 @@
-"""Planning: one node's part in writing due times ahead for all jobs of an application. Called by the conductor, on its thread.
+"""Plans: one node's part in writing due times ahead for all jobs of an application. Carries G6: the death of a planner delays nothing.
 
 The planner, an elected node, plans every job whose function some live node has, whether or not it has that function itself. Any other
-node plans what is due within seconds and not planned, so that the death of a planner delays nothing. From the facts that nodes write
-down follows who can plan what:
+node plans what is due within seconds and not planned yet. The facts that nodes write down decide who can plan what:
 
-  functions   a job whose function no live node has is not planned: its due times are missed, and settled when such a node comes
-  zone rules  a job written with newer zone rules is left to a node that has them. Where no live node has, the newest one plans it, and says so;
-              and any node plans it once it is overdue. A job that other rules than those of here have planned is planned anew first
-  library     a row that only a newer library can read is never guessed at
+  functions   A job whose function no live node has is not planned. Its due times are missed, and resolved when such a node comes.
+  zone rules  A job written with newer zone rules is left to a node that has them. If no live node has them, the newest one plans it
+              and says so. Once the job is overdue, any node plans it. A job that was planned by other zone rules is planned anew first.
+  library     A row that only a newer library can read is never guessed at.
 
-A node that does not plan for all leaves alone what is overdue by more than `JUMP`, because nodes may be of two minds about a clock that
-has jumped and the planner's time counts. It plans that too once it has believed its clock for `DOUBT[1]`, or if the planner's library is older.
+A node that is not the planner leaves alone what is overdue by more than `JUMP`: after a jump of the clock nodes may disagree about the
+time, and the planner's time counts. It plans that too once it has believed its clock for `DOUBT[1]`, or if the planner's library is older.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tenure.core.cluster import NodeId
-from tenure.core.database_clock import DOUBT, JUMP, DatabaseClock
-from tenure.core.planning import ahead, leapt, plan, reading_of, resumed_at
+from tenure.core.database_clock import DOUBT, JUMP
+from tenure.core.planning import LOOK_AHEAD, ahead, leapt, plan, reading_of, resumed_at
 from tenure.core.records import (
     ANEW,
     MISSED_WINDOW,
@@ -39,6 +38,8 @@ from tenure.core.records import (
     Unplanned,
 )
 from tenure.errors import ConfigurationError, StoreError, TenureError
+from tenure.scheduling.agenda import Step
+from tenure.scheduling.context import LoopContext
 from tenure.stores.ledger import JobChange, Ledger, RunQuery
 from tenure.triggers import Trigger, from_json
 from tenure.util.clock import boottime
@@ -46,55 +47,47 @@ from tenure.util.version import order
 
 logger = logging.getLogger("tenure")
 
-LOOK_AHEAD = 10.4
-"""How far due times are written ahead; no whole number of seconds, so that planning does not fall on due instants."""
 REFILL = 5.2
-"""The planner visits a job when less than this is left."""
+"""The planner visits a job when less than this many seconds are planned ahead."""
 UNATTENDED = 3.0
-"""A due time that is so near and not planned is planned by any node."""
+"""Any node plans a due time that is this near and not planned."""
 OVERDUE = 2.0
-"""A due time that is so late and not planned is planned by any node, whatever zone rules it has."""
+"""Any node plans a due time that is this late and not planned, whatever zone rules it has."""
 PLAN_EVERY = 1.0
-PLAN_BATCH = (10, 300)
-"""How many jobs are planned at once, at least and at most: as many as take `PLAN_TIME`, because claims wait meanwhile …"""
-PLAN_TIME = 0.004
+PLAN_BATCH, PLAN_TIME = (10, 300), 0.004
+"""How many jobs are planned at once: as many as take `PLAN_TIME`, because claims wait meanwhile, within these bounds."""
 PLAN_BURST = 0.05
-"""What is planned within this time is written, however few jobs that are, and claims have their turn: a long absence is worked off in slices."""
-HEAL_BATCH = 100
-HEAL_EVERY, HEAL_FOR = 30.0, 400.0
-"""How often the planner looks again for what was put off, after it began or ceased to doubt, and for how long: then nobody goes by a wrong time any more."""
+"""After so many seconds write what is planned, however little, and let claims have their turn: a long absence is worked off in slices."""
+REPLAN_BATCH = 100
+REPLAN_EVERY, REPLAN_FOR = 30.0, 400.0
+"""After a clock jump the planner looks for postponed jobs every 30 s, for 400 s: longer than any node can still use the wrong time."""
 ANEW_BATCH = 100
 """How many jobs are planned anew at once after a change of the zone rules."""
-NAMED = 5
-REMEMBERED = 10_000
 CALM = 0.1
+"""If nothing is due for so many seconds, more may be planned at once."""
 MARGIN = 60.0
-"""A `next_due` is no further beyond the look-ahead than the next due time, give or take this much."""
+"""A `next_due` is at most this much further beyond the look-ahead than the next due time."""
+NAMED = 5
+"""How many jobs a note names."""
+REMEMBERED = 10_000
+"""How many jobs that cannot be planned here are remembered."""
 
 
 class Planner:
     """What a node knows of who can plan what, and what it plans itself."""
 
-    def __init__(
-        self,
-        application: str,
-        clock: DatabaseClock,
-        *,
-        every: float,
-        plans: Callable[[], bool],
-        facts: Callable[[NodeId], NodeFacts],
-    ) -> None:
-        self._application, self._clock, self._every, self._plans, self._facts = application, clock, every, plans, facts
-        self.plans_from, self.heals_from = 0.0, math.inf
-        """When the next step is due, by the steady clock."""
+    def __init__(self, context: LoopContext, facts: Callable[[NodeId], NodeFacts]) -> None:
+        self._context, self._agenda, self._clock, self._plans = context, context.agenda, context.clock, context.plans
+        self._application, self._facts = context.application, facts
+        self._agenda.at(Step.REPLAN, math.inf)
         self._written: NodeFacts | None = None
         self._absent: tuple[str, ...] = ()
         self._zones = ""
         self._stands_in = False
         self._batch = PLAN_BATCH[0]
         self._planned_before = False
-        self._heals_until = 0.0
-        self._healed: tuple[Instant, JobId] = (0.0, JobId(0))
+        self._replans_until = 0.0
+        self._replanned: tuple[Instant, JobId] = (0.0, JobId(0))
         self.learns_on = False
         """Time was up before all that other zone rules have planned was gone over."""
         self._gone_over: set[JobId] = set()
@@ -140,13 +133,19 @@ class Planner:
 
     # Planning
 
-    def plan(self, ledger: Ledger, *, calm: bool) -> Instant | None:
-        """Plan what is not planned yet. Returns when the first of the runs that were written is due."""
+    def plan(self, ledger: Ledger) -> None:
+        """Plan what is not planned yet, and claim when the first of the runs that were written is due."""
+        soonest = self._plan_some(ledger, calm=self._agenda.due(Step.CLAIM) > boottime() + CALM)
+        if soonest is not None:
+            self._agenda.by(Step.CLAIM, self._clock.at(soonest))
+
+    def _plan_some(self, ledger: Ledger, *, calm: bool) -> Instant | None:
+        """Returns when the first of the runs that were written is due."""
         began_at = boottime()
         now = self._clock.now(began_at)
         leads = self._plans()
         if leads and not self._planned_before:
-            self.heal_soon()
+            self.replan_soon()
         self._planned_before = leads
         limit = PLAN_BATCH[1] if calm else self._batch
         found = ledger.unplanned(
@@ -192,7 +191,8 @@ class Planner:
         if written:
             soonest = min(soonest, min((run.due_at for planned in batch for run in planned.runs), default=math.inf))
         more = (len(jobs) == limit or seen < len(jobs)) and (written or changed or len(self._refused) != refused)
-        self.plans_from = boottime() if more else began_at + (PLAN_EVERY if leads else self._every)
+        every = PLAN_EVERY if leads else self._context.every
+        self._agenda.at(Step.PLAN, boottime() if more else began_at + every)
         if more:
             self._pace(seen, boottime() - began_at)
         return None if soonest == math.inf else soonest
@@ -325,36 +325,38 @@ class Planner:
 
     # What a wrong clock has put off
 
-    def heal_soon(self) -> None:
+    def replan_soon(self) -> None:
         """Look soon for what was put off."""
-        self.heals_from, self._healed = 0.0, (0.0, JobId(0))
-        self._heals_until = boottime() + HEAL_FOR
+        self._agenda.soon(Step.REPLAN)
+        self._replanned = (0.0, JobId(0))
+        self._replans_until = boottime() + REPLAN_FOR
 
-    def heal(self, ledger: Ledger) -> None:
+    def replan(self, ledger: Ledger) -> None:
         """Look through all jobs, some at a time, for those that a clock that was ahead has put off, and plan them anew."""
         now = self._clock.now(boottime())
         horizon = now + LOOK_AHEAD + MARGIN
         if self._clock.doubts or not self._plans():
-            self.heals_from = math.inf
+            self._agenda.at(Step.REPLAN, math.inf)
             return
-        jobs = ledger.planned_beyond(self._application, max(self._healed, (horizon, JobId(0))), HEAL_BATCH)
+        jobs = ledger.planned_beyond(self._application, max(self._replanned, (horizon, JobId(0))), REPLAN_BATCH)
         ends_at = boottime() + PLAN_BURST
         for job in jobs:
             if boottime() >= ends_at:
                 break
             due = job.next_due or 0.0
-            self._healed = (due, job.id)
+            self._replanned = (due, job.id)
             trigger = None if self._zones and job.spec.tzdata > self._zones else self._readable(job)
             try:
                 if trigger is not None and leapt(trigger, due, horizon=horizon):
                     self._put_right(ledger, job, trigger, now)
             except ConfigurationError:
                 continue  # `plan` says so when it comes to it
-        if len(jobs) == HEAL_BATCH or boottime() >= ends_at:
-            self.heals_from = boottime() + CALM
+        if len(jobs) == REPLAN_BATCH or boottime() >= ends_at:
+            self._agenda.at(Step.REPLAN, boottime() + CALM)
             return
-        self._healed = (0.0, JobId(0))
-        self.heals_from = boottime() + HEAL_EVERY if boottime() < self._heals_until else math.inf
+        self._replanned = (0.0, JobId(0))
+        again_at = boottime() + REPLAN_EVERY if boottime() < self._replans_until else math.inf
+        self._agenda.at(Step.REPLAN, again_at)
 
     def _readable(self, job: JobRow) -> Trigger | None:
         try:

@@ -1,0 +1,122 @@
+"""Claims due runs and hands them to the executor. Carries G3: a claim counts only while this node's lease holds.
+
+A claim whose answer comes after the lease has ended, or under another identity, is abandoned. The next reconciliation, or the node
+that declared this one dead, gives its runs back.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import uuid
+from collections.abc import Callable
+
+from tenure.core.cluster import NodeId
+from tenure.core.records import ClaimedRun, ClaimRequest
+from tenure.errors import StoreError
+from tenure.scheduling.agenda import Step
+from tenure.scheduling.attempt import Attempt
+from tenure.scheduling.clock_watch import ClockWatch
+from tenure.scheduling.context import LoopContext
+from tenure.stores.ledger import Ledger
+from tenure.util.async_bridge import without_loop
+from tenure.util.batch_size import BatchSize
+from tenure.util.clock import boottime
+
+logger = logging.getLogger("tenure")
+
+CLAIM_BATCH = 250
+BURST = 0.05
+"""Seconds for which claims may follow each other before the other steps have their turn."""
+BUSY, PACE = 8, 0.003
+"""After a claim of `BUSY` or more runs, wait at least `PACE` before the next. Many small claims in a row delay each other."""
+IN_VAIN = 0.1
+"""While other nodes have locked all that is due, wait `PACE` before the next claim, then twice as long each time, up to this."""
+STALE = 0.1
+"""Runs that were claimed ahead of a free slot and have not begun for so long go back, for other nodes to claim."""
+LOOP_GAP = 1.0
+"""Seconds without a running event loop before that is logged: it stands still between two calls of `run_until_complete`."""
+
+
+class Claimer:
+    """The claims of one node."""
+
+    def __init__(
+        self,
+        context: LoopContext,
+        clock_watch: ClockWatch,
+        *,
+        queues: tuple[str, ...] | None,
+        attempt: Callable[[ClaimedRun, str, NodeId], Attempt],
+    ) -> None:
+        self._context, self._clock_watch, self._queues, self._attempt = context, clock_watch, queues, attempt
+        self._node, self._executor, self._clock = context.node, context.executor, context.clock
+        self._size = BatchSize(CLAIM_BATCH)
+        self._token, self._in_vain = "", 0.0
+        self._no_loop_since, self._complained = math.inf, ""
+        self.pressed = False
+        """More is due than the last claim brought."""
+
+    def claim(self, ledger: Ledger) -> None:
+        """Claim what is due. While more is due, the next claim is sent before the bodies of the last one take the processor."""
+        self._executor.give_back(STALE)
+        room, ends_at = self._executor.room(), boottime() + BURST
+        while (room := self._claim_some(ledger, room)) and boottime() < ends_at and not self._context.resting:
+            pass
+
+    def _claim_some(self, ledger: Ledger, room: int) -> int:
+        """Returns for how many more there is room, if more is due."""
+        context, agenda, node, sent_at = self._context, self._context.agenda, self._context.identity, boottime()
+        if room <= 0 or sent_at >= self._node.lease_until:
+            agenda.at(Step.CLAIM, sent_at + context.every)
+            return 0
+        token, self._token = self._token or str(uuid.uuid4()), ""
+        as_of = self._clock.now(sent_at) if self._clock.doubts else None
+        limit = min(room, self._size.now)
+        request = ClaimRequest(node, context.application, token, limit, self._functions(), self._queues, as_of)
+        try:
+            answer = ledger.claim(request)
+        except (StoreError, OSError):  # perhaps the answer is too large for the link
+            self._size.failed(limit)
+            raise
+        received_at = boottime()
+        self._size.worked(received_at - sent_at)
+        self.pressed = answer.more and bool(answer.runs)
+        jumped = self._clock_watch.observe(answer.now, sent_at)
+        if self._node.id != node or received_at >= self._node.lease_until:
+            return 0  # abandoned
+        if jumped:  # these were due by a clock that is not believed: claim again, by our own
+            ledger.put_back([(run.id, token) for run in answer.runs])
+            agenda.at(Step.CLAIM, received_at)
+            return 0
+        self._token = str(uuid.uuid4())  # for the next claim: reading random bytes then would let the bodies go first
+        known = [run for run in answer.runs if context.registry.get(run.function) is not None]
+        room = self._executor.take([self._attempt(run, token, node) for run in known])
+        if len(known) < len(answer.runs):
+            ledger.put_back([(run.id, token) for run in answer.runs if run not in known])
+            agenda.soon(Step.LEARN)
+        if answer.missed and not self._clock.doubts:  # by a clock in doubt nothing counts as missed
+            agenda.at(Step.RESOLVE_MISSED, self._clock.suspect_until)
+        vain = answer.more and not answer.runs  # other nodes have these runs, or their jobs, locked
+        self._in_vain = min(max(self._in_vain * 2, PACE), IN_VAIN) if vain else 0.0
+        next_claim = received_at + (self._in_vain if answer.more else context.every)
+        if answer.next_at is not None and self._clock.known and not self.pressed:
+            soon = self._clock.at(answer.next_at)
+            if len(answer.runs) >= BUSY:
+                soon = max(soon, sent_at + PACE)
+            next_claim = min(soon, next_claim)
+        agenda.at(Step.CLAIM, next_claim)
+        return room if self.pressed else 0
+
+    def _functions(self) -> tuple[str, ...]:
+        """The functions whose runs can begin here: those of this node, without its coroutines while no event loop runs them."""
+        registry, problem, now = self._context.registry, self._executor.no_loop(), boottime()
+        coroutines = registry.coroutines if problem else ()
+        if not coroutines:
+            self._complained, self._no_loop_since = "", math.inf
+            return registry.names
+        self._no_loop_since = min(self._no_loop_since, now)
+        if problem != self._complained and now >= self._no_loop_since + LOOP_GAP:
+            self._complained = problem
+            logger.error("%s", without_loop(problem, coroutines), extra={"action": "no_loop"})
+        return tuple(name for name in registry.names if name not in coroutines)

@@ -1,0 +1,89 @@
+"""Retention: the planner removes old runs, and then jobs that were removed long ago. Carries G4: nothing open is ever removed."""
+
+from __future__ import annotations
+
+from tenure.core.records import Instant, JobId
+from tenure.errors import StoreError
+from tenure.scheduling.agenda import Step
+from tenure.scheduling.context import LoopContext
+from tenure.stores.ledger import Ledger
+from tenure.util.batch_size import QUICK
+from tenure.util.clock import boottime
+
+PRUNE_EVERY, PRUNE_SOON = 60.0, 5.0
+"""Seconds between two passes over all jobs: after a pass that found nothing, and after one that removed something."""
+PRUNE_BATCH, PRUNE_JOBS, PRUNE_TIME = (50, 1000), 100, 0.008
+"""A slice removes runs of up to `PRUNE_JOBS` jobs: as many runs as take `PRUNE_TIME`, because claims wait meanwhile, within these bounds."""
+PRUNE_WAITS = 0.03
+"""Seconds for which a slice may be put off because a claim is due before it would end."""
+FORGET_BATCH = 100
+"""How many removed jobs are forgotten at once, with up to ten times as many of their changes."""
+
+
+class Retention:
+    """Works in slices while anything old is left, and rests after each as long as it took. Claims come first."""
+
+    def __init__(self, context: LoopContext, keep: tuple[float, int, float]) -> None:
+        self._context, self._keep = context, keep
+        self._pruned_up_to, self._batch, self._not_after = JobId(0), PRUNE_BATCH[0], 0.0
+        self._found_old = False
+        self._rest(boottime() + PRUNE_EVERY)
+
+    def _rest(self, until: float) -> None:
+        """The first turn after this moment will do: the loop does not wake for it."""
+        self._context.agenda.at(Step.PRUNE, until, wake=False)
+
+    def prune(self, ledger: Ledger) -> None:
+        """Remove a slice of what is old, unless a claim is due first."""
+        context, agenda, clock, began_at = self._context, self._context.agenda, self._context.clock, boottime()
+        if not context.plans() or clock.doubts or began_at < clock.believed_since + PRUNE_EVERY:
+            self._rest(began_at + PRUNE_EVERY)
+            return
+        claims_at = agenda.due(Step.CLAIM)
+        if claims_at < began_at + PRUNE_TIME and began_at < self._not_after:
+            agenda.at(Step.PRUNE, max(claims_at, began_at))
+            return
+        try:
+            self._prune_slice(ledger, began_at, clock.now(began_at))
+        except (StoreError, OSError):  # perhaps it is too much for one statement: less next time, and not at once
+            self._batch = max(self._batch // 2, 1)
+            agenda.at(Step.PRUNE, boottime() + PRUNE_SOON)
+            raise
+
+    def _prune_slice(self, ledger: Ledger, began_at: float, wall: Instant) -> None:
+        (age, count, keys_age), batch, agenda = self._keep, self._batch, self._context.agenda
+        pruned = ledger.prune(
+            self._context.application,
+            before=wall - age,
+            keep=count,
+            limit=batch,
+            beyond=self._pruned_up_to,
+            jobs=PRUNE_JOBS,
+            keys_before=wall - keys_age,
+        )
+        now = boottime()
+        took = now - began_at
+        self._found_old |= pruned.more or pruned.removed > 0
+        self._not_after = now + took + PRUNE_WAITS
+        agenda.at(Step.PRUNE, now + took)
+        if pruned.more:
+            fits = int(batch * PRUNE_TIME / max(took, 0.000_1))
+            least = batch * 2 if took < QUICK else batch  # below the lower bound only after failures
+            self._batch = min(max(fits, min(least, PRUNE_BATCH[0])), PRUNE_BATCH[1])
+        if pruned.more and pruned.removed:
+            return  # go on with the same jobs; if other transactions have all of them locked, come back later
+        self._pruned_up_to = pruned.up_to or JobId(0)
+        if not self._pruned_up_to:
+            self._forget(ledger, wall - age, now)
+
+    def _forget(self, ledger: Ledger, before: Instant, began_at: float) -> None:
+        """The end of a pass: forget jobs that were removed so long ago and that no live node defines."""
+        application = self._context.application
+        live = {function for node in ledger.nodes(application) for function in node.functions}
+        forgotten = ledger.forget(application, before=before, defined=live, limit=FORGET_BATCH)
+        now = boottime()
+        if forgotten.more:
+            self._context.agenda.at(Step.PRUNE, now + (now - began_at))
+            return
+        self._rest(now + (PRUNE_SOON if self._found_old or forgotten.jobs > 0 else PRUNE_EVERY))
+        self._found_old = False
