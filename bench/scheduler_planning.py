@@ -158,7 +158,7 @@ def tick(bench: Bench) -> None:
         now = ledger.now()
         seldom: dict[str, Callable[[], object]] = {
             "which functions there are, every 10 s": lambda: ledger.functions(APPLICATION),
-            "the roll call, every 2 s": lambda: ledger.roll_call(NODE, APPLICATION),
+            "reconciling, every 2 s": lambda: ledger.roll_call(NODE, APPLICATION),
             "retention, every 60 s": lambda: ledger.prune(APPLICATION, before=now - 7 * 86400, keep=100, limit=1000),
         }
         for what, call in seldom.items():

@@ -37,7 +37,7 @@ HOLES: tuple[Hole, ...] = (
     Hole("1.25", "two versions of tzdata or of the code plan in turn", "one version here: tests/ledger_cases/test_sync.py, tests/test_scheduler_faults.py"),
     Hole("1.28", "SQLite: clocks, namespaces, long transactions", "not simulated: tests/test_belief_clocks.py, tests/test_store_conformance.py"),
     Hole("2.1", "a beat takes away what is still on its way"),
-    Hole("2.2", "a beat or a roll older than what it speaks of"),
+    Hole("2.2", "a heartbeat or a reconciliation older than what it speaks of"),
     Hole("2.3", "claims of the dead, and runs left with them", "in SQL: tests/ledger_cases/test_races.py"),
     Hole("2.4", "sessions that the row does not name, late beats"),
     Hole("2.5", "an epoch that is lost too, or raised too early", "restored and copied databases: tests/test_store_conformance.py"),
