@@ -33,7 +33,7 @@ def a_run():
         rules=Rules(),
         trigger=None,
     )
-    return runs.Run(claimed, "token", tz=lambda: UTC, schema="tenure", until=lambda: math.inf)
+    return runs.Run(claimed, "token", tz=UTC, schema="tenure", until=lambda: math.inf)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from datetime import datetime, tzinfo
 from typing import Any, overload
 
+from tenure.core.job_history import zone_of
 from tenure.core.records import ClaimedRun, Instant
 from tenure.errors import AttemptCancelled, AttemptLost, ConfigurationError
 from tenure.jobs.run_log import AttemptLog, cut
@@ -47,8 +48,9 @@ class Run:
     )  # fmt: skip
 
     def __init__(
-        self, claimed: ClaimedRun, token: str, *, tz: Callable[[], tzinfo], schema: str, until: Callable[[], float]
+        self, claimed: ClaimedRun, token: str, *, tz: tzinfo | str, schema: str, until: Callable[[], float]
     ) -> None:
+        """`tz`: the zone of the due time, or the name of the default zone, with which it is found once the body asks."""
         self._claimed, self._token, self._tz, self._schema, self._until = claimed, token, tz, schema, until
         self._told = ""
         self._lost_because = ""
@@ -83,7 +85,7 @@ class Run:
     @property
     def scheduled_for(self) -> datetime:
         """The due time, in the zone of the job; for `run_now` the moment of the request."""
-        return moment(self._claimed.scheduled_for, self._tz())
+        return moment(self._claimed.scheduled_for, self._zone())
 
     @property
     def attempt(self) -> int:
@@ -187,7 +189,12 @@ class Run:
     @property
     def zone(self) -> str:
         """The name of the zone in which `scheduled_for` is shown."""
-        return getattr(self._tz(), "key", "UTC")
+        return getattr(self._zone(), "key", "UTC")
+
+    def _zone(self) -> tzinfo:
+        if isinstance(self._tz, tzinfo):
+            return self._tz
+        return zone_of(self._claimed.trigger, self._claimed.scheduled_for, default=self._tz)
 
     def note_completed(self) -> None:
         """`complete` was accepted; its transaction decides from here on."""

@@ -111,7 +111,7 @@ class RecordedRun(Run):
     __slots__ = ("_done", "effects")
 
     def __init__(self, claimed: ClaimedRun, token: str, *, tz: tzinfo, done: set[str]) -> None:
-        super().__init__(claimed, token, tz=lambda: tz, schema="tenure", until=lambda: math.inf)
+        super().__init__(claimed, token, tz=tz, schema="tenure", until=lambda: math.inf)
         self._done = done
         self.effects: list[str] = []
         """The keys for which `once` was True, in order."""

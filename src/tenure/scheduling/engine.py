@@ -8,7 +8,6 @@ At most three connections: the pacemaker's, the campaign's, and the completer's 
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import math
 import os
@@ -20,7 +19,6 @@ from typing import NamedTuple
 from tenure.cluster.node import Node, retire
 from tenure.core.cluster import Cadence, NodeId
 from tenure.core.database_clock import DatabaseClock
-from tenure.core.job_history import zone_of
 from tenure.core.keys import planner_of
 from tenure.core.planning import MissedVerdict
 from tenure.core.records import ClaimedRun, Ended, Ending, JobRow, JobState, LostRun, MissedJob, NodeFacts, RunState
@@ -430,7 +428,7 @@ class Engine:
         run = Run(
             claimed,
             token,
-            tz=functools.partial(zone_of, claimed.trigger, claimed.scheduled_for, default=self._options.tz),
+            tz=self._options.tz,
             schema=self._options.schema,
             until=lambda: mine.lease_until if mine.id == node else -math.inf,
         )

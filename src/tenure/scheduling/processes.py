@@ -386,7 +386,7 @@ def _do(message: bytes, until: Callable[[], float], number: int, parent: Parent)
     me = os.getpid()
     try:
         body: _Body = pickle.loads(message)  # noqa: S301 - from our parent
-        run = _ToldRun(body.claimed, body.token, tz=lambda: zone(body.tz), schema=body.schema, until=until)
+        run = _ToldRun(body.claimed, body.token, tz=zone(body.tz), schema=body.schema, until=until)
         run.parent, run.number = parent, number
         if body.began_at is not None:
             run.begin(body.began_at)
