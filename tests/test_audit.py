@@ -99,7 +99,7 @@ def test_what_somebody_asked_for_is_listed_apart():
     found = audited(book, now=NOON + HOUR + 1)
     assert found.extra == (asked,)
     assert found.counts == {"succeeded": 1}
-    assert "1 asked for" in found.lines()[0]
+    assert "1 requested" in found.lines()[0]
 
 
 def test_a_backfill_accounts_for_its_due_time():

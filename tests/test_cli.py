@@ -200,7 +200,7 @@ def test_what_is_wrong_is_said_in_one_line(words, code, message, capsys, empty_f
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "VERB"),
+        ([], "COMMAND"),
         (["no-such-verb"], "invalid choice"),
         (["lead", "x", "ls", "-l"], "write the command after '--': tenure lead x -- ls -l"),
         (["lead", "x"], "the command is missing: tenure lead x -- command"),

@@ -80,7 +80,7 @@ def test_jobs_are_listed_with_their_figures(tenure, asked, running):
     assert code == 0
     assert header.split()[:3] == ["job", "state", "trigger"]
     assert re.match(rf"daily +active +At 03:00 every day, Asia/Seoul +{SECOND} +0 +0$", daily)
-    assert re.match(rf"greet +active +when asked +1 +0( +\S+ m?s){{4}} +succeeded {SECOND}$", greet)
+    assert re.match(rf"greet +active +on request +1 +0( +\S+ m?s){{4}} +succeeded {SECOND}$", greet)
     found = {job["name"]: job for job in asked("jobs")}
     assert found["daily"]["tz"] == "Asia/Seoul"
     assert found["greet"]["stats"]["runs"] == 1
@@ -191,7 +191,7 @@ def test_what_was_changed_is_shown_with_what_the_code_says_and_can_be_reset(tenu
     )
     assert "It runs as changed by ada" in tenure("why", "daily")[1]
     code, out, _ = tenure("reset", "daily", "--by", "ada", "--why", "a mistake")
-    assert (code, bool(re.fullmatch(rf"'daily' is what the code says; next {SECOND}\n", out))) == (0, True)
+    assert (code, bool(re.fullmatch(rf"'daily' is as the code defines it; next {SECOND}\n", out))) == (0, True)
     code, _, err = tenure("reset", "daily")
     assert (code != 0, "There is nothing to reset." in err) == (True, True)
     [daily] = [job for job in asked("jobs") if job["name"] == "daily"]
@@ -327,7 +327,7 @@ def test_which_application(tenure, jobs, url):
     assert "publish" in tenure("jobs", "--app", "blog")[1]
     assert tenure("jobs", "--app", "nowhere")[:2] == (
         0,
-        "no jobs yet: those that are defined in code are there once a node has started\n",
+        "no jobs yet: jobs defined in code appear once a node has started\n",
     )
 
 

@@ -46,7 +46,7 @@ SHOWN = 40
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """How an application is. 1 if no node plans for it."""
+    """How an application is doing. 1 if no node plans for it."""
     with _application(arguments) as scheduler:
         lookup = Lookup(scheduler.application, "UTC")
         with scheduler.ledger() as ledger:
@@ -119,7 +119,7 @@ def jobs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json([{**job.as_dict(), "stats": stats.as_dict()} for job, stats in found])
     elif not found:
-        show("no jobs yet: those that are defined in code are there once a node has started")
+        show("no jobs yet: jobs defined in code appear once a node has started")
     else:
         columns = ["job", "state", "trigger", "next due", "runs", "failed", "took p50", "p99", "late p50", "p99"]
         table([*columns, "last"], [_job(job, stats) for job, stats in found])
@@ -150,7 +150,7 @@ def runs(arguments: argparse.Namespace) -> int:
 
 
 def log(arguments: argparse.Namespace) -> int:
-    """What a run logged, and what it failed of."""
+    """What a run logged, and why it failed."""
     with _application(arguments) as scheduler:
         run, lines = scheduler.find_run(arguments.run_id), scheduler.log(arguments.run_id)
     if arguments.json:
@@ -193,7 +193,7 @@ def next_(arguments: argparse.Namespace) -> int:
 
 
 def run_now(arguments: argparse.Namespace) -> int:
-    """Ask for a run."""
+    """Request a run."""
     patience = None if arguments.wait is None else positive(arguments.wait, "wait")
     kwargs = _kwargs(arguments.kwargs)
     with _application(arguments) as scheduler:
@@ -208,7 +208,7 @@ def run_now(arguments: argparse.Namespace) -> int:
 
 
 def pause(arguments: argparse.Namespace) -> int:
-    """Begin nothing of a job. 1 if a node did not answer, so that something may still begin there."""
+    """Start no more runs of a job. 1 if a node did not answer: it may still start one."""
     until = None if arguments.until is None else _until(arguments.until)
     with _application(arguments) as scheduler, _patience():
         job = scheduler.pause(arguments.job, why=arguments.why, until=until, by=_by(arguments))
@@ -218,7 +218,7 @@ def pause(arguments: argparse.Namespace) -> int:
 
 
 def resume(arguments: argparse.Namespace) -> int:
-    """Go on with a job."""
+    """End a pause."""
     with _application(arguments) as scheduler:
         job = scheduler.resume(arguments.job, why=arguments.why, by=_by(arguments))
     _tell(arguments, job.as_dict(), f"{job.name!r} is active; {_outlook(job)}")
@@ -226,7 +226,7 @@ def resume(arguments: argparse.Namespace) -> int:
 
 
 def remove(arguments: argparse.Namespace) -> int:
-    """Take a job away. 1 if a node did not answer, so that something may still begin there."""
+    """Remove a job. 1 if a node did not answer: it may still start a run."""
     with _application(arguments) as scheduler, _patience():
         job = scheduler.remove(arguments.job, why=arguments.why, by=_by(arguments))
     back = (
@@ -234,12 +234,12 @@ def remove(arguments: argparse.Namespace) -> int:
         if job.in_code
         else ""
     )
-    _tell(arguments, job.as_dict(), f"{job.name!r} is removed; what runs goes on to its end.{back}")
+    _tell(arguments, job.as_dict(), f"{job.name!r} is removed; running attempts finish.{back}")
     return 1 if job.unanswered else 0
 
 
 def restore(arguments: argparse.Namespace) -> int:
-    """Take a removal back."""
+    """Undo a removal."""
     with _application(arguments) as scheduler:
         job = scheduler.restore(arguments.job, why=arguments.why, by=_by(arguments))
     _tell(arguments, job.as_dict(), f"{job.name!r} is {job.state} again; {_outlook(job)}")
@@ -247,10 +247,10 @@ def restore(arguments: argparse.Namespace) -> int:
 
 
 def reset(arguments: argparse.Namespace) -> int:
-    """Take updates of a job back."""
+    """Undo updates of a job."""
     with _application(arguments) as scheduler:
         job = scheduler.reset(arguments.job, why=arguments.why, by=_by(arguments))
-    _tell(arguments, job.as_dict(), f"{job.name!r} is what the code says; {_outlook(job)}")
+    _tell(arguments, job.as_dict(), f"{job.name!r} is as the code defines it; {_outlook(job)}")
     return 0
 
 
@@ -274,14 +274,12 @@ def backfill(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json({"dry_run": False, "runs": [run.as_dict() for run in asked], "forgotten": forgotten})
     else:
-        show(
-            f"{counted(len(asked), 'due time')} of {arguments.job!r} will run, one after the other as its policies allow"
-        )
+        show(f"{counted(len(asked), 'due time')} of {arguments.job!r} will run, as many at once as its options allow")
     return 0
 
 
 def audit(arguments: argparse.Namespace) -> int:
-    """Hold every due time against the ledger. 1 if something is not accounted for."""
+    """Compare every due time with the ledger. 1 if something is not accounted for."""
     with _application(arguments) as scheduler:
         lookup, tell = Lookup(scheduler.application, "UTC"), _progress()
         found = scheduler.look(
@@ -314,7 +312,7 @@ def trigger_of(expr: str, tz: str | None) -> Trigger:
 
 @contextmanager
 def _application(arguments: argparse.Namespace) -> Iterator[Scheduler]:
-    """The scheduler of an application that defines and runs nothing; by default of the only one that the ledger knows."""
+    """A scheduler that defines and runs nothing, for the given application or the only one in the ledger."""
     with looking(arguments) as session:
         name = application_of(arguments, session)
     yield Scheduler(
@@ -323,7 +321,7 @@ def _application(arguments: argparse.Namespace) -> Iterator[Scheduler]:
 
 
 def _forgotten(scheduler: Scheduler, name: str, since: str, until: str) -> int:
-    """Of how many due times the ledger cannot say whether they ran."""
+    """For how many due times the ledger cannot tell whether they ran."""
 
     def count(ledger: Ledger) -> int:
         job, now = operations.known(ledger, scheduler.application, name), ledger.now()
@@ -364,7 +362,7 @@ def _job(job: JobView, stats: StatsView) -> list[str]:
     return [
         job.name,
         job.state,
-        (job.trigger.split(". ")[0].rstrip(".") or "when asked") + (" (changed)" if job.changed_at is not None else ""),
+        (job.trigger.split(". ")[0].rstrip(".") or "on request") + (" (changed)" if job.changed_at is not None else ""),
         _time(job.next_due) if job.state == "active" else _outlook(job),
         str(stats.runs),
         str(stats.failed),
@@ -384,7 +382,7 @@ def _run(run: RunView) -> list[str]:
         "" if run.lateness is None else readable(run.lateness),
         "" if run.duration is None else readable(run.duration),
         run.node,
-        "its node was asked to stop, and waits for it or is gone" if run.stopping else last_line(run.reason),
+        "its node was asked to stop and is waiting for it, or is gone" if run.stopping else last_line(run.reason),
     ]
 
 

@@ -1,9 +1,10 @@
-"""The words of the command line, with an example in the help of each."""
+"""The commands of `tenure` and their arguments, with an example in the help of each."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import textwrap
 from collections.abc import Callable, Sequence
 
 import tenure
@@ -12,27 +13,30 @@ from tenure.cli import completion, elections, imports, jobs_parser
 ABOUT = """Scheduled jobs and leader election on the database you already have.
 
 The store is given by --url or TENURE_URL: sqlite:///jobs.db, postgresql://user@host/database.
-A URL on the command line can be seen by other users of the machine: put passwords into TENURE_URL, or into ~/.pgpass."""
+Other users of the machine can see a URL on the command line: put passwords into TENURE_URL, or into ~/.pgpass."""
 
 CODES = (
     "exit codes: 0 yes, 1 no, 2 usage, 3 database does not answer, 4 tables missing or unusable (docs/reference/cli.md)"
 )
 
+WIDTH = 110
+"""Columns of a description in the help."""
+
 Run = Callable[[argparse.Namespace], int]
 
 
 class Layout(argparse.RawDescriptionHelpFormatter):
-    """Room for the longest word in the left column."""
+    """Leaves room for the longest option in the left column."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30)
 
 
 def build() -> argparse.ArgumentParser:
-    """The whole grammar."""
+    """The parser of all commands."""
     parser = argparse.ArgumentParser(prog="tenure", description=ABOUT, epilog=CODES, formatter_class=Layout)
     parser.add_argument("--version", action="version", version=f"tenure {tenure.__version__}")
-    words = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
+    words = parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb", required=True)
 
     def verb(
         name: str, run: Run, help_: str, about: str, *examples: str, json: bool = False, store: bool = True
@@ -41,7 +45,7 @@ def build() -> argparse.ArgumentParser:
         word = words.add_parser(
             name,
             help=help_,
-            description=about,
+            description=textwrap.fill(about, WIDTH),
             epilog=f"example{'s' if len(examples) > 1 else ''}:\n{lines}\n\n{CODES}",
             formatter_class=Layout,
         )
@@ -66,8 +70,8 @@ def build() -> argparse.ArgumentParser:
     leader = verb(
         "leader",
         elections.leader,
-        "who leads an election",
-        "Say who leads an election, in which term and since when. Exit code 1 if nobody does.",
+        "show who leads an election",
+        "Show who leads an election, in which term and since when. Exit code 1 if there is no leader.",
         "tenure leader exporter",
         "tenure leader exporter --json | jq -r .label",
         json=True,
@@ -76,8 +80,9 @@ def build() -> argparse.ArgumentParser:
     terms = verb(
         "terms",
         elections.terms,
-        "the history of terms",
-        "List the newest terms: who led, from when to when, why it began and ended, and how long nobody had led before.",
+        "list past terms",
+        "List the newest terms: who led, from when to when, why it began and ended, and how long there was no leader "
+        "before.",
         "tenure terms exporter --limit 50",
         json=True,
     )
@@ -87,14 +92,14 @@ def build() -> argparse.ArgumentParser:
         "resign",
         elections.resign,
         "ask the leader to resign",
-        "Ask whoever leads to resign: it stops its work, then another node may take over. The node goes on as a candidate,\n"
-        "but lets the others go first. Without a name, ask the node that plans the jobs of an application; its runs go on.\n"
-        "Exit code 1 if nobody leads or, with --wait, if nobody else took over in time.",
+        "Ask the leader to resign: it stops its work, then another node may take over. It stays a candidate, but lets "
+        "the others go first. Without a name, ask the node that plans the jobs of an application; its runs go on. "
+        "Exit code 1 if there is no leader or, with --wait, if no other node took over in time.",
         "tenure resign exporter",
         "tenure resign exporter --wait 20s    # before a deployment: return when another node leads",
         json=True,
     )
-    resign.add_argument("name", metavar="NAME", nargs="?", help="the election (default: who plans the jobs)")
+    resign.add_argument("name", metavar="NAME", nargs="?", help="the election (default: that of the planner)")
     resign.add_argument("--app", metavar="NAME", help="the application whose planner is meant (default: the only one)")
     resign.add_argument(
         "--wait", metavar="DURATION", nargs="?", const="30s", help="wait until another node leads (default: 30s)"
@@ -102,8 +107,8 @@ def build() -> argparse.ArgumentParser:
     verb(
         "elections",
         elections.elections,
-        "all elections that are led",
-        "List every election that somebody leads.",
+        "list elections that have a leader",
+        "List every election that has a leader.",
         "tenure elections",
         json=True,
     )
@@ -111,8 +116,9 @@ def build() -> argparse.ArgumentParser:
         "migrate",
         elections.migrate,
         "create or upgrade tenure's tables",
-        "Create or upgrade tenure's tables. Programs do this by themselves unless they were told not to (migrate=False)\n"
-        "or their role may not; then run this as a role that may, or hand the printed SQL to whoever may.",
+        "Create or upgrade tenure's tables. Programs do this by themselves unless they were told not to "
+        "(migrate=False) or their role may not; then run this as a role that may, or hand the printed SQL to your "
+        "database administrator.",
         "tenure migrate",
         "tenure migrate --print | psql -v ON_ERROR_STOP=1 app",
         "tenure migrate --grants web | psql app    # web runs nodes and owns nothing",
@@ -132,17 +138,18 @@ def build() -> argparse.ArgumentParser:
         "--grants", metavar="ROLE", help="print the SQL that gives a role what a node needs, change nothing"
     )
     migrate.add_argument(
-        "--effects-only", action="store_true", help="with --grants: only for fences and completions of its own"
+        "--effects-only", action="store_true", help="with --grants: only what fences and completions need"
     )
     epoch = verb(
         "epoch",
         elections.epoch,
-        "the epoch of the terms, and how to raise it",
-        "Terms are numbered from epoch · 2^20 on. tenure raises the epoch by itself when it sees that the database is not the\n"
-        "one that granted the terms: after a failover, a restored dump, a copied file. Use `raise` for a restore that nobody\n"
-        "can see, such as a storage snapshot put back under a running server: it stops all grants, waits until everybody who\n"
-        "may have been granted a forgotten term has stopped believing in it, then raises the epoch, so that no term number\n"
-        "is ever given out twice. Leaders of today go on. Exit code 1 if the epoch is not settled.",
+        "show or raise the epoch of the terms",
+        "Terms are numbered from epoch · 2^20 on. tenure raises the epoch by itself when it sees that the database is "
+        "not the one that granted the terms: after a failover, a restored dump, a copied file. Use `raise` after a "
+        "restore that tenure cannot see, such as a storage snapshot put back under a running server: it stops all "
+        "grants, waits until every node that may hold a forgotten term has stopped believing in it, then raises the "
+        "epoch, so that no term number is ever given out twice. Present leaders go on. Exit code 1 if the epoch is "
+        "not settled.",
         "tenure epoch",
         "tenure epoch raise",
         json=True,
@@ -152,19 +159,21 @@ def build() -> argparse.ArgumentParser:
         "doctor",
         elections.doctor,
         "check a store and this machine",
-        "Check whether everything that tenure relies on is there, and say what to do about what is not.",
+        "Check everything that tenure relies on, and say how to fix what is missing.",
         "tenure doctor postgresql:///app",
         json=True,
     )
-    doctor.add_argument("--ttl", default="10s", metavar="DURATION", help="the ttl that you use or plan (default: 10s)")
+    doctor.add_argument(
+        "--ttl", default="10s", metavar="DURATION", help="the ttl that you use or plan to use (default: 10s)"
+    )
     doctor.add_argument("store", metavar="URL", nargs="?", help="the store (default: --url, else TENURE_URL)")
     demo = verb(
         "demo",
         elections.demo,
-        "five processes, three jobs, many accidents",
-        "Start five processes that run three jobs and stand for one election. Every few seconds the leader, or the node that\n"
-        "plans, is killed or frozen. In the end the notes of the processes and the audit of the ledger are laid side by side.\n"
-        "Leaves nothing behind. Exit code 1 if two led at once, or a due time was run twice or lost.",
+        "watch five workers survive kills and freezes",
+        "Start five processes that run three jobs and stand for one election. Every few seconds the leader, or the "
+        "node that plans, is killed or frozen. At the end, the notes of the processes are compared with the audit of "
+        "the ledger. Leaves nothing behind. Exit code 1 if two led at once, or if a due time ran twice or was lost.",
         "tenure demo",
         "tenure demo --seconds 10 --postgres postgresql:///test",
         store=False,
@@ -178,7 +187,7 @@ def build() -> argparse.ArgumentParser:
     complete = verb(
         "completion",
         lambda arguments: completion.write(parser, arguments.shell),
-        "a completion script for your shell",
+        "print a completion script for your shell",
         "Print a completion script.",
         'eval "$(tenure completion bash)"                                      # in ~/.bashrc',
         'eval "$(tenure completion zsh)"                                       # in ~/.zshrc, after compinit',
@@ -190,7 +199,7 @@ def build() -> argparse.ArgumentParser:
 
 
 def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
-    """Take the arguments apart. What follows the first `--` of `tenure lead` and `once` is the command and is not looked at."""
+    """Parse the arguments. What follows the first `--` of `lead` and `once` is the command, and is left as it is."""
     words, command = list(given), None
     if words[:1] in (["lead"], ["once"]) and "--" in words:
         cut = words.index("--")
@@ -214,12 +223,12 @@ def _lead(verb: Callable[..., argparse.ArgumentParser]) -> None:
         "lead",
         elections.lead,
         "run a command while leading",
-        "Wait for a term, run the command while it lasts, and stop it in time: when the term is lost, the command's whole\n"
-        "process group is dead before another node can lead. If the command ends by itself, resign and end with its exit code.\n"
-        "If it was stopped because the term was lost, wait for the next term and run it again.\n"
+        "Wait for a term, run the command while it lasts, and stop it in time: when the term is lost, the command's "
+        "whole process group is dead before another node can lead. If the command ends by itself, resign and exit "
+        "with its exit code. If it was stopped because the term was lost, wait for the next term and run it again. "
         "The command finds TENURE_ELECTION, TENURE_TERM, TENURE_NODE and TENURE_SCHEMA in its environment.",
         "tenure lead exporter -- ./export --forever-young",
-        "tenure lead nightly --try -- ./report     # cron on every host: one runs it, the others end with 1",
+        "tenure lead nightly --try -- ./report     # in cron on every host: one runs it, the others exit with 1",
     )
     lead.usage = "tenure lead NAME [options] -- command [argument …]"
     lead.add_argument("name", metavar="NAME", help="the election")
@@ -227,18 +236,18 @@ def _lead(verb: Callable[..., argparse.ArgumentParser]) -> None:
         "--ttl", default="10s", metavar="DURATION", help="how long a silent node keeps a term (default: 10s)"
     )
     lead.add_argument(
-        "--grace", metavar="DURATION", help="time between SIGTERM and SIGKILL; less than 0.6 · ttl (default: 0.3 · ttl)"
+        "--grace", metavar="DURATION", help="from SIGTERM to SIGKILL; less than 0.6 · ttl (default: 0.3 · ttl)"
     )
-    lead.add_argument("--label", help="this node's name for people (default: host:pid)")
+    lead.add_argument("--label", help="a human-readable name for this node (default: host:pid)")
     again = lead.add_mutually_exclusive_group()
-    again.add_argument("--once", action="store_true", help="if the term is lost, stop the command and end with 1")
+    again.add_argument("--once", action="store_true", help="if the term is lost, stop the command and exit with 1")
     again.add_argument(
-        "--forever", action="store_true", help="run the command again, in a new term, also when it ends by itself"
+        "--forever", action="store_true", help="run the command again, in a new term, even when it ends by itself"
     )
     patience = lead.add_mutually_exclusive_group()
     patience.add_argument(
-        "--wait", metavar="DURATION", help="end with 1 if not leading after this time (default: wait for ever)"
+        "--wait", metavar="DURATION", help="exit with 1 if not leading after this time (default: wait forever)"
     )
-    patience.add_argument("--try", action="store_true", dest="try_", help="end with 1 if not leading at once")
-    lead.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    patience.add_argument("--try", action="store_true", dest="try_", help="exit with 1 if not leading at once")
+    lead.add_argument("-q", "--quiet", action="store_true", help="print errors only")
     lead.add_argument("--no-migrate", action="store_true", help="do not create or upgrade tenure's tables")

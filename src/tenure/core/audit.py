@@ -1,14 +1,14 @@
-"""The audit: every due time of a span, held against the ledger. Whatever was due has a run, or a reason why there is none, or is named.
+"""The audit: compares every due time of a span with the ledger. Carries G4: no due time is lost without being named.
 
-Due times are computed anew, from the triggers that counted when; nothing is taken from what a planner believed. What is found is one of
+Due times are computed again, from the triggers that were in force at the time; nothing is taken from a planner. Each is one of
 
   ended         it has a run that is final, or stands in a row that was skipped for several
-  no run, why   the job was paused, removed or changed before it was planned, its runs were forgotten by retention, or it was planned
-                by other zone rules than those of here
+  no run, why   the job was paused, removed or changed before it was planned, retention has removed its runs, or it was planned
+                with other zone rules than those of this process
   open          its run is not final, or it is still to be planned
   unaccounted   nothing explains it: a promise was broken
   unexpected    a planned run that no trigger explains, or a second one for the same due time
-  unreadable    its trigger cannot be read: nobody can say what was due
+  unreadable    its trigger cannot be read, so what was due is unknown
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from tenure.triggers import At, tzdata_version
 from tenure.util.instants import shown
 
 MARGIN = 60.0
-"""For how much longer than on-time a due time without a run is taken for one on its way: what is read is not read in one instant."""
+"""A due time without a run counts as open for this much longer than on-time: the audit does not read everything in one instant."""
 UNDERWAY = 10.0
-"""For how long a change may be on its way: its first due times are worked out before it is written, and may have passed by then; and runs of before may begin meanwhile."""
+"""Longest time between computing a change and committing it. Its first due times may have passed by then, and runs of the
+old trigger may have begun."""
 
 OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE = "open", "unaccounted", "unexpected", "unreadable"
 _UNCLEAN = frozenset({UNACCOUNTED, UNEXPECTED, UNREADABLE})
@@ -38,7 +39,7 @@ _TICK = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """Due times in a row of which the same is to be said."""
+    """Consecutive due times with the same result."""
 
     kind: str
     """OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, or why there is no run: 'paused', 'removed', 'changed', 'forgotten', 'other zone rules'."""
@@ -61,7 +62,7 @@ class JobAudit:
     """How they ended: 'succeeded', 'skipped(overlap)' …, and the kinds of findings."""
     findings: tuple[AuditFinding, ...]
     extra: tuple[RunRow, ...]
-    """Runs that somebody asked for."""
+    """Runs that were requested."""
     tz: tzinfo = UTC
 
     @property
@@ -70,10 +71,10 @@ class JobAudit:
         return not any(self.counts.get(kind) for kind in _UNCLEAN)
 
     def lines(self) -> list[str]:
-        """For people: a summary, and below it what is to be known."""
+        """Human-readable: a summary, then the findings."""
         span = f"{shown(self.since, self.tz)} to {shown(self.until, self.tz)}"
         ends = ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items(), key=lambda item: -item[1]))
-        asked = f"; {len(self.extra)} asked for" if self.extra else ""
+        asked = f"; {len(self.extra)} requested" if self.extra else ""
         verdict = "clean" if self.clean else "NOT CLEAN"
         lines = [f"{self.name}: {verdict}. {span}: {self.due} due: {ends or 'nothing'}{asked}."]
         worst = sorted(self.findings, key=lambda finding: finding.kind not in _UNCLEAN)
@@ -99,12 +100,12 @@ def audit(
     now: Instant,
     plain: Mapping[RunState, Sequence[int]] | None = None,
 ) -> JobAudit:
-    """Hold the due times of a job in [since, until) against its runs.
+    """Compare the due times of a job in [since, until) with its runs.
 
     `runs` are those scheduled in the span, and rows that stand for several and reach into it. Read the job before the runs: what is planned in between is
     then found, and not missed. What retention removes in between is not: if the audit is not clean, read again.
     `plain` are due times, in microseconds, of further planned runs that ended so. If the audit is not clean, give all of them as `runs`: of a plain one it cannot say more.
-    What nobody had planned when the job was changed is explained by the change only if the span reaches beyond it.
+    A due time that was not planned when the job was changed is explained by the change only if the span reaches beyond it.
     """
     life = stretches(job, changes)
     books = _Books(job, life, runs, plain or {}, since=since, until=until, now=now)

@@ -19,7 +19,9 @@ class Command(BaseCommand):  # type: ignore[misc]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Whatever tenure's command line knows."""
-        parser.add_argument("words", nargs=argparse.REMAINDER, metavar="VERB …", help="start, or any verb of tenure")
+        parser.add_argument(
+            "words", nargs=argparse.REMAINDER, metavar="COMMAND …", help="start, or any other command of tenure"
+        )
 
     def handle(self, *_args: object, words: list[str], **_options: object) -> None:
         """Start, or ask the command line."""
