@@ -212,6 +212,8 @@ class TestCommand:
     def test_effects_of_whom(self, sqlite_url):
         done = self.tenure("migrate", "--url", sqlite_url, "--effects-only")
         assert (done.returncode, "--grants ROLE" in done.stderr) == (2, True)
+        done = self.tenure("migrate", "--url", sqlite_url, "--from", "4")
+        assert (done.returncode, "Write --print --from 4" in done.stderr) == (2, True)
 
 
 def test_every_table_and_function_is_accounted_for(owned):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, cast
 
+import psycopg
 from psycopg import errors as pg
 
-from tenure.errors import ConfigurationError, SchemaOutdated, StoreUnavailable
+from tenure.errors import ConfigurationError, SchemaOutdated, SchemaTooNew, StoreError, StoreUnavailable
 from tenure.stores.migrations import Migrations, Stamp
 from tenure.stores.statements import POSTGRES
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MIGRATION_PATIENCE = "4s"
 """How long to wait for another migration, or for another session that holds its lock: less than the connection waits for an answer."""
+TABLE_PATIENCE = "500ms"
+"""How long to wait for each table that a migration changes: heartbeats queue behind it."""
 SEARCH_PATH = "pg_catalog, pg_temp"
 """Of all our sessions and functions. With the usual one, a role that may create objects in `public` could put a function or an
 operator there that matches our arguments better than PostgreSQL's own, and it would run as our role."""
@@ -26,6 +29,9 @@ PLANNER = (
 )
 """Settings of the functions that nodes call all the time. A session plans their statements once, perhaps while the tables are empty.
 The plan must still be good when they are full: along indexes, in nested loops."""
+
+ABSENT = (pg.UndefinedTable, pg.UndefinedColumn, pg.UndefinedFunction, pg.InvalidSchemaName)
+"""Errors of a library on a schema that is not made for it."""
 
 _CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS {schema};"
 _HAS_SCHEMA = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s"
@@ -63,7 +69,6 @@ def migrate(store: PostgresStore, connection: DeadlineConnection, *, allowed: bo
             connection.execute(f"SET LOCAL lock_timeout = '{MIGRATION_PATIENCE}'")
             connection.execute("SET LOCAL statement_timeout = '30s'")
             _lock_migration(store, connection)
-            connection.execute("SET LOCAL lock_timeout = '500ms'")
             found = _stamp(store, connection)
             if migrations.serve(found, what):
                 return
@@ -71,13 +76,27 @@ def migrate(store: PostgresStore, connection: DeadlineConnection, *, allowed: bo
             if not connection.execute(_HAS_SCHEMA, [schema]).fetchone():
                 connection.execute(_CREATE_SCHEMA.format(schema=schema))
             _refuse_strangers(store, connection)
-            connection.execute(migrations.script(found.version if found else 0))
+            _apply(store, connection, migrations.script(found.version if found else 0))
             connection.execute(_REVOKE.format(schema=schema))
     except pg.InsufficientPrivilege as error:
         raise SchemaOutdated(
             f"{store.shown}: this role may not use or migrate tenure's schema {schema!r} ({store.explained(error)}). "
             f"{migrations.how(found)}"
         ) from error
+
+
+def unsuitable(store: PostgresStore, connection: DeadlineConnection, error: psycopg.Error) -> StoreError:
+    """Why a statement of ours met with one of `ABSENT`: the schema was migrated beyond this library, or never up to it."""
+    what = f"{store.shown}: tenure's schema {store.schema!r}"
+    try:
+        with store.transaction(connection):
+            found = _stamp(store, connection)
+        known(store.schema).serve(found, what)
+    except SchemaTooNew as newer:
+        return newer
+    except psycopg.Error:
+        pass  # the first error says more
+    return SchemaOutdated(f"{what} is missing or too old ({store.explained(error)}). Run `tenure migrate`.")
 
 
 def _stamp(store: PostgresStore, connection: DeadlineConnection) -> Stamp | None:
@@ -95,12 +114,29 @@ def _lock_migration(store: PostgresStore, connection: DeadlineConnection) -> Non
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"tenure migrate {store.schema}"]
             )
     except pg.LockNotAvailable as error:
-        found = connection.execute(store.statements["migrators"]).fetchall()
-        who = ", ".join(f"role {role} (server process {pid})" for pid, role in found) or "a session that is gone"
+        who = _sessions(connection.execute(store.statements["migrators"]).fetchall())
         raise StoreUnavailable(
             f"{store.shown}: the lock for migrations of schema {store.schema!r} was not free within {MIGRATION_PATIENCE}: {who} has it. "
             "If that is not a migration, an administrator can end the session: SELECT pg_terminate_backend(…);"
         ) from error
+
+
+def _apply(store: PostgresStore, connection: DeadlineConnection, script: str) -> None:
+    """Nodes wait behind a migration that waits for a table. So it waits for a moment only, and names the transactions in its way."""
+    try:
+        with connection.transaction():  # a savepoint: one more question follows
+            connection.execute(f"SET LOCAL lock_timeout = '{TABLE_PATIENCE}'")
+            connection.execute(script)
+    except pg.LockNotAvailable as error:
+        found = connection.execute(store.statements["users_of_tables"]).fetchall()
+        raise StoreUnavailable(
+            f"{store.shown}: tenure's tables were in use for longer than {TABLE_PATIENCE}, by {_sessions(found)}. "
+            "Nothing was migrated, and the nodes go on. Run `tenure migrate` again when these transactions have ended."
+        ) from error
+
+
+def _sessions(found: list[tuple[int, str]]) -> str:
+    return ", ".join(f"role {role} (server process {pid})" for pid, role in found) or "a session that is gone"
 
 
 def _refuse_strangers(store: PostgresStore, connection: DeadlineConnection) -> None:

@@ -43,7 +43,7 @@ from tenure.core.cluster import (
     TermRecord,
     Vacancy,
 )
-from tenure.errors import ConfigurationError, DataRefused, SchemaOutdated, StoreError, StoreUnavailable
+from tenure.errors import ConfigurationError, DataRefused, StoreError, StoreUnavailable
 from tenure.stores import statements
 from tenure.stores.base import Checked, Session, Store
 from tenure.stores.host_lock import runtime_directory
@@ -428,10 +428,8 @@ class PostgresSession(Session):
                 return _rows(cursor.execute(statement, values))
             with self._store.transaction(self._connection):
                 return _rows(cursor.execute(statement, values))
-        except (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName) as error:
-            raise SchemaOutdated(
-                f"{self._store.shown}: tenure's schema {self._store.schema!r} is missing or too old ({explained(error)}). Run `tenure migrate`."
-            ) from error
+        except postgres_schema.ABSENT as error:
+            raise postgres_schema.unsuitable(self._store, self._connection, error) from error
         except pg.InsufficientPrivilege as error:
             raise StoreError(
                 f"{self._store.shown}: {explained(error)}. Ask `tenure doctor` what this role needs."

@@ -12,6 +12,18 @@ SELECT l.pid, coalesce(a.usename::text, '?')
    AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
    AND (l.classid::bigint << 32) | l.objid::bigint = hashtextextended('tenure migrate {schema}', 0)
 
+-- name: users_of_tables
+-- Sessions whose transactions have been using tables of the schema for almost as long as a migration waits.
+SELECT DISTINCT l.pid, coalesce(a.usename::text, '?')
+  FROM pg_locks l
+  JOIN pg_class c ON c.oid = l.relation AND c.relkind = 'r'
+  JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = '{schema}'
+  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'relation' AND l.granted AND l.pid <> pg_backend_pid()
+   AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+   AND clock_timestamp() - coalesce(a.xact_start, '-infinity') > interval '400 ms'
+ ORDER BY 1
+
 -- name: strange_owners
 -- A role that owns the schema or a function in it, and that the role which migrates cannot trust. It trusts itself,
 -- superusers, the owner of the database, roles that it is a member of (a superuser is a member of every role, which
