@@ -21,6 +21,7 @@ from apscheduler.jobstores.base import BaseJobStore
 from apscheduler.jobstores.base import JobLookupError as TheirJobLookupError
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore as TheirSQLAlchemyJobStore
 
+from harness.scratch import eventually
 from tenure.errors import ConfigurationError
 from tenure.ext import apscheduler as ours
 from tenure.ext.apscheduler import (
@@ -406,6 +407,23 @@ def test_job_stores_are_told_apart(sched):
     assert titles == ["Jobstore default:", "Jobstore mine:"]
     sched.remove_all_jobs("mine")
     assert [job.id for job in sched.get_jobs()] == ["kept"]
+
+
+def test_removing_all_jobs_takes_away_what_is_due_but_has_not_begun(sched):
+    sched.start(paused=True)
+    for kept in (False, True):
+        sched.add_job(tell, id=f"at once {kept}", args=[kept])
+        sched.add_job(lambda kept=kept: tell(kept), id=f"a lambda {kept}")
+        sched.add_job(
+            tell, "date", run_date=datetime.now(UTC) + timedelta(seconds=0.1), id=f"a date {kept}", args=[kept]
+        )
+        eventually(lambda: sched.get_jobs() == [], what="the date has come")
+        if not kept:
+            sched.remove_all_jobs()
+    sched.resume()
+    assert [called.get(timeout=20) for _ in range(3)] == [((True,), {})] * 3
+    sched.shutdown()
+    assert called.empty()
 
 
 @pytest.mark.parametrize(

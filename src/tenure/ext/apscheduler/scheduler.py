@@ -164,11 +164,7 @@ class BaseScheduler(Lifecycle):
         """The jobs of the cluster by their next run times; of a scheduler that is not started, those that were added."""
         if self.state == STATE_STOPPED:
             return [] if pending is False else [job for job in self._jobs.values() if jobstore in {None, job.jobstore}]
-        if pending:
-            return []
-        rows, now = self._opened().rows()
-        jobs = [job for row in rows if jobstore in {None, (job := self._shown(row, now)).jobstore}]
-        return sorted(jobs, key=lambda job: (job.next_run_time is None, job.next_run_time or now, job.id))
+        return [] if pending else self._listed(jobstore)
 
     def get_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
         """One job; None if there is none."""
@@ -186,8 +182,8 @@ class BaseScheduler(Lifecycle):
         self._events.tell(JobEvent(events.EVENT_JOB_REMOVED, job_id, alias))
 
     def remove_all_jobs(self, jobstore: str | None = None) -> None:
-        """Take all jobs of the application, or of one job store, away, for all nodes."""
-        for job in self.get_jobs(jobstore):
+        """Take all jobs of the application, or of one job store, away, for all nodes. What runs goes on to its end."""
+        for job in self.get_jobs(jobstore) if self.state == STATE_STOPPED else self._listed(jobstore, due=True):
             self._remove(job.id)
         self._events.tell(SchedulerEvent(events.EVENT_ALL_JOBS_REMOVED, jobstore))
 
@@ -276,6 +272,11 @@ class BaseScheduler(Lifecycle):
         if job is None:
             raise JobLookupError(job_id)
         return job
+
+    def _listed(self, jobstore: str | None, *, due: bool = False) -> list[Job]:
+        rows, now = self._opened().rows(due=due)
+        jobs = [job for row in rows if jobstore in {None, (job := self._shown(row, now)).jobstore}]
+        return sorted(jobs, key=lambda job: (job.next_run_time is None, job.next_run_time or now, job.id))
 
     def _shown(self, row: JobRow, now: datetime) -> Job:
         desk, job_id = self._opened(), row.spec.name

@@ -139,12 +139,17 @@ class TenureBridge:
         """Find the functions that the ledger's jobs name, as far as the application has loaded them."""
         self.functions.wanted(self.scheduler.look(lambda ledger: ledger.functions(self.scheduler.application)))
 
-    def rows(self, job_id: str | None = None) -> tuple[list[JobRow], datetime]:
-        """The jobs that are to be run, and the ledger's time."""
+    def rows(self, job_id: str | None = None, *, due: bool = False) -> tuple[list[JobRow], datetime]:
+        """The jobs with a next run time, and the ledger's time. With `due`, also those whose last run has not ended."""
         with self.scheduler.ledger() as ledger:
-            now = ledger.now()
+            now = moment(ledger.now())
             rows = ledger.jobs(self.scheduler.application, job_id)
-        return [row for row in rows if not row.spec.name.endswith(NOW) and _lives(row, moment(now))], moment(now)
+        wanted = (
+            row
+            for row in rows
+            if (due and row.state is JobState.ACTIVE) or (not row.spec.name.endswith(NOW) and _lives(row, now))
+        )
+        return list(wanted), now
 
     def show(self, job: Job, row: JobRow, now: datetime) -> Job:
         """Bring what a job says of itself to what the ledger says."""
