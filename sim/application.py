@@ -69,8 +69,8 @@ def live(setting: Setting) -> None:
     assert process is not None
     engine = _engine(setting, process)
     insist(lambda: engine.start(setting_changes(setting, process)))
-    node, planner, _conductor, runner, *_ = engine._parts
-    process.things.update(engine=engine, node=node, planner=planner, runner=runner)
+    parts = engine._parts
+    process.things.update(engine=engine, node=parts.node, planner=parts.election, executor=parts.executor)
     election = copies.election.Election(
         setting.store,
         ELECTION,
@@ -121,9 +121,9 @@ def reload(setting: Setting) -> None:
     engine.stop(K.rng.choice((0.0, 0.5)))
     engine = _engine(setting, process)
     insist(lambda: engine.start(setting_changes(setting, process)))
-    process.things.setdefault("former", []).append(process.things["runner"])  # may wait for what has not ended
-    node, planner, _conductor, runner, *_ = engine._parts
-    process.things.update(engine=engine, node=node, planner=planner, runner=runner)
+    process.things.setdefault("former", []).append(process.things["executor"])  # may wait for what has not ended
+    parts = engine._parts
+    process.things.update(engine=engine, node=parts.node, planner=parts.election, executor=parts.executor)
 
 
 def setting_changes(setting: Setting, process: Process) -> Any:

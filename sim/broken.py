@@ -367,14 +367,7 @@ def roll_backwards(self: Any, ledger: Any) -> None:
 
 def begin_anyway() -> list[Any]:
     """Neither the answer of a claim nor the call of a body looks at the lease."""
-    begin, claim = copies.runner.Executor._begin, copies.claimer.Claimer.claim
-
-    def anyway(self: Any, attempt: Any) -> Any:
-        trusted, self._trusted = self._trusted, lambda _attempt: True
-        try:
-            return begin(self, attempt)
-        finally:
-            self._trusted = trusted
+    claim = copies.claimer.Claimer.claim
 
     def act(self: Any, ledger: Any) -> None:
         node = self._node
@@ -384,7 +377,10 @@ def begin_anyway() -> list[Any]:
         finally:
             self._node = node
 
-    return [(copies.runner.Executor, "_begin", anyway), (copies.claimer.Claimer, "claim", act)]
+    return [
+        (copies.base_executor.BaseExecutor, "_trusted", lambda _self, _attempt: True),
+        (copies.claimer.Claimer, "claim", act),
+    ]
 
 
 def claim_of_the_old() -> list[Any]:
@@ -404,17 +400,12 @@ def claim_of_the_old() -> list[Any]:
 
 def body_of_the_old() -> list[Any]:
     """Nor does the call of a body ask whose claim it was."""
-    begin = copies.runner.Executor._begin
 
-    def anyway(self: Any, attempt: Any) -> Any:
-        trusted, node = self._trusted, K.process.things["node"]  # type: ignore[union-attr]
-        self._trusted = lambda _attempt: copies.runner.boottime() < node.lease_until
-        try:
-            return begin(self, attempt)
-        finally:
-            self._trusted = trusted
+    def trusted(self: Any, attempt: Any) -> bool:
+        del attempt
+        return bool(copies.base_executor.boottime() < self._node.lease_until)
 
-    return [*claim_of_the_old(), (copies.runner.Executor, "_begin", anyway)]
+    return [*claim_of_the_old(), (copies.base_executor.BaseExecutor, "_trusted", trusted)]
 
 
 class Unchanging:

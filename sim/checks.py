@@ -365,10 +365,10 @@ class Checker:
         now = rows.now()
         in_hand: set[tuple[int, str]] = set()
         for process in live:
-            if (runner := process.things.get("runner")) is not None:
+            if (executor := process.things.get("executor")) is not None:
                 in_hand |= {
                     (run, attempt.token)
-                    for one in (runner, *process.things.get("former", ()))
+                    for one in (executor, *process.things.get("former", ()))
                     for run, attempt in one._in_hand.items()
                     if attempt.phase.value != "ended"
                 }
@@ -411,9 +411,9 @@ class Checker:
 _WATCHED = (
     (copies.standing.LeaseState, "step"),
     (copies.election.Election, "withdrawn"),
-    (copies.runner.Executor, "_begin"),
-    (copies.runner.Executor, "lose"),
-    (copies.runner.Executor, "acknowledged"),
+    (copies.executor.Executor, "_begin"),
+    (copies.executor.Executor, "lose"),
+    (copies.executor.Executor, "acknowledged"),
 )
 
 

@@ -36,16 +36,20 @@ COPIED = frozenset(
         "run",
         "scheduling.agenda",
         "scheduling.attempt",
+        "scheduling.base_executor",
         "scheduling.claimer",
         "scheduling.clock_watch",
         "scheduling.completer",
         "scheduling.context",
         "scheduling.engine",
+        "scheduling.event_loop",
         "scheduling.executor",
+        "scheduling.health",
         "scheduling.loop",
         "scheduling.missed",
         "scheduling.planner",
         "scheduling.reconciler",
+        "scheduling.reporting",
         "scheduling.retention",
         "scheduling.timeouts",
         "stores.memory.ledger",
@@ -114,7 +118,7 @@ def reset() -> None:
     retention.__dict__["PRUNE_EVERY"] = 11.0
     missed.__dict__["DOUBT"] = DOUBT
     planner.__dict__.update(REPLAN_EVERY=5.0, DOUBT=DOUBT)
-    for module in (engine, plan, verbs):
+    for module in (planner, plan, verbs):
         module.__dict__["tzdata_version"] = zone_rules  # or no history would be long enough
     timekeeper.__dict__["DOUBT"] = DOUBT
 
@@ -136,7 +140,8 @@ herald = load("tenure.cluster.callbacks")
 node = load("tenure.cluster.node")
 election = load("tenure.election")
 run = load("tenure.run")
-runner = load("tenure.scheduling.executor")
+base_executor = load("tenure.scheduling.base_executor")
+executor = load("tenure.scheduling.executor")
 completer = load("tenure.scheduling.completer")
 claimer = load("tenure.scheduling.claimer")
 reconciler = load("tenure.scheduling.reconciler")

@@ -40,7 +40,7 @@ def live(setting: Setting, child: Process) -> None:
     things = child.things
     election, nodes = things["election"], {things["node"], things["election"]._seat}
     terms = [term for member in (election, things["planner"]) if (term := member._term) is not None]
-    runs = [attempt.run for attempt in things["runner"]._in_hand.values()]
+    runs = [attempt.run for attempt in things["executor"]._in_hand.values()]
     K.after(HANGS, _look_after, setting, child)
     _run_hook(nodes)
     setting.checker.processes.append(child)

@@ -191,7 +191,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("backfill of due times whose runs were removed", "G3", broken.backfill_forgotten, quiet, "backfill after retention"),
     Mutant("answer of an abandoned acquire acted on", "2.1, 2.7", lambda: [(L, "_acquired", broken.acquired_anyway)], quiet, "answer after a lapse"),
     Mutant("answer to a claim of an old identity acted on", "2.7", broken.claim_of_the_old, quiet, "answer to the old identity", covered=(
-        "an attempt carries the identity under which it was claimed, and `Executor._begin` compares it with the present one under the mutex in which the body "
+        "an attempt carries the identity under which it was claimed, and `BaseExecutor.begin` compares it with the present one under the mutex in which the body "
         "begins, so that no body of an old identity begins; the loop's next turn drops the attempt, and the node that declared this one dead has given its run to others")),
     Mutant("neither the answer of a claim nor the call of a body compares the identity", "2.7", broken.body_of_the_old, quiet, "answer to the old identity"),
     Mutant("completion in a transaction that compares nothing", "1.5", lambda: [(S, "complete", broken.complete_any)], sessions),

@@ -17,7 +17,7 @@ from harness.scratch import eventually
 from tenure import AsyncElection, AsyncScheduler, Election, Run, Scheduler
 from tenure.errors import StoreUnavailable
 from tenure.events import Lost, RunSucceeded
-from tenure.scheduling import loop as conductor
+from tenure.scheduling import claimer
 
 WITHIN = 10.0
 
@@ -260,7 +260,7 @@ def test_a_stop_that_is_cancelled_waits_no_longer_for_what_runs(sqlite_url, make
         await asyncio.to_thread(threaded.run_now, "body")
         assert await asyncio.to_thread(begun.wait, WITHIN)
         serving.cancel()  # leaves the block: stop() waits for the body
-        await asyncio.to_thread(eventually, lambda: threaded._engine._parts.runner.stopping)
+        await asyncio.to_thread(eventually, lambda: threaded._engine._parts.executor.stopping)
         serving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await serving
@@ -435,7 +435,7 @@ def errors(caplog):
 
 
 def test_a_closed_loop_is_said_in_the_log_and_in_health_and_other_nodes_run_its_coroutines(url, caplog, monkeypatch):
-    monkeypatch.setattr(conductor, "LOOP_GAP", 0)
+    monkeypatch.setattr(claimer, "LOOP_GAP", 0)
     scheduler, ran = closed_under_it(url)
     threaded = scheduler._scheduler
     try:
@@ -463,7 +463,7 @@ def test_a_closed_loop_is_said_in_the_log_and_in_health_and_other_nodes_run_its_
 
 
 def test_a_loop_that_stands_still_between_two_calls_is_not_an_error(url, caplog, monkeypatch):
-    monkeypatch.setattr(conductor, "LOOP_GAP", 600)
+    monkeypatch.setattr(claimer, "LOOP_GAP", 600)
     loop = asyncio.new_event_loop()
     scheduler, ran = with_a_coroutine_and_a_plain_job(url)
     loop.run_until_complete(scheduler.start())

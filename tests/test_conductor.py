@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tenure.core.cluster import Acquire, NodeCard
+from tenure.core.cluster import Acquire, Cadence, NodeCard
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.keys import planner_of
 from tenure.core.records import JobState, NodeFacts
@@ -15,7 +15,9 @@ from tenure.errors import StoreUnavailable
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.operations import paused, requested, updated
 from tenure.scheduling.agenda import Step
+from tenure.scheduling.context import LoopContext, LoopSignals
 from tenure.scheduling.loop import SchedulerLoop
+from tenure.scheduling.options import EngineOptions
 from tenure.scheduling.planner import PLAN_BURST
 from tenure.scheduling.retention import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS
 from tenure.stores.ledger import RunQuery
@@ -83,6 +85,8 @@ class Stage:
         monkeypatch.setattr(
             "tenure.scheduling.clock_watch.walltime", lambda: datetime.fromtimestamp(NOON + self.steady, UTC)
         )
+        monkeypatch.setattr("tenure.scheduling.planner.tzdata_version", lambda: "2026a")
+        monkeypatch.setattr("tenure.scheduling.planner.__version__", "1")
         store = MemoryStore(MemoryURL(f"conductor{next(_numbers)}"), clock=self.now)
         self.session = store.session("test", 1.0)
         self.ledger = self.session.ledger
@@ -97,23 +101,12 @@ class Stage:
 
     def begin(self, keep_for=HOUR):
         """A node that has just started."""
-        self.conductor = SchedulerLoop(
-            Seat(),
-            self.hands(),
-            self.definitions.registry,
-            DatabaseClock(),
-            application="app",
-            every=1.0,
-            queues=None,
-            keep=(keep_for, 0, keep_for),
-            plans=lambda: self.plans,
-            facts=lambda node: NodeFacts(
-                node, "app", frozenset(self.definitions.registry.names), None, 0, 0, "1", "2026a"
-            ),
-            attempt=None,
-            lost=None,
-            missed=None,
+        options = EngineOptions(
+            "app", "UTC", Cadence(heartbeat_every=1.0), keep_for=keep_for, keep=0, keep_keys=keep_for
         )
+        seat, registry = Seat(), self.definitions.registry
+        context = LoopContext(seat, self, self.hands(), registry, DatabaseClock(), options, LoopSignals(seat))
+        self.conductor = SchedulerLoop(context, reporter=None, make_run=None)
 
     def now(self):
         return NOON + self.steady + self.leap
@@ -122,6 +115,10 @@ class Stage:
         for _ in range(seconds):
             self.steady += 1.0
             self.conductor.turn(self.session)
+
+    @property
+    def is_leader(self):
+        return self.plans
 
     @property
     def job(self):

@@ -125,7 +125,7 @@ def test_a_function_that_returns_a_coroutine_has_failed():
 
     with one:
         run = ended(one, one.run_now("wrapper"), "failed")
-    assert "nobody awaits" in run.reason
+    assert "nothing awaits" in run.reason
 
 
 def test_never_more_bodies_than_the_capacity():

@@ -102,7 +102,7 @@ def test_two_threads_that_stop_it_hear_the_same_and_name_each_run_once(any_url):
         assert body.begun.wait(WITHIN)
         patient = threading.Thread(target=lambda: answers.append(one.stop(60)))
         patient.start()
-        eventually(lambda: one._engine._parts.runner.stopping, what="the first stop")
+        eventually(lambda: one._engine._parts.executor.stopping, what="the first stop")
         answers.append(one.stop(drain=0.05))  # does not wait for as long as the first would
         patient.join(WITHIN)
         assert answers == [False, False]
@@ -134,7 +134,7 @@ def test_an_engine_can_be_asked_while_another_thread_stops_it(ask, looks, monkey
     with scheduler("memory://asked") as one:
         engine, left = one._engine, itertools.repeat(one._engine._parts, looks)
         with monkeypatch.context() as patch:
-            patch.setattr(engine._parts.runner, "no_loop", lambda: "is closed")
+            patch.setattr(engine._parts.executor, "no_loop", lambda: "is closed")
             patch.setattr(Engine, "_parts", property(lambda _: next(left, None)), raising=False)
             ask(engine)  # it was stopped after so many looks at its parts
 

@@ -27,7 +27,7 @@ from tenure.jobs.listeners import Listener
 from tenure.jobs.operations import KEPT, ChangeNote, Kept
 from tenure.scheduler import Scheduler
 from tenure.scheduling import console
-from tenure.scheduling.engine import Health
+from tenure.scheduling.health import Health
 from tenure.stores.ledger import JobChange, RunRequest
 from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone

@@ -33,7 +33,9 @@ from tenure.jobs.client import Client
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.listeners import Listener, Listeners
 from tenure.scheduling import console
-from tenure.scheduling.engine import Engine, EngineOptions, Health
+from tenure.scheduling.engine import Engine
+from tenure.scheduling.health import Health
+from tenure.scheduling.options import EngineOptions
 from tenure.stores import Store
 from tenure.triggers.zones import Zone
 from tenure.util import async_bridge

@@ -15,8 +15,9 @@ import inspect
 import itertools
 import math
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
@@ -31,10 +32,11 @@ from tenure.jobs.queries import Lookup
 from tenure.run import CURRENT, Run
 from tenure.scheduler import Scheduler
 from tenure.scheduling.attempt import Attempt
-from tenure.scheduling.engine import Engine
-from tenure.scheduling.executor import Executor
+from tenure.scheduling.base_executor import BaseExecutor
+from tenure.scheduling.context import LoopContext, LoopSignals, NodeView
+from tenure.scheduling.engine import sync
 from tenure.scheduling.loop import SchedulerLoop
-from tenure.scheduling.timeouts import TimeoutThread
+from tenure.scheduling.reporting import Reporter
 from tenure.stores.ledger import RunQuery
 from tenure.stores.memory.store import MemoryStore
 from tenure.stores.notices import JobsChanged
@@ -233,79 +235,74 @@ class World:
         return min((stop for stop in stops if stop is not None and stop > self._now), default=None)
 
 
-class _VirtualNode(Engine):
-    """The engine without its threads: a conductor that is turned by hand, and bodies that are called on the spot."""
+class _VirtualNode:
+    """A node without threads: the scheduler's loop turned by hand, and bodies called on the spot."""
+
+    label, lease_until, lock_fileno, is_leader = LABEL, math.inf, None, True
 
     def __init__(self, world: World, scheduler: Scheduler) -> None:
         options = scheduler.options
-        super().__init__(scheduler.store, scheduler.definitions.registry, options, scheduler.listeners)
-        self._application = options.application
-        self._effects: dict[RunId, set[str]] = {}
+        sync(scheduler.store, options, scheduler.definitions.changes(world.instant()))
+        self.id = str(uuid.uuid4())
         self._session = scheduler.store.session(LABEL, _FOREVER)
-        self._sync(scheduler.definitions.changes(world.instant()))
-        self._seat = seat = _Seat(str(uuid.uuid4()))
-        self._session.join(NodeCard(seat.id, LABEL, options.cadence.ttl, None))
-        self.clock = _Clock(world.instant)
-        self._runner = _Inline(world.instant, self._ended)
-        self._conductor = SchedulerLoop(
-            seat,
-            self._runner,
-            self._registry,
-            self.clock,
-            application=options.application,
-            every=_FOREVER,
+        self._session.join(NodeCard(self.id, LABEL, options.cadence.ttl, None))
+        self._options = replace(
+            options,
             queues=None,
-            keep=(_FOREVER, 0, _FOREVER),
-            plans=lambda: True,
-            facts=self._facts,
-            attempt=self._attempt,
-            lost=self._lost,
-            missed=self._missed,
+            cadence=replace(options.cadence, heartbeat_every=_FOREVER),
+            keep_for=_FOREVER,
+            keep=0,
+            keep_keys=_FOREVER,
         )
+        self.clock, self._signals = _Clock(world.instant), LoopSignals(self)
+        self._executor = _InlineExecutor(self, self.clock, self._ended)
+        self._reporter = Reporter(scheduler.listeners, LABEL, options.tz)
+        self._effects: dict[RunId, set[str]] = {}
+        registry = scheduler.definitions.registry
+        context = LoopContext(self, self, self._executor, registry, self.clock, self._options, self._signals)
+        self._loop = SchedulerLoop(context, self._reporter, self._make_run)
 
-    @property
-    def label(self) -> str:
-        return LABEL
+    def wake(self) -> None:
+        """It is turned by hand."""
 
     def settle(self) -> None:
-        """Turn the conductor until it has nothing to do at this instant."""
+        """Turn the loop until it has nothing to do at this instant."""
         self.clock.next_at = None
-        self._conductor.heard(JobsChanged(self._application))
+        self._loop.heard(JobsChanged(self._options.application))
         for turn in itertools.count():
-            if self._conductor.next_at() > boottime():
+            if self._loop.next_at() > boottime():
                 return
             if turn == RESTLESS:
                 raise ConfigurationError(
-                    f"advance: nothing comes to rest at {moment(self.clock.now(0.0))}. Does a job ask for itself with run_now()?"
+                    f"advance: nothing comes to rest at {moment(self.clock.now(0.0))}. "
+                    "Does a job request itself with run_now()?"
                 )
-            self._conductor.turn(self._session)
-            if self._runner.trouble is not None:
-                raise self._runner.trouble
+            self._loop.turn(self._session)
+            if self._executor.trouble is not None:
+                raise self._executor.trouble
 
     def answer(self) -> None:
-        """For a body, or a test, that paused or removed a job: nobody else turns the conductor while they wait."""
+        """For a body, or a test, that paused or removed a job: nothing else turns the loop while it waits."""
         ledger = self._session.ledger
-        self._conductor.reconciler.answer(ledger, ledger.roll_call(self._seat.id, self._application))
+        self._loop.reconciler.answer(ledger, ledger.roll_call(self.id, self._options.application))
 
     def close(self) -> None:
-        self._runner.close()
+        self._executor.close()
         self._session.close()
 
-    def _attempt(self, claimed: ClaimedRun, token: str, node: NodeId) -> Attempt:
-        function = self._registry.get(claimed.function)
-        assert function is not None  # noqa: S101 - the conductor put strangers back
+    def _make_run(self, claimed: ClaimedRun, token: str, node: NodeId) -> Run:
+        del node
         where = zone_of(claimed.trigger, claimed.scheduled_for, default=self._options.tz)
-        seen = _WorldsRun(claimed, token, tz=where, done=self._effects.setdefault(claimed.id, set()))
-        return Attempt(claimed, token, node, function=function, run=seen, at=boottime())
+        return _WorldsRun(claimed, token, tz=where, done=self._effects.setdefault(claimed.id, set()))
 
     def _ended(self, attempt: Attempt, ending: Ending) -> None:
         ledger = self._session.ledger
         [answer] = ledger.finish([ending])
         lines, began = attempt.run.lines, ending.started_at or 0.0
         ledger.keep_log([LogLine(ending.id, began, place, line) for place, line in enumerate(lines)])
-        self._runner.acknowledged(attempt)
-        self._told(attempt, ending, answer)
-        self._conductor.poke()
+        self._executor.acknowledged(attempt)
+        self._reporter.ended(attempt, ending, answer)
+        self._signals.poke()
 
 
 class _WorldsRun(RecordedRun):
@@ -322,46 +319,42 @@ class _WorldsRun(RecordedRun):
         self._done.update(self.effects)
 
 
-class _Inline(Executor):
-    """Calls bodies on the spot, with the rules of the runner for how they begin and end."""
+class _InlineExecutor(BaseExecutor):
+    """Calls bodies on the spot. They begin and end by the rules of production; only timeouts are left out, because they take no time."""
 
-    def __init__(self, now: Callable[[], Instant], ended: Callable[[Attempt, Ending], None]) -> None:
-        super().__init__(
-            SLOTS,
-            label=LABEL,
-            trusted=lambda _: True,
-            ledger_time=lambda _: now(),
-            chance=lambda: 0.5,
-            ended=ended,
-            freed=lambda: None,
-        )
-        self._alarm = _Mute(LABEL, self._ring)
+    def __init__(self, node: NodeView, clock: DatabaseClock, ended: Callable[[Attempt, Ending], None]) -> None:
+        super().__init__(node, clock, SLOTS, ended=ended, freed=lambda: None, chance=lambda: 0.5)
         self._loop: asyncio.Runner | None = None
         self.trouble: ConfigurationError | None = None
-        """Why nothing can be run here; for whoever turns the conductor, which itself goes on whatever happens."""
+        """Why nothing can run here, for the code that turns the loop. The loop itself goes on whatever happens."""
 
-    def take(self, attempts: Iterable[Attempt]) -> int:
-        taken = list(attempts)
-        for attempt in taken:
+    def take(self, attempts: Sequence[Attempt]) -> int:
+        for attempt in attempts:
             if attempt.function.is_coroutine and _in_a_loop():
                 self.trouble = ConfigurationError(
                     f"virtual: {attempt.run.job!r} is a coroutine and has a loop of its own, which cannot run inside the loop of this "
                     "test. Write the test as a plain function, or call the world by asyncio.to_thread."
                 )
                 return 0
-        with self._mutex:
-            for attempt in taken:
-                self._in_hand[attempt.id] = attempt
-                self._busy += 1
-                self._in_threads += not attempt.function.is_coroutine
-        for attempt in taken:
-            if self._begin(attempt):
+        self.accept(attempts)
+        for attempt in attempts:
+            if self.begin(attempt, boottime()):
                 attempt.called = True
                 failure = self._call(attempt)
                 if failure is None and isinstance(attempt.run, _WorldsRun):
                     attempt.run.commit()
-                self._end(attempt, self._judge(attempt, failure))
+                self.end(attempt, self.judge(attempt, failure))
         return self.room()
+
+    def cancel(self, attempt: Attempt) -> bool:
+        del attempt
+        return False
+
+    def no_loop(self) -> str:
+        return ""
+
+    def end_abandoned(self) -> None:
+        """Nothing is abandoned here."""
 
     def close(self) -> None:
         if self._loop is not None:
@@ -393,15 +386,8 @@ class _Inline(Executor):
         self._loop.run(body())
 
 
-class _Mute(TimeoutThread):
-    """Bodies take no time, so that none runs out of it."""
-
-    def set(self, at: float, attempt: Attempt) -> None:
-        del at, attempt
-
-
 class _Clock(DatabaseClock):
-    """The world's clock as the conductor asks for it. It notes the next instant that the conductor would wake for."""
+    """The world's clock as the loop reads it. It notes the next instant that the loop would wake for."""
 
     def __init__(self, read: Callable[[], Instant]) -> None:
         super().__init__(0.0)
@@ -422,18 +408,6 @@ class _Clock(DatabaseClock):
             return 0.0
         self.next_at = instant if self.next_at is None else min(self.next_at, instant)
         return math.inf
-
-
-class _Seat:
-    """A node that is always alive."""
-
-    lease_until = math.inf
-
-    def __init__(self, id_: NodeId) -> None:
-        self.id = id_
-
-    def wake(self) -> None:
-        """It is turned by hand."""
 
 
 def _in_a_loop() -> bool:

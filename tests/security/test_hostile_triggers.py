@@ -4,16 +4,19 @@ import json
 import sqlite3
 import uuid
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
 from harness.scratch import eventually
 from tenure import Scheduler
+from tenure.core.cluster import Cadence
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.records import Change, JobSpec, Rules
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import BackgroundScheduler
 from tenure.scheduling.context import LoopContext
+from tenure.scheduling.options import EngineOptions
 from tenure.scheduling.planner import Planner
 from tenure.stores.ledger import JobChange
 from tenure.triggers import closed, every
@@ -134,7 +137,8 @@ def test_jobs_that_are_far_behind_do_not_take_the_places_of_the_others(url):
             ledger.change(JobChange("default", name, Change.ADDED, spec=spec, next_due=due))
         clock = DatabaseClock()
         clock.observe(now, at, at)
-        planning = Planner(LoopContext(None, None, None, clock, "default", 1.0, lambda: True), facts=lambda _: None)
+        leader, options = SimpleNamespace(is_leader=True), EngineOptions("default", "UTC", Cadence())
+        planning = Planner(LoopContext(None, leader, None, None, clock, options, None))
         for _ in range(3):
             planning.plan(ledger)
         [near] = ledger.jobs("default", "near")

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
 from tenure.core.arguments import decode
 from tenure.core.cluster import NodeId
-from tenure.core.records import ClaimedRun, RunId
+from tenure.core.records import ClaimedRun, Ended, Ending, RunId, RunState
 from tenure.jobs.functions import Function
 from tenure.run import Run
 
 
 class AttemptPhase(Enum):
-    """How far it is."""
+    """How far an attempt is."""
 
     QUEUED = "queued"
     RUNNING = "running"
     ENDED = "ended"
-    """The body has returned, or never will be called; the ledger has not said yes to it."""
+    """The body has returned, or will never be called. The ledger has not acknowledged that."""
+
+
+MakeRun = Callable[[ClaimedRun, str, NodeId], Run]
+"""Makes what a body is called with, from a claimed run, the token of the claim, and the identity under which it was claimed."""
 
 
 class Attempt:
-    """Changed by whoever runs it; whether it may begin is decided once, by `Runner`, under its mutex."""
+    """Changed by the thread that runs it. Whether it may begin is decided once, by the executor, under its mutex."""
 
     __slots__ = (
         "asked_to_end", "called", "claimed", "function", "node", "phase", "queued_at", "run", "started_at", "task", "timed_out", "token",
@@ -55,3 +60,10 @@ class Attempt:
         """Its body goes on beyond its timeout."""
         limit = self.claimed.rules.timeout
         return limit is not None and self.started_at is not None and now > self.started_at + limit
+
+
+def confirms(attempt: Attempt, ending: Ending, answer: Ended) -> bool:
+    """True if a rejected ending is harmless: an earlier send succeeded but its reply was lost, or `run.complete()` already finished the run."""
+    if attempt.run.completed:
+        return answer.state is RunState.SUCCEEDED
+    return answer.state is ending.state or (ending.interrupted and answer.state is RunState.LOST)

@@ -9,13 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import uuid
-from collections.abc import Callable
 
-from tenure.core.cluster import NodeId
-from tenure.core.records import ClaimedRun, ClaimRequest
+from tenure.core.records import ClaimRequest
 from tenure.errors import StoreError
 from tenure.scheduling.agenda import Step
-from tenure.scheduling.attempt import Attempt
+from tenure.scheduling.attempt import Attempt, MakeRun
 from tenure.scheduling.clock_watch import ClockWatch
 from tenure.scheduling.context import LoopContext
 from tenure.stores.ledger import Ledger
@@ -41,21 +39,12 @@ LOOP_GAP = 1.0
 class Claimer:
     """The claims of one node."""
 
-    def __init__(
-        self,
-        context: LoopContext,
-        clock_watch: ClockWatch,
-        *,
-        queues: tuple[str, ...] | None,
-        attempt: Callable[[ClaimedRun, str, NodeId], Attempt],
-    ) -> None:
-        self._context, self._clock_watch, self._queues, self._attempt = context, clock_watch, queues, attempt
+    def __init__(self, context: LoopContext, clock_watch: ClockWatch, make_run: MakeRun) -> None:
+        self._context, self._clock_watch, self._make_run = context, clock_watch, make_run
         self._node, self._executor, self._clock = context.node, context.executor, context.clock
         self._size = BatchSize(CLAIM_BATCH)
         self._token, self._in_vain = "", 0.0
         self._no_loop_since, self._complained = math.inf, ""
-        self.pressed = False
-        """More is due than the last claim brought."""
 
     def claim(self, ledger: Ledger) -> None:
         """Claim what is due. While more is due, the next claim is sent before the bodies of the last one take the processor."""
@@ -73,7 +62,8 @@ class Claimer:
         token, self._token = self._token or str(uuid.uuid4()), ""
         as_of = self._clock.now(sent_at) if self._clock.doubts else None
         limit = min(room, self._size.now)
-        request = ClaimRequest(node, context.application, token, limit, self._functions(), self._queues, as_of)
+        functions, queues = self._functions(), context.options.queues
+        request = ClaimRequest(node, context.application, token, limit, functions, queues, as_of)
         try:
             answer = ledger.claim(request)
         except (StoreError, OSError):  # perhaps the answer is too large for the link
@@ -81,7 +71,7 @@ class Claimer:
             raise
         received_at = boottime()
         self._size.worked(received_at - sent_at)
-        self.pressed = answer.more and bool(answer.runs)
+        context.signals.pressed = pressed = answer.more and bool(answer.runs)
         jumped = self._clock_watch.observe(answer.now, sent_at)
         if self._node.id != node or received_at >= self._node.lease_until:
             return 0  # abandoned
@@ -90,23 +80,29 @@ class Claimer:
             agenda.at(Step.CLAIM, received_at)
             return 0
         self._token = str(uuid.uuid4())  # for the next claim: reading random bytes then would let the bodies go first
-        known = [run for run in answer.runs if context.registry.get(run.function) is not None]
-        room = self._executor.take([self._attempt(run, token, node) for run in known])
-        if len(known) < len(answer.runs):
-            ledger.put_back([(run.id, token) for run in answer.runs if run not in known])
+        found = [(run, context.registry.get(run.function)) for run in answer.runs]
+        room = self._executor.take(
+            [
+                Attempt(run, token, node, function=function, run=self._make_run(run, token, node), at=boottime())
+                for run, function in found
+                if function is not None
+            ]
+        )
+        if unknown := [(run.id, token) for run, function in found if function is None]:
+            ledger.put_back(unknown)
             agenda.soon(Step.LEARN)
         if answer.missed and not self._clock.doubts:  # by a clock in doubt nothing counts as missed
             agenda.at(Step.RESOLVE_MISSED, self._clock.suspect_until)
         vain = answer.more and not answer.runs  # other nodes have these runs, or their jobs, locked
         self._in_vain = min(max(self._in_vain * 2, PACE), IN_VAIN) if vain else 0.0
         next_claim = received_at + (self._in_vain if answer.more else context.every)
-        if answer.next_at is not None and self._clock.known and not self.pressed:
+        if answer.next_at is not None and self._clock.known and not pressed:
             soon = self._clock.at(answer.next_at)
             if len(answer.runs) >= BUSY:
                 soon = max(soon, sent_at + PACE)
             next_claim = min(soon, next_claim)
         agenda.at(Step.CLAIM, next_claim)
-        return room if self.pressed else 0
+        return room if pressed else 0
 
     def _functions(self) -> tuple[str, ...]:
         """The functions whose runs can begin here: those of this node, without its coroutines while no event loop runs them."""

@@ -18,10 +18,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from tenure.core.records import Ended, Ending, RunId, RunState
+from tenure.core.records import Ended, Ending, RunId
 from tenure.errors import DataRefused, StoreError
 from tenure.jobs.run_log import LogQueue, size_of
-from tenure.scheduling.attempt import Attempt
+from tenure.scheduling.attempt import Attempt, confirms
+from tenure.scheduling.base_executor import BaseExecutor
+from tenure.scheduling.context import LoopSignals
+from tenure.scheduling.reporting import Reporter
 from tenure.stores import Session, Store
 from tenure.util.backoff import Backoff
 from tenure.util.batch_size import BatchSize
@@ -55,19 +58,42 @@ IDLE = 30.0
 """After so many seconds without an ending the connection is closed."""
 NO_TEXT = "the database refused the text of its error; the log of its node has it"
 
-Told = Callable[[Attempt, Ending, Ended], None]
+
+class EndingQueue:
+    """Endings on their way from the executor's threads to the completer."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Attempt, Ending]] = deque()
+        self.waits_since = 0.0
+        self.wake = threading.Event()
+
+    def put(self, attempt: Attempt, ending: Ending) -> None:
+        """Send this soon."""
+        if not self.waiting:
+            self.waits_since = boottime()
+        self.waiting.append((attempt, ending))
+        if not self.wake.is_set():
+            self.wake.set()
 
 
 class Completer(VitalThread):
-    """Runs until it is told to stop. `told` hears what the ledger said to each ending, on this thread."""
+    """Runs until it is told to stop. The executor, the loop and the reporter hear the ledger's answers, on this thread."""
 
     def __init__(
-        self, store: Store, *, label: str, timeout: float, quiet: FailureLog, pressed: Callable[[], bool], told: Told
+        self,
+        store: Store,
+        queue: EndingQueue,
+        executor: BaseExecutor,
+        signals: LoopSignals,
+        reporter: Reporter,
+        *,
+        label: str,
+        timeout: float,
     ) -> None:
         super().__init__(f"tenure completer {label}")
-        self._store, self._label, self._timeout, self._quiet = store, label, timeout, quiet
-        self._pressed, self._told = pressed, told
-        self._endings: deque[tuple[Attempt, Ending]] = deque()
+        self._store, self._label, self._timeout, self._quiet = store, label, timeout, FailureLog(logger, store.shown)
+        self._executor, self._signals, self._reporter = executor, signals, reporter
+        self._queue, self._endings, self._wake = queue, queue.waiting, queue.wake
         self._sent: list[tuple[Attempt, Ending]] = []
         self._later: list[tuple[float, int, Attempt, Ending]] = []
         """Endings to be sent again, a heap by when."""
@@ -82,18 +108,9 @@ class Completer(VitalThread):
         self._logs_from = 0.0
         self._logs_failed = 0
         self._said_dropped = False
-        self._wake = threading.Event()
         self._stopping = False
         self._session: Session | None = None
-        self._told_at = self._waits_since = 0.0
-
-    def put(self, attempt: Attempt, ending: Ending) -> None:
-        """Tell this soon."""
-        if not self._endings:
-            self._waits_since = boottime()
-        self._endings.append((attempt, ending))
-        if not self._wake.is_set():
-            self._wake.set()
+        self._told_at = 0.0
 
     def stop(self, patience: float | None) -> bool:
         """End when everything is told. Wait for that, but no longer than this; True if no ending was left."""
@@ -141,8 +158,8 @@ class Completer(VitalThread):
         """For how long to wait for more endings, to be told together with these; then ask again."""
         if self._stopping or len(self._endings) >= self._size.now:
             return 0.0
-        if self._pressed():
-            return min(self._waits_since + PRESSED - boottime(), STEP)
+        if self._signals.pressed:
+            return min(self._queue.waits_since + PRESSED - boottime(), STEP)
         return self._told_at + PACE - boottime()
 
     def _try(
@@ -178,9 +195,12 @@ class Completer(VitalThread):
                 self._pauses.pop(ending.id, None)
             self._keep_log(attempt, ending, answer)
             try:
-                self._told(attempt, ending, answer)
+                self._executor.acknowledged(attempt)
+                if answer.wakes or attempt.run.completed:  # the transaction of `run.complete()` wakes no node
+                    self._signals.poke()
+                self._reporter.ended(attempt, ending, answer)
             except Exception:
-                logger.exception("telling how a run ended failed", extra={"action": "completer_failed"})
+                logger.exception("reporting how a run ended failed", extra={"action": "completer_failed"})
 
     def _batch(self) -> list[tuple[Attempt, Ending]]:
         batch: list[tuple[Attempt, Ending]] = []
@@ -237,7 +257,7 @@ class Completer(VitalThread):
     def _keep_log(self, attempt: Attempt, ending: Ending, answer: Ended) -> None:
         """The same path whether the ledger accepted the ending or the body's own transaction had completed the run."""
         lines = attempt.run.lines
-        if not lines or not (answer.accepted or settled_as_said(attempt, ending, answer)):
+        if not lines or not (answer.accepted or confirms(attempt, ending, answer)):
             return
         if not self._logs.add(ending.id, ending.started_at or 0.0, lines):
             self._say_dropped(1)
@@ -282,10 +302,3 @@ class Completer(VitalThread):
             with suppress(StoreError, OSError):
                 self._session.close()
         self._session = None
-
-
-def settled_as_said(attempt: Attempt, ending: Ending, answer: Ended) -> bool:
-    """Whether a refused ending is none: it was said before and the answer was lost, or the body's own transaction completed the run."""
-    if attempt.run.completed:
-        return answer.state is RunState.SUCCEEDED
-    return answer.state is ending.state or (ending.interrupted and answer.state is RunState.LOST)

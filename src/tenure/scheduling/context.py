@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,16 +12,28 @@ from tenure.core.records import Instant, RunId
 from tenure.jobs.functions import Registry
 from tenure.scheduling.agenda import Agenda
 from tenure.scheduling.attempt import Attempt
+from tenure.scheduling.options import EngineOptions
 
 
 class NodeView(Protocol):
-    """What the loop needs of its node."""
+    """What the loop and the executor need of their node."""
 
     @property
     def id(self) -> NodeId: ...
     @property
+    def label(self) -> str: ...
+    @property
     def lease_until(self) -> float: ...
+    @property
+    def lock_fileno(self) -> int | None: ...
     def wake(self) -> None: ...
+
+
+class Leadership(Protocol):
+    """What the loop needs of the planner's election."""
+
+    @property
+    def is_leader(self) -> bool: ...
 
 
 class ExecutorView(Protocol):
@@ -39,21 +51,53 @@ class ExecutorView(Protocol):
     def end_abandoned(self) -> None: ...
 
 
+class LoopSignals:
+    """What other threads tell the loop, and what it tells the completer."""
+
+    def __init__(self, node: NodeView) -> None:
+        self._node = node
+        self.poked = self.freed = False
+        self.pressed = False
+        """More is due than the last claim brought."""
+
+    def poke(self) -> None:
+        """Something was requested or changed: look at once."""
+        self.poked = True
+        self._node.wake()
+
+    def free(self) -> None:
+        """A slot is free, and there was none."""
+        self.freed = True
+        self._node.wake()
+
+
 @dataclass(slots=True)
 class LoopContext:
-    """Made by the loop. Only the loop changes it."""
+    """Made once per start. Only the loop changes it."""
 
     node: NodeView
+    election: Leadership
     executor: ExecutorView
     registry: Registry
     clock: DatabaseClock
-    application: str
-    every: float
-    """Seconds between two reconciliations, and between two claims where nothing is due sooner."""
-    plans: Callable[[], bool]
-    """Whether this node is the planner."""
+    options: EngineOptions
+    signals: LoopSignals
     agenda: Agenda = field(default_factory=Agenda)
     identity: NodeId = ""
     """The node's id as of the last turn. The node may have another one by now."""
     resting: bool = False
     """This node was asked to stop: it plans and claims no more."""
+
+    @property
+    def application(self) -> str:
+        return self.options.application
+
+    @property
+    def every(self) -> float:
+        """Seconds between two reconciliations, and between two claims where nothing is due sooner."""
+        return self.options.cadence.heartbeat_every
+
+    @property
+    def plans(self) -> bool:
+        """Whether this node is the planner."""
+        return self.election.is_leader

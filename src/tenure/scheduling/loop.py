@@ -10,20 +10,16 @@ import logging
 import threading
 from collections.abc import Callable
 
-from tenure.core.cluster import NodeId
-from tenure.core.database_clock import DatabaseClock
-from tenure.core.planning import MissedVerdict
-from tenure.core.records import ClaimedRun, LostRun, MissedJob, NodeFacts
 from tenure.errors import StoreError
-from tenure.jobs.functions import Registry
 from tenure.scheduling.agenda import Step
-from tenure.scheduling.attempt import Attempt
+from tenure.scheduling.attempt import MakeRun
 from tenure.scheduling.claimer import Claimer
 from tenure.scheduling.clock_watch import ClockWatch
-from tenure.scheduling.context import ExecutorView, LoopContext, NodeView
+from tenure.scheduling.context import LoopContext
 from tenure.scheduling.missed import MissedResolver
 from tenure.scheduling.planner import Planner
 from tenure.scheduling.reconciler import Reconciler
+from tenure.scheduling.reporting import Reporter
 from tenure.scheduling.retention import Retention
 from tenure.stores import Session
 from tenure.stores.ledger import Ledger
@@ -41,47 +37,17 @@ NOT_JOINED = 0.05
 
 
 class SchedulerLoop:
-    """Called on the control loop's thread, except `poke`, `freed` and `rest`."""
+    """Called on the control loop's thread, except `rest`. Other threads reach it through its signals."""
 
-    def __init__(
-        self,
-        node: NodeView,
-        executor: ExecutorView,
-        registry: Registry,
-        clock: DatabaseClock,
-        *,
-        application: str,
-        every: float,
-        queues: tuple[str, ...] | None,
-        keep: tuple[float, int, float],
-        plans: Callable[[], bool],
-        facts: Callable[[NodeId], NodeFacts],
-        attempt: Callable[[ClaimedRun, str, NodeId], Attempt],
-        lost: Callable[[LostRun], None],
-        missed: Callable[[MissedJob, MissedVerdict], None],
-    ) -> None:
-        self._context = context = LoopContext(node, executor, registry, clock, application, every, plans)
-        self.agenda = context.agenda
-        self.planner = Planner(context, facts)
+    def __init__(self, context: LoopContext, reporter: Reporter, make_run: MakeRun) -> None:
+        self._context, self._signals, self.agenda = context, context.signals, context.agenda
+        self.planner = Planner(context)
         self.clock_watch = ClockWatch(context, self.planner)
-        self.claimer = Claimer(context, self.clock_watch, queues=queues, attempt=attempt)
-        self.reconciler = Reconciler(context, self.clock_watch, lost)
-        self.missed = MissedResolver(context, missed)
-        self.retention = Retention(context, keep)
-        self._poked = self._freed = False
+        self.claimer = Claimer(context, self.clock_watch, make_run)
+        self.reconciler = Reconciler(context, self.clock_watch, reporter)
+        self.missed = MissedResolver(context, reporter)
+        self.retention = Retention(context)
         self._turning = threading.Lock()
-
-    # From other threads
-
-    def poke(self) -> None:
-        """Something was requested or changed: look at once."""
-        self._poked = True
-        self._context.node.wake()
-
-    def freed(self) -> None:
-        """A slot is free, and there was none."""
-        self._freed = True
-        self._context.node.wake()
 
     def rest(self) -> None:
         """Plan and claim no more, not even in a turn that has begun. Reconciling goes on, for the runs that still run."""
@@ -89,8 +55,6 @@ class SchedulerLoop:
         with self._turning:
             self.agenda.soon(Step.RECONCILE)  # to tell the ledger that this node was asked to stop
         self._context.node.wake()
-
-    # From the control loop
 
     def heard(self, notice: Notice) -> None:
         """A node died or left, or jobs of an application changed."""
@@ -101,7 +65,7 @@ class SchedulerLoop:
 
     def next_at(self) -> float:
         """When something is due."""
-        if self._poked or self._freed:
+        if self._signals.poked or self._signals.freed:
             return 0.0
         return self.agenda.due(Step.RECONCILE) if self._context.resting else self.agenda.next_at()
 
@@ -118,7 +82,7 @@ class SchedulerLoop:
             for step in (Step.RECONCILE, Step.CLAIM, Step.PLAN):
                 self.agenda.at(step, boottime() + NOT_JOINED)
             return
-        self._take_requests()
+        self._take_signals()
         if context.resting:
             self.planner.forget(ledger)
         else:
@@ -145,12 +109,12 @@ class SchedulerLoop:
             )
             self.agenda.at(step, boottime() + RETRY_STEP)
 
-    def _take_requests(self) -> None:
-        if self._poked:
-            self._poked = False
+    def _take_signals(self) -> None:
+        if self._signals.poked:
+            self._signals.poked = False
             self.agenda.soon(Step.LEARN, Step.PLAN, Step.CLAIM)
-        if self._freed:
-            self._freed = False
+        if self._signals.freed:
+            self._signals.freed = False
             self.agenda.soon(Step.CLAIM)
 
     def _change_identity(self) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tenure.core.cluster import NodeId
@@ -41,9 +41,9 @@ from tenure.errors import ConfigurationError, StoreError, TenureError
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext
 from tenure.stores.ledger import JobChange, Ledger, RunQuery
-from tenure.triggers import Trigger, from_json
+from tenure.triggers import Trigger, from_json, tzdata_version
 from tenure.util.clock import boottime
-from tenure.util.version import order
+from tenure.util.version import __version__, order
 
 logger = logging.getLogger("tenure")
 
@@ -76,9 +76,9 @@ REMEMBERED = 10_000
 class Planner:
     """What a node knows of who can plan what, and what it plans itself."""
 
-    def __init__(self, context: LoopContext, facts: Callable[[NodeId], NodeFacts]) -> None:
-        self._context, self._agenda, self._clock, self._plans = context, context.agenda, context.clock, context.plans
-        self._application, self._facts = context.application, facts
+    def __init__(self, context: LoopContext) -> None:
+        self._context, self._agenda, self._clock = context, context.agenda, context.clock
+        self._application = context.application
         self._agenda.at(Step.REPLAN, math.inf)
         self._written: NodeFacts | None = None
         self._absent: tuple[str, ...] = ()
@@ -120,10 +120,23 @@ class Planner:
         self._stands_in = any(facts.plans and order(facts.library) < order(mine.library) for facts in others)
         self._tzdata, self.learns_on = mine.tzdata, False
         if not self._zones and (
-            self._plans() or not any(facts.plans and facts.tzdata == mine.tzdata for facts in others)
+            self._context.plans or not any(facts.plans and facts.tzdata == mine.tzdata for facts in others)
         ):
             self._go_over(ledger)
         self._older = _older(ledger.planned_by_older(self._application, NAMED + 1))
+
+    def _facts(self, node: NodeId) -> NodeFacts:
+        options, functions = self._context.options, frozenset(self._context.registry.names)
+        return NodeFacts(
+            node,
+            self._application,
+            functions,
+            options.queues,
+            options.capacity,
+            options.release,
+            __version__,
+            tzdata_version(),
+        )
 
     def forget(self, ledger: Ledger) -> None:
         """This node takes no further part."""
@@ -143,7 +156,7 @@ class Planner:
         """Returns when the first of the runs that were written is due."""
         began_at = boottime()
         now = self._clock.now(began_at)
-        leads = self._plans()
+        leads = self._context.plans
         if leads and not self._planned_before:
             self.replan_soon()
         self._planned_before = leads
@@ -335,7 +348,7 @@ class Planner:
         """Look through all jobs, some at a time, for those that a clock that was ahead has put off, and plan them anew."""
         now = self._clock.now(boottime())
         horizon = now + LOOK_AHEAD + MARGIN
-        if self._clock.doubts or not self._plans():
+        if self._clock.doubts or not self._context.plans:
             self._agenda.at(Step.REPLAN, math.inf)
             return
         jobs = ledger.planned_beyond(self._application, max(self._replanned, (horizon, JobId(0))), REPLAN_BATCH)

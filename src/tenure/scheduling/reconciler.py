@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 
-from tenure.core.records import LostRun, RollCall, RunId
+from tenure.core.records import RollCall, RunId
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.attempt import Attempt, AttemptPhase
 from tenure.scheduling.clock_watch import ClockWatch
 from tenure.scheduling.context import LoopContext
+from tenure.scheduling.reporting import Reporter
 from tenure.stores.ledger import Ledger
 from tenure.util.clock import boottime
 from tenure.util.plurals import counted
@@ -28,8 +28,8 @@ ANSWER_AGAIN = 0.02
 class Reconciler:
     """The roll calls of one node."""
 
-    def __init__(self, context: LoopContext, clock_watch: ClockWatch, lost: Callable[[LostRun], None]) -> None:
-        self._context, self._clock_watch, self._lost = context, clock_watch, lost
+    def __init__(self, context: LoopContext, clock_watch: ClockWatch, reporter: Reporter) -> None:
+        self._context, self._clock_watch, self._reporter = context, clock_watch, reporter
         self.stop_recorded = threading.Event()
         """The ledger knows that this node was asked to stop."""
 
@@ -66,7 +66,7 @@ class Reconciler:
                 executor.ask_to_end(mine.id, mine.token, mine.asked_to_end)
         self.answer(ledger, call)
         for lost in call.lost:
-            self._lost(lost)
+            self._reporter.lost(lost)
         if strays or call.lost:
             context.agenda.soon(Step.CLAIM)
 

@@ -23,8 +23,8 @@ FORGET_BATCH = 100
 class Retention:
     """Works in slices while anything old is left, and rests after each as long as it took. Claims come first."""
 
-    def __init__(self, context: LoopContext, keep: tuple[float, int, float]) -> None:
-        self._context, self._keep = context, keep
+    def __init__(self, context: LoopContext) -> None:
+        self._context = context
         self._pruned_up_to, self._batch, self._not_after = JobId(0), PRUNE_BATCH[0], 0.0
         self._found_old = False
         self._rest(boottime() + PRUNE_EVERY)
@@ -36,7 +36,7 @@ class Retention:
     def prune(self, ledger: Ledger) -> None:
         """Remove a slice of what is old, unless a claim is due first."""
         context, agenda, clock, began_at = self._context, self._context.agenda, self._context.clock, boottime()
-        if not context.plans() or clock.doubts or began_at < clock.believed_since + PRUNE_EVERY:
+        if not context.plans or clock.doubts or began_at < clock.believed_since + PRUNE_EVERY:
             self._rest(began_at + PRUNE_EVERY)
             return
         claims_at = agenda.due(Step.CLAIM)
@@ -51,15 +51,15 @@ class Retention:
             raise
 
     def _prune_slice(self, ledger: Ledger, began_at: float, wall: Instant) -> None:
-        (age, count, keys_age), batch, agenda = self._keep, self._batch, self._context.agenda
+        options, batch, agenda = self._context.options, self._batch, self._context.agenda
         pruned = ledger.prune(
             self._context.application,
-            before=wall - age,
-            keep=count,
+            before=wall - options.keep_for,
+            keep=options.keep,
             limit=batch,
             beyond=self._pruned_up_to,
             jobs=PRUNE_JOBS,
-            keys_before=wall - keys_age,
+            keys_before=wall - options.keep_keys,
         )
         now = boottime()
         took = now - began_at
@@ -74,7 +74,7 @@ class Retention:
             return  # go on with the same jobs; if other transactions have all of them locked, come back later
         self._pruned_up_to = pruned.up_to or JobId(0)
         if not self._pruned_up_to:
-            self._forget(ledger, wall - age, now)
+            self._forget(ledger, wall - options.keep_for, now)
 
     def _forget(self, ledger: Ledger, before: Instant, began_at: float) -> None:
         """The end of a pass: forget jobs that were removed so long ago and that no live node defines."""

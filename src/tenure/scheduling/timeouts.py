@@ -12,17 +12,17 @@ from tenure.util.vital_thread import VitalThread
 
 
 class TimeoutThread:
-    """One thread for all timeouts, made when the first is set."""
+    """One thread for all timeouts, started when the first is set."""
 
-    def __init__(self, label: str, ring: Callable[[Attempt], None]) -> None:
-        self._label, self._ring = label, ring
+    def __init__(self, label: str, time_out: Callable[[Attempt], None]) -> None:
+        self._label, self._time_out = label, time_out
         self._changed = threading.Condition()
         self._heap: list[tuple[float, int, Attempt]] = []
         self._count = 0
         self.thread: VitalThread | None = None
 
     def set(self, at: float, attempt: Attempt) -> None:
-        """Ring at this time, if the attempt still runs then. RuntimeError: there is no thread to be had for it."""
+        """Call `time_out` at this time, if the attempt still runs then. RuntimeError: the system refuses the thread."""
         with self._changed:
             if self.thread is None or self.thread.died:
                 thread = VitalThread(f"tenure timeouts {self._label}", self._watch)
@@ -34,7 +34,7 @@ class TimeoutThread:
                 self._changed.notify()
 
     def stop(self) -> None:
-        """Ring no more."""
+        """Call it no more."""
         with self._changed:
             self._heap.clear()
             self.thread = None
@@ -53,4 +53,4 @@ class TimeoutThread:
                     self._changed.wait(left)
                     continue
                 attempt = heapq.heappop(self._heap)[2]
-            self._ring(attempt)
+            self._time_out(attempt)

@@ -1,0 +1,90 @@
+"""How a scheduler is, for health checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tenure.core.cluster import NodeId
+from tenure.jobs.functions import Registry
+from tenure.jobs.listeners import Listeners
+from tenure.scheduling.options import EngineOptions
+from tenure.stores import Store
+from tenure.util.async_bridge import without_loop
+from tenure.util.clock import boottime
+from tenure.util.vital_thread import dead
+
+if TYPE_CHECKING:
+    from tenure.scheduling.engine import Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`ok` is what a load balancer wants to know."""
+
+    ok: bool
+    started: bool
+    label: str
+    node: NodeId
+    store: str
+    application: str
+    trusted_for: float = 0.0
+    """Seconds until this node's lease ends unless a heartbeat is answered; negative when it has ended."""
+    plans: bool = False
+    """Whether this node is the planner."""
+    running: int = 0
+    capacity: int = 0
+    overdue: tuple[str, ...] = ()
+    """Runs whose bodies go on beyond their timeout."""
+    clock_doubted: bool = False
+    problem: str = ""
+    waits_for: tuple[str, ...] = ()
+    """Runs whose bodies have not returned since a stop. The stopped node keeps its lease for them, and then leaves."""
+    dead_threads: tuple[str, ...] = ()
+    """Threads of tenure that died. Not ok: restart the process."""
+    notes: tuple[str, ...] = ()
+    """Human-readable notes that do not concern a load balancer, such as jobs that old zone rules plan."""
+
+
+def not_started(store: Store, options: EngineOptions, waits_for: tuple[str, ...]) -> Health:
+    """Of a scheduler that takes no part."""
+    return Health(
+        ok=False,
+        started=False,
+        label=options.label or "",
+        node="",
+        store=store.shown,
+        application=options.application,
+        capacity=options.capacity,
+        problem="not started",
+        waits_for=waits_for,
+    )
+
+
+def health_of(parts: Parts, store: Store, options: EngineOptions, registry: Registry, listeners: Listeners) -> Health:
+    """Of a scheduler that takes part."""
+    node, executor = parts.node, parts.executor
+    left = node.lease_until - boottime()
+    problem = "" if left > 0 else f"no answer from {store.shown} for too long"
+    if not problem and (stands := executor.no_loop()) and (coroutines := registry.coroutines):
+        problem = without_loop(stands, coroutines)
+    fallen = (*node.dead_threads, *dead(parts.completer), *executor.dead_threads, *listeners.dead_threads)
+    if fallen:
+        problem = f"a thread of tenure died: {', '.join(fallen)}. Restart this process."
+    return Health(
+        ok=not problem,
+        started=True,
+        label=node.label,
+        node=node.id,
+        store=store.shown,
+        application=options.application,
+        trusted_for=left,
+        plans=parts.election.is_leader,
+        running=executor.busy,
+        capacity=options.capacity,
+        overdue=tuple(f"{attempt.run.job} {attempt.run.key}" for attempt in executor.overdue()),
+        clock_doubted=parts.clock.doubts,
+        problem=problem,
+        dead_threads=fallen,
+        notes=parts.loop.planner.notes,
+    )
