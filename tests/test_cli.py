@@ -37,7 +37,7 @@ def test_who_leads(tenure, url):
         assert election.wait_until_leading("10s")
         code, out, _ = tenure("leader", "mail")
         assert code == 0
-        assert re.fullmatch(r"first leads 'mail' in term 1, for \d+ ms\n", out)
+        assert re.fullmatch(r"first has led 'mail' for \d+ ms, in term 1\n", out)
         code, out, _ = tenure("leader", "mail", "--json")
         found = json.loads(out)
         assert (code, found["election"], found["term"], found["label"], found["healthy"]) == (
@@ -51,9 +51,9 @@ def test_who_leads(tenure, url):
         assert code == 0
         assert re.search(r"^mail +1 +first +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +healthy$", out, re.MULTILINE)
         assert json.loads(tenure("elections", "--json")[1])[0]["label"] == "first"
-    assert tenure("leader", "mail")[:2] == (1, "nobody leads 'mail'\n")
+    assert tenure("leader", "mail")[:2] == (1, "no node leads 'mail'\n")
     assert tenure("leader", "mail", "--json")[:2] == (1, "null\n")
-    assert tenure("elections")[:2] == (0, "no election is led by anybody\n")
+    assert tenure("elections")[:2] == (0, "no election has a leader\n")
 
 
 def test_the_history_of_terms(tenure, url):
@@ -75,13 +75,13 @@ def test_the_history_of_terms(tenure, url):
 
 def test_asking_the_leader_to_resign(tenure, url):
     Election(url, "mail").history()
-    assert tenure("resign", "mail")[:2] == (1, "nobody leads 'mail'\n")
+    assert tenure("resign", "mail")[:2] == (1, "no node leads 'mail'\n")
     with Election(url, "mail", label="first", ttl="5s") as first:
         assert first.wait_until_leading("10s")
         with Election(url, "mail", label="second", ttl="5s"):
             code, out, err = tenure("resign", "mail", "--wait", "20s")
             assert code == 0
-            assert re.fullmatch(r"second leads 'mail' in term 2 after .*\n", out)
+            assert re.fullmatch(r"after .*, second leads 'mail' in term 2\n", out)
             assert "asked first to resign term 1" in err
             code, out, _ = tenure("resign", "mail", "--json")
             assert (code, json.loads(out)["asked_term"]) == (0, 2)
@@ -93,7 +93,7 @@ def test_work_that_does_not_stop_is_said(tenure, url):
         next(terms)
         code, out, _ = tenure("resign", "mail", "--wait", "500ms")
         assert code == 1
-        assert re.fullmatch(r"first still leads 'mail' in term 1 after .*: its work has not stopped yet\n", out)
+        assert re.fullmatch(r"after .*, first still leads 'mail' in term 1: its work has not stopped yet\n", out)
         terms.close()
 
 
@@ -201,7 +201,7 @@ def test_what_is_wrong_is_said_in_one_line(words, code, message, capsys, empty_f
     ("words", "message"),
     [
         ([], "COMMAND"),
-        (["no-such-verb"], "invalid choice"),
+        (["no-such-command"], "invalid choice"),
         (["lead", "x", "ls", "-l"], "write the command after '--': tenure lead x -- ls -l"),
         (["lead", "x"], "the command is missing: tenure lead x -- command"),
         (["lead", "x", "--"], "the command is missing"),

@@ -122,7 +122,7 @@ def test_a_run_that_nobody_begins_is_not_waited_for_longer(tenure, jobs):
 def test_how_an_application_is(tenure, asked, jobs, url):
     code, out, _ = tenure("status")
     assert code == 1
-    assert "planner  none: no node of this application runs" in out
+    assert "planner  none: no node of this application is running" in out
     with shop(url, capacity=4) as scheduler:
         while not scheduler.health().plans:
             threading.Event().wait(0.05)
@@ -143,12 +143,12 @@ def test_pausing_resuming_removing(tenure, asked, jobs):
     assert (daily["state"], daily["paused_by"], daily["paused_why"]) == ("paused", "ada", "maintenance")
     assert "maintenance" in tenure("why", "daily")[1]
     code, out, _ = tenure("resume", "daily")
-    assert (code, bool(re.fullmatch(rf"'daily' is active; next {SECOND}\n", out))) == (0, True)
+    assert (code, bool(re.fullmatch(rf"'daily' is active; next due at {SECOND}\n", out))) == (0, True)
     assert tenure("pause", "daily")[1] == "'daily' is paused until it is resumed\n"
     assert "2036" in tenure("pause", "daily", "--until", "2036-01-01T00:00Z")[1]
     code, out, _ = tenure("remove", "daily")
     assert code == 0
-    assert "'daily' is removed" in out
+    assert "'daily' was removed" in out
     assert "defined in code" in out
     assert [job["name"] for job in asked("jobs")] == ["greet"]
     assert "was removed" in asked("why", "daily")["why"]
@@ -171,7 +171,7 @@ def test_what_was_removed_and_is_still_defined_is_shown_and_can_be_restored(tenu
     assert code != 0
     assert re.search("has no job 'daily': it was removed by ada at .*tenure restore daily", err)
     code, out, _ = tenure("restore", "daily", "--by", "ada", "--why", "a mistake")
-    assert (code, bool(re.fullmatch(rf"'daily' is active again; next {SECOND}\n", out))) == (0, True)
+    assert (code, bool(re.fullmatch(rf"'daily' is active again; next due at {SECOND}\n", out))) == (0, True)
     assert asked("status")["removed_but_in_code"] == []
     code, _, err = tenure("restore", "daily")
     assert (code != 0, "is active, not removed" in err) == (True, True)
@@ -191,7 +191,10 @@ def test_what_was_changed_is_shown_with_what_the_code_says_and_can_be_reset(tenu
     )
     assert "It runs as changed by ada" in tenure("why", "daily")[1]
     code, out, _ = tenure("reset", "daily", "--by", "ada", "--why", "a mistake")
-    assert (code, bool(re.fullmatch(rf"'daily' is as the code defines it; next {SECOND}\n", out))) == (0, True)
+    assert (code, bool(re.fullmatch(rf"'daily' runs as the code defines it again; next due at {SECOND}\n", out))) == (
+        0,
+        True,
+    )
     code, _, err = tenure("reset", "daily")
     assert (code != 0, "There is nothing to reset." in err) == (True, True)
     [daily] = [job for job in asked("jobs") if job["name"] == "daily"]
@@ -269,7 +272,7 @@ def test_a_backfill_of_what_was_forgotten_needs_a_word(tenure, asked, jobs, capl
 def test_one_is_not_many(tenure, jobs):
     span = ("2026-11-01T00:00Z", "2026-11-02T00:00Z")
     assert (
-        "1 due time of 'daily' would run. Nothing was changed; run with --yes to run it."
+        "1 due time of 'daily' would run. Nothing was changed; add --yes to run it."
         in tenure("backfill", "daily", *span)[2]
     )
     assert tenure("backfill", "daily", *span, "--yes")[1].startswith("1 due time of 'daily' will run")
@@ -277,7 +280,7 @@ def test_one_is_not_many(tenure, jobs):
 
 def test_a_pause_says_that_it_waits_for_a_node_that_does_not_answer(tenure, jobs, monkeypatch):
     """The node has claimed a run, and is frozen."""
-    monkeypatch.setattr("tenure.cli.jobs.ASKING", 0.1)
+    monkeypatch.setattr("tenure.cli.job_operations.ASKING", 0.1)
     jobs.run_now("greet")
     node = Worker(jobs.store, "shop", "frozen", ttl=0.5)
     try:
@@ -311,7 +314,7 @@ def test_the_audit_says_whether_all_is_accounted_for(tenure, asked, jobs, url):
     code, out, _ = tenure("audit", "daily")
     assert code == 1
     assert "daily: NOT CLEAN" in out
-    assert "is of no due time" in out
+    assert "belongs to no due time" in out
     found = asked("audit", "daily")
     assert (found["clean"], found["jobs"][0]["counts"]) == (False, {"unexpected": 1})
 
@@ -323,11 +326,11 @@ def test_which_application(tenure, jobs, url):
     other.start()
     code, _, err = tenure("jobs")
     assert code == 2
-    assert "there are jobs of 2 applications here: blog, shop. Write which." in err
+    assert "2 applications have jobs here: blog, shop. Write --app NAME." in err
     assert "publish" in tenure("jobs", "--app", "blog")[1]
     assert tenure("jobs", "--app", "nowhere")[:2] == (
         0,
-        "no jobs yet: jobs defined in code appear once a node has started\n",
+        "no jobs yet: a node that starts adds the jobs that its code defines\n",
     )
 
 
@@ -383,7 +386,7 @@ def test_when_an_expression_is_due(words, said, capsys):
         (["pause", "greet", "--until", "soon", "--url", "sqlite:///x.db"], "'soon' is not a duration"),
         (["start", "nowhere.to:be_found"], "there is no module 'nowhere'"),
         (["start", "json:dumps"], "'dumps' is a function"),
-        (["start", "json"], "which scheduler? There are: none"),
+        (["start", "json"], "which scheduler? It has: none"),
         (["start", ":scheduler"], "Write MODULE:SCHEDULER"),
         (["once", "x", "--within", "20", "--url", "sqlite:///x.db", "--", "true"], "'20' has no unit"),
         (["jobs", "--url", "memory://"], "lives inside one process"),
@@ -404,7 +407,7 @@ def test_once_is_once_and_a_failure_gives_it_back(tenure, tmp_path):
     code, _, err = tenure("once", "nightly", "--within", "1h", "--", "sh", "-c", mark)
     assert (code, err) == (0, "")
     code, _, err = tenure("once", "nightly", "--within", "1h", "--", "sh", "-c", mark)
-    assert (code, "was done by another" in err) == (0, True)
+    assert (code, "another process has already run" in err) == (0, True)
     assert (tmp_path / "ran").read_text() == "ran\nran\n"
     assert tenure("once", "other", "--", "sh", "-c", mark)[0] == 0
     assert tenure("once", "nightly", "--within", "1ms", "--", "sh", "-c", mark)[0] == 0

@@ -255,13 +255,13 @@ def test_the_files_that_are_named_are_there() -> None:
             assert list(ROOT.glob(path)), f"{page.relative_to(ROOT)} names {path}"
 
 
-def test_every_verb_is_in_the_reference() -> None:
+def test_every_command_is_in_the_reference() -> None:
     from tenure.cli.parser import build
 
     text = (ROOT / "docs/reference/cli.md").read_text()
-    [verbs] = [action for action in build()._actions if action.dest == "verb"]
-    for verb in verbs.choices or ():
-        assert re.search(rf"^\| \[?`{verb}\b", text, re.MULTILINE), f"{verb} is not in the table of verbs"
+    [commands] = [action for action in build()._actions if action.dest == "subcommand"]
+    for command in commands.choices or ():
+        assert re.search(rf"^\| \[?`{command}\b", text, re.MULTILINE), f"{command} is not in the table of commands"
 
 
 def test_every_policy_is_in_the_reference() -> None:

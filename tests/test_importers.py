@@ -325,7 +325,7 @@ def test_the_verb_reads_the_schedule_of_a_celery_app(tmp_path) -> None:
         (["apscheduler", "sqlite:///empty.sqlite", "--table", "other"], 2, "no such table: other"),
         (["apscheduler", "postgresql://nobody@127.0.0.1:1/nothing"], 3, "does not answer"),
         (["celery", "broken:app"], 2, "broken cannot be imported: RuntimeError: no settings"),
-        (["crontab", "nowhere"], 2, "nowhere is not there"),
+        (["crontab", "nowhere"], 2, "nowhere does not exist"),
     ],
     ids=["no file", "no table", "no server", "raises", "no crontab"],
 )

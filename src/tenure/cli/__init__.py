@@ -1,11 +1,11 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The command line. Every verb says one clear thing, and its exit code says it again:
+"""The command line. Every command gives one clear answer, and its exit code gives it again:
 
 0    yes, done
-1    the answer is no: no such job or run, it failed, not accounted for; nobody leads, not in time, not settled, a finding
+1    the answer is no: no such job or run; it failed; not accounted for; no node leads; not in time; not settled; a finding
 2    wrong usage or configuration
 3    the database does not answer
-4    the database answers, but cannot be used: tables missing, too new, no permission
+4    the database answers but cannot be used: tables missing, too new, no permission
 70   a bug in tenure (TENURE_DEBUG=1 shows the traceback)
 130  interrupted
 
@@ -29,7 +29,7 @@ USAGE, UNAVAILABLE, UNUSABLE, BUG, INTERRUPTED = 2, 3, 4, 70, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit code."""
+    """Run one command; returns the exit code."""
     receive_exit_codes()
     given = list(sys.argv[1:] if argv is None else argv)
     parser = parsing.build()
@@ -72,7 +72,7 @@ def _code(error: Exception) -> int:
 
 
 def _offer_argcomplete(parser: argparse.ArgumentParser) -> None:
-    """For those who have it; `tenure completion` works without."""
+    """Support argcomplete where it is installed; `tenure completion` works without."""
     if "_ARGCOMPLETE" in os.environ:
         try:
             import argcomplete

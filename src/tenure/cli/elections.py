@@ -1,4 +1,7 @@
-"""What the verbs about elections and the store do. Looking never changes anything: only `start`, `lead`, `once`, `migrate` and `demo` may create tables."""
+"""Commands about elections and the store.
+
+Read-only commands create nothing: only `start`, `lead`, `once`, `migrate` and `demo` may create tables.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,7 @@ from tenure.stores import Session, Store, store_for
 from tenure.util.clock import boottime, sleep, walltime
 from tenure.util.durations import positive, readable
 
-PATIENCE = 5.0
-"""How long one statement may take."""
+STATEMENT_TIMEOUT = 5.0
 
 POLL = 0.1
 
@@ -42,7 +44,7 @@ def lead(arguments: argparse.Namespace) -> int:
         code, why = problem
         say(why)
         return code
-    shared(arguments)
+    check_shared(arguments)
     election = leading.election_for(
         arguments.url,
         arguments.name,
@@ -53,32 +55,32 @@ def lead(arguments: argparse.Namespace) -> int:
     )
     tell = (lambda _: None) if arguments.quiet else say
     outcome = leading.Lead(election, arguments.command, timing=timing, again=again, say=tell).run(wait)
-    if outcome.signal is not None:  # end as the signal would have, so that shells and supervisors see what happened
+    if outcome.signal is not None:  # end by that signal, so that shells and supervisors see what happened
         signal.signal(outcome.signal, signal.SIG_DFL)
         os.kill(os.getpid(), outcome.signal)
     return outcome.code
 
 
 def leader(arguments: argparse.Namespace) -> int:
-    """Say who leads."""
+    """Show who leads."""
     name = checked_name(arguments.name)
-    with looking(arguments) as session:
+    with read_only_session(arguments) as session:
         found = session.leader(name)
     if arguments.json:
         as_json(found)
     elif found is None:
-        show(f"nobody leads {name!r}")
+        show(f"no node leads {name!r}")
     else:
         since = readable(max((walltime() - found.since).total_seconds(), 0.0))
-        silent = "" if found.healthy else paint(" (its node gives no sign of life)", YELLOW)
-        show(paint(found.label, BOLD), f" leads {name!r} in term {found.term}, for {since}", silent)
+        silent = "" if found.healthy else paint(", but its node is silent", YELLOW)
+        show(paint(found.label, BOLD), f" has led {name!r} for {since}, in term {found.term}", silent)
     return 0 if found else 1
 
 
 def terms(arguments: argparse.Namespace) -> int:
-    """List the history."""
+    """List past terms."""
     name = None if arguments.name is None else checked_name(arguments.name)
-    with looking(arguments) as session:
+    with read_only_session(arguments) as session:
         found = session.terms(name, arguments.limit)
     if arguments.json:
         as_json([{**asdict(record), "gap_at_most": record.gap_at_most} for record in found])
@@ -96,12 +98,12 @@ def terms(arguments: argparse.Namespace) -> int:
 def resign(arguments: argparse.Namespace) -> int:
     """Ask the leader to resign; without a name, the planner of an application."""
     patience = None if arguments.wait is None else positive(arguments.wait, "wait")
-    with looking(arguments) as session:
+    with read_only_session(arguments) as session:
         name = checked_name(arguments.name or planner_of(application_of(arguments, session)))
         before = session.leader(name)
         asked = session.ask(name)
         if before is None or asked is None:
-            return _resigned(arguments, name, None, None, f"nobody leads {name!r}", code=1)
+            return _resigned(arguments, name, None, None, f"no node leads {name!r}", code=1)
         if patience is None:
             text = f"asked {before.label} to resign term {asked} of {name!r}"
             return _resigned(arguments, name, asked, None, text, code=0)
@@ -116,25 +118,25 @@ def resign(arguments: argparse.Namespace) -> int:
             sleep(POLL)
     took = readable(boottime() - began)
     if after is not None and after.term > asked and after.node != before.node:
-        text = f"{after.label} leads {name!r} in term {after.term} after {took}"
+        text = f"after {took}, {after.label} leads {name!r} in term {after.term}"
         return _resigned(arguments, name, asked, after, text, code=0)
     if after is None:
-        text = f"term {asked} is over, but nobody leads {name!r} after {took}"
+        text = f"term {asked} is over, but after {took} no node leads {name!r}"
     elif after.term == asked:
-        text = f"{after.label} still leads {name!r} in term {asked} after {took}: its work has not stopped yet"
+        text = f"after {took}, {after.label} still leads {name!r} in term {asked}: its work has not stopped yet"
     else:
         text = f"{after.label} leads {name!r} again, in term {after.term}: no other node stands for it"
     return _resigned(arguments, name, asked, after, text, code=1)
 
 
 def elections(arguments: argparse.Namespace) -> int:
-    """List what is led."""
-    with looking(arguments) as session:
+    """List the elections that have a leader."""
+    with read_only_session(arguments) as session:
         found = session.elections()
     if arguments.json:
         as_json(found)
     elif not found:
-        show("no election is led by anybody")
+        show("no election has a leader")
     else:
         rows = [[e.election, str(e.term), e.label, local(e.since), "healthy" if e.healthy else "silent"] for e in found]
         table(["election", "term", "who", "since", "node"], rows)
@@ -142,12 +144,12 @@ def elections(arguments: argparse.Namespace) -> int:
 
 
 def migrate(arguments: argparse.Namespace) -> int:
-    """Create or upgrade the tables, or print how."""
+    """Create or upgrade the tables, or print the SQL for it."""
     store = store_of(arguments, migrate=True)
     if arguments.effects_only and arguments.grants is None:
-        raise ConfigurationError("--effects-only says which rights to print. Write --grants ROLE --effects-only.")
+        raise ConfigurationError("--effects-only is an option of --grants. Write --grants ROLE --effects-only.")
     if arguments.since is not None and not arguments.print_:
-        raise ConfigurationError(f"--from says what to print. Write --print --from {arguments.since}.")
+        raise ConfigurationError(f"--from is an option of --print. Write --print --from {arguments.since}.")
     if arguments.grants is not None:
         show_raw(store.grants(arguments.grants, effects_only=arguments.effects_only))
         return 0
@@ -161,7 +163,7 @@ def migrate(arguments: argparse.Namespace) -> int:
 
 def epoch(arguments: argparse.Namespace) -> int:
     """Show the epoch, or raise it."""
-    with looking(arguments) as session:
+    with read_only_session(arguments) as session:
         if arguments.action == "raise":
             return _raise_epoch(arguments, session)
         found = session.epoch()
@@ -173,8 +175,8 @@ def epoch(arguments: argparse.Namespace) -> int:
         show(
             f"epoch {found.number}, ",
             paint("not settled", RED),
-            ": no new terms until it is raised. A node that stands for an election "
-            f"does that by itself after {found.max_ttl:g} s; `tenure epoch raise` does it here.",
+            ": no new terms are granted until it is raised. A node that stands for an election raises it by itself "
+            f"after {found.max_ttl:g} s; `tenure epoch raise` does the same from here.",
         )
     return 0 if found.settled else 1
 
@@ -188,20 +190,20 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def demo(arguments: argparse.Namespace) -> int:
-    """Show it."""
+    """Run the demo."""
     from tenure import demo as show
 
     return show.run(seconds=arguments.seconds, postgres=arguments.postgres)
 
 
 def application_of(arguments: argparse.Namespace, session: Session) -> str:
-    """The application that was named, or the only one that the ledger knows; 'default' where it knows none."""
+    """The application given by --app, or the only one in the ledger; 'default' if there is none."""
     if arguments.app is not None:
         return str(arguments.app)
     names = session.ledger.applications()
     if len(names) > 1:
         listed = ", ".join(names[:20])
-        raise ConfigurationError(f"--app: there are jobs of {len(names)} applications here: {listed}. Write which.")
+        raise ConfigurationError(f"--app: {len(names)} applications have jobs here: {listed}. Write --app NAME.")
     return names[0] if names else "default"
 
 
@@ -211,8 +213,9 @@ def _raise_epoch(arguments: argparse.Namespace, session: Session) -> int:
     noticed = session.epoch()
     if not arguments.json:
         say(
-            f"no new terms are granted from now on. Waiting {noticed.max_ttl:g} s, until nobody can believe in a forgotten term. "
-            "If this is interrupted, candidates raise the epoch by themselves; without any, run it again."
+            f"no new terms are granted from now on. Waiting {noticed.max_ttl:g} s, until no node can still believe in a "
+            "forgotten term. If this is interrupted, candidates raise the epoch by themselves; if there are none, run "
+            "`tenure epoch raise` again."
         )
     _wait(noticed.max_ttl, quiet=arguments.json)
     raised = session.raise_epoch(noticed)
@@ -220,10 +223,10 @@ def _raise_epoch(arguments: argparse.Namespace, session: Session) -> int:
     if arguments.json:
         as_json(_epoch(after))
     if not after.settled or after.number <= before.number:
-        say(f"the epoch is still {after.number}: the database changed once more meanwhile. Run it again.")
+        say(f"the epoch is still {after.number}: the database changed again in the meantime. Run this command again.")
         return 1
     if not arguments.json:
-        by = "" if raised else " by a node, meanwhile"
+        by = "" if raised else " by a node in the meantime"
         show(
             f"the epoch was raised from {before.number} to {after.number}{by}: new terms begin at {after.number << 20}"
         )
@@ -231,7 +234,7 @@ def _raise_epoch(arguments: argparse.Namespace, session: Session) -> int:
 
 
 def _wait(seconds: float, *, quiet: bool) -> None:
-    """Wait, with a line that counts down on a terminal."""
+    """Wait; on a terminal, count down."""
     end = boottime() + seconds
     while (left := end - boottime()) > 0:
         if not quiet and colourful(sys.stderr):
@@ -274,11 +277,11 @@ def _epoch(found: Epoch) -> dict[str, object]:
 
 
 @contextmanager
-def looking(arguments: argparse.Namespace) -> Iterator[Session]:
-    """A connection that creates nothing."""
+def read_only_session(arguments: argparse.Namespace) -> Iterator[Session]:
+    """A session that creates nothing."""
     store = store_of(arguments, migrate=False)
     store.prepare()
-    session = store.session("cli", PATIENCE)
+    session = store.session("cli", STATEMENT_TIMEOUT)
     try:
         yield session
     finally:
@@ -287,15 +290,16 @@ def looking(arguments: argparse.Namespace) -> Iterator[Session]:
 
 
 def store_of(arguments: argparse.Namespace, *, migrate: bool) -> Store:
-    """The store that was asked for."""
-    shared(arguments)
+    """The store given by --url or TENURE_URL."""
+    check_shared(arguments)
     return store_for(arguments.url, schema=arguments.schema, migrate=migrate)
 
 
-def shared(arguments: argparse.Namespace) -> None:
-    """Refuse a store that nobody else can see."""
+def check_shared(arguments: argparse.Namespace) -> None:
+    """Refuse a store that no other process can see."""
     url = arguments.url or os.environ.get("TENURE_URL", "")
     if url.strip().startswith("memory:"):
         raise ConfigurationError(
-            "store URL: memory:// lives inside one process, so that the command line cannot see it. Write sqlite:///jobs.db for a file."
+            "store URL: memory:// lives inside one process, so the command line cannot see it. "
+            "Write sqlite:///jobs.db for a file."
         )

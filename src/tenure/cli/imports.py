@@ -1,4 +1,4 @@
-"""`tenure import`: schedules of elsewhere, printed as code."""
+"""`tenure import`: prints the schedules of another program as Python code."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tenure.errors import ConfigurationError
 from tenure.importers import Imported, written
 from tenure.importers.code import code
 
-Verb = Callable[..., argparse.ArgumentParser]
+Command = Callable[..., argparse.ArgumentParser]
 
 KINDS = ("crontab", "systemd", "celery", "apscheduler")
 
 
-def add(verb: Verb) -> None:
-    """The verb."""
-    word = verb(
+def add(command: Command) -> None:
+    """Add the command to the parser."""
+    added = command(
         "import",
         run,
-        "print schedules of elsewhere as jobs",
-        "Read a crontab, systemd timers, the beat_schedule of a Celery app or the job store of APScheduler 3, and print a Python\n"
-        "module with the same jobs, with what differs in meaning as comments. Nothing is changed where they come from.\n"
-        "Exit code 1 if something was left out.",
-        "crontab -l | tenure import crontab - > jobs/functions.py",
+        "print another program's schedules as jobs",
+        "Read a crontab, systemd timers, the beat_schedule of a Celery app or the job store of APScheduler 3, and print "
+        "a Python module with the same jobs. Comments in it say where their meaning differs. Nothing is changed where "
+        "they come from. Exit code 1 if something was left out.",
+        "crontab -l | tenure import crontab - > jobs.py",
         "tenure import crontab /etc/crontab --tz Asia/Seoul",
         "tenure import crontab deploy/cron.d --user-column",
         "tenure import systemd /etc/systemd/system",
@@ -37,18 +37,18 @@ def add(verb: Verb) -> None:
         json=True,
         store=False,
     )
-    word.add_argument("kind", choices=KINDS, help="where they come from")
-    word.add_argument(
+    added.add_argument("kind", choices=KINDS, help="where they come from")
+    added.add_argument(
         "place", metavar="PLACE", nargs="+", help="a file (-: standard input), units, MODULE:APP, or a URL"
     )
-    word.add_argument("--tz", metavar="ZONE", help="the zone of the host (default: that of this one)")
-    word.add_argument(
+    added.add_argument("--tz", metavar="ZONE", help="the time zone of their host (default: that of this host)")
+    added.add_argument(
         "--user-column",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="the sixth column of a crontab is a user, as in /etc/crontab (default: found out, and said)",
+        help="the sixth column of a crontab is a user, as in /etc/crontab (default: detect it, and say so)",
     )
-    word.add_argument("--table", default="apscheduler_jobs", metavar="NAME", help="APScheduler's table")
+    added.add_argument("--table", default="apscheduler_jobs", metavar="NAME", help="APScheduler's table")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -76,7 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _read(arguments: argparse.Namespace) -> Imported:
     if arguments.kind != "systemd" and len(arguments.place) > 1:
-        raise ConfigurationError(f"import {arguments.kind}: one place at a time, not {len(arguments.place)}.")
+        raise ConfigurationError(
+            f"import {arguments.kind}: {len(arguments.place)} places were given. Write one at a time."
+        )
     place = arguments.place[0]
     match arguments.kind:
         case "crontab":
@@ -106,7 +108,7 @@ def _read(arguments: argparse.Namespace) -> Imported:
 def _file(name: str) -> Path:
     path = Path(name)
     if not path.exists():
-        raise ConfigurationError(f"{name} is not there.")
+        raise ConfigurationError(f"{name} does not exist.")
     return path
 
 
@@ -123,10 +125,13 @@ def _celery(place: str) -> Imported:
         raise ConfigurationError(f"import celery: {error}. Write MODULE:APP, such as proj.celery:app.") from error
     except Exception as error:
         raise ConfigurationError(
-            f"import celery: {name} cannot be imported: {type(error).__name__}: {error}. Run this where your Celery app runs."
+            f"import celery: {name} cannot be imported: {type(error).__name__}: {error}. "
+            "Run this where your Celery app runs."
         ) from error
     for part in (attribute or "app").split("."):
         app = getattr(app, part, None)
     if not hasattr(app, "conf"):
-        raise ConfigurationError(f"import celery: {place} is no Celery app. Write MODULE:APP, such as proj.celery:app.")
+        raise ConfigurationError(
+            f"import celery: {place} is not a Celery app. Write MODULE:APP, such as proj.celery:app."
+        )
     return celery.read(app, place)

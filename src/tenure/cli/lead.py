@@ -89,8 +89,8 @@ class Timing:
             advice += f", or --ttl {enough:.0f}s"
         raise ConfigurationError(
             f"grace: {wanted:g} s does not fit into a ttl of {cadence.ttl:g} s. A heartbeat is trusted for 0.8 · ttl = "
-            f"{cadence.trust:g} s and the next one comes after {cadence.heartbeat_every:g} s, so that a healthy leader can be "
-            f"{room:g} s away from the end of its trust: the command would be stopped for no reason. {advice}."
+            f"{cadence.trust:g} s, and the next one comes after {cadence.heartbeat_every:g} s. Just before it, even a "
+            f"healthy leader has only {room:g} s of trust left: its command would be stopped for no reason. {advice}."
         )
 
     @property
@@ -270,14 +270,14 @@ class Lead:
             if guard.gone and not warned:
                 warned = True
                 self._say(
-                    "the guard process was killed: if this process is frozen now, nobody stops the command in time"
+                    "the guard process was killed: if this process freezes now, nothing stops the command in time"
                 )
             ended = command.ended()
             if ended and told_at is None and not killed:
                 by_itself = term.trusted  # if not, the guard was quicker than we
             if ended and not command.exists():
                 guard.tell(0, 0.0)
-                return ("" if by_itself else why or "this process was held up"), command.code
+                return ("" if by_itself else why or "this process was frozen or too slow"), command.code
             now = boottime()
             if told_at is None and (why := self._reason(command, term, until, now)):
                 told_at = now
@@ -291,7 +291,7 @@ class Lead:
             signals.wait(min(moment for moment in moments if moment > now) - now)
 
     def _signal(self, command: Group, number: signal.Signals, why: str) -> None:
-        refused = "" if command.send(number) else ", but this user may not: it must stop by itself"
+        refused = "" if command.send(number) else " failed: it runs as another user and must stop by itself"
         if why:
             self._say(f"{why}: {number.name} to process group {command.pid}{refused}")
 
@@ -302,7 +302,7 @@ class Lead:
         if command.ended():
             return "the command ended and left processes behind"
         if caught is not None:
-            return f"{signal.Signals(caught).name} was received"
+            return f"received {signal.Signals(caught).name}"
         if not term.trusted:
             return term.reason or "trust ended"
         if now >= until - self._timing.grace:

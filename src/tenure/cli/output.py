@@ -1,7 +1,7 @@
-"""What a verb prints: JSON for programs, a table for people, colour only on a terminal that wants it.
+"""Output of all commands: JSON for programs, tables for readers, colour only on a terminal that wants it.
 
-All verbs print here. What comes from rows may contain anything: a terminal gets it spelt out, so that it can neither move the cursor nor
-forge a line. The only control characters that reach a terminal are the colours, which are put around a text here.
+Rows may contain any text. On a terminal, control characters in it are spelt out, so that a row can neither move the
+cursor nor forge a line. The only control characters that reach a terminal are the colours, which are added here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 
 
 def colourful(stream: IO[str]) -> bool:
-    """Whether this stream wants colour: a terminal, without NO_COLOR."""
+    """True if this stream wants colour: a terminal, without NO_COLOR."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -34,38 +34,41 @@ class paint(NamedTuple):  # noqa: N801 - it is used as a verb
 
 
 def show(*parts: str | paint) -> None:
-    """Print one line for people. A line break in it is spelt out, too."""
+    """Print one human-readable line; line breaks in it are spelt out, too."""
     print(_line(parts, sys.stdout))
 
 
 def show_text(text: object, colour: str = "") -> None:
-    """Print a text of several lines for people."""
+    """Print a human-readable text of several lines."""
     for line in spelt(text).split("\n"):
         print(_painted(line, colour, sys.stdout) if colour else line)
 
 
 def show_raw(text: str) -> None:
-    """Print what programs read, as it is; on a terminal spelt out."""
+    """Print a text for programs unchanged; on a terminal, with control characters spelt out."""
     print(spelt(text) if sys.stdout.isatty() else text)
 
 
 def say(text: str) -> None:
-    """Tell people something beside the data, in one line."""
+    """Print one line on standard error, apart from the data."""
     say_text(printable(text))
 
 
 def say_text(text: str) -> None:
-    """The same in several lines."""
+    """The same, in several lines."""
     print(_painted("tenure:", DIM, sys.stderr), spelt(text), file=sys.stderr, flush=True)
 
 
 def as_json(value: Any) -> None:
-    """Print a value for programs: times in ISO 8601, durations in seconds. In ASCII on a terminal, where other characters may be commands."""
+    """Print a value as JSON: times in ISO 8601, durations in seconds.
+
+    ASCII only on a terminal, where other characters may be control sequences.
+    """
     print(json.dumps(value, default=_plain, indent=2, ensure_ascii=sys.stdout.isatty()))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns under a header; one paragraph for each row where a terminal is too narrow for them."""
+    """Print columns under a header, or one paragraph per row if the terminal is too narrow."""
     rows = [[printable(text) for text in row] for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -79,7 +82,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _paragraph(cells: Iterable[tuple[str, str]], room: int) -> None:
-    """One row of a table, in as many lines as it needs. Names stay whole, so that they can be copied."""
+    """Print one row of a table in as many lines as it needs. Names are never cut, so they can be copied."""
     lines: list[str] = []
     for cell in (f"{name} {text}" for name, text in cells):
         if lines and len(lines[-1]) + len(cell) + 2 <= room:
@@ -93,12 +96,12 @@ def _paragraph(cells: Iterable[tuple[str, str]], room: int) -> None:
 
 
 def local(moment: datetime | None) -> str:
-    """A time for people, in their own zone."""
+    """A human-readable time, in the reader's own zone."""
     return "" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 class SpeltOut(logging.Formatter):
-    """Log lines of a verb, which quote rows and exceptions."""
+    """Formats log lines, which may quote rows and exceptions, with control characters spelt out."""
 
     def format(self, record: logging.LogRecord) -> str:
         return spelt(super().format(record))
@@ -124,4 +127,4 @@ def _plain(value: Any) -> Any:
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         case _:
-            raise TypeError(f"{value!r} has no place in JSON")
+            raise TypeError(f"{value!r} cannot be written as JSON")

@@ -1,4 +1,4 @@
-"""The commands of `tenure` and their arguments, with an example in the help of each."""
+"""The grammar of the command line: every command, its options, and an example in its help."""
 
 from __future__ import annotations
 
@@ -12,168 +12,245 @@ from tenure.cli import completion, elections, imports, jobs_parser
 
 ABOUT = """Scheduled jobs and leader election on the database you already have.
 
-The store is given by --url or TENURE_URL: sqlite:///jobs.db, postgresql://user@host/database.
-Other users of the machine can see a URL on the command line: put passwords into TENURE_URL, or into ~/.pgpass."""
+Give the store by --url or TENURE_URL: sqlite:///jobs.db, postgresql://user@host/database. Other users of the machine \
+can read command lines: put a URL with a password into TENURE_URL, or the password into ~/.pgpass."""
 
 CODES = (
-    "exit codes: 0 yes, 1 no, 2 usage, 3 database does not answer, 4 tables missing or unusable (docs/reference/cli.md)"
+    "exit codes: 0 yes, 1 no, 2 wrong usage, 3 the database does not answer, 4 tables missing or unusable "
+    "(docs/reference/cli.md)"
 )
 
-WIDTH = 110
-"""Columns of a description in the help."""
-
-Run = Callable[[argparse.Namespace], int]
+Command = Callable[..., argparse.ArgumentParser]
 
 
 class Layout(argparse.RawDescriptionHelpFormatter):
-    """Leaves room for the longest option in the left column."""
+    """Wraps paragraphs to the terminal, leaves examples as they are, and gives long options room on the left."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30)
 
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = [
+            part if part.startswith("example") else textwrap.fill(part, width, break_on_hyphens=False)
+            for part in text.split("\n\n")
+        ]
+        return textwrap.indent("\n\n".join(paragraphs), indent)
+
 
 def build() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """The parser with all commands."""
     parser = argparse.ArgumentParser(prog="tenure", description=ABOUT, epilog=CODES, formatter_class=Layout)
     parser.add_argument("--version", action="version", version=f"tenure {tenure.__version__}")
-    words = parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="subcommand", required=True)
 
-    def verb(
-        name: str, run: Run, help_: str, about: str, *examples: str, json: bool = False, store: bool = True
+    def command(
+        name: str,
+        run: Callable[[argparse.Namespace], int],
+        help_: str,
+        about: str,
+        *examples: str,
+        json: bool = False,
+        store: bool = True,
     ) -> argparse.ArgumentParser:
         lines = "\n".join(f"  {example}" for example in examples)
-        word = words.add_parser(
+        added = commands.add_parser(
             name,
             help=help_,
-            description=textwrap.fill(about, WIDTH),
+            description=about,
             epilog=f"example{'s' if len(examples) > 1 else ''}:\n{lines}\n\n{CODES}",
             formatter_class=Layout,
         )
-        word._negative_number_matcher = jobs_parser.AGO  # noqa: SLF001 - there is no other way
-        word.set_defaults(run=run)
-        word.add_argument("-v", "--verbose", action="store_true", help="also print what the library logs")
+        added._negative_number_matcher = jobs_parser.AGO  # noqa: SLF001 - there is no other way
+        added.set_defaults(run=run)
+        added.add_argument("-v", "--verbose", action="store_true", help="also print what the library logs")
         if store:
-            word.add_argument("--url", metavar="URL", help="the store (default: TENURE_URL)")
-            word.add_argument(
+            added.add_argument("--url", metavar="URL", help="the store (default: TENURE_URL)")
+            added.add_argument(
                 "--schema",
                 default=os.environ.get("TENURE_SCHEMA", "tenure"),
                 help="PostgreSQL schema of tenure's tables (default: TENURE_SCHEMA, else tenure)",
             )
         if json:
-            word.add_argument("--json", action="store_true", help="print JSON")
-        return word
+            added.add_argument("--json", action="store_true", help="print JSON")
+        return added
 
-    jobs_parser.add(verb)
-    _lead(verb)
-    jobs_parser.once(verb)
-    imports.add(verb)
-    leader = verb(
+    jobs_parser.add(command)
+    _lead(command)
+    jobs_parser.once(command)
+    imports.add(command)
+    _elections(command)
+    _store(command)
+    _demo(command)
+    _completion(command, parser)
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments. `tenure lead` and `once` take everything after the first `--` as their command, unread."""
+    words, command = list(given), None
+    if words[:1] in (["lead"], ["once"]) and "--" in words:
+        cut = words.index("--")
+        words, command = words[:cut], words[cut + 1 :]
+    arguments, unknown = parser.parse_known_args(words)
+    if (name := arguments.subcommand) in {"lead", "once"}:
+        if unknown and command is None and not unknown[0].startswith("-"):
+            parser.error(f"write the command after '--': tenure {name} {arguments.name} -- {' '.join(unknown)}")
+        if not command and not unknown:
+            parser.error(f"the command is missing: tenure {name} {arguments.name} -- command …")
+        arguments.command = command
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return arguments
+
+
+def _lead(command: Command) -> None:
+    lead = command(
+        "lead",
+        elections.lead,
+        "run a command while leading",
+        "Wait for a term, run the command while it lasts, and stop the command in time: when the term is lost, the "
+        "command's whole process group is dead before another node can lead. If the command ends by itself, resign and "
+        "end with its exit code. If it was stopped because the term was lost, wait for the next term and run it "
+        "again.\n\nThe command finds TENURE_ELECTION, TENURE_TERM, TENURE_NODE and TENURE_SCHEMA in its environment.",
+        "tenure lead exporter -- ./exporter",
+        "tenure lead nightly --try -- ./report     # cron on every host: one runs it, the others end with 1",
+    )
+    lead.usage = "tenure lead NAME [options] -- command [argument …]"
+    lead.add_argument("name", metavar="NAME", help="the election")
+    lead.add_argument(
+        "--ttl", default="10s", metavar="DURATION", help="how long a silent node keeps a term (default: 10s)"
+    )
+    lead.add_argument(
+        "--grace", metavar="DURATION", help="time between SIGTERM and SIGKILL; less than 0.6 · ttl (default: 0.3 · ttl)"
+    )
+    lead.add_argument("--label", help="a human-readable name for this node (default: host:pid)")
+    again = lead.add_mutually_exclusive_group()
+    again.add_argument("--once", action="store_true", help="if the term is lost, stop the command and end with 1")
+    again.add_argument(
+        "--forever", action="store_true", help="run the command again, in a new term, even if it ended by itself"
+    )
+    patience = lead.add_mutually_exclusive_group()
+    patience.add_argument(
+        "--wait", metavar="DURATION", help="end with 1 if not leading after this time (default: wait for ever)"
+    )
+    patience.add_argument("--try", action="store_true", dest="try_", help="end with 1 if not leading at once")
+    lead.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    lead.add_argument("--no-migrate", action="store_true", help="do not create or upgrade tenure's tables")
+
+
+def _elections(command: Command) -> None:
+    leader = command(
         "leader",
         elections.leader,
         "show who leads an election",
-        "Show who leads an election, in which term and since when. Exit code 1 if there is no leader.",
+        "Show who leads an election, in which term and since when. Exit code 1 if no node does.",
         "tenure leader exporter",
         "tenure leader exporter --json | jq -r .label",
         json=True,
     )
     leader.add_argument("name", metavar="NAME", help="the election")
-    terms = verb(
+    terms = command(
         "terms",
         elections.terms,
         "list past terms",
-        "List the newest terms: who led, from when to when, why it began and ended, and how long there was no leader "
-        "before.",
+        "List the newest terms: who led, from when until when, why the term began and ended, and how long there was no "
+        "leader before it.",
         "tenure terms exporter --limit 50",
         json=True,
     )
     terms.add_argument("name", metavar="NAME", nargs="?", help="the election (default: all)")
     terms.add_argument("--limit", type=jobs_parser.count, default=20, metavar="N", help="how many (default: 20)")
-    resign = verb(
+    resign = command(
         "resign",
         elections.resign,
         "ask the leader to resign",
-        "Ask the leader to resign: it stops its work, then another node may take over. It stays a candidate, but lets "
-        "the others go first. Without a name, ask the node that plans the jobs of an application; its runs go on. "
-        "Exit code 1 if there is no leader or, with --wait, if no other node took over in time.",
+        "Ask the leader to resign. It stops its work, and then another node may take over; the old leader stays a "
+        "candidate, but lets the others go first. Without a name, ask the node that plans the jobs of an application; "
+        "its runs go on. Exit code 1 if no node leads or, with --wait, if no other node took over in time.",
         "tenure resign exporter",
         "tenure resign exporter --wait 20s    # before a deployment: return when another node leads",
         json=True,
     )
-    resign.add_argument("name", metavar="NAME", nargs="?", help="the election (default: that of the planner)")
-    resign.add_argument("--app", metavar="NAME", help="the application whose planner is meant (default: the only one)")
+    resign.add_argument("name", metavar="NAME", nargs="?", help="the election (default: the planner of the jobs)")
+    resign.add_argument("--app", metavar="NAME", help="the application whose planner is asked (default: the only one)")
     resign.add_argument(
         "--wait", metavar="DURATION", nargs="?", const="30s", help="wait until another node leads (default: 30s)"
     )
-    verb(
+    command(
         "elections",
         elections.elections,
-        "list elections that have a leader",
+        "list the elections that have a leader",
         "List every election that has a leader.",
         "tenure elections",
         json=True,
     )
-    migrate = verb(
+
+
+def _store(command: Command) -> None:
+    migrate = command(
         "migrate",
         elections.migrate,
         "create or upgrade tenure's tables",
-        "Create or upgrade tenure's tables. Programs do this by themselves unless they were told not to "
-        "(migrate=False) or their role may not; then run this as a role that may, or hand the printed SQL to your "
-        "database administrator.",
+        "Create or upgrade tenure's tables. Programs do this by themselves unless they say migrate=False or their role "
+        "may not. Then run this command as a role that may, or apply the SQL that --print writes.",
         "tenure migrate",
         "tenure migrate --print | psql -v ON_ERROR_STOP=1 app",
         "tenure migrate --grants web | psql app    # web runs nodes and owns nothing",
     )
     printed = migrate.add_mutually_exclusive_group()
     printed.add_argument(
-        "--print", action="store_true", dest="print_", help="print the SQL for an empty database, change nothing"
+        "--print", action="store_true", dest="print_", help="print the SQL for an empty database; change nothing"
     )
     migrate.add_argument(
         "--from",
         type=int,
         dest="since",
         metavar="VERSION",
-        help="with --print: the SQL that upgrades from this version",
+        help="with --print: the SQL that upgrades tables of this version",
     )
     printed.add_argument(
-        "--grants", metavar="ROLE", help="print the SQL that gives a role what a node needs, change nothing"
+        "--grants", metavar="ROLE", help="print the SQL that gives a role what a node needs; change nothing"
     )
     migrate.add_argument(
-        "--effects-only", action="store_true", help="with --grants: only what fences and completions need"
+        "--effects-only",
+        action="store_true",
+        help="with --grants: only what term.fence, run.complete and run.once need",
     )
-    epoch = verb(
+    epoch = command(
         "epoch",
         elections.epoch,
         "show or raise the epoch of the terms",
         "Terms are numbered from epoch · 2^20 on. tenure raises the epoch by itself when it sees that the database is "
         "not the one that granted the terms: after a failover, a restored dump, a copied file. Use `raise` after a "
-        "restore that tenure cannot see, such as a storage snapshot put back under a running server: it stops all "
-        "grants, waits until every node that may hold a forgotten term has stopped believing in it, then raises the "
-        "epoch, so that no term number is ever given out twice. Present leaders go on. Exit code 1 if the epoch is "
-        "not settled.",
+        "restore that tenure cannot see, such as a storage snapshot put back under a running server.\n\n"
+        "`raise` stops all grants, waits until no node can still believe in a forgotten term, then raises the epoch, so "
+        "no term number is ever given out twice. Leaders that the database knows go on. Exit code 1 if the epoch is not "
+        "settled.",
         "tenure epoch",
         "tenure epoch raise",
         json=True,
     )
     epoch.add_argument("action", nargs="?", choices=["show", "raise"], default="show", help="show (default) or raise")
-    doctor = verb(
+    doctor = command(
         "doctor",
         elections.doctor,
         "check a store and this machine",
-        "Check everything that tenure relies on, and say how to fix what is missing.",
+        "Check everything that tenure relies on, and say what to do about each problem.",
         "tenure doctor postgresql:///app",
         json=True,
     )
-    doctor.add_argument(
-        "--ttl", default="10s", metavar="DURATION", help="the ttl that you use or plan to use (default: 10s)"
-    )
+    doctor.add_argument("--ttl", default="10s", metavar="DURATION", help="the ttl that you use or plan (default: 10s)")
     doctor.add_argument("store", metavar="URL", nargs="?", help="the store (default: --url, else TENURE_URL)")
-    demo = verb(
+
+
+def _demo(command: Command) -> None:
+    demo = command(
         "demo",
         elections.demo,
         "watch five workers survive kills and freezes",
-        "Start five processes that run three jobs and stand for one election. Every few seconds the leader, or the "
-        "node that plans, is killed or frozen. At the end, the notes of the processes are compared with the audit of "
-        "the ledger. Leaves nothing behind. Exit code 1 if two led at once, or if a due time ran twice or was lost.",
+        "Start five processes that run three jobs and stand for one election. Every few seconds kill or freeze the "
+        "leader, or the node that plans. At the end compare what the processes recorded with the audit of the ledger. "
+        "Leaves nothing behind. Exit code 1 if two nodes led at once, or a due time ran twice or was lost.",
         "tenure demo",
         "tenure demo --seconds 10 --postgres postgresql:///test",
         store=False,
@@ -184,7 +261,10 @@ def build() -> argparse.ArgumentParser:
     demo.add_argument(
         "--postgres", metavar="URL", help="use this database, in a schema of its own that is dropped at the end"
     )
-    complete = verb(
+
+
+def _completion(command: Command, parser: argparse.ArgumentParser) -> None:
+    complete = command(
         "completion",
         lambda arguments: completion.write(parser, arguments.shell),
         "print a completion script for your shell",
@@ -195,59 +275,3 @@ def build() -> argparse.ArgumentParser:
         store=False,
     )
     complete.add_argument("shell", choices=sorted(completion.SHELLS), help="which shell")
-    return parser
-
-
-def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments. What follows the first `--` of `lead` and `once` is the command, and is left as it is."""
-    words, command = list(given), None
-    if words[:1] in (["lead"], ["once"]) and "--" in words:
-        cut = words.index("--")
-        words, command = words[:cut], words[cut + 1 :]
-    arguments, unknown = parser.parse_known_args(words)
-    if arguments.verb in {"lead", "once"}:
-        if unknown and command is None and not unknown[0].startswith("-"):
-            parser.error(
-                f"write the command after '--': tenure {arguments.verb} {arguments.name} -- {' '.join(unknown)}"
-            )
-        if not command and not unknown:
-            parser.error(f"the command is missing: tenure {arguments.verb} {arguments.name} -- command …")
-        arguments.command = command
-    if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    return arguments
-
-
-def _lead(verb: Callable[..., argparse.ArgumentParser]) -> None:
-    lead = verb(
-        "lead",
-        elections.lead,
-        "run a command while leading",
-        "Wait for a term, run the command while it lasts, and stop it in time: when the term is lost, the command's "
-        "whole process group is dead before another node can lead. If the command ends by itself, resign and exit "
-        "with its exit code. If it was stopped because the term was lost, wait for the next term and run it again. "
-        "The command finds TENURE_ELECTION, TENURE_TERM, TENURE_NODE and TENURE_SCHEMA in its environment.",
-        "tenure lead exporter -- ./export --forever-young",
-        "tenure lead nightly --try -- ./report     # in cron on every host: one runs it, the others exit with 1",
-    )
-    lead.usage = "tenure lead NAME [options] -- command [argument …]"
-    lead.add_argument("name", metavar="NAME", help="the election")
-    lead.add_argument(
-        "--ttl", default="10s", metavar="DURATION", help="how long a silent node keeps a term (default: 10s)"
-    )
-    lead.add_argument(
-        "--grace", metavar="DURATION", help="from SIGTERM to SIGKILL; less than 0.6 · ttl (default: 0.3 · ttl)"
-    )
-    lead.add_argument("--label", help="a human-readable name for this node (default: host:pid)")
-    again = lead.add_mutually_exclusive_group()
-    again.add_argument("--once", action="store_true", help="if the term is lost, stop the command and exit with 1")
-    again.add_argument(
-        "--forever", action="store_true", help="run the command again, in a new term, even when it ends by itself"
-    )
-    patience = lead.add_mutually_exclusive_group()
-    patience.add_argument(
-        "--wait", metavar="DURATION", help="exit with 1 if not leading after this time (default: wait forever)"
-    )
-    patience.add_argument("--try", action="store_true", dest="try_", help="exit with 1 if not leading at once")
-    lead.add_argument("-q", "--quiet", action="store_true", help="print errors only")
-    lead.add_argument("--no-migrate", action="store_true", help="do not create or upgrade tenure's tables")

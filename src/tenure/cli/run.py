@@ -1,4 +1,4 @@
-"""`tenure start` and `tenure once`: the verbs that run something of the user's own."""
+"""`tenure start` and `tenure once`: the commands that run the user's own code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 
 from tenure.async_scheduler import AsyncScheduler
-from tenure.cli.elections import shared
+from tenure.cli.elections import check_shared
 from tenure.cli.output import say
 from tenure.errors import ConfigurationError
 from tenure.scheduler import Scheduler
@@ -20,8 +20,8 @@ from tenure.util.durations import positive
 from tenure.util.signals import handled
 
 BY_SIGNAL = 128
-LAST_WORDS = 1.0
-"""How long coroutines may take to end after the scheduler has been stopped."""
+CANCEL_TIMEOUT = 1.0
+"""Seconds that cancelled coroutines have to end after the scheduler has stopped."""
 
 
 def start(arguments: argparse.Namespace) -> int:
@@ -29,7 +29,7 @@ def start(arguments: argparse.Namespace) -> int:
     scheduler = find(arguments.place)
     if isinstance(scheduler, AsyncScheduler):
         _run_on_loop(scheduler, lines=True if arguments.lines else None)
-    elif scheduler.ran:  # and was told to end: not once more
+    elif scheduler.ran:  # it was told to stop: do not start it again
         say(
             f"{arguments.place} ran while its module was imported. Put scheduler.run() below if __name__ == '__main__'."
         )
@@ -39,11 +39,11 @@ def start(arguments: argparse.Namespace) -> int:
 
 
 def find(place: str) -> Scheduler | AsyncScheduler:
-    """The scheduler at MODULE:NAME; MODULE alone will do where there is one."""
+    """The scheduler at MODULE:NAME; MODULE is enough if it has only one."""
     name, _, attribute = place.partition(":")
     if not name or place.endswith(":"):
         raise ConfigurationError(
-            f"{place!r} is no place of a scheduler. Write MODULE:SCHEDULER, such as app.jobs:scheduler."
+            f"{place!r} does not name a scheduler. Write MODULE:SCHEDULER, such as app.jobs:scheduler."
         )
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
@@ -52,19 +52,19 @@ def find(place: str) -> Scheduler | AsyncScheduler:
     listed = ", ".join(f"{name}:{key}" for key in mine) or "none"
     if not attribute:
         if len({id(value) for value in mine.values()}) != 1:
-            raise ConfigurationError(f"{name}: which scheduler? There are: {listed}. Write MODULE:SCHEDULER.")
+            raise ConfigurationError(f"{name}: which scheduler? It has: {listed}. Write MODULE:SCHEDULER.")
         attribute = next(iter(mine))
     found: object = module
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, Scheduler | AsyncScheduler):
-        what = "is not there" if found is None else f"is a {type(found).__name__}"
+        what = "does not exist" if found is None else f"is a {type(found).__name__}"
         raise ConfigurationError(f"{place}: {attribute!r} {what}. Schedulers in {name}: {listed}.")
     return found
 
 
 def _run_on_loop(scheduler: AsyncScheduler, lines: bool | None) -> None:
-    """As `asyncio.run`, but a coroutine that does not let itself be cancelled does not hold up the end, as no thread does."""
+    """Like `asyncio.run`, but a coroutine that ignores its cancellation does not delay the exit; nor does a thread."""
     runner = asyncio.Runner()
     try:
         runner.run(scheduler.run(lines=lines))
@@ -77,14 +77,14 @@ async def _cancel_the_rest() -> bool:
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()
-    return not rest or not (await asyncio.wait(rest, timeout=LAST_WORDS))[1]
+    return not rest or not (await asyncio.wait(rest, timeout=CANCEL_TIMEOUT))[1]
 
 
 def once(arguments: argparse.Namespace) -> int:
-    """Run a command unless it was run by somebody within that time."""
+    """Run a command unless another process has run it within that time."""
     from tenure.cli.lead import find as executable
 
-    shared(arguments)
+    check_shared(arguments)
     within = None if arguments.within is None else positive(arguments.within, "within")
     if problem := executable(arguments.command):
         code, text = problem
@@ -101,18 +101,20 @@ def once(arguments: argparse.Namespace) -> int:
         with scheduler.once(arguments.name, within) as first:
             if not first:
                 if not arguments.quiet:
-                    say(f"{arguments.name!r} was done by another; nothing to do here")
+                    say(f"another process has already run {arguments.name!r}; nothing to do")
                 return 0
             _run(arguments.command)
     except _Failed as failed:
         if not arguments.quiet:
-            say(f"the command ended with {failed.code}: {arguments.name!r} is given back, for whoever comes next")
+            say(
+                f"the command ended with {failed.code}: {arguments.name!r} does not count as done, the next caller may run it"
+            )
         return failed.code
     return 0
 
 
 class _Failed(Exception):
-    """The command did not do it."""
+    """The command ended with another code than 0."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -120,8 +122,8 @@ class _Failed(Exception):
 
 
 def _run(command: list[str]) -> None:
-    """Run it; signals that would end us are passed on, and it is waited for."""
-    process = subprocess.Popen(command)  # noqa: S603 - the user's own
+    """Run the command to its end. Signals that would end this process are passed on to it."""
+    process = subprocess.Popen(command)  # noqa: S603 - the user's own command
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         del frame
@@ -140,7 +142,8 @@ def _module(name: str) -> ModuleType:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and (name == missing or name.startswith(f"{missing}.")):
             raise ConfigurationError(
-                f"there is no module {missing!r} in {Path.cwd()} or on Python's path. Go to the folder of your code, or install it."
+                f"there is no module {missing!r} in {Path.cwd()} or on Python's path. "
+                "Change to the folder of your code, or install it."
             ) from None
         traceback.print_exc()
         raise ConfigurationError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}") from error

@@ -74,9 +74,9 @@ class JobAudit:
         """Human-readable: a summary, then the findings."""
         span = f"{shown(self.since, self.tz)} to {shown(self.until, self.tz)}"
         ends = ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items(), key=lambda item: -item[1]))
-        asked = f"; {len(self.extra)} requested" if self.extra else ""
+        requested = f"; {len(self.extra)} requested" if self.extra else ""
         verdict = "clean" if self.clean else "NOT CLEAN"
-        lines = [f"{self.name}: {verdict}. {span}: {self.due} due: {ends or 'nothing'}{asked}."]
+        lines = [f"{self.name}: {verdict}. {span}: {self.due} due{f': {ends}' if ends else ''}{requested}."]
         worst = sorted(self.findings, key=lambda finding: finding.kind not in _UNCLEAN)
         lines += [f"  {self._line(finding)}" for finding in worst[:_SHOWN]]
         if len(worst) > _SHOWN:
@@ -151,7 +151,7 @@ class _Books:
             self._plain |= dict.fromkeys(keys, state.value)
         """Those that no due time was found for yet."""
         for key in self._runs.keys() & self._plain.keys():
-            self._find(UNEXPECTED, key / 1e6, "two runs are of one due time")
+            self._find(UNEXPECTED, key / 1e6, "two runs belong to one due time")
 
     def go_through(self, stretch: TriggerPeriod) -> None:
         """The due times of one stretch, in order. Those without a run wait until it is known whether any later one has a run."""
@@ -190,7 +190,7 @@ class _Books:
     def look_for_strangers(self) -> None:
         """Planned runs that no trigger explains, and rows that do not stand for as many as they say."""
         for key in self._plain:
-            self._find(UNEXPECTED, key / 1e6, "its run is of no due time")
+            self._find(UNEXPECTED, key / 1e6, "its run belongs to no due time")
         for key, run in self._runs.items():
             inside = self._since <= run.scheduled_for < self._until
             if not inside or run.kind is not RunKind.DUE or key in self._explained:
@@ -203,13 +203,13 @@ class _Books:
                 self._due += 1
                 self._counts[_end(run) if run.state.final else OPEN] += 1
             else:
-                self._find(UNEXPECTED, run.scheduled_for, f"run {run.key} ({run.state.value}) is of no due time")
+                self._find(UNEXPECTED, run.scheduled_for, f"run {run.key} ({run.state.value}) belongs to no due time")
         for heap in self._heaps:
             last = heap.scheduled_for if heap.until is None else heap.until
             whole = self._since <= heap.scheduled_for and last < self._until
             excess = self._covered[heap.id] - heap.count
             if whole and excess > 0:
-                text = f"a row of {heap.count} skipped due times stands where {self._covered[heap.id]} were due"
+                text = f"one row says that {heap.count} due times were skipped, but {self._covered[heap.id]} were due"
                 self._counts[_end(heap)] -= excess
                 self._counts[UNACCOUNTED] += excess
                 self._findings.append(AuditFinding(UNACCOUNTED, heap.scheduled_for, last, excess, text))
@@ -261,7 +261,7 @@ class _Books:
             return
         other = self._runs.setdefault(_key(run.scheduled_for), run)
         if other is not run:
-            self._find(UNEXPECTED, run.scheduled_for, f"runs {other.key} and {run.key} are of one due time")
+            self._find(UNEXPECTED, run.scheduled_for, f"runs {other.key} and {run.key} belong to one due time")
 
     def _run_of(self, at: Instant) -> RunRow | None:
         key = _key(at)
@@ -288,7 +288,7 @@ class _Books:
         if at > self._now:
             return OPEN, at, "it is not due yet"
         if job.state is JobState.ACTIVE and job.next_due is not None and at >= job.next_due:
-            return OPEN, at, "it is not planned yet; no live node may have its function registered"
+            return OPEN, at, "it is not planned yet; perhaps no live node has its function registered"
         if last and stretch.ended is not None:
             what, by = stretch.ended.what.value, _by(stretch.ended)
             kind = "changed" if what in {"updated", "added"} else what
@@ -296,8 +296,8 @@ class _Books:
         if at >= self._settled_before:
             return OPEN, at, "it is due now"
         if at <= self._rules_since:
-            return "other zone rules", at, "by the zone rules that it was planned with it was due at another time"
-        return UNACCOUNTED, at, "the ledger has no run of it and no reason why"
+            return "other zone rules", at, "it was planned with other zone rules, by which it was due at another time"
+        return UNACCOUNTED, at, "the ledger has neither a run for it nor a reason why not"
 
     def _find(self, kind: str, at: Instant, text: str) -> None:
         self._counts[kind] += 1

@@ -55,5 +55,5 @@ def explained(trigger: str | None) -> str:
 
 def _both(one: str, other: str) -> tuple[str, str]:
     """The first sentence of each, unless these are equal."""
-    first, second = (text.partition(". ")[0].rstrip(".") or "when asked" for text in (one, other))
+    first, second = (text.partition(". ")[0].rstrip(".") or "on request" for text in (one, other))
     return (first, second) if first != second else (one, other)

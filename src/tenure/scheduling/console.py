@@ -159,7 +159,7 @@ def _outlook(job: JobView, now: datetime) -> str:
         until = f" until {job.paused_until:%Y-%m-%d %H:%M %Z}" if job.paused_until else ""
         return f"paused{until}"
     if not job.trigger:
-        return "runs when asked"
+        return "runs on request"
     if job.next_due is None:
         return "nothing is due any more"
     return f"next {job.next_due:%a %Y-%m-%d %H:%M:%S %Z}, in {readable(max((job.next_due - now).total_seconds(), 0.0))}"
