@@ -125,13 +125,13 @@ def check_markdown() -> int:
 def test_triggers(args: list[str]) -> int:
     """Compare the triggers with a walk through every clock change of every zone; minutes, with progress."""
     prepare("test", groups=["test"])
-    return run("python", "tests/triggers/every_change.py", *args)
+    return run("python", "tools/every_zone_change.py", *args)
 
 
 def test_ext(args: list[str]) -> int:
     """Run each integration in an environment of its own, under all the servers that people use; minutes."""
     prepare("test", groups=["test"])
-    return run("python", "tests/ext/environments.py", *args)
+    return run("python", "tools/ext_environments.py", *args)
 
 
 def test_pgs(args: list[str]) -> int:
@@ -212,13 +212,13 @@ def chaos(args: list[str]) -> int:
     prepare("test", groups=["test"])
     pgbouncer()
     signal.signal(signal.SIGINT, lambda *_: None)  # it hears Ctrl-C itself, and reports what it has seen
-    return run("python", "tests/chaos/chaos.py", *args)
+    return run("python", "chaos/chaos.py", *args)
 
 
 def chaos_peers(args: list[str]) -> int:
     """Hurt other schedulers in the same ways, and ours beside them (`--minutes-each N`, `--only NAME`); installs them first."""
     prepare("test", groups=["test"])
-    return run("python", "tests/chaos/peers/peers.py", *args)
+    return run("python", "chaos/peers/peers.py", *args)
 
 
 def clean(_args: list[str]) -> int:

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster import HERE, Cluster
 from report import Report
 
+from cluster import HERE, Cluster
 from harness import scratch
 from harness.pgbouncer import PgBouncer, find
 from harness.postgres import Postgres

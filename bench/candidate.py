@@ -6,7 +6,6 @@ import sys
 import threading
 
 from cluster import boottime, say
-
 from tenure import Election
 
 

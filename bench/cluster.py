@@ -121,7 +121,7 @@ class Cluster:
                 os.close(fd)
 
     def _spawn(self) -> int:
-        paths = [str(HERE), str(HERE.parent / "tests"), os.environ.get("PYTHONPATH")]
+        paths = [str(HERE), str(HERE.parent / "tests/support"), os.environ.get("PYTHONPATH")]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         with self._log.open("ab") as errors:
             process = subprocess.Popen(

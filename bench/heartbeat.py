@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psycopg
 from bench import Bench
-from cluster import boottime
 from report import Figure, Goal, Series
 
+from cluster import boottime
 from tenure.core.cluster import Acquire, AcquireOutcome, Beat, BeatVerdict, NodeCard, NodeId
 from tenure.stores import Session, store_for
 from tenure.stores.host_lock import LockFile

@@ -4,7 +4,6 @@ import signal
 import sys
 
 from cluster import say
-
 from tenure import Election
 
 url, count, beat = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])

@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 
 from bench import Bench
-from cluster import HERE, Cluster
 from report import Figure, Goal, Series
+
+from cluster import HERE, Cluster
 
 
 def measure(bench: Bench) -> None:

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 from bench import Bench
-from cluster import HERE, Cluster
 from heartbeat import Beating, interleaved
 from idle import processor
 from report import Figure, Goal, Series
 
+from cluster import HERE, Cluster
 from harness import scratch
 
 WRITES = """SELECT relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables WHERE schemaname = 'tenure'"""

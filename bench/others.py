@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bench import Bench
-from cluster import Cluster
 from report import Series
 from servers import Etcd, Missing, zookeeper
+
+from cluster import Cluster
 
 ETCD_LEASE = 10
 ZOOKEEPER_SESSION = 10

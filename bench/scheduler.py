@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 # The servers of the tests: real ones, ended with the run.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support"))
 
 import course
 import scheduler_planning

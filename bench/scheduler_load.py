@@ -158,7 +158,7 @@ class Player:
 
     def __init__(self, script: str, *args: object) -> None:
         self._log = scratch.new_folder("bench") / "stderr"
-        paths = [str(HERE), str(HERE.parent / "tests"), os.environ.get("PYTHONPATH")]
+        paths = [str(HERE), str(HERE.parent / "tests/support"), os.environ.get("PYTHONPATH")]
         with self._log.open("wb") as errors:
             self._process = subprocess.Popen(
                 [*scratch.dies_with_us(), sys.executable, HERE / script, *map(str, args)],

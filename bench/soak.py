@@ -22,7 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 
 # The servers of the tests: real ones, ended with the run.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support"))
 
 import psycopg
 from report import machine

@@ -8,8 +8,9 @@ import time
 
 import others
 from bench import Bench
-from cluster import Cluster, resignation
 from report import Figure, Goal, Series
+
+from cluster import Cluster, resignation
 
 SMALL_TTL = 1.0
 

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/support")]
 
 from harness.postgres import Postgres  # noqa: E402 - the path comes first
 from sim.agreement_play import Tally, many  # noqa: E402
@@ -85,7 +85,7 @@ def agreement_section(seeds: range, tallies: dict[str, Tally]) -> list[str]:
         "",
         *(f"- {'. '.join(map(str.strip, lines(engine, tally)))}" for engine, tally in tallies.items()),
         "",
-        "A model with a rule left out disagrees: `tests/test_sim_agreement.py` has eight of the simulator's mutants, each with a case that shows it.",
+        "A model with a rule left out disagrees: `tests/project/test_sim_agreement.py` has eight of the simulator's mutants, each with a case that shows it.",
         "",
         "Not compared: the order of several waiters (there are two sessions), times, the ids of rows, notices and `run.once`.",
         "Nor are claims that ask for less than is due, and runs of a due time that is written twice while its first row is in an open transaction.",

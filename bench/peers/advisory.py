@@ -4,6 +4,7 @@ import sys
 import time
 
 import psycopg
+
 from cluster import say
 
 connection = psycopg.connect(sys.argv[1], autocommit=True)

@@ -4,8 +4,9 @@ import os
 import sys
 import time
 
-from cluster import say
 from kazoo.client import KazooClient
+
+from cluster import say
 
 
 def lead() -> None:

@@ -4,6 +4,7 @@ import sys
 import time
 
 import psycopg
+
 from cluster import say
 
 TABLE = """CREATE TABLE IF NOT EXISTS scheduler_leader (

@@ -7,8 +7,9 @@ import warnings
 
 warnings.simplefilter("ignore")
 
-from cluster import say  # noqa: E402 - the warnings come while importing
 from tooz import coordination  # noqa: E402
+
+from cluster import say  # noqa: E402 - the warnings come while importing
 
 url, name = sys.argv[1:]
 coordinator = coordination.get_coordinator(url, f"member-{os.getpid()}".encode())

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from harness.processes import TESTS, Worker
+from harness.processes import SUPPORT, TESTS, Worker
 from harness.scratch import eventually
 from harness.valkey import Valkey
 from tenure.ext.celery import task_id
@@ -78,7 +78,7 @@ class Beats:
         self._folder = folder
         folder.mkdir(exist_ok=True)
         self._env = {
-            "PYTHONPATH": os.pathsep.join([str(PROJECTS), str(TESTS)]),
+            "PYTHONPATH": os.pathsep.join([str(PROJECTS), str(SUPPORT), str(TESTS)]),
             "BROKER": server.url(database),
             "SETTINGS": json.dumps(dict(kind.settings)),
             "TENURE_URL": url,

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from harness.processes import TESTS, Worker
+from harness.processes import SUPPORT, TESTS, Worker
 from harness.scratch import eventually, free_port
 
 PROJECTS = Path(__file__).parent / "projects"
@@ -34,7 +34,7 @@ class Served:
         self._lines = folder / "lines"
         self._lines.touch()
         self.env = {
-            "PYTHONPATH": os.pathsep.join([str(self.folder), str(TESTS)]),
+            "PYTHONPATH": os.pathsep.join([str(self.folder), str(SUPPORT), str(TESTS)]),
             "LINES": str(self._lines),
             "TENURE_URL": url,
             "DATABASE": url,

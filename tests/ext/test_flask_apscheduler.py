@@ -8,7 +8,7 @@ import pytest
 from tenure.ext.apscheduler import BackgroundScheduler
 
 flask = pytest.importorskip("flask")
-flask_apscheduler = pytest.importorskip("flask_apscheduler")  # in the environment of tests/ext/environments.py
+flask_apscheduler = pytest.importorskip("flask_apscheduler")  # in the environment of tools/ext_environments.py
 
 
 def work(*args: object) -> None:

@@ -1,4 +1,4 @@
-"""What a store must do. The conformance suite (tests/test_store_conformance.py) says it in behaviour, this file in names.
+"""What a store must do. The conformance suite (tests/stores/test_conformance.py) says it in behaviour, this file in names.
 
 A `Store` knows how to open sessions; a `Session` is one connection used by one thread at a time. A session that raised
 `StoreUnavailable` is closed by its owner and replaced: no operation is ever retried inside a store, because only the caller knows

@@ -1,4 +1,4 @@
-"""What the ledger of a store must do: one protocol, said in behaviour by the conformance suite in tests/ledger_cases.
+"""What the ledger of a store must do: one protocol, said in behaviour by the conformance suite in tests/stores/ledger.
 
 A `Ledger` speaks over the connection of its `Session` and is used by one thread at a time. Every operation is one transaction, takes
 at most the session's timeout, then raises `StoreUnavailable`; nothing is retried inside. `now` is always the ledger's own clock: the

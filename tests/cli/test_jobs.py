@@ -1,0 +1,472 @@
+"""The verbs about jobs and runs, on names alone: the functions are in another process, or nowhere."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from harness.scratch import eventually
+from stores.ledger.scene import Worker
+from tenure import Run, Scheduler, every
+from tenure.cli import main
+from tenure.core.records import NewRun, Planned
+
+SECOND = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{3})? \w+"
+
+APP = """
+from tenure import AsyncScheduler, Run, Scheduler
+
+scheduler = Scheduler({url!r}, application="shop", label="worker")
+
+@scheduler.job
+def greet(run: Run, name: str = "you") -> None:
+    run.log(f"hello {{name}}")
+
+other = AsyncScheduler(scheduler)
+"""
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch, tmp_path):
+    for name in ("TENURE_URL", "TENURE_SCHEMA", "TENURE_DEBUG", "TENURE_OFF"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def asked(tenure):
+    """Run a verb for its JSON."""
+    return lambda *words: json.loads(tenure(*words, "--json")[1])
+
+
+def shop(url, capacity=0, **more):
+    scheduler = Scheduler(url, application="shop", capacity=capacity, label="worker", tz="Asia/Seoul", **more)
+
+    @scheduler.cron("0 3 * * *")
+    def daily(run: Run) -> None:
+        run.log(run.scheduled_for)
+
+    @scheduler.job
+    def greet(run: Run, name: str = "you") -> None:
+        run.log(f"hello {name}")
+        if name == "nobody":
+            raise ValueError("nobody is there")
+
+    return scheduler
+
+
+@pytest.fixture
+def jobs(url):
+    """Its jobs are in the ledger, and nobody runs them."""
+    scheduler = shop(url)
+    scheduler.start()
+    return scheduler
+
+
+@pytest.fixture
+def running(url):
+    with shop(url, capacity=4) as scheduler:
+        yield scheduler
+
+
+def test_jobs_are_listed_with_their_figures(tenure, asked, running):
+    assert tenure("run-now", "greet", "--wait", "20s")[0] == 0
+    code, out, _ = tenure("jobs")
+    header, daily, greet = out.splitlines()
+    assert code == 0
+    assert header.split()[:3] == ["job", "state", "trigger"]
+    assert re.match(rf"daily +active +At 03:00 every day, Asia/Seoul +{SECOND} +0 +0$", daily)
+    assert re.match(rf"greet +active +on request +1 +0( +\S+ m?s){{4}} +succeeded {SECOND}$", greet)
+    found = {job["name"]: job for job in asked("jobs")}
+    assert found["daily"]["tz"] == "Asia/Seoul"
+    assert found["greet"]["stats"]["runs"] == 1
+    assert found["greet"]["stats"]["duration_p99"] >= 0
+
+
+def test_a_run_that_is_asked_for_by_name(tenure, asked, running):
+    run = asked("run-now", "greet", "--kwargs", '{"name": "Ada"}', "--by", "ops", "--wait", "20s")
+    assert (run["state"], run["kind"], run["by"], run["node"]) == ("succeeded", "manual", "ops", "worker")
+    code, out, err = tenure("log", str(run["id"]))
+    assert (code, out) == (0, "hello Ada\n")
+    assert re.search(rf"run {run['id']} of 'greet' for {SECOND}: succeeded", err)
+    code, out, _ = tenure("run-now", "greet", "--kwargs", '{"name": "nobody"}', "--wait", "20s")
+    assert code == 1
+    failed = int(re.match(r"run (\d+) of 'greet' .*: failed", out)[1])
+    out = tenure("log", str(failed))[1]
+    assert out.startswith("hello nobody\nTraceback")
+    assert out.endswith("ValueError: nobody is there\n")
+    code, out, _ = tenure("runs", "--state", "failed", "--since", "-1d")
+    assert code == 0
+    assert len(out.splitlines()) == 2
+    assert out.endswith("ValueError: nobody is there\n")
+    assert [run["id"] for run in asked("runs", "greet", "--limit", "1")] == [failed]
+    assert tenure("runs", "daily")[:2] == (0, "no such runs\n")
+    assert asked("log", str(failed))["log"] == ["hello nobody"]
+
+
+def test_the_same_key_is_the_same_run(asked, jobs):
+    first, second = (asked("run-now", "greet", "--key", "order-7") for _ in range(2))
+    assert first["id"] == second["id"]
+    assert first["state"] == "pending"
+
+
+def test_a_run_that_nobody_begins_is_not_waited_for_longer(tenure, jobs):
+    code, out, _ = tenure("run-now", "greet", "--wait", "200ms")
+    assert (code, out.endswith(": pending\n")) == (1, True)
+
+
+def test_how_an_application_is(tenure, asked, jobs, url):
+    code, out, _ = tenure("status")
+    assert code == 1
+    assert "planner  none: no node of this application is running" in out
+    with shop(url, capacity=4) as scheduler:
+        while not scheduler.health().plans:
+            threading.Event().wait(0.05)
+        code, out, _ = tenure("status")
+        assert code == 0
+        assert re.search(r"^planner  worker, for ", out, re.MULTILINE)
+        assert re.search(rf"^next     {SECOND}  daily$", out, re.MULTILINE)
+        tenure("pause", "daily")
+        found = asked("status")
+        assert (found["application"], found["planner"]["label"], found["paused"]) == ("shop", "worker", ["daily"])
+
+
+def test_pausing_resuming_removing(tenure, asked, jobs):
+    code, out, _ = tenure("pause", "daily", "--why", "maintenance", "--until", "2h", "--by", "ada")
+    assert code == 0
+    assert re.fullmatch(rf"'daily' is paused until {SECOND}\n", out)
+    [daily] = [job for job in asked("jobs") if job["name"] == "daily"]
+    assert (daily["state"], daily["paused_by"], daily["paused_why"]) == ("paused", "ada", "maintenance")
+    assert "maintenance" in tenure("why", "daily")[1]
+    code, out, _ = tenure("resume", "daily")
+    assert (code, bool(re.fullmatch(rf"'daily' is active; next due at {SECOND}\n", out))) == (0, True)
+    assert tenure("pause", "daily")[1] == "'daily' is paused until it is resumed\n"
+    assert "2036" in tenure("pause", "daily", "--until", "2036-01-01T00:00Z")[1]
+    code, out, _ = tenure("remove", "daily")
+    assert code == 0
+    assert "'daily' was removed" in out
+    assert "defined in code" in out
+    assert [job["name"] for job in asked("jobs")] == ["greet"]
+    assert "was removed" in asked("why", "daily")["why"]
+
+
+def test_what_was_removed_and_is_still_defined_is_shown_and_can_be_restored(tenure, asked, jobs, url, caplog):
+    tenure("remove", "daily", "--by", "ada")
+    shop(url).start()
+    assert re.search(r"'daily' is defined here, but was removed by ada at .*`tenure restore daily`", caplog.text)
+    [daily] = [job for job in asked("jobs") if job["name"] == "daily"]
+    assert (daily["state"], daily["removed_by"]) == ("removed", "ada")
+    assert re.search(rf"removed by ada at {SECOND}", tenure("jobs")[1])
+    assert asked("status")["removed_but_in_code"] == ["daily"]
+    assert "`tenure restore daily` brings it back" in tenure("status")[1]
+    assert (
+        "until it is restored (`tenure restore daily`) or its definition in the code changes"
+        in tenure("why", "daily")[1]
+    )
+    code, _, err = tenure("run-now", "daily")
+    assert code != 0
+    assert re.search("has no job 'daily': it was removed by ada at .*tenure restore daily", err)
+    code, out, _ = tenure("restore", "daily", "--by", "ada", "--why", "a mistake")
+    assert (code, bool(re.fullmatch(rf"'daily' is active again; next due at {SECOND}\n", out))) == (0, True)
+    assert asked("status")["removed_but_in_code"] == []
+    code, _, err = tenure("restore", "daily")
+    assert (code != 0, "is active, not removed" in err) == (True, True)
+    assert tenure("restore", "dayly")[0] != 0
+
+
+def test_what_was_changed_is_shown_with_what_the_code_says_and_can_be_reset(tenure, asked, jobs):
+    assert "(changed)" not in tenure("jobs")[1]
+    jobs.update("daily", trigger=every("9h"), by="ada\n", why="too often")
+    [daily] = [job for job in asked("jobs") if job["name"] == "daily"]
+    assert (daily["changed_by"], daily["changed_why"]) == ("ada\n", "too often")
+    assert daily["code"] == {"trigger": "At 03:00 every day, Asia/Seoul"}
+    out = tenure("jobs")[1]
+    assert re.search(r"^daily +active +Every 9 h .*\(changed\)", out, re.MULTILINE)
+    assert re.search(
+        rf"'daily' was changed by ada.* \(too often\) at {SECOND}\. The code says trigger: At 03:00 every day", out
+    )
+    assert "It runs as changed by ada" in tenure("why", "daily")[1]
+    code, out, _ = tenure("reset", "daily", "--by", "ada", "--why", "a mistake")
+    assert (code, bool(re.fullmatch(rf"'daily' runs as the code defines it again; next due at {SECOND}\n", out))) == (
+        0,
+        True,
+    )
+    code, _, err = tenure("reset", "daily")
+    assert (code != 0, "There is nothing to reset." in err) == (True, True)
+    [daily] = [job for job in asked("jobs") if job["name"] == "daily"]
+    assert (daily["changed_at"], daily["code"]) == (None, None)
+
+
+@pytest.mark.usefixtures("jobs")
+def test_why_names_the_function_that_no_live_node_has(tenure, url):
+    assert tenure("run-now", "greet")[0] == 0
+    assert "No live node has the function 'daily' of 'daily' registered" in tenure("why", "daily")[1]
+    assert "no live node has its function 'greet' registered" in tenure("why", "greet")[1]
+    with shop(url, capacity=1):
+        eventually(lambda: "'daily' has not run yet." in tenure("why", "daily")[1], what="a node that has it")
+        eventually(lambda: "ran on worker and succeeded" in tenure("why", "greet")[1], what="its run")
+
+
+@pytest.mark.usefixtures("jobs")
+def test_the_status_names_jobs_whose_function_no_live_node_has(tenure, asked, url):
+    other = Scheduler(url, application="shop", label="other")
+    other.job(greet_by_name, name="greet")
+    with other:
+        eventually(lambda: asked("status")["no_node_has_their_function"] == ["daily"], what="the node's functions")
+        assert "no live node has the function of daily: `tenure why JOB`" in tenure("status")[1]
+
+
+def greet_by_name(run: Run, name: str = "you") -> None:
+    run.log(f"good day, {name}")
+
+
+def test_cancelling_a_run(tenure, asked, jobs):
+    run = asked("run-now", "greet")["id"]
+    code, out, _ = tenure("cancel", str(run), "--why", "a mistake")
+    assert (code, out.rstrip().endswith(": cancelled")) == (0, True)
+    assert "a mistake" in asked("runs")[0]["reason"]
+    assert asked("cancel", str(run))["state"] == "cancelled"
+
+
+def test_cancelling_what_is_over_is_a_no(tenure, running, asked):
+    run = asked("run-now", "greet", "--wait", "20s")["id"]
+    assert tenure("cancel", str(run))[0] == 1
+
+
+def test_a_backfill_is_a_list_until_it_is_meant(tenure, asked, jobs):
+    span = ("2026-11-01T00:00Z", "2026-11-04T00:00Z")
+    code, out, err = tenure("backfill", "daily", *span)
+    days = [f"2026-11-0{day} 03:00:00 KST" for day in (2, 3, 4)]
+    assert (code, out.splitlines()) == (0, days)
+    assert "3 due times of 'daily' would run. Nothing was changed" in err
+    assert asked("runs") == []
+    assert len(asked("backfill", "daily", *span)["due"]) == 3
+    code, out, _ = tenure("backfill", "daily", *span, "--yes")
+    assert (code, out.startswith("3 due times of 'daily' will run")) == (0, True)
+    assert {run["kind"] for run in asked("runs", "daily")} == {"backfill"}
+    assert tenure("backfill", "daily", *span)[1] == ""
+    assert tenure("backfill", "daily", "-2d", "-0s")[0] == 0
+
+
+def test_a_backfill_of_what_was_forgotten_needs_a_word(tenure, asked, jobs, caplog):
+    span = ("2026-11-01T00:00Z", "2026-11-04T00:00Z")
+    for run in jobs.backfill("daily", *span, dry_run=False):
+        jobs.cancel(run.id)
+    with jobs.ledger() as ledger:
+        assert ledger.prune("shop", before=ledger.now(), keep=0, limit=10).removed == 3
+    code, out, _ = tenure("backfill", "daily", *span, "--yes")
+    assert (code, out.startswith("0 due times")) == (0, True)
+    assert "--even-forgotten" in caplog.text
+    code, out, _ = tenure("backfill", "daily", *span, "--even-forgotten")
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert "They may run a second time" in caplog.text
+    assert asked("backfill", "daily", *span) == {"dry_run": True, "due": [], "forgotten": 3}
+    filled = asked("backfill", "daily", *span, "--even-forgotten", "--yes")
+    assert (filled["dry_run"], len(filled["runs"]), filled["forgotten"]) == (False, 3, 3)
+
+
+def test_one_is_not_many(tenure, jobs):
+    span = ("2026-11-01T00:00Z", "2026-11-02T00:00Z")
+    assert (
+        "1 due time of 'daily' would run. Nothing was changed; add --yes to run it."
+        in tenure("backfill", "daily", *span)[2]
+    )
+    assert tenure("backfill", "daily", *span, "--yes")[1].startswith("1 due time of 'daily' will run")
+
+
+def test_a_pause_says_that_it_waits_for_a_node_that_does_not_answer(tenure, jobs, monkeypatch):
+    """The node has claimed a run, and is frozen."""
+    monkeypatch.setattr("tenure.cli.job_operations.ASKING", 0.1)
+    jobs.run_now("greet")
+    node = Worker(jobs.store, "shop", "frozen", ttl=0.5)
+    try:
+        node.take()
+        code, _, err = tenure("pause", "greet")
+        assert (code, err.count("waiting for nodes to confirm")) == (1, 1)
+    finally:
+        node.close()
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_long_audit_says_how_far_it_is(tenure, monkeypatch):
+    monkeypatch.setattr("tenure.jobs.queries.PAGE", 1)
+    assert "audited" not in tenure("audit")[2]
+    monkeypatch.setattr("tenure.cli.jobs.PROGRESS", 0.0)
+    code, out, said = tenure("audit", "--json")
+    assert code == 0
+    assert json.loads(out)["clean"]
+    assert "1 of 2 jobs audited" in said
+    assert "2 of 2" not in said
+
+
+def test_the_audit_says_whether_all_is_accounted_for(tenure, asked, jobs, url):
+    code, out, _ = tenure("audit", "--since", "-1d")
+    assert code == 0
+    assert out.splitlines()[-1] == "0 due times of 2 jobs, all accounted for"
+    with jobs.ledger() as ledger:  # a due time that no trigger explains
+        [row] = ledger.jobs("shop", "daily")
+        stranger = NewRun(ledger.now() - 100, ledger.now() - 100, None)
+        assert ledger.plan([Planned(row.id, row.generation, row.next_due, row.next_due, (stranger,))]) == 1
+    code, out, _ = tenure("audit", "daily")
+    assert code == 1
+    assert "daily: NOT CLEAN" in out
+    assert "belongs to no due time" in out
+    found = asked("audit", "daily")
+    assert (found["clean"], found["jobs"][0]["counts"]) == (False, {"unexpected": 1})
+
+
+def test_which_application(tenure, jobs, url):
+    assert tenure("jobs")[1].count("\n") == 3
+    other = Scheduler(url, application="blog", capacity=0)
+    other.job(name="publish")(lambda: None)
+    other.start()
+    code, _, err = tenure("jobs")
+    assert code == 2
+    assert "2 applications have jobs here: blog, shop. Write --app NAME." in err
+    assert "publish" in tenure("jobs", "--app", "blog")[1]
+    assert tenure("jobs", "--app", "nowhere")[:2] == (
+        0,
+        "no jobs yet: a node that starts adds the jobs that its code defines\n",
+    )
+
+
+def test_unknown_names_are_a_no_with_the_nearest(tenure, jobs):
+    for words in (["pause", "dayly"], ["why", "dayly"], ["runs", "dayly"], ["backfill", "dayly", "-1d", "-0s"]):
+        code, out, err = tenure(*words)
+        assert (code, out) == (1, "")
+        assert "Did you mean 'daily'?" in err
+    assert tenure("log", "4711")[0] == 1
+
+
+def test_the_planner_can_be_asked_to_resign(tenure, running):
+    while not running.health().plans:
+        threading.Event().wait(0.05)
+    code, out, _ = tenure("resign")
+    assert code == 0
+    assert re.fullmatch(r"asked worker to resign term \d+ of 'tenure planner of shop'\n", out)
+
+
+def test_looking_needs_tables_and_creates_none(tenure, tmp_path):
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert tenure("jobs")[0] in {3, 4}
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["0 3 * * *", "--tz", "Asia/Seoul"], "At 03:00 every day, Asia/Seoul"),
+        (["@daily"], "00:00"),
+        (["90m"], "Every 1 h 30 min of elapsed time"),
+        (["every 30s"], "Every 30 s of elapsed time"),
+    ],
+)
+def test_when_an_expression_is_due(words, said, capsys):
+    assert main(["next", *words, "-n", "3", "--after", "2026-11-15T00:00Z"]) == 0
+    out = capsys.readouterr().out
+    assert said in out
+    assert len(re.findall("2026-11-1[5-8]", out)) >= 3
+    assert main(["next", *words, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["times"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["next", "5/15 * * * *"], "a step needs a range"),
+        (["next", "0 3 * * *", "--tz", "Mars/Olympus"], "Mars/Olympus"),
+        (["next", "0 3 * * *", "--after", "2026-11-15T00:00"], "has no zone"),
+        (["run-now", "greet", "--kwargs", "{", "--url", "sqlite:///x.db"], "are not JSON"),
+        (["run-now", "greet", "--kwargs", "[7]", "--url", "sqlite:///x.db"], "are no JSON object"),
+        (["run-now", "greet", "--wait", "20", "--url", "sqlite:///x.db"], "'20' has no unit"),
+        (["pause", "greet", "--until", "soon", "--url", "sqlite:///x.db"], "'soon' is not a duration"),
+        (["start", "nowhere.to:be_found"], "there is no module 'nowhere'"),
+        (["start", "json:dumps"], "'dumps' is a function"),
+        (["start", "json"], "which scheduler? It has: none"),
+        (["start", ":scheduler"], "Write MODULE:SCHEDULER"),
+        (["once", "x", "--within", "20", "--url", "sqlite:///x.db", "--", "true"], "'20' has no unit"),
+        (["jobs", "--url", "memory://"], "lives inside one process"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(words, message, capsys, tmp_path):
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert message in said.err
+    assert len(said.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_once_is_once_and_a_failure_gives_it_back(tenure, tmp_path):
+    mark = f"echo ran >> {tmp_path}/ran"
+    assert tenure("once", "nightly", "--within", "1h", "--", "sh", "-c", f"{mark}; exit 3")[0] == 3
+    code, _, err = tenure("once", "nightly", "--within", "1h", "--", "sh", "-c", mark)
+    assert (code, err) == (0, "")
+    code, _, err = tenure("once", "nightly", "--within", "1h", "--", "sh", "-c", mark)
+    assert (code, "another process has already run" in err) == (0, True)
+    assert (tmp_path / "ran").read_text() == "ran\nran\n"
+    assert tenure("once", "other", "--", "sh", "-c", mark)[0] == 0
+    assert tenure("once", "nightly", "--within", "1ms", "--", "sh", "-c", mark)[0] == 0
+    assert (tmp_path / "ran").read_text() == "ran\n" * 4
+    assert tenure("once", "new", "--", "no-such-command")[0] == 127
+    assert tenure("once", "new", "--", "sh", "-c", "kill -TERM $$")[0] == 128 + 15
+
+
+def start(place, folder):
+    return subprocess.Popen(
+        [sys.executable, "-m", "tenure", "start", place, "--lines"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("place", ["app:scheduler", "app:other"])
+def test_start_runs_the_scheduler_of_a_module_until_sigterm(place, sqlite_url, tmp_path):
+    (tmp_path / "app.py").write_text(APP.format(url=sqlite_url))
+    asking = Scheduler(sqlite_url, application="shop", capacity=0)
+    with start(place, tmp_path) as process:
+        try:
+            while not asking.jobs():
+                assert process.poll() is None, process.stderr.read()
+                threading.Event().wait(0.05)
+            assert main(["run-now", "greet", "--url", sqlite_url, "--wait", "20s"]) == 0
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (0, "")
+    if place == "app:scheduler":
+        assert "application 'shop', node worker" in out
+        assert "greet succeeded" in out
+
+
+def test_start_ends_with_the_first_signal_also_where_the_module_runs_its_scheduler(sqlite_url, tmp_path):
+    (tmp_path / "app.py").write_text(APP.format(url=sqlite_url) + "\nscheduler.run()\n")
+    asking = Scheduler(sqlite_url, application="shop", capacity=0)
+    with start("app:scheduler", tmp_path) as process:
+        try:
+            while not asking.jobs():
+                assert process.poll() is None, process.stderr.read()
+                threading.Event().wait(0.05)
+            assert main(["run-now", "greet", "--url", sqlite_url, "--wait", "20s"]) == 0
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "below if __name__ == '__main__'" in err
+
+
+def test_start_shows_why_a_module_cannot_be_imported(tmp_path):
+    (tmp_path / "broken.py").write_text("import json\njson.no_such_thing()\n")
+    with start("broken:scheduler", tmp_path) as process:
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert "json.no_such_thing()" in err
+    assert "tenure: module 'broken' cannot be imported: AttributeError" in err
