@@ -19,8 +19,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from sim import explore, fakes, history, hunt, long, mutants, report  # noqa: E402 - the path comes first
-from sim.mutants import MUTANTS  # noqa: E402
+from sim.explore import history, hunt, long, search  # noqa: E402 - the path comes first
+from sim.mutants import catalogue  # noqa: E402 - the path comes first
+from sim.mutants.catalogue import MUTANTS  # noqa: E402
+from sim.promises import report  # noqa: E402 - the path comes first
+from sim.runtime import fakes  # noqa: E402 - the path comes first
 
 
 def main() -> int:
@@ -72,7 +75,7 @@ def histories(chosen: argparse.Namespace) -> hunt.Tally:
         seeds = (
             range(chosen.first, chosen.first + chosen.histories) if chosen.histories else itertools.count(chosen.first)
         )
-        with mutants.applied(mutants.named(chosen.mutant) if chosen.mutant else None):
+        with catalogue.applied(catalogue.named(chosen.mutant) if chosen.mutant else None):
             tally = hunt.many(seeds, lambda: not chosen.histories and time.monotonic() >= until)
     print("\n".join(report.tally_lines(tally)))
     for outcome in tally.failed[:1]:
@@ -83,7 +86,7 @@ def histories(chosen: argparse.Namespace) -> hunt.Tally:
 def replay(seed: int, mutant: str) -> int:
     """One history, with what was said in it."""
     fakes.Silent.lines = []
-    with mutants.applied(mutants.named(mutant) if mutant else None):
+    with catalogue.applied(catalogue.named(mutant) if mutant else None):
         outcome = history.play(history.draw(seed))
     print("\n".join(fakes.Silent.lines))
     fakes.Silent.lines = None
@@ -97,7 +100,7 @@ def replay(seed: int, mutant: str) -> int:
 def show(outcome: history.Outcome, mutant: str) -> None:
     """A history that broke a promise, made smaller."""
     print(f"seed {outcome.plan.seed}: {outcome.violations[0]}")
-    smaller = hunt.shrink(outcome.plan, mutants.named(mutant) if mutant else None)
+    smaller = hunt.shrink(outcome.plan, catalogue.named(mutant) if mutant else None)
     print(f"it still fails with {len(smaller.faults)} of {len(outcome.plan.faults)} faults:")
     print("\n".join(f"  {fault}" for fault in smaller.faults))
     print(f"python sim/simulate.py --seed {outcome.plan.seed}" + (f' --mutant "{mutant}"' if mutant else ""))
@@ -108,8 +111,8 @@ def told(catch: hunt.Catch) -> hunt.Catch:
     return catch
 
 
-def explored(bounds: explore.Bounds) -> explore.Explored:
-    found = explore.explore(bounds)
+def explored(bounds: search.Bounds) -> search.Explored:
+    found = search.explore(bounds)
     print(
         f"{bounds}: {found.states:,} states, {'all' if found.whole else 'not all'}; {found.violation or 'nothing broken'}",
         flush=True,

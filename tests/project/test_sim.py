@@ -15,9 +15,11 @@ sys.path.insert(0, str(ROOT))
 
 pytest.importorskip("greenlet")
 
-from sim import checks, explore, history, hunt, long, mutants, schedules  # noqa: E402 - the path comes first
-from sim.holes import HOLES  # noqa: E402
-from sim.mutants import MUTANTS  # noqa: E402
+from sim.explore import history, hunt, long, schedules, search  # noqa: E402 - the path comes first
+from sim.mutants import catalogue  # noqa: E402 - the path comes first
+from sim.mutants.catalogue import MUTANTS  # noqa: E402
+from sim.promises import checks  # noqa: E402 - the path comes first
+from sim.promises.holes import HOLES  # noqa: E402
 
 # They wait for nothing and only compute: how long that takes is up to what runs beside them.
 pytestmark = pytest.mark.timeout(300)
@@ -65,7 +67,7 @@ def test_a_long_run_stops_at_the_first_violation_and_its_seed_shows_it_again():
     assert tally.failed
     assert tally.faults < 100_000
     broken = tally.failed[0]
-    with mutants.applied(mutants.named("grant over a live holder")):
+    with catalogue.applied(catalogue.named("grant over a live holder")):
         again = history.play(history.draw(broken.plan.seed))
     assert again.violations == broken.violations
 
@@ -78,7 +80,7 @@ def test_a_forked_child_is_asked_what_it_has_inherited():
         asked.append((len(terms), len(runs)))
         ask(self, child, nodes, terms, runs)
 
-    with mutants.applied(mutants.Mutant("", "", lambda: [(checks.Checker, "inherited", inherited)])):
+    with catalogue.applied(catalogue.Mutant("", "", lambda: [(checks.Checker, "inherited", inherited)])):
         outcomes = [history.play(plan) for plan in schedules.SCHEDULES["many children"][:2]]
     assert not any(outcome.violations for outcome in outcomes)
     assert any(terms for terms, _ in asked)
@@ -87,7 +89,7 @@ def test_a_forked_child_is_asked_what_it_has_inherited():
 
 def test_a_seed_is_a_history_in_every_process():
     play = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from sim import history\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); from sim.explore import history\n"
         "for seed in range(8):\n"
         "    o = history.play(history.draw(seed)); print(seed, o.events, o.seconds, o.terms, o.attempts, o.violations)"
     )
@@ -116,7 +118,7 @@ def test_a_failing_history_is_made_smaller():
 
 @pytest.mark.parametrize("nodes", [2, 3])
 def test_every_order_with_one_accident_keeps_one_believer(nodes):
-    found = explore.explore(explore.Bounds(nodes, 1))
+    found = search.explore(search.Bounds(nodes, 1))
     assert found.whole
     assert not found.violation
     assert found.states > 500

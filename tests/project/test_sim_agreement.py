@@ -12,9 +12,9 @@ sys.path.insert(0, str(ROOT))
 
 pytest.importorskip("greenlet")
 
-from sim import agreement  # noqa: E402 - the path comes first
-from sim.agreement_play import many  # noqa: E402
-from sim.mutants import MUTANTS, applied  # noqa: E402
+from sim.agreement import compare  # noqa: E402 - the path comes first
+from sim.agreement.play import many  # noqa: E402
+from sim.mutants.catalogue import MUTANTS, applied  # noqa: E402
 
 CASES = 60
 BESIDES = (249,)
@@ -38,20 +38,20 @@ def _silent(_told: str) -> None:
 
 @pytest.fixture
 def on_postgres(database):
-    with agreement.on_postgres(database) as real:
+    with compare.on_postgres(database) as real:
         yield real
 
 
 def test_postgres_does_what_the_model_does(on_postgres):
     tally = many([*range(CASES), *BESIDES], on_postgres)
-    assert tally.failed == [], "python sim/agreement.py --engine postgres --cases 1 --seed SEED shows it"
+    assert tally.failed == [], "python sim/agreement/compare.py --engine postgres --cases 1 --seed SEED shows it"
     assert tally.waited >= CASES / 10
 
 
 def test_sqlite_does_what_the_model_does_one_at_a_time(tmp_path):
-    with agreement.on_sqlite(tmp_path) as real:
+    with compare.on_sqlite(tmp_path) as real:
         tally = many(range(CASES), real)
-    assert tally.failed == [], "python sim/agreement.py --engine sqlite --cases 1 --seed SEED shows it"
+    assert tally.failed == [], "python sim/agreement/compare.py --engine sqlite --cases 1 --seed SEED shows it"
     assert tally.waited >= CASES / 4
 
 

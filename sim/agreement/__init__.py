@@ -1,0 +1,1 @@
+"""The model beside the real databases: the same interleavings must end alike."""

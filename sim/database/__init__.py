@@ -1,0 +1,1 @@
+"""A model of the database: rows, statements, locks and sessions."""

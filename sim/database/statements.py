@@ -1,0 +1,518 @@
+"""Every statement that production sends, as the server does it: which locks, in which order, and what in which instant.
+
+Mutants replace single functions of this module, so each rule of the protocol stands in one place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sim.database.server import Statement, Work
+from tenure.core import run_rules
+from tenure.core.cluster import Acquire, Acquired, AcquireOutcome, Advert, Beat, NodeId, Pulse, Vacancy
+from tenure.core.keys import due_key
+from tenure.core.records import (
+    Change,
+    Claimed,
+    ClaimRequest,
+    Ended,
+    Ending,
+    Held,
+    JobState,
+    Planned,
+    RollCall,
+    RunId,
+    RunState,
+    Synced,
+)
+from tenure.stores.base import Checked
+from tenure.stores.ledger import JobChange, RunRequest
+from tenure.stores.notices import JobsChanged
+
+
+def plain(st: Statement, op: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Work:
+    """A statement of the ledger that is not among those below: most neither wait nor are waited for."""
+    if op in LOCKING:
+        return (yield from LOCKING[op](st, *args, **keywords))
+    yield st.gap()
+    return getattr(st.server.rows.ledger, op)(*args, **keywords)
+
+
+# Nodes and elections
+
+
+def join(st: Statement, card: Any) -> Work:
+    yield st.gap()
+    st.server.rows.join(card)
+
+
+def beat(st: Statement, beat: Beat) -> Work:
+    rows = st.server.rows
+    snapshot = rows.shown(beat)
+    yield st.gap()
+    if rows.alive(beat.node) and rows.nodes[beat.node].seq < beat.number:
+        yield ("node", beat.node), "U"
+    return rows.beat(beat, snapshot)
+
+
+def leave(st: Statement, node: NodeId) -> Work:
+    rows = st.server.rows
+    if rows.alive(node):
+        yield ("node", node), "U"
+    for name in sorted(name for name, e in rows.elections.items() if e.held and e.holder == node):
+        yield ("election", name), "U"
+    rows.leave(node)
+    st.server.checker.left(node)
+
+
+def declare(st: Statement, dead: NodeId, pulse: Pulse | None) -> Work:
+    server = st.server
+    if not server.rows.declarable(dead, pulse[1] if pulse else None, server.timeline) or not st.skip(
+        ("node", dead), "X"
+    ):
+        return False
+    yield st.gap()
+    server.checker.declared(dead)
+    server.rows.declare(dead)
+    return True
+
+
+def cards(st: Statement, ids: Sequence[NodeId]) -> Work:
+    yield st.gap()
+    rows = st.server.rows
+    return [rows.nodes[node].card for node in ids if rows.alive(node)]
+
+
+def acquire(st: Statement, request: Acquire) -> Work:
+    server = st.server
+    if server.rows.alive(request.node):
+        yield ("node", request.node), "S"
+    if not server.rows.alive(request.node):
+        return Acquired(AcquireOutcome.GONE)
+    if not server.rows.settled(server.timeline):
+        return Acquired(AcquireOutcome.MOVED)
+    if request.name not in server.rows.elections:  # whoever else creates it waits at the unique key
+        yield ("election's name", request.name), "X"
+    why = server.rows.vacancy(request, lambda holder, advert: _is_free(st, holder, advert))
+    e = server.rows.elections[request.name]
+    if why is None:
+        return Acquired(AcquireOutcome.HELD, holder=e.holder)
+    seen = (e.term, e.holder, e.held)
+    yield st.gap()
+    if (e.term, e.holder, e.held) != seen or not st.skip(("election", request.name), "X"):
+        return Acquired(AcquireOutcome.BUSY, holder=e.holder)
+    yield st.gap()
+    answer = server.rows.grant(request)
+    server.checker.granted(request.name, answer.term, request.node, fenced=request.fenced)
+    return answer
+
+
+def _is_free(st: Statement, holder: NodeId, advert: Advert) -> bool:
+    """Whether a shared advisory lock is to be had: a session's own locks do not keep it out."""
+    return not any(
+        (holder, advert.nonce) in session.advisory for session in st.server.sessions if session is not st.session
+    )
+
+
+def succeed(st: Statement, dead: NodeId, request: Acquire) -> Work:
+    declared = yield from declare(st, dead, None)
+    answer = yield from acquire(st, request)
+    return declared, answer
+
+
+def release(st: Statement, node: NodeId, name: str, term: int) -> Work:
+    yield st.gap()
+    if st.server.rows.fenced_by(name, term, node):
+        yield ("election", name), "U"
+    return st.server.rows.release(node, name, term)
+
+
+def resign(st: Statement, name: str) -> Work:
+    """Somebody asks the holder to resign."""
+    yield st.gap()
+    e = st.server.rows.elections.get(name)
+    if e is None or not e.held:
+        return None
+    yield ("election", name), "U"
+    st.server.rows.ask(name)
+    return e.term if st.server.rows.elections[name].held else None
+
+
+def epoch(st: Statement) -> Work:
+    yield st.gap()
+    return st.server.rows.epoch_row(st.server.timeline)
+
+
+def unsettle(st: Statement, noticed: Any) -> Work:
+    yield st.gap()
+    if st.server.rows.epoch == noticed.number:
+        yield ("epoch", None), "U"
+    st.server.rows.unsettle(noticed)
+
+
+def raise_epoch(st: Statement, noticed: Any) -> Work:
+    yield st.gap()
+    if st.server.rows.epoch_row(st.server.timeline) == noticed:
+        yield ("epoch", None), "U"
+    return st.server.rows.raise_epoch(noticed, st.server.timeline)
+
+
+def hold_lock(st: Statement, node: NodeId, nonce: int) -> Work:
+    yield st.gap()
+    if st.session.alive:
+        st.session.advisory.add((node, nonce))
+
+
+def check_lock(st: Statement, node: NodeId, nonce: int, names: tuple[str, ...]) -> Work:
+    yield st.gap()
+    rows = st.server.rows
+    free = {}
+    for name in names:
+        e = rows.elections.get(name)
+        if e is None or not e.held or e.holder is None or e.holder == node or not rows.alive(e.holder):
+            continue
+        holder = rows.nodes[e.holder]
+        if holder.advert is not None and st.server.lock_free(e.holder, holder.advert):
+            free[name] = Vacancy(e.term, e.holder, holder.seq, holder.advert)
+    return Checked(held=(node, nonce) in st.session.advisory, free=free)
+
+
+# Transactions of the application
+
+
+def fence(st: Statement, name: str, term: int, node: NodeId) -> Work:
+    """The last statement of the caller's transaction: it stays open until the commit."""
+    if st.server.rows.fenced_by(name, term, node):
+        yield ("election", name), "S"
+    if not st.server.rows.fenced_by(name, term, node):
+        return False
+    st.keep = True
+    return True
+
+
+def complete(st: Statement, run: RunId, token: str) -> Work:
+    if holds(st.server.rows, run, token):
+        yield ("run", run), "U"
+    if not holds(st.server.rows, run, token):
+        return False
+    st.keep = True
+    return True
+
+
+def holds(rows: Any, run: RunId, token: str) -> bool:
+    found = rows.tables.runs.get(run)
+    return found is not None and found.state is RunState.RUNNING and found.token == token
+
+
+# The ledger
+
+
+def claim(st: Statement, request: ClaimRequest) -> Work:
+    rows = st.server.rows
+    if rows.alive(request.node) and finds(rows, request):
+        yield ("node", request.node), "S"
+    if not rows.alive(request.node):
+        return Claimed((), rows.now(), None, more=False, missed=False, alive=False)
+    mine, others = _passed_by(st, request)
+    yield st.gap()
+    running = {
+        run.id: run.asked_to_end
+        for of in rows.tables.open.values()
+        for run in of.values()
+        if run.state is RunState.RUNNING
+    }
+    hidden = [run for run in others if not run.began and rows.tables.open[run.job].pop(run.id, None) is not None]
+    placed = [(run, run.due_at) for run in others if run.began]  # they count, whoever has them
+    for run, _ in placed:
+        run.due_at = math.inf
+    answer = claim_now(st, replace(request, functions=mine))
+    for run, due_at in placed:
+        run.due_at = due_at
+    for run in hidden:
+        rows.tables.open[run.job][run.id] = run
+    # What comes next, and what is missed, is looked for without a lock.
+    when = answer.now if request.as_of is None else request.as_of
+    pending = _pending(rows, request)
+    answer = replace(
+        answer,
+        next_at=min((run.due_at for run in pending if run.due_at > when), default=None),
+        more=answer.more or any(run.ready(when) for run in pending),
+    )
+    if request.as_of is None:
+        answer = replace(answer, missed=bool(rows.ledger.missed(request.application, 1, request.functions)))
+    for run, asked in running.items():  # who is asked to end is skipped where its own body has it
+        if rows.tables.runs[run].asked_to_end != asked and not st.skip(("run", run), "U"):
+            rows.tables.runs[run].asked_to_end = asked
+    return answer
+
+
+def may_run(rows: Any, request: ClaimRequest) -> list[Any]:
+    """The jobs that this node may run. Each has a function of its own here."""
+    return [
+        row
+        for row in rows.ledger.jobs(request.application)
+        if row.state is JobState.ACTIVE
+        and (request.queues is None or row.spec.rules.queue in request.queues)
+        and (request.functions is None or row.spec.function in request.functions)
+    ]
+
+
+def finds(rows: Any, request: ClaimRequest) -> bool:
+    """A look that locks nothing: whether anything is due, even if it has expired, or waits and has a place."""
+    when = rows.now() if request.as_of is None else request.as_of
+    for row in may_run(rows, request):
+        free = run_rules.places(row.spec.rules, rows.tables.began(row.id))
+        for run in rows.tables.open[row.id].values():
+            due = run.state is RunState.PENDING and run.due_at <= when
+            if due or (run.state is RunState.WAITING and free != 0):
+                return True
+    return False
+
+
+def _pending(rows: Any, request: ClaimRequest) -> list[Any]:
+    """The runs that this node may begin, now or later."""
+    return [run for row in may_run(rows, request) for run in rows.tables.opened(row.id, RunState.PENDING)]
+
+
+def _passed_by(st: Statement, request: ClaimRequest) -> tuple[tuple[str, ...], list[Any]]:
+    """The functions of jobs that are ours to claim from (something is due, and nobody has them: SKIP LOCKED), and the runs that others have."""
+    rows, when = st.server.rows, request.as_of or st.server.rows.now()
+    ours: list[str] = []
+    others: list[Any] = []
+    for row in may_run(rows, request):
+        if not any(run.state is RunState.WAITING or run.ready(when) for run in rows.tables.open[row.id].values()):
+            continue
+        waiting = rows.tables.opened(row.id, RunState.WAITING)
+        free = run_rules.places(row.spec.rules, rows.tables.began(row.id))
+        promotes = bool(waiting) and free != 0 and st.skip(("job", row.id), "U")
+        if not promotes:
+            others += waiting if free != 0 else ()
+        ready = [run for run in rows.tables.open[row.id].values() if run.ready(when)]
+        mine = [run for run in ready if st.skip(("run", run.id), "U")]
+        others += [run for run in ready if all(run is not one for one in mine)]
+        mode = "U" if row.spec.rules.max_running is not None else "S"
+        if (mine or promotes) and st.skip(("job", row.id), mode):
+            ours.append(row.spec.function)
+    return tuple(ours), others
+
+
+def claim_now(st: Statement, request: ClaimRequest) -> Claimed:
+    """Count and claim, in the instant of the commit."""
+    answer: Claimed = st.server.rows.ledger.claim(request)
+    st.server.checker.claimed(answer.runs, request.token, request.node, doubted=request.as_of is not None)
+    return answer
+
+
+def change(st: Statement, change: JobChange) -> Work:
+    tables = st.server.rows.tables
+    if tables.job(change.application, change.name) is None and change.what is Change.ADDED:
+        yield ("job's name", (change.application, change.name)), "X"
+    row = tables.job(change.application, change.name)
+    if row is not None:
+        yield ("job", row.id), "X"
+    yield st.gap()
+    return st.server.rows.ledger.change(change)
+
+
+def sync(st: Statement, application: str, release: int, changes: Sequence[JobChange]) -> Work:
+    tables = st.server.rows.tables
+    known = {change.name: tables.job(application, change.name) for change in changes}
+    for change in changes:
+        assert change.spec is not None
+        row = known[change.name]
+        if row is not None and run_rules.must_be_seen(row, st.server.rows.now()):
+            yield ("job", row.id), "U"
+        match run_rules.synced(row, replace(change.spec, release=release), release):
+            case run_rules.Sync.ADD if row is None:
+                yield ("job's name", (application, change.name)), "X"
+            case run_rules.Sync.ADD | run_rules.Sync.UPDATE if row is not None:
+                yield ("job", row.id), "X"
+            case run_rules.Sync.RAISE if row is not None and row.spec.release < release:
+                yield ("job", row.id), "U"
+    yield st.gap()
+    # What was decided before the lock is not decided anew: to a job that was removed or added meanwhile nothing is done.
+    still = [
+        change
+        for change in changes
+        if (row := known[change.name]) is None
+        or (row.state is JobState.REMOVED) is (tables.jobs[row.id].state is JobState.REMOVED)
+    ]
+    ledger = st.server.rows.ledger
+    known = {
+        name: row or tables.job(application, name) for name, row in known.items()
+    }  # another may have added it meanwhile
+    st.server.checker.synced(ledger.sync(application, release, still))
+    return [
+        Synced(row, was) for name, was in sorted(known.items()) for row in ledger.jobs(application, name, removed=True)
+    ]
+
+
+def plan(st: Statement, batch: Sequence[Planned]) -> Work:
+    tables = st.server.rows.tables
+    mine = [planned for planned in batch if not _as_planned(tables, planned) or st.skip(("job", planned.id), "U")]
+    for planned in mine:
+        for run in planned.runs:
+            if _as_planned(tables, planned) and due_key(run.scheduled_for) not in tables.keys[planned.id]:
+                yield ("key", (planned.id, due_key(run.scheduled_for))), "X"
+    yield st.gap()
+    before = dict(tables.jobs)
+    inserted = st.server.rows.ledger.plan(mine)
+    st.server.checker.planned(mine, before)
+    return inserted
+
+
+def _as_planned(tables: Any, planned: Planned) -> bool:
+    row = tables.jobs.get(planned.id)
+    return (
+        row is not None
+        and row.state is JobState.ACTIVE
+        and (row.next_due, row.generation) == (planned.next_due, planned.generation)
+    )
+
+
+def settle(st: Statement, job: Any, generation: int, choices: dict[str, Any]) -> Work:
+    row = st.server.rows.tables.jobs.get(job)
+    if row is None or row.generation != generation or not st.skip(("job", job), "X"):
+        return False
+    yield st.gap()
+    return st.server.rows.ledger.settle(job, generation, **choices)
+
+
+def request_runs(st: Statement, requests: Sequence[RunRequest]) -> Work:
+    tables = st.server.rows.tables
+    for one in requests:
+        row = tables.there(one.application, one.name)
+        if row is None:
+            continue
+        yield ("job", row.id), "S"
+        if one.key not in tables.keys[row.id]:
+            yield ("key", (row.id, one.key)), "X"
+        run = tables.keys[row.id].get(one.key)
+        if run is not None and one.backfill and run_rules.reopens(run.state, run.count):
+            yield ("run", run.id), "U"
+    yield st.gap()
+    for one in requests:
+        row = tables.there(one.application, one.name)
+        run = None if row is None else tables.keys[row.id].get(one.key)
+        if run is not None and one.backfill and run_rules.reopens(run.state, run.count):
+            st.server.checker.reopened((run.job, run.key))
+    return st.server.rows.ledger.request_runs(requests)
+
+
+def cancel(st: Statement, run: RunId, by: str, why: str) -> Work:
+    tables = st.server.rows.tables
+    if run in tables.runs:
+        yield ("job", tables.runs[run].job), "X"
+    yield st.gap()
+    found = tables.runs.get(run)
+    if found is not None and not st.skip(("run", run), "U"):
+        if found.state is RunState.RUNNING:  # in the hands of its own body, which is about to complete it
+            return found.row(tables.jobs[found.job].spec.name)
+        yield ("run", run), "U"  # a claim has it for a moment
+    return st.server.rows.ledger.cancel(run, by, why)
+
+
+def prune(st: Statement, application: str, **bounds: Any) -> Work:
+    yield st.gap()
+    ledger, tables = st.server.rows.ledger, st.server.rows.tables
+    old = {row.id: ledger._old(row, bounds["before"], bounds["keep"]) for row in tables.of(application)}
+    free = {job: runs for job, runs in old.items() if not runs or st.skip(("job", job), "U")}
+    free = {job: [run for run in runs if st.skip(("run", run.id), "X")] for job, runs in free.items()}
+    ledger._old = lambda row, *_: free.get(row.id, [])  # locked ones are passed by
+    try:
+        return ledger.prune(application, **bounds)
+    finally:
+        del ledger._old
+
+
+def guard(st: Statement, name: str, key: str, within: float | None, by: str) -> Work:
+    yield st.gap()
+    yield ("guard", (name, key)), "X"
+    return st.server.rows.ledger.guard(name, key, within, by)
+
+
+def unguard(st: Statement, name: str, key: str, by: str) -> Work:
+    yield st.gap()
+    if st.server.rows.tables.guards.get((name, key), (0.0, None))[1] == by:
+        yield ("guard", (name, key)), "X"
+    st.server.rows.ledger.unguard(name, key, by)
+
+
+def note_begun(st: Statement, begun: Sequence[tuple[RunId, str, float]]) -> Work:
+    rows = st.server.rows
+    mine = [(run, token, at) for run, token, at in begun if holds(rows, run, token) and st.skip(("run", run), "U")]
+    yield st.gap()
+    rows.ledger.note_begun(mine)
+
+
+LOCKING: dict[str, Any] = {
+    "note_begun": note_begun,
+    "sync": sync,
+    "request_runs": request_runs,
+    "cancel": cancel,
+    "prune": prune,
+    "guard": guard,
+    "unguard": unguard,
+}
+
+
+def finish(st: Statement, endings: Sequence[Ending]) -> Work:
+    locked = {ending.id for ending in endings if lock_to_end(st, ending)}
+    yield st.gap()
+    busy = {e.id for e in endings if e.id not in locked and holds(st.server.rows, e.id, e.token)}
+    return finish_now(st, endings, busy)
+
+
+def lock_to_end(st: Statement, ending: Ending) -> bool:
+    """Lock the job of what becomes PENDING, and the run, or pass by."""
+    rows = st.server.rows
+    run = rows.tables.runs.get(ending.id)
+    if run is None or (ending.state is RunState.PENDING and not st.skip(("job", run.job), "S")):
+        return False
+    return holds(rows, ending.id, ending.token) and st.skip(("run", ending.id), "U")
+
+
+def finish_now(st: Statement, endings: Sequence[Ending], busy: Collection[RunId] = ()) -> Any:
+    rows = st.server.rows
+    answers = {ended.id: ended for ended in rows.ledger.finish([e for e in endings if e.id not in busy])}
+    for ending in endings:
+        if ending.id in busy:
+            answers[ending.id] = Ended(ending.id, False, rows.tables.runs[ending.id].state, busy=True)
+        elif answers[ending.id].accepted:
+            st.server.checker.ended(ending.id, ending.token, answers[ending.id].state)
+    return [answers[ending.id] for ending in endings]
+
+
+def roll_call(st: Statement, node: NodeId, application: str, stopping: bool = False) -> Work:
+    rows = st.server.rows
+    yield st.gap()
+    lost, held = [], []
+    for row in rows.tables.of(application):
+        for run in rows.tables.opened(row.id, RunState.RUNNING):
+            gone = run.node is not None and not rows.alive(run.node)
+            if gone and st.skip(("job", row.id), "S") and st.skip(("run", run.id), "U"):
+                st.server.checker.taken_back(run.id, run.token)
+                stopped = run.stopping
+                lost.append(rows.ledger._lose(row, run, run.node, rows.now()))
+                note = st.server.checker.interrupted if stopped else st.server.checker.lost
+                note(run, row)
+            elif run.node == node:
+                run.stopping |= stopping and st.skip(("run", run.id), "U")
+                must_answer = row.state is not JobState.ACTIVE and run.started_at is None
+                held.append(Held(run.id, run.token, run.asked_to_end, must_answer))
+    if lost:
+        rows.ring(JobsChanged(application))
+    return RollCall(tuple(held), tuple(lost), rows.now())
+
+
+def put_back(st: Statement, held: Sequence[tuple[RunId, str]]) -> Work:
+    rows = st.server.rows
+    mine = [one for one in held if lock_to_end(st, Ending(*one, RunState.PENDING))]
+    yield st.gap()
+    for run, token in mine:
+        if holds(rows, run, token):
+            st.server.checker.taken_back(run, token)
+    return rows.ledger.put_back(mine)

@@ -1,0 +1,227 @@
+"""Directed histories: calm weather, and a few accidents placed where a rare hole would open. No protocol that is whole breaks in them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sim.explore.plans import LEAP, LONG_CALM, Fault, Plan
+from sim.runtime.network import NEVER, Placed, Weather
+from tenure.core.cluster import Cadence
+
+FAST, SLOW = 1.1, 0.9
+
+
+def _plan(
+    name: str,
+    nodes: int,
+    *faults: Fault,
+    placed: tuple[Placed, ...] = (),
+    sessions: bool = False,
+    jobs: tuple[str, ...] = ("tick", "free", "wait"),
+    leaves: float = 0.1,
+    **more: Any,
+) -> Plan:
+    plan = Plan(
+        name,
+        nodes,
+        tuple(range(nodes)),
+        (SLOW, *(FAST for _ in range(nodes - 1))),
+        jobs,
+        Weather(latency=0.001),
+        faults,
+        placed,
+        host_evidence=False,
+        session_evidence=sessions,
+        trouble=18.0,
+        leaves=leaves,
+    )
+    return replace(plan, **more)
+
+
+def _every(process: str, op: str, first: int, last: int, **what: Any) -> tuple[Placed, ...]:
+    return tuple(Placed(process, op, nth, **what) for nth in range(first, last))
+
+
+def _silent_after(process: str, nth: int) -> tuple[Placed, ...]:
+    """Its beats are lost from this one on."""
+    return _every(process, "beat", nth, nth + 12, request=NEVER)
+
+
+def _all(op: str, first: int, last: int, **what: float) -> tuple[Placed, ...]:
+    return tuple(p for name in ("n0", "n1", "n2") for p in _every(name, op, first, last, **what))
+
+
+LEISURELY = Cadence.of(20.0, heartbeat_every=5.0, attempt_timeout=2.0, session_grace=2.0)
+"""Beats so far apart that a session can be seen free for longer than the wait in between."""
+
+PATIENT = Cadence.of(5.0, heartbeat_every=0.5, attempt_timeout=1.7, session_grace=2.0)
+"""Answers may take so long that their receiver is declared dead meanwhile, and comes back."""
+
+SCHEDULES: dict[str, tuple[Plan, ...]] = {
+    # A slow clock; the answer to the last beat takes nearly the whole time-out; then silence.
+    "slow beat": tuple(
+        _plan("slow beat", 3, placed=(*_every("n0", "beat", nth, nth + 1, answer=0.95), *_silent_after("n0", nth + 1)))
+        for nth in range(4, 14)
+    ),
+    # A fast watcher, one beat of which takes long to arrive and just sees the last beat of the watched node.
+    "watch from sending": tuple(
+        _plan("watch from sending", 2, placed=(*_every("n1", "beat", slow, slow + 1, request=0.85), *_silent_after("n0", nth)))
+        for nth in range(5, 9)
+        for slow in range(nth - 1, nth + 3)
+    ),
+    # Four beats are lost, and the declaration that follows is on its way for so long that the next beat comes first.
+    "late declaration": tuple(
+        _plan(
+            "late declaration", 2,
+            placed=(*_every("n0", "beat", nth, nth + 4, request=NEVER), *_every("n1", "declare", 1, 9, request=late)),
+        )
+        for nth in range(5, 8)
+        for late in (1.2, 1.8)
+    ),
+    # An old beat, which names a session that is no more, arrives after the one that names the new session.
+    "late advert": tuple(
+        _plan(
+            f"late advert {turn}", 3, placed=_every("n0", "beat", 2, 3, request=3.0), sessions=True, cadence=LEISURELY
+        )
+        for turn in range(24)
+    ),
+    # The session of the leader dies, and no beat says so.
+    "unsaid session": tuple(
+        _plan(
+            "unsaid session", 3, Fault(at, "kill session", 0, 9.0), sessions=True, cadence=LEISURELY,
+            placed=_silent_after("n0", 3),
+        )
+        for at in (5.6, 6.2, 6.4, 6.8, 7.0, 8.0, 8.4, 9.2, 9.6, 10.4)
+    ),
+    # A candidate that saw the lock free is frozen until the holder leads again, in another term.
+    "old suspicion": tuple(
+        _plan(
+            f"old suspicion {turn}", 2, Fault(6.0, "kill session", 0, 9.0), Fault(6.0, "cut", 0, cut),
+            Fault(at, "freeze", 1, 1.3), sessions=True,
+        )
+        for cut in (2.1, 2.4)
+        for at in (8.1, 8.4)
+        for turn in range(3)
+    ),
+    # The answer to an attempt of one node is on its way while its beat shows what it won.
+    "late grant": tuple(
+        _plan(f"late grant {turn}", 3, placed=_every("n0", "acquire", 1, 40, answer=0.9), leaves=0.35) for turn in range(6)
+    ),
+    # Trust runs out while an attempt is answered, and comes back by a beat that shows what it won.
+    "answer after a lapse": tuple(
+        _plan(
+            f"answer after a lapse {turn}", 3, *(Fault(4.0 + 0.4 * i, "resign", 0) for i in range(20)), leaves=0.0,
+            placed=(
+                *_every("n1", "beat", nth, nth + 3, request=NEVER), *_every("n1", "beat", nth + 3, nth + 6, request=0.5),
+                *_every("n1", "acquire", 1, 40, answer=0.75),
+            ),
+        )
+        for turn in range(10)
+        for nth in range(7, 13)
+    ),
+    # A node claims, is declared dead and comes back as another, all while the answer to the claim is on its way.
+    "answer to the old identity": tuple(
+        _plan(
+            f"old identity {turn}", 2, *(Fault(8.0 + 0.3 * i, "ask", 0, 0.0, "free") for i in range(24)), leaves=0.0,
+            cadence=PATIENT, jobs=("pair", "free", "tick"),
+            placed=(
+                *_every("n1", "claim", 1, 200, request=0.6), *_every("n0", "beat", 12, 14, request=NEVER),
+                *_every("n0", "beat", 14, 15, request=late), *_every("n0", "claim", nth, nth + 2, answer=1.6),
+            ),
+        )
+        for turn in range(2)
+        for nth in range(19, 28)
+        for late in (0.5, 0.9)
+    ),
+    # The server's clock is an hour ahead for a few seconds.
+    "clock ahead": tuple(
+        _plan(f"clock ahead {turn}", 3, Fault(15.0, "leap", 0, LEAP), Fault(19.0 + turn, "leap", 0, -LEAP))
+        for turn in range(3)
+    ),
+    # It is put back by an hour for good. Everybody was there for another while, and believes it at another moment.
+    "clock put back": tuple(
+        _plan(
+            f"clock put back {turn}", 3, *(Fault(8.0 + place, "crash", place) for place in range(3)), Fault(24.0, "leap", 0, -LEAP),
+            calm=LONG_CALM, keep_for=3 * LEAP,
+        )
+        for turn in range(6)
+    ),
+    # It is an hour ahead for some seconds, and somebody begins then.
+    "begun in a leap": tuple(
+        _plan(
+            f"begun in a leap {turn}", 3, Fault(14.0, "leap", 0, LEAP), *(Fault(14.5 + i, "crash", i) for i in range(1 + turn % 2)),
+            Fault(20.0 + turn, "leap", 0, -LEAP), calm=LONG_CALM, same_wall=True,
+        )
+        for turn in range(8)
+    ),
+    # Children are forked by everybody, and their parents go on.
+    "many children": tuple(
+        _plan(
+            f"many children {turn}", 3, *(Fault(4.0 + 0.6 * i, "fork", i % 3) for i in range(28)), hesitation=0.04,
+            rates=(1.0, 1.0, 1.0), hosts=(0, 0, 0), host_evidence=turn % 2 == 1, pidfds=False,
+        )
+        for turn in range(8)
+    ),
+    # A transaction is fenced, and its commit comes after the next grant.
+    "slow fence": tuple(
+        _plan(
+            f"slow fence {turn}", 3, Fault(6.5, "kill session", 0, 1.0), sessions=True, cadence=LEISURELY,
+            placed=(*_every("n0", "commit", 1, 30, request=1.8), *_silent_after("n0", 3)),
+        )
+        for turn in range(24)
+    ),
+    # The answer of a claim is lost; the put-back that it causes arrives when the node has claimed again.
+    "late put-back": tuple(
+        _plan(
+            "late put-back", 1, jobs=("swap", "pair", "free"),
+            placed=(*_every("n0", "claim", nth, nth + 1, answer=NEVER), *_every("n0", "put_back", 1, 2, request=late)),
+        )
+        for nth in range(4, 34)
+        for late in (1.4, 1.8, 2.5)
+    ),
+    "frozen before the body": tuple(
+        _plan("frozen before the body", 3, placed=_every("n0", "claim", nth, nth + 3, freeze=freeze))
+        for nth in range(5, 9)
+        for freeze in (4.3, 6.0)
+    ),
+    # Jobs are changed between what a planner reads and what it writes.
+    "edit beside a plan": tuple(
+        _plan(
+            f"edit beside a plan {turn}", 3, *(Fault(4.0 + (4.6 + 0.15 * turn) * i, "update", 0, 0.0, "tick") for i in range(4)),
+            placed=_all("plan", 1, 90, request=0.8),
+        )
+        for turn in range(10)
+    ),
+    # Retention has removed runs, and people look for due times that did not run.
+    "backfill after retention": tuple(
+        _plan(
+            f"backfill after retention {turn}", 3,
+            *(Fault(26.0 + turn + 2 * i, "backfill", 0, 0.0, name) for i, name in enumerate(("tick", "free", "wait"))),
+            trouble=30.0, keep_for=5.0,
+        )
+        for turn in range(4)
+    ),
+    # Only one node has the function of a job, and is away for a while.
+    "function of one node": tuple(
+        _plan(f"function of one node {turn}", 3, Fault(5.0 + 0.7 * turn, "freeze", 2, 9.0), alone="free") for turn in range(4)
+    ),
+    # A job is changed by somebody whose zone rules are newer than those of all nodes.
+    "newer zone rules": tuple(
+        _plan(
+            f"newer zone rules {turn}", 3, Fault(5.0 + 0.7 * turn, "retouch", 0, 0.0, "zone"),
+            jobs=("tick", "zone"), newer_rules="2099z",
+        )
+        for turn in range(3)
+    ),
+    # Claims that take long, and people who pause jobs meanwhile.
+    "pause beside a claim": tuple(
+        _plan(
+            f"pause beside a claim {turn}", 3,
+            *(Fault(5.0 + 2.5 * i, "ask", 0, 0.0, "free") for i in range(5)),
+            *(Fault(5.2 + 2.5 * i, "pause", 0, 0.0, "free") for i in range(5)),
+            placed=_all("claim", 3, 90, gap=0.35),
+        )
+        for turn in range(6)
+    ),
+}  # fmt: skip

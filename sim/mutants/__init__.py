@@ -1,0 +1,1 @@
+"""Bugs put back on purpose: each must be caught."""
