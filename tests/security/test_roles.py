@@ -144,7 +144,7 @@ class TestEffects:
         run, _ = running(owned)
         for harm in (
             "SELECT token FROM tenure.run",
-            "SELECT * FROM tenure.here()",
+            "SELECT * FROM tenure.server_identity()",
             "SELECT tenure.limit_idling(NULL)",
             f"SELECT tenure.cancel_run({run}, 'x')",
             "SELECT * FROM tenure.change_job('{}')",

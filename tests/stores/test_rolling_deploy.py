@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import uuid
+from contextlib import closing
 from importlib import resources
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from harness.processes import TESTS
 from harness.scenes import APPLICATION, stage
 from tenure import Election, __version__
 from tenure.cli import main
-from tenure.errors import SchemaTooNew
+from tenure.errors import SchemaOutdated, SchemaTooNew
 from tenure.stores import store_for
 
 JOBS = [
@@ -216,6 +217,18 @@ def test_a_transaction_that_keeps_the_tables_is_named(database, following):
         assert (done.returncode, done.stdout) == (3, "")
         assert f"role postgres (server process {busy.info.backend_pid})" in done.stderr
     assert following.tenure("migrate", "--url", database).returncode == 0
+
+
+def test_a_column_that_is_gone_is_told_from_a_database_that_is_away(url):
+    with Election(url, "x") as election:
+        assert election.wait_until_leading(10)
+    table = "tenure.term" if url.startswith("postgresql") else "tenure_term"
+    apply(url, f"ALTER TABLE {table} RENAME COLUMN gap TO pause")
+    with (
+        closing(store_for(url).session("test", 5.0)) as session,
+        pytest.raises(SchemaOutdated, match="`tenure migrate`"),
+    ):
+        session.terms("x", 10)
 
 
 @pytest.mark.timeout(120)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -513,8 +514,11 @@ class SqliteSession(Session):
 
 
 def _explained(store: SqliteStore, error: sqlite3.Error) -> StoreError:
-    if "no such table: tenure" in str(error):
-        return SchemaOutdated(f"{store.shown}: tenure's tables are missing ({error}). Run `tenure migrate`.")
+    if re.search(r"no such (table: (main\.)?tenure|column)|has no column", str(error)):
+        return SchemaOutdated(
+            f"{store.shown}: tenure's tables are missing or of another release ({error}). Run `tenure migrate`; if they "
+            "are newer than this library, upgrade tenure here."
+        )
     if sqlite_file.is_busy(error):
         return StoreUnavailable(f"{store.shown}: another transaction is writing ({error}).")
     if isinstance(error, sqlite3.DataError):

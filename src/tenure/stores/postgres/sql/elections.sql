@@ -120,7 +120,7 @@ SELECT election, number, node::text, label, began_at, began_by, ended_at, ended_
 -- The epoch, the server it was written for, and the server that this is.
 SELECT e.number, e.max_ttl, e.system_identifier, e.timeline, e.database, e.relation,
        h.system_identifier, h.timeline, h.database, h.relation
-  FROM {schema}.epoch e, {schema}.here() h
+  FROM {schema}.epoch e, {schema}.server_identity() h
 
 -- name: unsettle
 -- Stop all grants until the epoch is raised: for a restore that leaves no trace in the server's identity.
@@ -131,7 +131,7 @@ UPDATE {schema}.epoch SET timeline = -1 WHERE number = %(number)s
 UPDATE {schema}.epoch e
    SET number = greatest(e.number + 1, extract(epoch FROM clock_timestamp())::bigint),
        system_identifier = h.system_identifier, timeline = h.timeline, database = h.database, relation = h.relation
-  FROM {schema}.here() h
+  FROM {schema}.server_identity() h
  WHERE e.number = %(number)s
    AND (e.system_identifier, e.timeline, e.database, e.relation)
      = (%(r_system)s, %(r_timeline)s, %(r_database)s, %(r_relation)s)

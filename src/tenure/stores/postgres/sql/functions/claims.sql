@@ -3,7 +3,7 @@
 -- Counts stop at what an int can hold, so that an absurd count in one row cannot fail a statement about many.
 
 -- How many runs of a job take a place under `max_running`: those with an attempt that are not final.
-CREATE OR REPLACE FUNCTION {schema}.began(of_job bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION {schema}.places_taken(of_job bigint) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*) FROM {schema}.run r WHERE r.job = of_job AND r.attempt > 0 AND r.state <= 'running'
 $$;
@@ -24,7 +24,7 @@ BEGIN
               FROM waits w WHERE w.job IS NOT NULL
         )
         SELECT array_agg(j.id) FROM waits w JOIN {schema}.job j ON j.id = w.job
-         WHERE j.state = 'active' AND (j.max_running IS NULL OR {schema}.began(j.id) < j.max_running));
+         WHERE j.state = 'active' AND (j.max_running IS NULL OR {schema}.places_taken(j.id) < j.max_running));
 END $$;
 
 -- Makes WAITING runs of these jobs PENDING, oldest first, as many as there are places. A run that waited never counts
@@ -46,7 +46,7 @@ BEGIN
                                     WHERE w.application = app AND w.job = l.id AND w.state = 'waiting'
                                     ORDER BY w.due_at, w.id
                                     LIMIT CASE WHEN j.max_running IS NOT NULL
-                                               THEN greatest(j.max_running - {schema}.began(l.id), 0) END) o
+                                               THEN greatest(j.max_running - {schema}.places_taken(l.id), 0) END) o
          WHERE r.id = o.id
         RETURNING r.due_at
     )

@@ -4,7 +4,7 @@
 -- file shows the old one for minutes after a promotion. A server that does not tell has timeline 0 (Amazon Aurora:
 -- its nodes share one volume, so a failover loses no commit). A server in recovery raises: it writes no timeline.
 -- SECURITY DEFINER, so that every role gets the same answer.
-CREATE OR REPLACE FUNCTION {schema}.here(
+CREATE OR REPLACE FUNCTION {schema}.server_identity(
     OUT system_identifier text, OUT timeline bigint, OUT database text, OUT relation text
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -27,16 +27,16 @@ BEGIN
 END $$;
 
 -- True if the epoch was written for this server. If not, no term is granted and no node is declared dead.
-CREATE OR REPLACE FUNCTION {schema}.settled() RETURNS boolean
+CREATE OR REPLACE FUNCTION {schema}.epoch_is_current() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT (e.system_identifier, e.timeline, e.database, e.relation)
          = (h.system_identifier, h.timeline, h.database, h.relation)
-      FROM {schema}.epoch e, {schema}.here() h
+      FROM {schema}.epoch e, {schema}.server_identity() h
 $$;
 
 -- The first epoch belongs to the server on which the tables were created.
 INSERT INTO {schema}.epoch (system_identifier, timeline, database, relation)
-SELECT h.system_identifier, h.timeline, h.database, h.relation FROM {schema}.here() h
+SELECT h.system_identifier, h.timeline, h.database, h.relation FROM {schema}.server_identity() h
 ON CONFLICT DO NOTHING;
 
 -- The key of the advisory lock that a node's session holds.
@@ -66,7 +66,7 @@ BEGIN
     -- This lock does not delay beats. It excludes a declaration that the candidate is dead.
     PERFORM 1 FROM {schema}.node n WHERE n.id = candidate AND n.state = 'alive' FOR KEY SHARE;
     IF NOT FOUND THEN outcome := 'gone'; RETURN; END IF;
-    IF NOT {schema}.settled() THEN outcome := 'moved'; RETURN; END IF;
+    IF NOT {schema}.epoch_is_current() THEN outcome := 'moved'; RETURN; END IF;
 
     SELECT * INTO e FROM {schema}.election x WHERE x.name = election_name;
     IF NOT FOUND THEN
@@ -139,7 +139,7 @@ END $$;
 CREATE OR REPLACE FUNCTION {schema}.declare_dead(dead uuid, seen_seq bigint, why text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF NOT {schema}.settled() THEN RETURN false; END IF;
+    IF NOT {schema}.epoch_is_current() THEN RETURN false; END IF;
     PERFORM 1 FROM {schema}.node n
       WHERE n.id = dead AND n.state = 'alive' AND n.seq = coalesce(seen_seq, n.seq)
         FOR UPDATE SKIP LOCKED;

@@ -2,7 +2,7 @@
 -- user's own transaction.
 
 -- Notifies the nodes of an application.
-CREATE OR REPLACE FUNCTION {schema}.wake(app int) RETURNS void
+CREATE OR REPLACE FUNCTION {schema}.notify_nodes(app int) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_notify('{channel}', '!' || a.name) FROM {schema}.application a WHERE a.id = app
 $$;
@@ -175,7 +175,7 @@ BEGIN
     INSERT INTO {schema}.job_change (job, generation, at, what, trigger, by, why, until)
     VALUES (j.id, j.generation, now_, what_, j.trigger, change ->> 'by', change ->> 'why',
             to_timestamp((change ->> 'until')::float8));
-    PERFORM {schema}.wake(app);
+    PERFORM {schema}.notify_nodes(app);
     RETURN NEXT j;
 END $$;
 
@@ -308,7 +308,7 @@ BEGIN
                 EXIT WHEN FOUND;
             END LOOP;
             IF r.id IS NOT NULL THEN
-                PERFORM {schema}.wake(j.application);
+                PERFORM {schema}.notify_nodes(j.application);
             END IF;
         END IF;
         run := r;
@@ -336,10 +336,10 @@ BEGIN
     IF r.state IN ('pending', 'waiting') THEN
         UPDATE {schema}.run x SET state = 'cancelled', reason = said, finished_at = clock_timestamp()
          WHERE x.id = of_run;
-        PERFORM {schema}.wake(r.application);
+        PERFORM {schema}.notify_nodes(r.application);
     ELSIF r.state = 'running' THEN
         UPDATE {schema}.run x SET asked_to_end = said WHERE x.id = of_run AND x.asked_to_end = '';
-        PERFORM {schema}.wake(r.application);
+        PERFORM {schema}.notify_nodes(r.application);
     END IF;
     RETURN QUERY SELECT * FROM {schema}.run x WHERE x.id = of_run;
 END $$;

@@ -105,11 +105,11 @@ BEGIN
            array_agg((all_ OR x.id = ANY (done)) AND j.state = 'active'
                      AND EXISTS (SELECT FROM {schema}.run w
                                   WHERE w.application = r.application AND w.job = r.job AND w.state = 'waiting')
-                     AND (j.max_running IS NULL OR {schema}.began(j.id) < j.max_running) ORDER BY x.place)
+                     AND (j.max_running IS NULL OR {schema}.places_taken(j.id) < j.max_running) ORDER BY x.place)
       INTO accepted, became, wakes
       FROM unnest(ids, tokens) WITH ORDINALITY AS x (id, token, place)
       LEFT JOIN {schema}.run r ON r.id = x.id LEFT JOIN {schema}.job j ON j.id = r.job;
-    PERFORM {schema}.wake(n.application)
+    PERFORM {schema}.notify_nodes(n.application)
        FROM (SELECT DISTINCT r.application
                FROM unnest(ids, became, wakes, accepted) AS x (id, became, wakes, accepted)
                JOIN {schema}.run r ON r.id = x.id WHERE x.accepted AND (x.wakes OR x.became = 'pending')) n;
@@ -182,7 +182,7 @@ BEGIN
         )
         SELECT array_agg(e.id) INTO lost_ids FROM ended e;
         IF lost_ids IS NOT NULL THEN
-            PERFORM {schema}.wake(app);
+            PERFORM {schema}.notify_nodes(app);
         END IF;
     END IF;
     IF stops THEN
