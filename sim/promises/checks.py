@@ -48,7 +48,7 @@ class Body:
     @property
     def trusted(self) -> bool:
         """Its node is alive, as far as it knows itself, and its lease holds."""
-        return self.process.alive and bool(seen_by(self.process, lambda: K.boottime() < self.run.until))
+        return self.process.alive and bool(seen_by(self.process, lambda: K.boottime() < self.run._control.until))
 
 
 def seen_by(process: Process, question: Any) -> Any:
@@ -206,7 +206,7 @@ class Checker:
         for run in self.server.rows.tables.runs.values():
             if run.node == node and run.state is RunState.RUNNING and (run.job, run.key) not in self._exempt:
                 for body in self._bodies.get((run.job, run.key), ()):
-                    if body.process.alive and body.run.claim.token == run.token:
+                    if body.process.alive and body.run._control.claim.token == run.token:
                         self.broken("G3", f"{body.process} left the others while the body of run {run.key} was at work")
 
     def planned(self, batch: Iterable[Planned], before: Mapping[JobId, JobRow]) -> None:
@@ -223,7 +223,7 @@ class Checker:
         """The ledger took a run back from its node."""
         found = self.server.rows.tables.runs[run]
         for body in self._bodies.get((found.job, found.key), ()):
-            if body.run.claim.token == token and body.trusted and (found.job, found.key) not in self._exempt:
+            if body.run._control.claim.token == token and body.trusted and (found.job, found.key) not in self._exempt:
                 self.broken("G3", f"run {found.key} was taken from {body.process}, where its body runs and counts")
         if self._tokens.get((found.job, found.key)) == token:
             del self._tokens[found.job, found.key]
@@ -266,12 +266,12 @@ class Checker:
         assert process is not None
         if not process.alive:
             raise Killed
-        body = Body(process, run, (run._claimed.job, run.key))
+        body = Body(process, run, (run._control.claimed.job, run.key))
         self.attempts += 1
         bodies = self._bodies.setdefault(body.work, [])
         if not body.trusted:
             self.broken("G3", f"run {run.key} of {run.job} begins on {process}, which has no lease")
-        if body.trusted and run._claimed.generation < self._paused.get(run._claimed.job, 0):
+        if body.trusted and run._control.claimed.generation < self._paused.get(run._control.claimed.job, 0):
             self.broken("pause", f"run {run.key} of {run.job} begins on {process} after its job was paused")
         if body.work not in self._exempt:
             self._numbered(run, body.work)
@@ -294,7 +294,7 @@ class Checker:
 
     def _numbered(self, run: Any, work: Work) -> None:
         """Every call of a body has a number of its own; one that must not be repeated is not."""
-        before, rules = self._called.get(work, 0), run._claimed.rules
+        before, rules = self._called.get(work, 0), run._control.claimed.rules
         if run.attempt <= before:
             self.broken("G3", f"run {run.key} of {run.job} is called as attempt {run.attempt}, after attempt {before}")
         if before and rules.on_lost == "fail" and not rules.retries:

@@ -216,19 +216,21 @@ def _complete(setting: Setting, run: Any, *, leaks: bool) -> None:
     """`run.complete(conn)` in a transaction of the body's own. One that leaks is neither committed nor closed, and every other of these goes on working."""
     session = setting.store.session("effects", setting.cadence.attempt_timeout)
     try:
-        accepted, transaction = session.call("complete", statements.complete, run.id, run.claim.token)
+        accepted, transaction = session.call("complete", statements.complete, run.id, run._control.claim.token)
         if not accepted:
             run.check()
             raise ValueError("refused")
-        run.note_completed()
+        run._control.note_completed()
         if leaks:
             transaction.at_work = K.rng.random() < 0.5
             return
         fakes.sleep(K.rng.choice((0.0, 0.0, 0.5)))
-        work = (run._claimed.job, run.key)
-        session.call("commit", _commit, transaction, lambda: _succeeded(setting, run.id, run.claim.token, work))
+        work = (run._control.claimed.job, run.key)
+        session.call(
+            "commit", _commit, transaction, lambda: _succeeded(setting, run.id, run._control.claim.token, work)
+        )
     finally:
-        if not (leaks and run.completed):
+        if not (leaks and run._control.completed):
             session.close()
 
 

@@ -25,7 +25,7 @@ from tenure.jobs.decorators import Decorators
 from tenure.jobs.intents import Intent, Seen
 from tenure.jobs.listeners import Listener
 from tenure.jobs.operations import KEPT, ChangeNote, Kept
-from tenure.scheduler import Scheduler
+from tenure.scheduler import Scheduler, service_of
 from tenure.scheduling import console
 from tenure.scheduling.health import Health
 from tenure.stores.ledger import JobChange, RunRequest
@@ -57,7 +57,8 @@ class AsyncScheduler(Decorators):
 
     def __init__(self, url: object = None, **options: Unpack[SchedulerOptions]) -> None:
         self._scheduler = url if isinstance(url, Scheduler) else Scheduler(url, **options)
-        self._definitions = self._scheduler.definitions
+        self._service = service_of(self._scheduler)
+        self._definitions = self._service.definitions
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls = LoopCaller(lambda: self._loop)
 
@@ -84,14 +85,14 @@ class AsyncScheduler(Decorators):
     async def start(self) -> None:
         """Take part; see `Scheduler.start`. Coroutine jobs run on this loop. A start that is cancelled is undone first."""
         self._loop = asyncio.get_running_loop()
-        await self._scheduler.start_here()
+        await self._service.start_here()
 
     async def stop(self, drain: Duration | None = None) -> bool:
         """Claim no more, wait for what runs, and leave. True if everything had ended in time.
 
         If it is cancelled, it goes on by itself, but waits no longer for what runs: the exit of the process waits for it.
         """
-        return await self._scheduler.stop_here(drain)
+        return await self._service.stop_here(drain)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -118,13 +119,13 @@ class AsyncScheduler(Decorators):
                 loop.call_soon_threadsafe(what)
 
         def serve() -> None:
-            console.serve(self._scheduler, stage, say)
+            console.serve(self._service, stage, say)
             on_loop(ended.set)
 
-        with self._scheduler.staged(lines, nudge=lambda: on_loop(bool)) as (stage, say):
+        with self._service.staged(lines, nudge=lambda: on_loop(bool)) as (stage, say):
             await self.start()
             try:
-                await asyncio.to_thread(self._scheduler.greet, say)
+                await asyncio.to_thread(self._service.greet, say)
                 # A thread of its own: it waits for as long as this runs, and a loop has few for its coroutines.
                 threading.Thread(target=serve, name="tenure serves", daemon=True).start()
                 await ended.wait()
@@ -134,7 +135,7 @@ class AsyncScheduler(Decorators):
 
     def on(self, *kinds: type[RunEvent]) -> Callable[[Listener], Listener]:
         """Call a function, on a thread of its own, or a coroutine function, on the loop that started this, for events of runs."""
-        register = self._scheduler.listeners.on(*kinds)
+        register = self._service.listeners.on(*kinds)
 
         def take(listener: Listener) -> Listener:
             register(self._calls.bridged(listener) if inspect.iscoroutinefunction(listener) else listener)
@@ -156,7 +157,7 @@ class AsyncScheduler(Decorators):
         **policy: Unpack[Policy],
     ) -> JobView:
         """Add a job at run time; see `Scheduler.add`. `conn` may be of either colour."""
-        intents = self._scheduler.intents
+        intents = self._service.intents
         return await self._change(
             intents.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
         )
@@ -173,31 +174,31 @@ class AsyncScheduler(Decorators):
         **policy: Unpack[Policy],
     ) -> JobView:
         """Change what is given and keep the rest. For a job that is defined in code this holds until its definition there changes, or `reset`."""
-        intents = self._scheduler.intents
+        intents = self._service.intents
         intent = intents.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=ChangeNote(by, why))
         return await self._change(intent, conn)
 
     async def remove(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take a job away."""
-        return await self._change(self._scheduler.intents.remove(name, ChangeNote(by, why)), conn)
+        return await self._change(self._service.intents.remove(name, ChangeNote(by, why)), conn)
 
     async def pause(
         self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None
     ) -> JobView:
         """Begin nothing of this job, until `resume`, or for that long."""
-        return await self._change(self._scheduler.intents.pause(name, until, ChangeNote(by, why)), conn)
+        return await self._change(self._service.intents.pause(name, until, ChangeNote(by, why)), conn)
 
     async def restore(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take a removal back."""
-        return await self._change(self._scheduler.intents.restore(name, ChangeNote(by, why)), conn)
+        return await self._change(self._service.intents.restore(name, ChangeNote(by, why)), conn)
 
     async def reset(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take updates of a job back: it is again what its definition in the code says."""
-        return await self._change(self._scheduler.intents.reset(name, ChangeNote(by, why)), conn)
+        return await self._change(self._service.intents.reset(name, ChangeNote(by, why)), conn)
 
     async def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
         """Go on from now."""
-        return await self._change(self._scheduler.intents.resume(name, ChangeNote(by, why)), conn)
+        return await self._change(self._service.intents.resume(name, ChangeNote(by, why)), conn)
 
     async def run_now(
         self,
@@ -209,7 +210,7 @@ class AsyncScheduler(Decorators):
         conn: Any = None,
     ) -> RunView:
         """Run a job as soon as there is room."""
-        return await self._request(self._scheduler.intents.run_now(name, kwargs, key, ChangeNote(by)), conn)
+        return await self._request(self._service.intents.run_now(name, kwargs, key, ChangeNote(by)), conn)
 
     @overload
     async def backfill(
@@ -334,32 +335,32 @@ class AsyncScheduler(Decorators):
 
     async def _change(self, intent: Intent[JobChange], conn: Any) -> JobView:
         if conn is None:
-            return await asyncio.to_thread(self._scheduler.change, intent)
+            return await asyncio.to_thread(self._service.change, intent)
         from tenure.transactions import job_changes
 
         left = TRIES
         while True:
             seen = await self._seen(intent, conn)
             change = await asyncio.to_thread(intent, seen)
-            row = await _awaited(job_changes.change(conn, self._scheduler.store, change))
+            row = await _awaited(job_changes.change(conn, self._service.store, change))
             left -= 1
             if row is not None or change.generation is None or not left:
                 break
-        return await asyncio.to_thread(self._scheduler.changed, seen, change, row)
+        return await asyncio.to_thread(self._service.changed, seen, change, row)
 
     async def _request(self, intent: Intent[RunRequest], conn: Any) -> RunView:
         if conn is None:
-            return await asyncio.to_thread(self._scheduler.request, intent)
+            return await asyncio.to_thread(self._service.request, intent)
         from tenure.transactions import job_changes
 
         seen = await self._seen(intent, conn)
         request = await asyncio.to_thread(intent, seen)
-        row = await _awaited(job_changes.request_run(conn, self._scheduler.store, request))
-        return await asyncio.to_thread(self._scheduler.requested, seen, request, row)
+        row = await _awaited(job_changes.request_run(conn, self._service.store, request))
+        return await asyncio.to_thread(self._service.requested, seen, request, row)
 
     async def _seen(self, intent: Intent[Any], conn: Any) -> Seen:
-        await asyncio.to_thread(self._scheduler.prepare)
-        return self._scheduler.seen(intent, await _awaited(self._scheduler.sight(conn, intent)))
+        await asyncio.to_thread(self._service.prepare)
+        return self._service.seen(intent, await _awaited(self._service.sight(conn, intent)))
 
 
 async def _awaited(outcome: Any) -> Any:

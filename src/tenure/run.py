@@ -30,98 +30,83 @@ from tenure.util.instants import moment
 _MUTEX = threading.Lock()
 
 
-class Run:
-    """One attempt of a run, for as long as its body runs."""
+class RunControl:
+    """The runtime's side of an attempt: what it tells the body, and what the body left. Not public."""
 
     __slots__ = (
-        "_began_at",
-        "_bell",
-        "_claimed",
-        "_completed",
-        "_log",
-        "_lost_because",
-        "_schema",
-        "_token",
-        "_told",
-        "_tz",
-        "_until",
+        "_bell", "_log", "_schema", "_token", "_tz", "_until", "began_at", "cancelled_because", "claimed", "completed", "lost_because",
     )  # fmt: skip
 
     def __init__(
         self, claimed: ClaimedRun, token: str, *, tz: tzinfo | str, schema: str, until: Callable[[], float]
     ) -> None:
         """`tz`: the zone of the due time, or the name of the default zone, with which it is found once the body asks."""
-        self._claimed, self._token, self._tz, self._schema, self._until = claimed, token, tz, schema, until
-        self._told = ""
-        self._lost_because = ""
+        self.claimed, self._token, self._tz, self._schema, self._until = claimed, token, tz, schema, until
+        self.cancelled_because = ""
+        self.lost_because = ""
+        self.completed = False
+        """`complete` was accepted; its transaction decides from here on."""
+        self.began_at: Instant | None = None
+        """When the body was called, by the ledger's clock."""
         self._bell: threading.Event | None = None
         self._log: AttemptLog | None = None
-        self._completed = False
-        self._began_at: Instant | None = None
-
-    def __repr__(self) -> str:
-        return f"<Run {self.job} {self.key}, attempt {self.attempt}>"
 
     @property
-    def id(self) -> int:
-        """The number of the run in the ledger."""
-        return self._claimed.id
+    def claim(self) -> RunClaim:
+        """What proves in the database that this attempt is the one that counts."""
+        claimed = self.claimed
+        return RunClaim(claimed.id, self._token, claimed.key, self._schema, claimed.name, self.began_at)
 
     @property
-    def job(self) -> str:
-        """The name of the job."""
-        return self._claimed.name
+    def until(self) -> float:
+        """When its node's lease ends unless it is prolonged, on `boottime`: from then on the attempt may not count."""
+        return self._until()
 
     @property
-    def key(self) -> str:
-        """The same for all attempts and never used twice in a job: what to hand to systems that can recognise a repetition."""
-        return self._claimed.key
-
-    @property
-    def kind(self) -> str:
-        """'due', 'manual' (`run_now`) or 'backfill'."""
-        return self._claimed.kind.value
-
-    @property
-    def scheduled_for(self) -> datetime:
-        """The due time, in the zone of the job; for `run_now` the moment of the request."""
-        return moment(self._claimed.scheduled_for, self._zone())
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first."""
-        return self._claimed.attempt
-
-    @property
-    def cancelled(self) -> bool:
-        """Somebody wants this attempt to end: cancelled, replaced, out of time, or its node stops."""
-        return bool(self._told)
+    def tz(self) -> tzinfo:
+        """The zone in which `scheduled_for` is shown."""
+        if isinstance(self._tz, tzinfo):
+            return self._tz
+        return zone_of(self.claimed.trigger, self.claimed.scheduled_for, default=self._tz)
 
     @property
     def lost(self) -> bool:
-        """This attempt no longer counts, or may not: its node lost its lease. Another may have begun elsewhere."""
-        return bool(self._lost_because) or boottime() >= self._until()
+        """This attempt no longer counts, or may not."""
+        return bool(self.lost_because) or boottime() >= self._until()
 
     @property
-    def reason(self) -> str:
-        """Why it should end."""
-        return self._lost_because or self._told
+    def lines(self) -> tuple[str, ...]:
+        """What was logged, as far as it is kept."""
+        return () if self._log is None else self._log.lines
 
-    def check(self) -> None:
-        """Raise `AttemptLost` or `AttemptCancelled` if this attempt should not go on. Call it between steps of long work."""
-        if self.lost:
-            why = self._lost_because or "its node has had no answer from the database for too long"
-            raise AttemptLost(f"{self!r} no longer counts: {why}. Stop; another attempt may have begun elsewhere.")
-        if self._told:
-            raise AttemptCancelled(f"{self!r} was asked to end: {self._told}.")
+    def log(self, line: str) -> None:
+        """Keep a line with the run."""
+        if self._log is None:
+            with _MUTEX:
+                if self._log is None:
+                    self._log = AttemptLog()
+        self._log.add(line)
 
-    def wait(self, seconds_: Duration) -> bool:
+    def note_completed(self) -> None:
+        """`complete` was accepted."""
+        self.completed = True
+
+    def tell(self, why: str) -> None:
+        """Ask the attempt to end."""
+        self.cancelled_because = self.cancelled_because or why
+        self._ring()
+
+    def lose(self, why: str) -> None:
+        """The attempt does not count any more."""
+        self.lost_because = self.lost_because or why
+        self._ring()
+
+    def wait(self, limit: float) -> bool:
         """Sleep, but return False at once when this attempt should end."""
-        limit = seconds(seconds_, "seconds")
         with _MUTEX:
             if self._bell is None:
                 self._bell = threading.Event()
-                if self._told or self._lost_because:
+                if self.cancelled_because or self.lost_because:
                     self._bell.set()
         end = boottime() + limit
         while not self.lost:
@@ -132,10 +117,83 @@ class Run:
                 return not self.lost
         return False
 
+    def _ring(self) -> None:
+        with _MUTEX:
+            if self._bell is not None:
+                self._bell.set()
+
+
+class Run:
+    """One attempt of a run, for as long as its body runs."""
+
+    __slots__ = ("_control",)
+
+    def __init__(self, control: RunControl) -> None:
+        self._control = control
+
+    def __repr__(self) -> str:
+        return f"<Run {self.job} {self.key}, attempt {self.attempt}>"
+
+    @property
+    def id(self) -> int:
+        """The number of the run in the ledger."""
+        return self._control.claimed.id
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return self._control.claimed.name
+
+    @property
+    def key(self) -> str:
+        """The same for all attempts and never used twice in a job: what to hand to systems that can recognise a repetition."""
+        return self._control.claimed.key
+
+    @property
+    def kind(self) -> str:
+        """'due', 'manual' (`run_now`) or 'backfill'."""
+        return self._control.claimed.kind.value
+
+    @property
+    def scheduled_for(self) -> datetime:
+        """The due time, in the zone of the job; for `run_now` the moment of the request."""
+        return moment(self._control.claimed.scheduled_for, self._control.tz)
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+        return self._control.claimed.attempt
+
+    @property
+    def cancelled(self) -> bool:
+        """Somebody wants this attempt to end: cancelled, replaced, out of time, or its node stops."""
+        return bool(self._control.cancelled_because)
+
+    @property
+    def lost(self) -> bool:
+        """This attempt no longer counts, or may not: its node lost its lease. Another may have begun elsewhere."""
+        return self._control.lost
+
+    @property
+    def reason(self) -> str:
+        """Why it should end."""
+        return self._control.lost_because or self._control.cancelled_because
+
+    def check(self) -> None:
+        """Raise `AttemptLost` or `AttemptCancelled` if this attempt should not go on. Call it between steps of long work."""
+        if self.lost:
+            why = self._control.lost_because or "its node has had no answer from the database for too long"
+            raise AttemptLost(f"{self!r} no longer counts: {why}. Stop; another attempt may have begun elsewhere.")
+        if why := self._control.cancelled_because:
+            raise AttemptCancelled(f"{self!r} was asked to end: {why}.")
+
+    def wait(self, seconds_: Duration) -> bool:
+        """Sleep, but return False at once when this attempt should end."""
+        return self._control.wait(seconds(seconds_, "seconds"))
+
     def log(self, text: object) -> None:
         """Keep a line with the run; `tenure log` shows it. Of more than 1,000 lines or 256 KB the first and the last ones are kept."""
-        line = cut(text)
-        self._kept().add(line)
+        self._control.log(cut(text))
 
     @overload
     def once(self, conn: AsyncConnection, key: str) -> Coroutine[Any, Any, bool]: ...
@@ -145,7 +203,7 @@ class Run:
         """True the first time a transaction of this run commits with this key, in whichever attempt. Part of the caller's transaction."""
         if not isinstance(key, str) or not key:
             raise ConfigurationError(f"once: the key {key!r} must be text, such as 'invoices'.")
-        return effects.once(conn, self.claim, key)
+        return effects.once(conn, self._control.claim, key)
 
     @overload
     def complete(self, conn: AsyncConnection) -> Coroutine[Any, Any, None]: ...
@@ -156,78 +214,20 @@ class Run:
 
         From then on that transaction alone decides; a stale attempt is refused inside the database and cannot commit.
         """
-        outcome = effects.complete(conn, self.claim)
+        outcome = effects.complete(conn, self._control.claim)
         if isinstance(outcome, Coroutine):
             return self._when_completed(outcome)
-        self.note_completed()
+        self._control.note_completed()
         return None
 
     async def _when_completed(self, outcome: Coroutine[Any, Any, None]) -> None:
         await outcome
-        self.note_completed()
+        self._control.note_completed()
 
-    @property
-    def claim(self) -> RunClaim:
-        """What proves in the database that this attempt is the one that counts."""
-        claimed = self._claimed
-        return RunClaim(claimed.id, self._token, claimed.key, self._schema, claimed.name, self._began_at)
 
-    # For the runtime
-
-    def _kept(self) -> AttemptLog:
-        if self._log is None:
-            with _MUTEX:
-                if self._log is None:
-                    self._log = AttemptLog()
-        return self._log
-
-    @property
-    def until(self) -> float:
-        """When its node's lease ends unless it is prolonged, on `boottime`: from then on the attempt may not count."""
-        return self._until()
-
-    @property
-    def zone(self) -> str:
-        """The name of the zone in which `scheduled_for` is shown."""
-        return getattr(self._zone(), "key", "UTC")
-
-    def _zone(self) -> tzinfo:
-        if isinstance(self._tz, tzinfo):
-            return self._tz
-        return zone_of(self._claimed.trigger, self._claimed.scheduled_for, default=self._tz)
-
-    def note_completed(self) -> None:
-        """`complete` was accepted; its transaction decides from here on."""
-        self._completed = True
-
-    @property
-    def completed(self) -> bool:
-        """`complete` was called, and its transaction decides."""
-        return self._completed
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """What was logged, as far as it is kept."""
-        return () if self._log is None else self._log.lines
-
-    def begin(self, at: Instant) -> None:
-        """The body is called now, by the ledger's clock."""
-        self._began_at = at
-
-    def tell(self, why: str) -> None:
-        """Ask the attempt to end."""
-        self._told = self._told or why
-        self._ring()
-
-    def lose(self, why: str) -> None:
-        """The attempt does not count any more."""
-        self._lost_because = self._lost_because or why
-        self._ring()
-
-    def _ring(self) -> None:
-        with _MUTEX:
-            if self._bell is not None:
-                self._bell.set()
+def control_of(run: Run) -> RunControl:
+    """The runtime's side of a run, for tenure's own modules."""
+    return run._control  # noqa: SLF001 - the one way in
 
 
 CURRENT: ContextVar[Run | None] = ContextVar("tenure_run", default=None)

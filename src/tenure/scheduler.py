@@ -11,49 +11,32 @@ scheduler.run()
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import inspect
-import logging
-import multiprocessing
-import os
-import threading
-import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
 from tenure.core.cluster import Cadence
 from tenure.core.policy import named
-from tenure.errors import ConfigurationError, TenureError
+from tenure.errors import ConfigurationError
 from tenure.events import RunEvent
-from tenure.jobs.client import Client
+from tenure.jobs.api import SchedulerApi
 from tenure.jobs.decorators import Definitions
-from tenure.jobs.listeners import Listener, Listeners
+from tenure.jobs.listeners import Listener
 from tenure.scheduling import console
-from tenure.scheduling.engine import Engine
 from tenure.scheduling.health import Health
 from tenure.scheduling.options import EngineOptions
-from tenure.stores import Store
+from tenure.scheduling.service import SchedulerService
 from tenure.triggers.zones import Zone
-from tenure.util import async_bridge
-from tenure.util.clock import boottime, walltime
-from tenure.util.durations import Duration, positive, seconds
-from tenure.util.fork_checks import refuse_before_fork
-from tenure.util.instants import moment
-
-logger = logging.getLogger("tenure")
-
-SHOWN = 50
-"""How many jobs `run` lists when it starts."""
-LAST_EVENTS = 2.0
-"""How long listeners may take for what was told before a stop."""
+from tenure.util.durations import Duration, positive
 
 
-class Scheduler(Client):
+class Scheduler(SchedulerApi):
     """Jobs of one application on one store. Constructing one opens nothing; `with`, `start()`, `run()` or the first use does."""
+
+    _service: SchedulerService
+    _service_type = SchedulerService
 
     def __init__(
         self,
@@ -78,8 +61,7 @@ class Scheduler(Client):
         migrate: bool = True,
     ) -> None:
         definitions = Definitions(application, tz, _whole(release, "release"))
-        super().__init__(url, definitions, label=label, schema=schema, migrate=migrate)
-        self._options = EngineOptions(
+        options = EngineOptions(
             application=definitions.application,
             tz=definitions.tz,
             cadence=Cadence.of(ttl, heartbeat_every=heartbeat_every, attempt_timeout=attempt_timeout),
@@ -94,77 +76,24 @@ class Scheduler(Client):
             session_evidence=session_evidence,
             schema=schema,
         )
-        self._drain = _not_negative(drain, "drain")
-        self._listeners = Listeners()
-        self._stages: list[console.SignalWaiter] = []
-        self._ran = False
-        self._mutex = threading.RLock()
-        self._engine: Engine | None = None
-        self._left_later: list[Engine] = []
-        """Stopped while bodies went on."""
-        self._inherited: list[Engine] = []
-        _ALL.add(self)
+        self._definitions = definitions
+        self._service = self._service_type(url, definitions, options, drain=drain, migrate=migrate)
 
     def __repr__(self) -> str:
-        where = "no store yet" if self._store is None else self._store.shown
-        return f"<Scheduler {self.application!r} on {where}, {'started' if self.started else 'not started'}>"
+        return (
+            f"<Scheduler {self.application!r} on {self._service.shown}, {'started' if self.started else 'not started'}>"
+        )
 
     @property
     def started(self) -> bool:
         """Taking part, in this very process."""
-        engine = self._engine
-        return engine is not None and engine.started
+        return self._service.started
 
     # Taking part
 
     def start(self) -> None:
         """Bring the jobs to the ledger and take part. Raises what is wrong; from then on failures heal by themselves."""
-        self.start_on(None)
-
-    async def start_here(self) -> None:
-        """`start`, with coroutine jobs on this loop. If it is cancelled, the start is undone before the cancellation goes on."""
-        loop, started = asyncio.get_running_loop(), False
-
-        def begin() -> None:
-            nonlocal started
-            started = self.start_on(loop)
-
-        def undo() -> None:
-            if started:
-                self.stop()
-
-        await async_bridge.enter(begin, undo)
-
-    async def stop_here(self, drain: Duration | None = None) -> bool:
-        """`stop`. If it is cancelled, it goes on by itself, but waits no longer for what runs: the exit of the process waits for it."""
-        try:
-            return await async_bridge.on_thread(functools.partial(self.stop, drain))
-        except asyncio.CancelledError:
-            self.stop_now()
-            raise
-
-    def start_on(self, loop: asyncio.AbstractEventLoop | None) -> bool:
-        """`start`, with the loop that runs coroutine jobs; None: one of our own. True if this very call started it."""
-        if _turned_off():
-            logger.warning(
-                "scheduler %r is not started: TENURE_OFF is set", self.application, extra={"action": "turned_off"}
-            )
-            return False
-        if _only_imported():
-            return False
-        refuse_before_fork("the scheduler")
-        with self._mutex:
-            if self._engine is not None and self.started:
-                if loop is not None:
-                    self._engine.use(loop)
-                return False
-            with self.ledger() as ledger:
-                changes = self._definitions.changes(ledger.now())
-            self.close()  # the node has connections of its own
-            engine = Engine(self.store, self._definitions.registry, self._options, self._listeners)
-            engine.start(changes, loop)
-            self._engine = engine
-            return True
+        self._service.start(None)
 
     def stop(self, drain: Duration | None = None) -> bool:
         """Claim no more, wait for what runs, and leave. True if everything had ended in time.
@@ -173,32 +102,7 @@ class Scheduler(Client):
         until it does, or until the process ends: no other attempt of its run begins meanwhile. `health().waits_for` names it,
         `stop(drain=…)` waits for it again, `start()` takes another node.
         """
-        asked = None if drain is None else _not_negative(drain, "drain")
-        ends_at = boottime() + (asked or 0.0)
-        with self._mutex:
-            engine, earlier = self._engine, list(self._left_later)
-        drained = True
-        if engine is not None:
-            drained = engine.stop(self._drain if asked is None else asked)
-            self._listeners.stop(LAST_EVENTS)
-            with self._mutex:  # two threads may stop it
-                self._left_later = [*dict.fromkeys((*self._left_later, engine))]
-                if self._engine is engine:
-                    self._engine = None
-        left = [one.has_left(max(ends_at - boottime(), 0.0)) for one in earlier]
-        with self._mutex:
-            self._left_later = [one for one in self._left_later if not one.has_left(0.0)]
-        if engine is not None:
-            for stage in list(self._stages):
-                stage.wake()
-        self.close()
-        return drained and all(left)
-
-    def stop_now(self) -> None:
-        """While `stop` waits, from another thread: wait no longer for what runs."""
-        engine = self._engine
-        if engine is not None:
-            engine.stop_now()
+        return self._service.stop(drain)
 
     def __enter__(self) -> Self:
         self.start()
@@ -211,13 +115,13 @@ class Scheduler(Client):
 
     async def __aenter__(self) -> Self:
         """Start, and run coroutine jobs on this loop."""
-        await self.start_here()
+        await self._service.start_here()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop_here()
+        await self._service.stop_here()
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
@@ -228,57 +132,18 @@ class Scheduler(Client):
 
     def run(self, *, lines: bool | None = None) -> None:
         """Start, and block until SIGTERM, SIGINT, SIGHUP or `stop()`. A second signal tells what runs to end. On a terminal it says what it does."""
-        with self.staged(lines) as (stage, say):
+        with self._service.staged(lines) as (stage, say):
             self.start()
             try:
-                self.greet(say)
-                console.serve(self, stage, say)
+                self._service.greet(say)
+                console.serve(self._service, stage, say)
             except BaseException:
                 self.stop()
                 raise
 
-    @contextmanager
-    def staged(
-        self, lines: bool | None, nudge: Callable[[], object] | None = None
-    ) -> Iterator[tuple[console.SignalWaiter, Callable[[str], None]]]:
-        """In the foreground: signals wake the stage, and what happens is said if there is a terminal, or `lines` says so."""
-        talks = console.terminal() if lines is None else lines
-
-        def tell(event: RunEvent) -> None:
-            console.say(console.line(event, walltime()))
-
-        stage = console.SignalWaiter(nudge)
-        self._stages.append(stage)
-        if talks:
-            self._listeners.on(RunEvent)(tell)
-        try:
-            with stage.catching():
-                yield stage, console.say if talks else _nothing
-        finally:
-            self._ran = True
-            self._stages.remove(stage)
-            self._listeners.off(tell)
-            stage.close()
-
-    def greet(self, say: Callable[[str], None]) -> None:
-        """Say which store, which node, which jobs."""
-        if not self.started or say is _nothing:
-            return
-        try:
-            lines = self._headline()
-        except (TenureError, OSError) as error:  # the runs go on, or will
-            lines = [f"tenure: the jobs of {self.application!r} cannot be listed now: {error}"]
-        for text in lines:
-            say(text)
-
-    @property
-    def ran(self) -> bool:
-        """Whether `run()` was called and has returned."""
-        return self._ran
-
     def on(self, *kinds: type[RunEvent]) -> Callable[[Listener], Listener]:
         """Call a function for `RunFailed`, `RunLost` …, on a thread of its own; `RunEvent` means all. An exception there harms nothing."""
-        register = self._listeners.on(*kinds)
+        register = self._service.listeners.on(*kinds)
 
         def take(listener: Listener) -> Listener:
             if inspect.iscoroutinefunction(listener):
@@ -291,63 +156,12 @@ class Scheduler(Client):
 
     def health(self) -> Health:
         """How this node is; asks nobody."""
-        engine = self._engine or Engine(self.store, self._definitions.registry, self._options, self._listeners)
-        return replace(engine.health(), waits_for=self._waits_for())
-
-    def _waits_for(self) -> tuple[str, ...]:
-        """The runs that keep nodes of this scheduler after a stop."""
-        return tuple(run for engine in self._left_later for run in engine.waits_for)
-
-    # For tests and for tools
-
-    @property
-    def options(self) -> EngineOptions:
-        """What was decided when this was made."""
-        return self._options
-
-    @property
-    def listeners(self) -> Listeners:
-        """Who hears of runs."""
-        return self._listeners
-
-    def use(self, store: Store | None, answer: Callable[[], None] | None = None) -> None:
-        """Another store from now on; None: that of the URL again."""
-        if self.started:
-            raise ConfigurationError("use(): the scheduler is started. Stop it first.")
-        super().use(store, answer)
-
-    def poke(self) -> None:
-        """Something was asked for or changed: look at once, if this node takes part."""
-        engine = self._engine
-        if engine is not None:
-            engine.poke()
-
-    def forked(self) -> None:
-        """In a forked child: not started. What the parent has in hand is kept, so that nothing says goodbye to its server."""
-        self._mutex = threading.RLock()
-        self._inherited += [*self._left_later, *([self._engine] if self._engine is not None else [])]
-        self._engine, self._left_later = None, []
-        self._stages = []
-
-    def _headline(self) -> list[str]:
-        with self.ledger() as ledger:
-            names = sorted(job.name for job in self.definitions.jobs)
-            jobs, now = self._lookup.those(ledger, names[:SHOWN]), moment(ledger.now())
-        lines = console.headline(self.store.shown, self.application, self.label, jobs, now)
-        return lines if len(names) <= SHOWN else [*lines, f"  and {len(names) - SHOWN} more: `tenure jobs` lists all"]
+        return self._service.health()
 
 
-def _turned_off() -> bool:
-    return os.environ.get("TENURE_OFF", "").strip().lower() not in {"", "0", "false", "no", "off"}
-
-
-def _only_imported() -> bool:
-    """A child of a job with `process=True` imports the main module for its functions, and comes by `scheduler.run()`."""
-    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
-
-
-def _nothing(_text: str) -> None:
-    pass
+def service_of(scheduler: Scheduler) -> SchedulerService:
+    """What stands behind a scheduler, for tenure's own modules."""
+    return scheduler._service  # noqa: SLF001 - the one way in
 
 
 def _whole(value: object, what: str) -> int:
@@ -356,28 +170,9 @@ def _whole(value: object, what: str) -> int:
     return value
 
 
-def _not_negative(value: Duration, what: str) -> float:
-    result = seconds(value, what)
-    if result < 0:
-        raise ConfigurationError(f"{what}: {value!r} is less than zero. Write how long to wait, or 0.")
-    return result
-
-
 def _queues(given: object) -> tuple[str, ...] | None:
     if given is None:
         return None
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ConfigurationError(f"queues: {given!r} is no list of names. Write queues=['reports'], or None for all.")
     return tuple(named(queue, "queues") for queue in given)
-
-
-_ALL: weakref.WeakSet[Scheduler] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for scheduler in list(_ALL):
-        scheduler.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

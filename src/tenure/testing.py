@@ -29,14 +29,15 @@ from tenure.core.records import ClaimedRun, Ending, Instant, JobId, JobState, Lo
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
 from tenure.jobs.queries import Lookup
-from tenure.run import CURRENT, Run
-from tenure.scheduler import Scheduler
+from tenure.run import CURRENT, Run, RunControl
+from tenure.scheduler import Scheduler, service_of
 from tenure.scheduling.attempt import Attempt
 from tenure.scheduling.base_executor import BaseExecutor
 from tenure.scheduling.context import LoopContext, LoopSignals, NodeView
 from tenure.scheduling.engine import sync
 from tenure.scheduling.loop import SchedulerLoop
 from tenure.scheduling.reporting import Reporter
+from tenure.scheduling.service import SchedulerService
 from tenure.stores.ledger import RunQuery
 from tenure.stores.memory.store import MemoryStore
 from tenure.stores.notices import JobsChanged
@@ -107,13 +108,13 @@ def run(
 class RecordedRun(Run):
     """A run without a database: what its body does with it is noted down.
 
-    `run.tell("…")` asks the body to end, `run.lose("…")` makes the attempt one that no longer counts; `run.lines` is what was logged.
+    `run.cancel("…")` asks the body to end, `run.lose("…")` makes the attempt one that no longer counts; `run.lines` is what was logged.
     """
 
     __slots__ = ("_done", "effects")
 
     def __init__(self, claimed: ClaimedRun, token: str, *, tz: tzinfo, done: set[str]) -> None:
-        super().__init__(claimed, token, tz=tz, schema="tenure", until=lambda: math.inf)
+        super().__init__(RunControl(claimed, token, tz=tz, schema="tenure", until=lambda: math.inf))
         self._done = done
         self.effects: list[str] = []
         """The keys for which `once` was True, in order."""
@@ -129,8 +130,26 @@ class RecordedRun(Run):
 
     def complete(self, conn: Any) -> Any:
         """Note that the body completed its run; the connection is not used."""
-        self._completed = True
+        self._control.note_completed()
         return _awaited(None) if _is_async(conn) else None
+
+    def cancel(self, why: str) -> None:
+        """Ask the body to end."""
+        self._control.tell(why)
+
+    def lose(self, why: str) -> None:
+        """Make this an attempt that no longer counts."""
+        self._control.lose(why)
+
+    @property
+    def completed(self) -> bool:
+        """The body completed its run."""
+        return self._control.completed
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What the body logged."""
+        return self._control.lines
 
     def wait(self, seconds_: Duration) -> bool:
         """Return at once: True, unless the attempt should end."""
@@ -142,18 +161,18 @@ class World:
     """One node that has all jobs of a scheduler, and the clock by which it lives."""
 
     def __init__(self, scheduler: Scheduler, begins: Instant) -> None:
-        self._scheduler, self._now = scheduler, begins
+        self._scheduler, self._service, self._now = scheduler, service_of(scheduler), begins
         self._store = MemoryStore(MemoryURL(f"virtual-{uuid.uuid4()}"), clock=lambda: self._now)
-        scheduler.use(self._store)
-        self._lookup = Lookup(scheduler.application, scheduler.options.tz)
-        self._node = _VirtualNode(self, scheduler)
-        scheduler.use(self._store, self._node.answer)
+        self._service.use(self._store)
+        self._lookup = Lookup(scheduler.application, self._service.options.tz)
+        self._node = _VirtualNode(self, self._service)
+        self._service.use(self._store, self._node.answer)
         self._turning = False
 
     @property
     def now(self) -> datetime:
         """What the world's clock shows, in the zone of the scheduler."""
-        return moment(self._now, zone(self._scheduler.options.tz))
+        return moment(self._now, zone(self._service.options.tz))
 
     def advance(self, *, to: datetime | str | None = None, by: Duration | None = None) -> None:
         """Let the clock go on, and do everything on the way at its own instant. `by=0` does what is due now."""
@@ -164,7 +183,7 @@ class World:
             self._settle()
         self._now = target
         self._settle()
-        self._scheduler.listeners.flush(LISTEN)
+        self._service.listeners.flush(LISTEN)
 
     def down(self, *, to: datetime | str | None = None, by: Duration | None = None) -> None:
         """Let the clock go on while no node is there: what was due meanwhile is missed, and settled by the next `advance`."""
@@ -174,12 +193,12 @@ class World:
         """`scheduler.run_now`, and what came of it."""
         asked = self._scheduler.run_now(job, **words)
         self.advance(by=0)
-        with self._scheduler.ledger() as ledger:
+        with self._service.ledger() as ledger:
             return self._lookup.run(ledger, asked.id)
 
     def runs(self, job: str | None = None, state: str | Iterable[str] | None = None) -> list[RunView]:
         """Runs up to now, the oldest first."""
-        with self._scheduler.ledger() as ledger:
+        with self._service.ledger() as ledger:
             if job is not None:
                 operations.known(ledger, self._scheduler.application, job)
             query = RunQuery(
@@ -195,8 +214,8 @@ class World:
     def close(self) -> None:
         """Give the scheduler its own store back."""
         self._node.close()
-        self._scheduler.listeners.stop(LISTEN)
-        self._scheduler.use(None)
+        self._service.listeners.stop(LISTEN)
+        self._service.use(None)
         self._store.forget()
 
     def instant(self) -> Instant:
@@ -226,7 +245,7 @@ class World:
     def _next_stop(self) -> Instant | None:
         """The next instant at which there is something to do: a run begins, a due time wants planning, a pause ends."""
         stops = [self._node.clock.next_at]
-        with self._scheduler.ledger() as ledger:
+        with self._service.ledger() as ledger:
             for row in ledger.jobs(self._scheduler.application):
                 if row.state is JobState.PAUSED:
                     stops.append(row.paused_until)
@@ -240,11 +259,11 @@ class _VirtualNode:
 
     label, lease_until, lock_fileno, is_leader = LABEL, math.inf, None, True
 
-    def __init__(self, world: World, scheduler: Scheduler) -> None:
-        options = scheduler.options
-        sync(scheduler.store, options, scheduler.definitions.changes(world.instant()))
+    def __init__(self, world: World, service: SchedulerService) -> None:
+        options = service.options
+        sync(service.store, options, service.definitions.changes(world.instant()))
         self.id = str(uuid.uuid4())
-        self._session = scheduler.store.session(LABEL, _FOREVER)
+        self._session = service.store.session(LABEL, _FOREVER)
         self._session.join(NodeCard(self.id, LABEL, options.cadence.ttl, None))
         self._options = replace(
             options,
@@ -256,9 +275,9 @@ class _VirtualNode:
         )
         self.clock, self._signals = _Clock(world.instant), LoopSignals(self)
         self._executor = _InlineExecutor(self, self.clock, self._ended)
-        self._reporter = Reporter(scheduler.listeners, LABEL, options.tz)
+        self._reporter = Reporter(service.listeners, LABEL, options.tz)
         self._effects: dict[RunId, set[str]] = {}
-        registry = scheduler.definitions.registry
+        registry = service.definitions.registry
         context = LoopContext(self, self, self._executor, registry, self.clock, self._options, self._signals)
         self._loop = SchedulerLoop(context, self._reporter, self._make_run)
 
@@ -298,7 +317,7 @@ class _VirtualNode:
     def _ended(self, attempt: Attempt, ending: Ending) -> None:
         ledger = self._session.ledger
         [answer] = ledger.finish([ending])
-        lines, began = attempt.run.lines, ending.started_at or 0.0
+        lines, began = attempt.control.lines, ending.started_at or 0.0
         ledger.keep_log([LogLine(ending.id, began, place, line) for place, line in enumerate(lines)])
         self._executor.acknowledged(attempt)
         self._reporter.ended(attempt, ending, answer)
@@ -310,9 +329,8 @@ class _WorldsRun(RecordedRun):
 
     __slots__ = ()
 
-    @property
-    def completed(self) -> bool:
-        return False
+    def complete(self, conn: Any) -> Any:
+        return _awaited(None) if _is_async(conn) else None
 
     def commit(self) -> None:
         """The body returned: later attempts find its effects done."""

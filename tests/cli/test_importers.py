@@ -35,7 +35,7 @@ def module(tmp_path: Path, imported: Imported) -> Scheduler:
 
 
 def defined(scheduler: Scheduler) -> dict[str, Any]:
-    return {job.name: job for job in scheduler.definitions.jobs}
+    return {job.name: job for job in scheduler._service.definitions.jobs}
 
 
 CRONTAB = """\

@@ -256,7 +256,7 @@ def test_a_backfill_of_what_was_forgotten_needs_a_word(tenure, asked, jobs, capl
     span = ("2026-11-01T00:00Z", "2026-11-04T00:00Z")
     for run in jobs.backfill("daily", *span, dry_run=False):
         jobs.cancel(run.id)
-    with jobs.ledger() as ledger:
+    with jobs._service.ledger() as ledger:
         assert ledger.prune("shop", before=ledger.now(), keep=0, limit=10).removed == 3
     code, out, _ = tenure("backfill", "daily", *span, "--yes")
     assert (code, out.startswith("0 due times")) == (0, True)
@@ -307,7 +307,7 @@ def test_the_audit_says_whether_all_is_accounted_for(tenure, asked, jobs, url):
     code, out, _ = tenure("audit", "--since", "-1d")
     assert code == 0
     assert out.splitlines()[-1] == "0 due times of 2 jobs, all accounted for"
-    with jobs.ledger() as ledger:  # a due time that no trigger explains
+    with jobs._service.ledger() as ledger:  # a due time that no trigger explains
         [row] = ledger.jobs("shop", "daily")
         stranger = NewRun(ledger.now() - 100, ledger.now() - 100, None)
         assert ledger.plan([Planned(row.id, row.generation, row.next_due, row.next_due, (stranger,))]) == 1

@@ -217,9 +217,9 @@ def test_nine_days_under_the_default_retention_are_clean_and_one_missing_row_is_
     def pay() -> None:
         """Nothing to do."""
 
-    with virtual(scheduler, now="2026-11-07T14:52Z") as world, scheduler.ledger() as ledger:
+    with virtual(scheduler, now="2026-11-07T14:52Z") as world, scheduler._service.ledger() as ledger:
         world.advance(to="2026-11-16T14:52Z")
-        options = scheduler.options
+        options = scheduler._service.options
         removed = ledger.prune(
             "default", before=ledger.now() - options.keep_for, keep=options.keep, limit=10_000
         ).removed

@@ -127,7 +127,7 @@ def test_arguments_that_the_ledger_can_keep_come_back_to_any_worker(sched):
 def test_a_row_whose_arguments_cannot_be_read_hides_no_other_job(sched, kwargs):
     sched.start()
     sched.add_job(tell, "interval", days=1, id="fine")
-    with sched.tenure.ledger() as ledger:
+    with sched.tenure._service.ledger() as ledger:
         (row,) = ledger.jobs(sched.tenure.application, "fine")
         ledger.change(operations.added(replace(row.spec, name="broken", kwargs=kwargs), ledger.now()))
     assert {(job.id, job.args) for job in sched.get_jobs()} == {("fine", ()), ("broken", ())}
@@ -578,7 +578,7 @@ def test_a_process_of_its_own(sched, tmp_path, monkeypatch):
     assert event.exception is None, event.traceback
     word, pid = file.read_text().split()
     assert (word, pid != str(os.getpid())) == ("by", True)
-    assert sched.tenure.options.capacity == 5
+    assert sched.tenure._service.options.capacity == 5
     with pytest.raises(ConfigurationError, match="cannot be kept"):
         sched.add_job(tell, "cron", hour=3, kwargs={"what": object()}, executor="processes", id="not kept")
 

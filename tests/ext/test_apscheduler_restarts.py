@@ -178,7 +178,7 @@ def test_a_module_that_is_loaded_later_is_looked_for_again(sqlite_url, monkeypat
     scheduler.start()
     SqliteHand(sqlite_url).job("patient", function="late.jobs:remind", kwargs='{"args": ["late"], "kwargs": {}}')
     scheduler.wakeup()
-    eventually(lambda: "late.jobs:remind" in scheduler.tenure.definitions.registry._missed, within=20)
+    eventually(lambda: "late.jobs:remind" in scheduler.tenure._service.definitions.registry._missed, within=20)
     assert "patient" not in caplog.text
     module("late.jobs", SHOP, monkeypatch)
     scheduler.wakeup()
@@ -194,7 +194,7 @@ def test_the_package_that_built_the_scheduler_is_its_application(shop, monkeypat
     exec("def build(wrapper):\n    return wrapper.build()\n", vars(shop))  # noqa: S102
     built = shop.build(wrapper)
     assert (built._builder.module, built._builder.package) == ("shop.jobs", "shop")
-    assert built.tenure.definitions.registry.named("shop:remind") is sys.modules["shop"].remind
+    assert built.tenure._service.definitions.registry.named("shop:remind") is sys.modules["shop"].remind
     assert wrapper.build()._builder.module == HERE
 
 

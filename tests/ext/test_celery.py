@@ -347,6 +347,6 @@ def test_the_schedule_of_the_page_can_be_shared() -> None:
     world: dict[str, Any] = {}
     exec(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0], world)  # noqa: S102 - that is the point
     beat = tenure.ext.celery.Scheduler(world["app"])
-    jobs = {job.name: job.trigger for job in beat.node(beat.schedule).definitions.jobs}
+    jobs = {job.name: job.trigger for job in beat.node(beat.schedule)._service.definitions.jobs}
     assert jobs["daily-report"] == cron("0 3 * * *", "Asia/Seoul")
     assert jobs["poll"].period == timedelta(seconds=30)

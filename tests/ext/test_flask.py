@@ -53,6 +53,6 @@ def test_a_database_that_is_away_does_not_keep_the_program_from_serving(monkeypa
     scheduler = Scheduler("postgresql://nobody@127.0.0.1:1/nowhere")
     serving.take_part(scheduler)
     assert not scheduler.started
-    scheduler.use(store_for("memory://away"))
+    scheduler._service.use(store_for("memory://away"))
     eventually(lambda: scheduler.started, within=10)
     scheduler.stop()

@@ -68,7 +68,7 @@ def test_threads_share_no_connection_and_one_is_kept(database, kept, run_togethe
     inside = threading.Barrier(4)
 
     def use(_: int) -> None:
-        with scheduler.ledger() as ledger:
+        with scheduler._service.ledger() as ledger:
             ledger.now()
             inside.wait(5)
             if inside.wait(5) == 0:
@@ -125,7 +125,7 @@ def test_a_connection_that_does_not_answer_any_more_is_replaced(database, kept, 
 
 def test_what_failed_half_way_is_told_and_not_sent_again(database, postgres):
     scheduler = _scheduler(database)
-    with pytest.raises(StoreUnavailable), scheduler.ledger() as ledger:
+    with pytest.raises(StoreUnavailable), scheduler._service.ledger() as ledger:
         ledger.now()
         postgres.terminate_backends("tenure:%:query")
         ledger.now()
@@ -197,7 +197,7 @@ def test_a_started_node_keeps_one_beside_its_own(database, kept):
 def test_behind_a_pooler_none_is_kept(database, pgbouncer, postgres):
     scheduler = _scheduler(pgbouncer.url(database.rpartition("/")[2]))
     scheduler.run_now("work")
-    assert not scheduler._spare._idle
+    assert not scheduler._service._spare._idle
 
 
 def test_a_file_that_was_replaced_is_opened_anew(sqlite_url, tmp_path):

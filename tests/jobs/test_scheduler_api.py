@@ -43,8 +43,12 @@ def scheduler(clock: Clock) -> Scheduler:
 
 def sync(scheduler: Scheduler) -> None:
     """What a start brings to the ledger, without taking part."""
-    with scheduler.ledger() as ledger:
-        ledger.sync(scheduler.application, scheduler.definitions.release, scheduler.definitions.changes(ledger.now()))
+    with scheduler._service.ledger() as ledger:
+        ledger.sync(
+            scheduler.application,
+            scheduler._service.definitions.release,
+            scheduler._service.definitions.changes(ledger.now()),
+        )
 
 
 # Definitions
@@ -211,7 +215,7 @@ def test_an_update_loses_no_due_time_that_nobody_has_planned(scheduler, clock) -
 def test_two_updates_at_once_both_count(scheduler) -> None:
     scheduler.job(report)
     scheduler.add(report, every("1h"), name="x")
-    slow = scheduler.intents.update("x", trigger=KEPT, kwargs=KEPT, policy={"timeout": "1m"}, said=NOBODY)
+    slow = scheduler._service.intents.update("x", trigger=KEPT, kwargs=KEPT, policy={"timeout": "1m"}, said=NOBODY)
     faster = iter([{"retries": 2}, {"queue": "q"}])
 
     def outrun(ledger: Ledger) -> JobChange:
@@ -221,14 +225,14 @@ def test_two_updates_at_once_both_count(scheduler) -> None:
             break
         return change
 
-    after = scheduler.change(outrun).rules
+    after = scheduler._service.change(outrun).rules
     assert (after.timeout, after.retries, after.queue) == (60.0, 2, "q")
 
 
 def test_an_update_that_is_always_outrun_gives_up(scheduler) -> None:
     scheduler.job(report)
     scheduler.add(report, every("1h"), name="x")
-    slow = scheduler.intents.update("x", trigger=KEPT, kwargs=KEPT, policy={"timeout": "1m"}, said=NOBODY)
+    slow = scheduler._service.intents.update("x", trigger=KEPT, kwargs=KEPT, policy={"timeout": "1m"}, said=NOBODY)
 
     def outrun(ledger: Ledger) -> JobChange:
         change = slow(ledger)
@@ -236,7 +240,7 @@ def test_an_update_that_is_always_outrun_gives_up(scheduler) -> None:
         return change
 
     with pytest.raises(Busy, match="'x'"):
-        scheduler.change(outrun)
+        scheduler._service.change(outrun)
 
 
 def test_verbs_on_unknown_jobs_name_the_near_ones(scheduler) -> None:
@@ -320,7 +324,7 @@ def test_a_backfill_says_what_it_leaves_out_because_it_was_forgotten(scheduler, 
     ran = scheduler.backfill("report", NOON - timedelta(hours=4), NOON - timedelta(hours=2), dry_run=False)
     for run in ran:
         scheduler.cancel(run.id)
-    with scheduler.ledger() as ledger:
+    with scheduler._service.ledger() as ledger:
         assert ledger.prune(scheduler.application, before=ledger.now(), keep=0, limit=10).removed == 2
     caplog.clear()
     assert scheduler.backfill("report", *span) == [NOON - timedelta(hours=2), NOON - timedelta(hours=1)]
@@ -410,7 +414,7 @@ def test_a_removed_job_can_be_restored_as_it_was(scheduler, clock) -> None:
     assert (after.state, after.rules, after.trigger) == (before.state, before.rules, before.trigger)
     assert (after.removed_by, after.removed_at, after.generation) == ("", None, before.generation + 2)
     assert scheduler.runs("report") == [], "what fell into the removal is not made up for"
-    with scheduler.ledger() as ledger:
+    with scheduler._service.ledger() as ledger:
         assert [(change.what, change.why) for change in ledger.changes("default")][-1] == ("added", "restored")
     with pytest.raises(JobExists, match="not removed"):
         scheduler.restore("report")
@@ -426,7 +430,7 @@ def test_a_key_answers_after_its_run_was_removed(scheduler) -> None:
     plain = scheduler.run_now("beat", key="once")
     for run in (first, plain):
         scheduler.cancel(run.id)
-    with scheduler.ledger() as ledger:
+    with scheduler._service.ledger() as ledger:
         assert ledger.prune(scheduler.application, before=ledger.now() + 60, keep=0, limit=10).removed == 2
     again = scheduler.run_now("letter", kwargs={"copies": 2, "customer": 7}, key="order-17")
     assert (again.id, again.state, again.scheduled_for, again.forgotten) == (

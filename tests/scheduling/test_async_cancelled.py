@@ -119,7 +119,7 @@ def test_stop_waits_for_a_start_that_is_under_way_on_another_thread(url, make):
     with held_up(url):
         starting = threading.Thread(target=thing.start)
         starting.start()
-        under_way = thing._mutex if isinstance(thing, Scheduler) else thing._joining
+        under_way = thing._service._mutex if isinstance(thing, Scheduler) else thing._joining
 
         def begun():
             if free := under_way.acquire(blocking=False):
@@ -155,7 +155,7 @@ def test_a_key_that_cannot_be_given_back_hides_no_exception(url, failure, monkey
         scheduler = AsyncScheduler(url)
         async with scheduler.once("key") as first:
             assert first
-            monkeypatch.setattr(scheduler._scheduler, "ledger", unreachable)
+            monkeypatch.setattr(scheduler._service, "ledger", unreachable)
             raise failure
 
     def unreachable():
@@ -260,7 +260,7 @@ def test_a_stop_that_is_cancelled_waits_no_longer_for_what_runs(sqlite_url, make
         await asyncio.to_thread(threaded.run_now, "body")
         assert await asyncio.to_thread(begun.wait, WITHIN)
         serving.cancel()  # leaves the block: stop() waits for the body
-        await asyncio.to_thread(eventually, lambda: threaded._engine._parts.executor.stopping)
+        await asyncio.to_thread(eventually, lambda: threaded._service._engine._parts.executor.stopping)
         serving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await serving

@@ -26,7 +26,7 @@ QUICK = {"drain": 1, "ttl": 6, "heartbeat_every": 0.5, "attempt_timeout": 1}
 
 
 def ask_for(scheduler, count, name="quick"):
-    with scheduler.ledger() as ledger:
+    with scheduler._service.ledger() as ledger:
         ledger.request_runs([RunRequest(scheduler.application, name, str(uuid.uuid4()), None) for _ in range(count)])
 
 

@@ -160,7 +160,7 @@ def test_two_attempts_of_one_run_have_a_process_each():
     one = jobs_of(bodies.naps)
     with one:
         one.run_now("naps", kwargs={"seconds": 60})
-        runner = one._engine._parts.executor
+        runner = one._service._engine._parts.executor
         (attempt,) = eventually(lambda: tuple(runner.in_hand.values()))
         mine = runner._processes
         eventually(lambda: mine._busy.get(attempt))
@@ -269,7 +269,7 @@ def test_a_program_that_ends_without_a_stop_has_interrupted_its_bodies(on_lost):
     one.job(process=True, name="sleeps", on_lost=on_lost, retries=3)(bodies.naps)
     with one:
         run = one.run_now("sleeps", kwargs={"seconds": 60})
-        eventually(lambda: [attempt.called for attempt in one._engine._parts.executor.running] == [True])
+        eventually(lambda: [attempt.called for attempt in one._service._engine._parts.executor.running] == [True])
         processes._stop_all()  # as `atexit` does
         eventually(lambda: one.find_run(run.id).interruptions)
     found = one.find_run(run.id)
@@ -292,8 +292,8 @@ def test_a_stop_interrupts_a_body_also_while_the_lease_has_lapsed(kind):
     one.job(process=kind == "process", name="sleeps")(body)
     with one:
         run = one.run_now("sleeps", kwargs={"delay" if kind == "coroutine" else "seconds": 60})
-        (attempt,) = eventually(lambda: [each for each in one._engine._parts.executor.running if each.called])
-        attempt.run._until = lambda: 0.0
+        (attempt,) = eventually(lambda: [each for each in one._service._engine._parts.executor.running if each.called])
+        attempt.control._until = lambda: 0.0
         assert attempt.run.lost
         assert not one.stop(drain=0)
     found = one.find_run(run.id)

@@ -33,7 +33,7 @@ def a_run():
         rules=Rules(),
         trigger=None,
     )
-    return runs.Run(claimed, "token", tz=UTC, schema="tenure", until=lambda: math.inf)
+    return runs.Run(runs.RunControl(claimed, "token", tz=UTC, schema="tenure", until=lambda: math.inf))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

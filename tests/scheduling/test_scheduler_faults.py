@@ -102,7 +102,7 @@ def move_back(scene, since):
 
 def plan_as_before_the_downtime(scene, since):
     """The first two due times of each job were written ahead when the last planner died."""
-    with scene.scheduler.ledger() as ledger:
+    with scene.scheduler._service.ledger() as ledger:
         batch = [
             Planned(
                 row.id,
@@ -118,7 +118,7 @@ def plan_as_before_the_downtime(scene, since):
 
 def accounted(scene, expected):
     """All due times stand in the ledger, and none of them is open."""
-    with scene.scheduler.ledger() as ledger:
+    with scene.scheduler._service.ledger() as ledger:
         for name, due in expected.items():
             rows = ledger.runs(RunQuery("scene", name, before=due[-1] + 1, limit=1000))
             if sum(row.count for row in rows) < len(due) or not all(row.state.final for row in rows):

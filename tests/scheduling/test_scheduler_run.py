@@ -204,13 +204,13 @@ def test_tenure_off_turns_start_into_nothing(local, monkeypatch, caplog) -> None
 def test_another_store_takes_the_place_of_the_url(local) -> None:
     other = Scheduler(f"memory://{uuid.uuid4()}").store
     local.job(name="body")(lambda: None)
-    local.use(other)
+    local._service.use(other)
     local.start()
     with pytest.raises(ConfigurationError, match="Stop it first"):
-        local.use(None)
+        local._service.use(None)
     local.stop()
     assert [job.name for job in local.jobs()] == ["body"]
-    local.use(None)
+    local._service.use(None)
     assert local.jobs() == []
 
 
@@ -235,7 +235,7 @@ def test_run_goes_on_although_its_jobs_cannot_be_listed(local, monkeypatch, caps
         threading.Timer(0.0, local.stop).start()
         raise StoreUnavailable("the database is away")
 
-    monkeypatch.setattr(local._lookup, "those", those)
+    monkeypatch.setattr(local._service.lookup, "those", those)
     local.run(lines=True)
     assert "the database is away" in capsys.readouterr().out
 
@@ -245,7 +245,7 @@ def test_run_leaves_nothing_started_when_it_raises(local, monkeypatch, colour) -
     def broken(_: object) -> None:
         raise KeyError("colour")
 
-    monkeypatch.setattr(local, "greet", broken)
+    monkeypatch.setattr(local._service, "greet", broken)
     with pytest.raises(KeyError):
         asyncio.run(AsyncScheduler(local).run()) if colour == "async" else local.run()
     assert not local.started

@@ -102,7 +102,7 @@ def test_two_threads_that_stop_it_hear_the_same_and_name_each_run_once(any_url):
         assert body.begun.wait(WITHIN)
         patient = threading.Thread(target=lambda: answers.append(one.stop(60)))
         patient.start()
-        eventually(lambda: one._engine._parts.executor.stopping, what="the first stop")
+        eventually(lambda: one._service._engine._parts.executor.stopping, what="the first stop")
         answers.append(one.stop(drain=0.05))  # does not wait for as long as the first would
         patient.join(WITHIN)
         assert answers == [False, False]
@@ -115,7 +115,7 @@ def test_a_stop_that_comes_as_another_ends_does_not_say_that_the_node_has_left(a
         one.start()
         one.run_now("stubborn")
         assert body.begun.wait(WITHIN)
-        stop, second = one.listeners.stop, threading.Thread(target=lambda: answers.append(one.stop(0.05)))
+        stop, second = one._service.listeners.stop, threading.Thread(target=lambda: answers.append(one.stop(0.05)))
 
         def late(patience: float) -> None:  # its node was stopped, and the scheduler has not noted that yet
             if second.ident is None:
@@ -123,7 +123,7 @@ def test_a_stop_that_comes_as_another_ends_does_not_say_that_the_node_has_left(a
                 second.join(WITHIN)
             stop(patience)
 
-        monkeypatch.setattr(one.listeners, "stop", late)
+        monkeypatch.setattr(one._service.listeners, "stop", late)
         answers.append(one.stop(0.05))
         assert answers == [False, False]
 
@@ -132,7 +132,7 @@ def test_a_stop_that_comes_as_another_ends_does_not_say_that_the_node_has_left(a
 @pytest.mark.parametrize("ask", [Engine.health, Engine.poke, Engine.stop_now, lambda engine: engine.use(None)])
 def test_an_engine_can_be_asked_while_another_thread_stops_it(ask, looks, monkeypatch):
     with scheduler("memory://asked") as one:
-        engine, left = one._engine, itertools.repeat(one._engine._parts, looks)
+        engine, left = one._service._engine, itertools.repeat(one._service._engine._parts, looks)
         with monkeypatch.context() as patch:
             patch.setattr(engine._parts.executor, "no_loop", lambda: "is closed")
             patch.setattr(Engine, "_parts", property(lambda _: next(left, None)), raising=False)
@@ -259,7 +259,7 @@ def test_a_second_signal_leaves_time_for_last_words_and_the_log_says_how_long_wa
     stopping.start()
     eventually(lambda: one.health().plans is False)  # it drains
     assert not told.is_set()
-    one.stop_now()
+    one._service.stop_now()
     stopping.join(WITHIN)
     assert told.is_set()
     found = one.find_run(run.id)

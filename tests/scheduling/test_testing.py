@@ -260,7 +260,7 @@ def test_a_run_for_the_test_of_a_body():
             run.check()
             run.log(f"page {page}")
             if page == 1:
-                run.tell("enough")
+                run.cancel("enough")
 
     run = tenure.testing.run("export", scheduled_for="2026-11-15T03:00+09:00", attempt=2)
     assert (run.job, run.key, run.attempt, run.kind) == ("export", "2026-11-14T18:00:00Z", 2, "due")
@@ -313,7 +313,7 @@ def test_due_times_of_a_downtime_before_a_pause_or_a_removal_are_in_the_ledger(v
         state, reason = ("skipped", "paused") if verb == "pause" else ("cancelled", "removed")
         [audit] = scheduler.audit("tick", since="-1h")
         assert audit.clean
-        with scheduler.ledger() as ledger:
+        with scheduler._service.ledger() as ledger:
             runs = ledger.runs(RunQuery(scheduler.application, "tick", limit=1000))
         assert Counter((run.state, run.reason) for run in runs) == {("succeeded", ""): 6, (state, reason): 60}
         if verb == "pause":

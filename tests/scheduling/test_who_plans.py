@@ -62,7 +62,7 @@ def test_a_job_whose_function_the_planner_lacks_is_planned_after_a_long_absence(
         with again:
             assert web.health().plans
             eventually(lambda: len(set(ran["g"])) >= 4, what="g goes on")
-        with web.ledger() as ledger:
+        with web._service.ledger() as ledger:
             assert [facts.label for facts in ledger.nodes("shop")] == ["web"], "who stopped brings nothing any more"
 
 
@@ -86,7 +86,7 @@ def test_a_job_of_newer_zone_rules_goes_on_by_older_ones_and_that_is_said_until_
         "UPDATE tenure_job SET tzdata = '2099z', next_reading = '2099z@'",
     )
     second, keys = made()
-    with second, second.ledger() as ledger:
+    with second, second._service.ledger() as ledger:
         eventually(lambda: second.health().notes, what="it is said", within=15)
         (note,) = second.health().notes
         assert "written with 2099z" in note
@@ -115,12 +115,12 @@ def test_a_job_of_newer_zone_rules_goes_on_by_older_ones_and_that_is_said_until_
 def test_nodes_write_down_what_they_have(url):
     web, _ = node(url, "web", "f", capacity=3, queues=["slow"], release=7)
     with web:
-        with web.ledger() as ledger:
+        with web._service.ledger() as ledger:
             eventually(lambda: [facts for facts in ledger.nodes("shop") if facts.plans], what="it plans")
             (facts,) = ledger.nodes("shop")
         assert (facts.label, facts.functions, facts.queues) == ("web", {"f"}, ("slow",))
         assert (facts.capacity, facts.release) == (3, 7)
         assert facts.node == web.health().node
         web.job(lambda: None, name="g")
-        with web.ledger() as ledger:
+        with web._service.ledger() as ledger:
             eventually(lambda: ledger.nodes("shop")[0].functions == {"f", "g"}, what="a function more", within=15)

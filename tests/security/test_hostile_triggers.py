@@ -75,7 +75,7 @@ def plant(scheduler, name, trigger, reading=None):
     """As somebody who may write the tables."""
     text = json.dumps({"v": 1, **trigger}) if isinstance(trigger, dict) else trigger
     spec = JobSpec("default", name, "asked", text, Rules())
-    with scheduler.ledger() as ledger:
+    with scheduler._service.ledger() as ledger:
         now = ledger.now()
         ledger.change(JobChange("default", name, Change.ADDED, spec=spec, next_due=now - 5, next_reading=reading))
 
@@ -130,7 +130,7 @@ def test_jobs_that_are_far_behind_do_not_take_the_places_of_the_others(url):
     slow = (every("1s") | every("7s")).to_json()
     scheduler = Scheduler(url, capacity=0)
     scheduler.start()
-    with scheduler.ledger() as ledger:
+    with scheduler._service.ledger() as ledger:
         now, at = ledger.now(), boottime()
         for name, text, due in [(f"behind {n}", slow, now - 3e8) for n in range(15)] + [("near", slow, now - 1)]:
             spec = JobSpec("default", name, "f", text, Rules())

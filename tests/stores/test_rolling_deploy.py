@@ -124,7 +124,7 @@ def deploy(scene, old, following, **more) -> None:
     """Start workers of the next release beside the old ones, then stop these."""
     new = [scene.add(env=following.env, **more) for _ in old]
     goes_on(scene, *old, *new)
-    with scene.scheduler.ledger() as ledger:
+    with scene.scheduler._service.ledger() as ledger:
         assert sorted(node.library for node in ledger.nodes(APPLICATION)) == [
             *(__version__ for _ in old),
             *("next" for _ in new),

@@ -85,12 +85,12 @@ def comes_after(run: Run) -> None:
 
 def speaks_for_another(run: Run) -> None:
     """As a process that an earlier body has forked would."""
-    run.parent._pipe.send_bytes(b'["log", 0, "not mine"]')
+    run._control.parent._pipe.send_bytes(b'["log", 0, "not mine"]')
     run.log(os.getpid())
 
 
 def talks_nonsense(run: Run) -> None:
-    run.parent._pipe.send_bytes(b"\x80\x04nonsense")
+    run._control.parent._pipe.send_bytes(b"\x80\x04nonsense")
     time.sleep(60)
 
 

@@ -17,7 +17,7 @@ from tenure.core.arguments import decode
 from tenure.core.records import RunState
 from tenure.errors import ConfigurationError, UnreadableArguments
 from tenure.jobs import operations
-from tenure.scheduler import Scheduler
+from tenure.scheduler import Scheduler, service_of
 from tenure.stores.ledger import Ledger
 from tenure.util.clock import boottime, sleep
 from tenure.util.durations import positive, seconds
@@ -122,7 +122,7 @@ def _forgotten(scheduler: Scheduler, name: str, since: str, until: str) -> int:
         span = operations.point(since, now, "since"), operations.point(until, now, "until")
         return operations.backfillable(ledger, job, *span, now).forgotten
 
-    return scheduler.look(count)
+    return service_of(scheduler).look(count)
 
 
 def _would_fill(arguments: argparse.Namespace, due: Sequence[datetime], forgotten: int) -> int:

@@ -17,7 +17,7 @@ from tenure.core.keys import planner_of
 from tenure.core.records import JobState, RunState
 from tenure.errors import ConfigurationError
 from tenure.jobs.queries import Lookup
-from tenure.scheduler import Scheduler
+from tenure.scheduler import Scheduler, service_of
 from tenure.triggers import Trigger, cron, every
 from tenure.util.clock import boottime, walltime
 from tenure.util.durations import readable
@@ -41,7 +41,7 @@ def status(arguments: argparse.Namespace) -> int:
     """Show the state of an application. 1 if no live node plans for it."""
     with application(arguments) as scheduler:
         lookup = Lookup(scheduler.application, "UTC")
-        with scheduler.ledger() as ledger:
+        with service_of(scheduler).ledger() as ledger:
             rows, now = lookup.rows(ledger, removed=True), ledger.now()
             tally = ledger.tally(scheduler.application, now - RECENT, COUNTED)
             nodes = ledger.nodes(scheduler.application)
@@ -107,7 +107,7 @@ def status(arguments: argparse.Namespace) -> int:
 def jobs(arguments: argparse.Namespace) -> int:
     """List all jobs, with statistics of their recent runs."""
     with application(arguments) as scheduler:
-        found = scheduler.look(Lookup(scheduler.application, "UTC").figures)
+        found = service_of(scheduler).look(Lookup(scheduler.application, "UTC").figures)
     if arguments.json:
         as_json([{**job.as_dict(), "stats": stats.as_dict()} for job, stats in found])
     elif not found:
@@ -188,7 +188,7 @@ def audit(arguments: argparse.Namespace) -> int:
     """Compare every due time with the ledger. 1 if one is not accounted for."""
     with application(arguments) as scheduler:
         lookup, tell = Lookup(scheduler.application, "UTC"), _progress()
-        found = scheduler.look(
+        found = service_of(scheduler).look(
             lambda ledger: lookup.audit(ledger, arguments.job, arguments.since, arguments.until, tell)
         )
     clean = all(audit.clean for audit in found)

@@ -15,7 +15,7 @@ from tenure.async_scheduler import AsyncScheduler
 from tenure.cli.elections import check_shared
 from tenure.cli.output import say
 from tenure.errors import ConfigurationError
-from tenure.scheduler import Scheduler
+from tenure.scheduler import Scheduler, service_of
 from tenure.util.durations import positive
 from tenure.util.signals import handled
 
@@ -29,7 +29,7 @@ def start(arguments: argparse.Namespace) -> int:
     scheduler = find(arguments.place)
     if isinstance(scheduler, AsyncScheduler):
         _run_on_loop(scheduler, lines=True if arguments.lines else None)
-    elif scheduler.ran:  # it was told to stop: do not start it again
+    elif service_of(scheduler).ran:  # it was told to stop: do not start it again
         say(
             f"{arguments.place} ran while its module was imported. Put scheduler.run() below if __name__ == '__main__'."
         )

@@ -14,6 +14,7 @@ from tenure.demo.part import ELECTION, PLANNER, TTL
 from tenure.demo.screen import Screen
 from tenure.demo.stage import Actor, Stage
 from tenure.errors import StoreError
+from tenure.scheduler import service_of
 from tenure.stores import Session
 from tenure.util.clock import boottime, sleep
 from tenure.util.durations import readable
@@ -98,7 +99,7 @@ class Show:
             sleep(REDRAW_EVERY)
 
     def _ledger_time(self) -> datetime:
-        return self.stage.scheduler.look(lambda ledger: moment(ledger.now()))
+        return service_of(self.stage.scheduler).look(lambda ledger: moment(ledger.now()))
 
     def _accidents(self) -> Iterator[tuple[float, str]]:
         """When what happens: mostly kills, of the leader and of the planner in turn; once or twice a freeze, which needs longer."""

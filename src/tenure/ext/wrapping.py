@@ -9,15 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 from tenure.jobs.functions import Function, Registry
-from tenure.scheduler import Scheduler
+from tenure.scheduler import Scheduler, service_of
 
 Around = Callable[[], AbstractContextManager[object]]
 
 
 def put_around(scheduler: Scheduler, around: Around) -> None:
     """From its next start on, every body runs inside `around()`, in the thread or on the loop where it runs; not in a process of its own."""
-    known = scheduler.definitions.registry
-    scheduler.definitions.registry = _Inside(known.inner if isinstance(known, _Inside) else known, around)
+    definitions = service_of(scheduler).definitions
+    known = definitions.registry
+    definitions.use_registry(_Inside(known.inner if isinstance(known, _Inside) else known, around))
 
 
 class _Inside(Registry):

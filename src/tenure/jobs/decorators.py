@@ -42,8 +42,17 @@ class Definitions:
         self.application = _application(application)
         self.tz = zone_key(tz)
         self.release = release
-        self.registry = Registry()
+        self._registry = Registry()
         self._jobs: dict[str, Definition] = {}
+
+    @property
+    def registry(self) -> Registry:
+        """The functions of these jobs."""
+        return self._registry
+
+    def use_registry(self, registry: Registry) -> None:
+        """Look functions up here from the next start on: for integrations that wrap them, or find them by other names."""
+        self._registry = registry
 
     @property
     def jobs(self) -> tuple[Definition, ...]:
@@ -79,7 +88,7 @@ class Definitions:
                 f"job {definition.name!r} is defined twice for {function.place}, with different triggers, arguments or policies. "
                 "Give one of them another name with name='…'."
             )
-        self.registry.add(function)
+        self._registry.add(function)
         self._jobs[definition.name] = definition
 
     def placed(self, trigger: Trigger | None) -> Trigger | None:

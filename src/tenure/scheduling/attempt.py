@@ -11,7 +11,7 @@ from tenure.core.arguments import decode
 from tenure.core.cluster import NodeId
 from tenure.core.records import ClaimedRun, Ended, Ending, RunId, RunState
 from tenure.jobs.functions import Function
-from tenure.run import Run
+from tenure.run import Run, control_of
 
 
 class AttemptPhase(Enum):
@@ -31,13 +31,14 @@ class Attempt:
     """Changed by the thread that runs it. Whether it may begin is decided once, by the executor, under its mutex."""
 
     __slots__ = (
-        "asked_to_end", "called", "claimed", "function", "node", "phase", "queued_at", "run", "started_at", "task", "timed_out", "token",
+        "asked_to_end", "called", "claimed", "control", "function", "node", "phase", "queued_at", "run", "started_at", "task", "timed_out", "token",
     )  # fmt: skip
 
     def __init__(
         self, claimed: ClaimedRun, token: str, node: NodeId, *, function: Function, run: Run, at: float
     ) -> None:
         self.claimed, self.token, self.node, self.function, self.run = claimed, token, node, function, run
+        self.control = control_of(run)
         self.phase = AttemptPhase.QUEUED
         self.queued_at = at
         self.started_at: float | None = None
@@ -64,6 +65,6 @@ class Attempt:
 
 def confirms(attempt: Attempt, ending: Ending, answer: Ended) -> bool:
     """True if a rejected ending is harmless: an earlier send succeeded but its reply was lost, or `run.complete()` already finished the run."""
-    if attempt.run.completed:
+    if attempt.control.completed:
         return answer.state is RunState.SUCCEEDED
     return answer.state is ending.state or (ending.interrupted and answer.state is RunState.LOST)

@@ -117,13 +117,13 @@ class BaseExecutor(ABC):
             if attempt is None or attempt.token != token or attempt.asked_to_end:
                 return
             attempt.asked_to_end = why
-        attempt.run.tell(why)
+        attempt.control.tell(why)
         self.cancel(attempt)
 
     def tell_all(self, why: str) -> None:
         """Ask all bodies to end, and cancel those that can be cancelled."""
         for attempt in self.in_hand.values():
-            attempt.run.tell(why)
+            attempt.control.tell(why)
             self.cancel(attempt)
 
     def lose(self, attempts: Iterable[Attempt], why: str) -> None:
@@ -131,7 +131,7 @@ class BaseExecutor(ABC):
         for attempt in attempts:
             if not self._forget(attempt):
                 continue
-            attempt.run.lose(why)
+            attempt.control.lose(why)
             self.cancel(attempt)
             logger.warning(
                 "run %s of %r is lost to this node: %s",
@@ -227,7 +227,7 @@ class BaseExecutor(ABC):
             # Without trust the answer may come too late. The ledger compares the token, and reconciling does the rest.
             self.put_back([attempt])
             return False
-        attempt.run.begin(self._clock.now(at))
+        attempt.control.began_at = self._clock.now(at)
         return True
 
     def _trusted(self, attempt: Attempt) -> bool:
@@ -240,7 +240,7 @@ class BaseExecutor(ABC):
         state, error, again_in = RunState.SUCCEEDED, "", None
         if failure is not None:
             state, error = RunState.FAILED, _text_of(failure)
-        if run.completed:
+        if attempt.control.completed:
             if failure is None:
                 state, error = RunState.FAILED, "the transaction of run.complete() was not committed"
         elif attempt.asked_to_end:

@@ -196,7 +196,7 @@ class Completer(VitalThread):
             self._keep_log(attempt, ending, answer)
             try:
                 self._executor.acknowledged(attempt)
-                if answer.wakes or attempt.run.completed:  # the transaction of `run.complete()` wakes no node
+                if answer.wakes or attempt.control.completed:  # the transaction of `run.complete()` wakes no node
                     self._signals.poke()
                 self._reporter.ended(attempt, ending, answer)
             except Exception:
@@ -256,7 +256,7 @@ class Completer(VitalThread):
 
     def _keep_log(self, attempt: Attempt, ending: Ending, answer: Ended) -> None:
         """The same path whether the ledger accepted the ending or the body's own transaction had completed the run."""
-        lines = attempt.run.lines
+        lines = attempt.control.lines
         if not lines or not (answer.accepted or confirms(attempt, ending, answer)):
             return
         if not self._logs.add(ending.id, ending.started_at or 0.0, lines):

@@ -25,7 +25,7 @@ from tenure.election import Election
 from tenure.jobs import start_report
 from tenure.jobs.functions import Registry
 from tenure.jobs.listeners import Listeners
-from tenure.run import Run
+from tenure.run import Run, RunControl
 from tenure.scheduling.completer import Completer, EndingQueue
 from tenure.scheduling.context import LoopContext, LoopSignals
 from tenure.scheduling.executor import Executor
@@ -292,9 +292,11 @@ def sync(store: Store, options: EngineOptions, changes: Sequence[JobChange]) -> 
 
 def _make_run(node: Node, options: EngineOptions, claimed: ClaimedRun, token: str, identity: NodeId) -> Run:
     return Run(
-        claimed,
-        token,
-        tz=options.tz,
-        schema=options.schema,
-        until=lambda: node.lease_until if node.id == identity else -math.inf,
+        RunControl(
+            claimed,
+            token,
+            tz=options.tz,
+            schema=options.schema,
+            until=lambda: node.lease_until if node.id == identity else -math.inf,
+        )
     )

@@ -84,7 +84,7 @@ class Executor(BaseExecutor):
                 extra={"action": "loop_closed"},
             )
         for attempt in ended:
-            attempt.run.tell("its event loop was closed")
+            attempt.control.tell("its event loop was closed")
             self.end(attempt, self.judge(attempt, asyncio.CancelledError()))
 
     def take(self, attempts: Sequence[Attempt]) -> int:
@@ -174,7 +174,7 @@ class Executor(BaseExecutor):
             return
         attempt.timed_out = True
         limit = attempt.claimed.rules.timeout
-        attempt.run.tell(f"out of time after {limit:g} s")
+        attempt.control.tell(f"out of time after {limit:g} s")
         if not self.cancel(attempt):
             logger.warning(
                 "run %s of %r is overdue: its thread was asked to end after %g s",

@@ -38,8 +38,7 @@ from typing import Any
 
 from tenure.core.records import ClaimedRun, Instant
 from tenure.jobs.functions import Function
-from tenure.jobs.run_log import cut
-from tenure.run import CURRENT, Run
+from tenure.run import CURRENT, Run, RunControl
 from tenure.scheduling.attempt import Attempt
 from tenure.triggers import zone
 from tenure.util.signals import receive_exit_codes
@@ -95,24 +94,33 @@ class Child:
 
     def run(self, attempt: Attempt, kwargs: dict[str, object]) -> None:
         """Do a body; raises what became of it."""
-        run, number = attempt.run, next(self._numbers)
+        control, number = attempt.control, next(self._numbers)
         function = replace(attempt.function, signature=Signature())  # annotations need not travel
-        body = _Body(function, kwargs, attempt.claimed, attempt.token, run.zone, run.claim.schema, run.claim.started_at)
+        claim = control.claim
+        body = _Body(
+            function,
+            kwargs,
+            attempt.claimed,
+            attempt.token,
+            getattr(control.tz, "key", "UTC"),
+            claim.schema,
+            claim.started_at,
+        )
         message = bytes(reduction.ForkingPickler.dumps(body))
-        self._deadline.value = run.until
+        self._deadline.value = control.until
         self.clean, clean = False, True
         try:
             self._ours.send_bytes(_NUMBER.pack(number) + message)
             while True:
-                what, of, said = self._hear(run)
+                what, of, said = self._hear(control)
                 if of != number:
                     clean = False  # something of an earlier body is still at work there
                 elif what == "log":
-                    run.log(said)
+                    attempt.run.log(said)
                 elif what == "called":
                     attempt.called = True
                 elif what == "completed":
-                    run.note_completed()
+                    control.note_completed()
                 else:
                     break
         except (EOFError, OSError) as error:
@@ -123,11 +131,11 @@ class Child:
         if what == "failed":
             raise ProcessFailed(said)
 
-    def _hear(self, run: Run) -> tuple[str, int, str]:
+    def _hear(self, control: RunControl) -> tuple[str, int, str]:
         """The next word, and the number of the body that said it. Raises EOFError when the process is dead, or has closed its pipe."""
         death = self._process.sentinel if self._pidfd is None else self._pidfd
         while True:
-            self._deadline.value = run.until
+            self._deadline.value = control.until
             ready = connection.wait([self._ours, death], TICK)
             if self._ours in ready:
                 what, number, said = json.loads(self._ours.recv_bytes(MAX_MESSAGE).decode("utf-8", "surrogatepass"))
@@ -201,7 +209,7 @@ class Processes:
             child = self._idle_child() or _start(lambda: Child(self._lock_fileno()))
             with self._mutex:
                 if self._stopped:
-                    attempt.run.tell(STOPS)
+                    attempt.control.tell(STOPS)
                 if attempt.run.reason:
                     raise ProcessFailed(f"its process was not begun: {attempt.run.reason}")
                 self._busy[attempt] = child
@@ -233,7 +241,7 @@ class Processes:
             self._stopped = True
             idle, self._idle = self._idle, []
             for attempt, child in self._busy.items():
-                attempt.run.tell(STOPS)
+                attempt.control.tell(STOPS)
                 if child is not None:
                     child.spent = True
                     child.kill()
@@ -386,10 +394,9 @@ def _do(message: bytes, until: Callable[[], float], number: int, parent: Parent)
     me = os.getpid()
     try:
         body: _Body = pickle.loads(message)  # noqa: S301 - from our parent
-        run = _ToldRun(body.claimed, body.token, tz=zone(body.tz), schema=body.schema, until=until)
-        run.parent, run.number = parent, number
-        if body.began_at is not None:
-            run.begin(body.began_at)
+        control = _ChildControl(body.claimed, body.token, tz=zone(body.tz), schema=body.schema, until=until)
+        control.parent, control.number, control.began_at = parent, number, body.began_at
+        run = Run(control)
         current = CURRENT.set(run)
         try:
             parent.say(number, "called", "")
@@ -443,17 +450,16 @@ class Parent:
         self._mutex = threading.Lock()
 
 
-class _ToldRun(Run):
-    """A run whose words go to the parent."""
+class _ChildControl(RunControl):
+    """Log lines and the completion of a run go to the parent."""
 
     __slots__ = ("number", "parent")
     number: int
     parent: Parent
 
-    def log(self, text: object) -> None:
-        line = cut(text)
+    def log(self, line: str) -> None:
         if not self.parent.say(self.number, "log", line):
-            logger.warning("%r is over, so that this line is not kept with it: %s", self, line)
+            logger.warning("%r is over, so that this line is not kept with it: %s", Run(self), line)
 
     def note_completed(self) -> None:
         super().note_completed()

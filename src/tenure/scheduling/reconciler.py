@@ -58,7 +58,7 @@ class Reconciler:
             attempt
             for attempt in before.values()
             if not (mine := held.get(attempt.id)) or mine.token != attempt.token
-            if attempt.phase is not AttemptPhase.ENDED and not attempt.run.completed
+            if attempt.phase is not AttemptPhase.ENDED and not attempt.control.completed
         ]
         executor.lose(gone, "the ledger took it back")
         for mine in call.held:

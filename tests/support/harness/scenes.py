@@ -254,7 +254,7 @@ class Scene:
     def rows(self, since: float | None = None, until: float | None = None, job: str | None = None) -> list[RunRow]:
         """The runs in the ledger."""
         query = RunQuery(APPLICATION, job, since=since, before=until, limit=EVERYTHING, oldest_first=True)
-        with self.scheduler.ledger() as ledger:
+        with self.scheduler._service.ledger() as ledger:
             return ledger.runs(query)
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
@@ -288,7 +288,7 @@ class Scene:
 
         def all_ended() -> bool:
             time.sleep(0.1)
-            with self.scheduler.ledger() as ledger:
+            with self.scheduler._service.ledger() as ledger:
                 return not ledger.runs(still_open)
 
         self.eventually(all_ended, within)

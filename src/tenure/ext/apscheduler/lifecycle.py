@@ -170,7 +170,7 @@ class Lifecycle:
 
     def wakeup(self) -> None:
         """Look at the ledger at once."""
-        self._opened().scheduler.poke()
+        self._opened().poke()
 
     @property
     def tenure(self) -> Scheduler:

@@ -7,6 +7,7 @@ from collections import deque
 from tenure.core.run_rules import OVERLAP
 from tenure.errors import UnknownJob
 from tenure.ext.apscheduler.events import EVENT_JOB_MAX_INSTANCES, Events, JobSubmissionEvent
+from tenure.run import control_of
 from tenure.scheduler import Scheduler
 from tenure.util.instants import moment
 
@@ -28,7 +29,7 @@ class Crowded:
             return None
         since = dict[str, float]()
         for run in self._events.begun():
-            began = run.claim.started_at
+            began = control_of(run).began_at
             if began is not None:
                 since[run.job] = min(began, since.get(run.job, began))
         for job, began in since.items():

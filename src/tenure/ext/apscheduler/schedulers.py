@@ -10,7 +10,7 @@ from typing import Any
 from tenure.ext.apscheduler.lifecycle import PATIENCE, WAIT
 from tenure.ext.apscheduler.options import AsyncIOExecutor, Executor
 from tenure.ext.apscheduler.scheduler import BaseScheduler
-from tenure.scheduler import Scheduler
+from tenure.scheduler import Scheduler, service_of
 
 
 class BackgroundScheduler(BaseScheduler):
@@ -67,7 +67,7 @@ class AsyncIOScheduler(BaseScheduler):
         return AsyncIOExecutor()
 
     def _take_part(self, inner: Scheduler) -> None:
-        inner.start_on(self._loop)
+        service_of(inner).start(self._loop)
 
     def _patience_at_exit(self) -> float:
         """For coroutines of a loop that stands still nothing waits: they would never end."""

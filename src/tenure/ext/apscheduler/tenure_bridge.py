@@ -23,7 +23,7 @@ from tenure.ext.apscheduler.trigger_translation import Starting, carried, last_l
 from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
 from tenure.jobs import operations, start_report
 from tenure.jobs.intents import Intent
-from tenure.scheduler import Scheduler
+from tenure.scheduler import Scheduler, service_of
 from tenure.stores.ledger import JobChange, Ledger, RunQuery
 from tenure.triggers import Trigger, from_json
 from tenure.util.instants import instant, moment
@@ -42,13 +42,14 @@ class TenureBridge:
         self._processes = processes
         self.late: deque[JobExecutionEvent] = deque()
         """Dates that were over when they were added, to be told."""
-        scheduler.definitions.registry = functions
+        self._service = service_of(scheduler)
+        self._service.definitions.use_registry(functions)
 
     # Writing
 
     def add_all(self, jobs: Sequence[Job]) -> None:
         """At start: what the program says about its jobs."""
-        with self.scheduler.ledger() as ledger:
+        with self._service.ledger() as ledger:
             now = ledger.now()
             there = {row.spec.name for row in ledger.jobs(self.scheduler.application, removed=True)}
             lasting = [job for job in jobs if not self._once_and_now(job, moment(now))]
@@ -57,12 +58,12 @@ class TenureBridge:
                 self._sync(ledger, changes)
         firsts = {job.id: self._begin(job, moment(now), new=job.id not in there) for job in jobs}
         if jobs:
-            rows = self.scheduler.look(lambda ledger: ledger.jobs(self.scheduler.application))
+            rows = self._service.look(lambda ledger: ledger.jobs(self.scheduler.application))
             self._foretell(jobs, firsts, rows, moment(now))
 
     def add(self, job: Job) -> None:
         """While it runs: a job that is there already is brought to what is said now."""
-        with self.scheduler.ledger() as ledger:
+        with self._service.ledger() as ledger:
             now = ledger.now()
             new = False
             if not self._once_and_now(job, moment(now)):
@@ -71,9 +72,9 @@ class TenureBridge:
                 if not new:
                     self._sync(ledger, [change])
         first = self._begin(job, moment(now), new=new)
-        rows = self.scheduler.look(lambda ledger: ledger.jobs(self.scheduler.application, job.id))
+        rows = self._service.look(lambda ledger: ledger.jobs(self.scheduler.application, job.id))
         self._foretell([job], {job.id: first}, rows, moment(now))
-        self.scheduler.poke()
+        self._service.poke()
 
     def update(self, job: Job, *, trigger: bool = False, function: bool = False, name: bool = False) -> None:
         """Write what was changed in a job."""
@@ -97,7 +98,11 @@ class TenureBridge:
                 change = replace(change, spec=replace(change.spec, kwargs=encode(kept | said)))
             return change
 
-        self.scheduler.change(Intent("update", job.id, work))
+        self._service.change(Intent("update", job.id, work))
+
+    def poke(self) -> None:
+        """Let this node look at once at what changed."""
+        self._service.poke()
 
     def remove(self, job_id: str) -> None:
         """Take a job away."""
@@ -106,7 +111,7 @@ class TenureBridge:
 
     def start_at(self, job: Job, when: datetime | None) -> None:
         """`next_run_time` of a job that is there: None pauses it, now runs it, later makes it begin then."""
-        now = moment(self.scheduler.look(lambda ledger: ledger.now()))
+        now = moment(self._service.look(lambda ledger: ledger.now()))
         if when is None:
             self.scheduler.pause(job.id)
         elif when <= now + SOON:
@@ -123,7 +128,7 @@ class TenureBridge:
         """Continue the list of due times of a job, unless another node has done so."""
         if (schedule := _schedule(job)) is None:
             return
-        with self.scheduler.ledger() as ledger:
+        with self._service.ledger() as ledger:
             rows, now = ledger.jobs(self.scheduler.application, job.id), moment(ledger.now())
         there = None if not rows or rows[0].spec.trigger is None else last_listed(from_json(rows[0].spec.trigger))
         fresh = carried(schedule, now)
@@ -137,11 +142,11 @@ class TenureBridge:
 
     def look_for_functions(self) -> None:
         """Find the functions that the ledger's jobs name, as far as the application has loaded them."""
-        self.functions.wanted(self.scheduler.look(lambda ledger: ledger.functions(self.scheduler.application)))
+        self.functions.wanted(self._service.look(lambda ledger: ledger.functions(self.scheduler.application)))
 
     def rows(self, job_id: str | None = None, *, due: bool = False) -> tuple[list[JobRow], datetime]:
         """The jobs with a next run time, and the ledger's time. With `due`, also those whose last run has not ended."""
-        with self.scheduler.ledger() as ledger:
+        with self._service.ledger() as ledger:
             now = moment(ledger.now())
             rows = ledger.jobs(self.scheduler.application, job_id)
         wanted = (
@@ -187,7 +192,7 @@ class TenureBridge:
     def _sync(self, ledger: Ledger, changes: Sequence[JobChange]) -> None:
         synced = ledger.sync(self.scheduler.application, 0, changes)
         brought = {change.name: change.spec for change in changes if change.spec is not None}
-        start_report.tell(ledger, filter(_is_news, synced), brought, self.scheduler.definitions.tz)
+        start_report.tell(ledger, filter(_is_news, synced), brought, self._service.definitions.tz)
 
     def _list_further(self, job_id: str, trigger: Trigger) -> None:
         """Both in force and as what the program says: no change by hand."""
@@ -202,7 +207,7 @@ class TenureBridge:
                 said = replace(said, code=replace(said.code, trigger=trigger.to_json()))
             return replace(change, override=said)
 
-        self.scheduler.change(Intent("update", job_id, work))
+        self._service.change(Intent("update", job_id, work))
 
     def _spec(self, job: Job, now: datetime) -> JobSpec:
         """The job as the ledger wants it; registers its function on the way."""
@@ -211,8 +216,8 @@ class TenureBridge:
         job.write_on_at = found.write_on_at
         function, kwargs = self._function(job)
         given = rules(self._policy(job), where=f"job {job.id!r}")
-        return self.scheduler.definitions.spec(
-            job.id, function, self.scheduler.definitions.placed(found.trigger), given, kwargs, in_code=not job.shared
+        return self._service.definitions.spec(
+            job.id, function, self._service.definitions.placed(found.trigger), given, kwargs, in_code=not job.shared
         )
 
     def _function(self, job: Job) -> tuple[str, str]:
@@ -285,9 +290,9 @@ class TenureBridge:
         assert func is not None  # noqa: S101 - it was just added
         shared = self.functions.put_shared(func)
         name = f"{shared}{NOW}"
-        with self.scheduler.ledger() as ledger:
+        with self._service.ledger() as ledger:
             if not ledger.jobs(self.scheduler.application, name):
-                spec = self.scheduler.definitions.spec(
+                spec = self._service.definitions.spec(
                     name, str(shared), None, rules({"overlap": "allow"}, where=name), "{}", in_code=False
                 )
                 ledger.change(operations.added(spec, instant(now)))
@@ -302,7 +307,7 @@ class TenureBridge:
     def _run_late(self, job: Job, trigger: DateTrigger, now: datetime) -> None:
         """A date in the past. Within its grace the ledger has its run; without any limit that run is asked for, under the same key: one run, ever."""
         due = instant(trigger.run_date)
-        with self.scheduler.ledger() as ledger:
+        with self._service.ledger() as ledger:
             row = next(iter(ledger.jobs(self.scheduler.application, job.id)), None)
             if row is None or row.state is JobState.PAUSED or due < row.kept_since:
                 return  # removed or paused, or so old that the ledger has forgotten whether it ran

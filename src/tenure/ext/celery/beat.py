@@ -18,6 +18,7 @@ from tenure.errors import JobError, StoreUnavailable, UnknownJob
 from tenure.ext.celery.schedules import trigger_of
 from tenure.run import Run
 from tenure.scheduler import Scheduler as Node
+from tenure.scheduler import service_of
 from tenure.triggers import Trigger
 from tenure.util.clock import boottime, sleep
 from tenure.util.instants import instant
@@ -186,7 +187,7 @@ class Goodbye:
         if self._wanted.get():
             threading.Thread(target=self._stop, name="tenure stops", daemon=True).start()
             self._wanted.get()
-            self._node.stop_now()
+            service_of(self._node).stop_now()
 
     def _stop(self) -> None:
         try:
@@ -206,7 +207,7 @@ class Scheduler(Shared, celery.beat.Scheduler):  # type: ignore[misc]
 
 def _bring_back(node: Node, entries: Mapping[str, Any]) -> None:
     """Entries that were gone, and whose jobs a beat therefore removed: disabled, and now enabled again."""
-    with node.ledger() as ledger:
+    with service_of(node).ledger() as ledger:
         removed = ledger.removed(node.application, list(entries))
     for job in removed:
         if job.removed_by == BEAT:

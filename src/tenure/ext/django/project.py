@@ -14,14 +14,15 @@ from django.db import close_old_connections, connections
 
 from tenure.errors import ConfigurationError
 from tenure.scheduler import Scheduler
+from tenure.scheduling.service import SchedulerService
 from tenure.stores import Session, Store
 
 OURS = {"URL", "DATABASE", "SERVE"}
 """What `TENURE` may say beside the options of `Scheduler`, in capitals: {"RELEASE": 3, "TTL": "10s"}."""
 
 
-class ProjectScheduler(Scheduler):
-    """A scheduler whose store is one of the project's databases, looked up when it is first used: tests have others."""
+class ProjectService(SchedulerService):
+    """Its store is one of the project's databases, looked up when it is first used: tests have others."""
 
     @property
     def store(self) -> Store:
@@ -30,13 +31,19 @@ class ProjectScheduler(Scheduler):
         return super().store
 
     @contextmanager
-    def _session(self) -> Iterator[Session]:
-        with super()._session() as session:
+    def session(self) -> Iterator[Session]:
+        with super().session() as session:
             yield session
         if hasattr(
             mail, "outbox"
         ):  # in tests, at whose end Django drops their database: nothing may be connected to it then
             self.close()
+
+
+class ProjectScheduler(Scheduler):
+    """A scheduler on one of the project's databases."""
+
+    _service_type = ProjectService
 
 
 def said() -> dict[str, Any]:

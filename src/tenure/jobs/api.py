@@ -1,0 +1,259 @@
+"""Operations and queries on the jobs of one application. They work from any process, whether or not it runs jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Literal, Unpack, overload
+
+from tenure.core.audit import JobAudit
+from tenure.core.keys import planner_of
+from tenure.core.policy import Policy, named
+from tenure.jobs import operations
+from tenure.jobs.client import JobClient
+from tenure.jobs.decorators import Decorators
+from tenure.jobs.operations import KEPT, ChangeNote, Kept
+from tenure.stores import Store
+from tenure.triggers import Trigger
+from tenure.util.durations import Duration, positive
+from tenure.util.instants import moment
+from tenure.views import JobView, RunView, StatsView
+
+
+class SchedulerApi(Decorators):
+    """What a scheduler offers without taking part."""
+
+    _service: JobClient
+
+    @property
+    def application(self) -> str:
+        """Whose jobs these are."""
+        return self._service.application
+
+    @property
+    def store(self) -> Store:
+        """The store behind the URL, or behind TENURE_URL where none was given. Not opened yet."""
+        return self._service.store
+
+    @property
+    def label(self) -> str:
+        """The human-readable name of this node."""
+        return self._service.label
+
+    # Doing something to jobs, from any process, started or not
+
+    def add(
+        self,
+        fn: Callable[..., object] | str,
+        trigger: Trigger | None,
+        *,
+        name: str,
+        kwargs: Mapping[str, Any] | None = None,
+        conn: Any = None,
+        by: str = "",
+        **policy: Unpack[Policy],
+    ) -> JobView:
+        """Add a job at run time for a function that is registered (`@scheduler.job`). `conn`: as part of that transaction.
+
+        A job of the same name that was added at run time and is done may be added again; a due time of it that has run does not run again.
+        The state of what is returned is then 'done', and a warning is logged.
+        """
+        return self._service.change(
+            self._service.intents.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
+        )
+
+    def update(
+        self,
+        name: str,
+        *,
+        trigger: Trigger | Kept | None = KEPT,
+        kwargs: Mapping[str, Any] | Kept = KEPT,
+        conn: Any = None,
+        by: str = "",
+        why: str = "",
+        **policy: Unpack[Policy],
+    ) -> JobView:
+        """Change what is given and keep the rest. For a job that is defined in code this holds until its definition there changes, or `reset`."""
+        return self._service.change(
+            self._service.intents.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=ChangeNote(by, why)),
+            conn,
+        )
+
+    def remove(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
+        """Take a job away: what has not begun is cancelled, what runs goes on to its end. When this returns nothing more begins, as `pause` says."""
+        return self._service.change(self._service.intents.remove(name, ChangeNote(by, why)), conn)
+
+    def restore(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
+        """Take a removal back: the job is due again from now on, as it was when it was removed."""
+        return self._service.change(self._service.intents.restore(name, ChangeNote(by, why)), conn)
+
+    def reset(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
+        """Take updates of a job back: it is again what its definition in the code says, from now on."""
+        return self._service.change(self._service.intents.reset(name, ChangeNote(by, why)), conn)
+
+    def pause(
+        self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None
+    ) -> JobView:
+        """Begin nothing of this job, until `resume`, or for that long (`until="2h"`). When this returns nothing more begins.
+
+        It waits until every node has given back what it had claimed and not begun, at the longest for the ttl; `unanswered` of what it
+        returns names the nodes that did not answer. With `conn` it does not wait: nodes hear of the pause within a heartbeat of the commit.
+        """
+        return self._service.change(self._service.intents.pause(name, until, ChangeNote(by, why)), conn)
+
+    def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
+        """Go on from now. What fell into the pause is not made up for: see `backfill`."""
+        return self._service.change(self._service.intents.resume(name, ChangeNote(by, why)), conn)
+
+    def run_now(
+        self,
+        name: str,
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        by: str = "",
+        conn: Any = None,
+    ) -> RunView:
+        """Run a job as soon as there is room, with these arguments instead of its own.
+
+        The same `key` twice is the same run: what is returned says how that one is, or how it ended, also after retention has removed it
+        (for `keep_keys`; `forgotten` is then True). Other arguments under the same key are refused.
+        """
+        return self._service.request(self._service.intents.run_now(name, kwargs, key, ChangeNote(by)), conn)
+
+    @overload
+    def backfill(
+        self,
+        name: str,
+        since: datetime | str,
+        until: datetime | str,
+        *,
+        dry_run: Literal[True] = True,
+        even_forgotten: bool = False,
+        by: str = "",
+    ) -> list[datetime]: ...
+    @overload
+    def backfill(
+        self,
+        name: str,
+        since: datetime | str,
+        until: datetime | str,
+        *,
+        dry_run: Literal[False],
+        even_forgotten: bool = False,
+        by: str = "",
+    ) -> list[RunView]: ...
+    def backfill(
+        self,
+        name: str,
+        since: datetime | str,
+        until: datetime | str,
+        *,
+        dry_run: bool = True,
+        even_forgotten: bool = False,
+        by: str = "",
+    ) -> list[datetime] | list[RunView]:
+        """The due times from `since` up to and without `until` that have not been run; with `dry_run=False` they are run.
+
+        Due times whose runs retention has removed are left out, and a warning is logged: the ledger cannot say whether they ran.
+        `even_forgotten=True` takes them too; they may then run a second time.
+        """
+        with self._service.ledger() as ledger:
+            job, now, said = operations.known(ledger, self.application, name), ledger.now(), ChangeNote(by)
+            span = operations.point(since, now, "since"), operations.point(until, now, "until")
+            where = self._service.lookup.zone(job)
+            found = operations.backfillable(ledger, job, *span, now, even_forgotten=even_forgotten)
+            operations.warn_of_forgotten(job, found.forgotten, where, even_forgotten=even_forgotten)
+            if dry_run:
+                return [moment(at, where) for at in found.due]
+            rows = ledger.request_runs(operations.backfilled(job, found.due, said, even_forgotten=even_forgotten))
+            views = self._service.lookup.shown_runs(ledger, [row for row in rows if row is not None])
+        self._service.poke()
+        return views
+
+    def cancel(self, run_id: int, *, why: str = "", by: str = "") -> RunView:
+        """End a run: at once if it has not begun; else its body is asked (`run.cancelled`)."""
+        with self._service.ledger() as ledger:
+            view = self._service.lookup.shown_run(
+                ledger, operations.cancelled(ledger, self.application, run_id, ChangeNote(by, why))
+            )
+        self._service.poke()
+        return view
+
+    def ask_planner_to_resign(self) -> int | None:
+        """Ask the node that plans to let another one plan; returns the term that was asked, None if nobody plans."""
+        with self._service.session() as session:
+            return session.ask(planner_of(self.application))
+
+    @contextmanager
+    def once(self, key: str, within: Duration | None = None) -> Iterator[bool]:
+        """`with scheduler.once("2026-11-15") as first:` is True for the first, anywhere; an exception in the body gives it back.
+
+        With `within`, True again that long after the last time.
+        """
+        key, by = named(key, "key"), self._service.signature()
+        limit = None if within is None else positive(within, "within")
+        with self._service.ledger() as ledger:
+            first = ledger.guard(self.application, key, limit, by)
+        try:
+            yield first
+        except BaseException:
+            if first:
+                with self._service.ledger() as ledger:
+                    ledger.unguard(self.application, key, by)
+            raise
+
+    def close(self) -> None:
+        """Close the connection that is kept for the next call, as `stop()` and the end of the process do. The next call opens another."""
+        self._service.close()
+
+    # Looking
+
+    def jobs(self, *, removed: bool = False) -> list[JobView]:
+        """All jobs, by name. `removed`: also those that somebody removed and code still defines."""
+        return self._service.look(lambda ledger: self._service.lookup.jobs(ledger, removed=removed))
+
+    def find_job(self, name: str) -> JobView:
+        """One job."""
+        return self._service.look(lambda ledger: self._service.lookup.job(ledger, name))
+
+    def runs(
+        self,
+        job: str | None = None,
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        state: str | Iterable[str] | None = None,
+        limit: int = 100,
+    ) -> list[RunView]:
+        """Runs, the newest first: `runs(job="daily_aggregate", since="-1d", state="failed")`."""
+        return self._service.look(
+            lambda ledger: self._service.lookup.runs(ledger, job, since=since, until=until, state=state, limit=limit)
+        )
+
+    def find_run(self, run_id: int) -> RunView:
+        """One run, by its number."""
+        return self._service.look(lambda ledger: self._service.lookup.run(ledger, run_id))
+
+    def log(self, run_id: int) -> list[str]:
+        """What the attempts of a run logged."""
+        return self._service.look(lambda ledger: self._service.lookup.log(ledger, run_id))
+
+    def next(self, n: int = 10) -> list[tuple[datetime, str]]:
+        """The next due times of all jobs: when, and which."""
+        return self._service.look(lambda ledger: self._service.lookup.next(ledger, n))
+
+    def stats(self, name: str) -> StatsView:
+        """Figures of the last runs of a job."""
+        return self._service.look(lambda ledger: self._service.lookup.stats(ledger, name))
+
+    def audit(
+        self, job: str | None = None, since: datetime | str = "-1d", until: datetime | str | None = None
+    ) -> list[JobAudit]:
+        """What became of every due time from `since` up to and without `until`, job by job."""
+        return self._service.look(lambda ledger: self._service.lookup.audit(ledger, job, since, until))
+
+    def why(self, job: str, at: datetime | str | None = None) -> str:
+        """Why a job ran or did not run, at a time or now, in a sentence or two."""
+        return self._service.look(lambda ledger: self._service.lookup.why(ledger, job, at))

@@ -1,0 +1,242 @@
+"""What stands behind a scheduler: the node that it takes part with, its listeners, and its terminal.
+
+`AsyncScheduler`, `tenure.testing`, the command line and the integrations get it by `tenure.scheduler.service_of`. It is not public.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import multiprocessing
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tenure.errors import ConfigurationError, TenureError
+from tenure.events import RunEvent
+from tenure.jobs.client import JobClient
+from tenure.jobs.decorators import Definitions
+from tenure.jobs.listeners import Listeners
+from tenure.scheduling import console
+from tenure.scheduling.engine import Engine
+from tenure.scheduling.health import Health
+from tenure.scheduling.options import EngineOptions
+from tenure.stores import Store
+from tenure.util import async_bridge
+from tenure.util.clock import boottime, walltime
+from tenure.util.durations import Duration, seconds
+from tenure.util.fork_checks import refuse_before_fork
+from tenure.util.instants import moment
+
+logger = logging.getLogger("tenure")
+
+SHOWN = 50
+"""How many jobs `run` lists when it starts."""
+LAST_EVENTS = 2.0
+"""How long listeners may take for what was told before a stop."""
+
+
+class SchedulerService(JobClient):
+    """Jobs of one application on one store, and this process's part in them."""
+
+    def __init__(
+        self, url: object, definitions: Definitions, options: EngineOptions, *, drain: Duration, migrate: bool
+    ) -> None:
+        super().__init__(url, definitions, label=options.label, schema=options.schema, migrate=migrate)
+        self.options = options
+        self.listeners = Listeners()
+        self.ran = False
+        """`run()` was called and has returned."""
+        self._drain = _not_negative(drain, "drain")
+        self._stages: list[console.SignalWaiter] = []
+        self._mutex = threading.RLock()
+        self._engine: Engine | None = None
+        self._left_later: list[Engine] = []
+        """Stopped while bodies went on."""
+        self._inherited: list[Engine] = []
+        _ALL.add(self)
+
+    @property
+    def started(self) -> bool:
+        """Taking part, in this very process."""
+        engine = self._engine
+        return engine is not None and engine.started
+
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> bool:
+        """Bring the jobs to the ledger and take part. `loop` runs coroutine jobs; None: one of our own. True if this very call started it."""
+        if _turned_off():
+            logger.warning(
+                "scheduler %r is not started: TENURE_OFF is set", self.application, extra={"action": "turned_off"}
+            )
+            return False
+        if _only_imported():
+            return False
+        refuse_before_fork("the scheduler")
+        with self._mutex:
+            if self._engine is not None and self.started:
+                if loop is not None:
+                    self._engine.use(loop)
+                return False
+            with self.ledger() as ledger:
+                changes = self.definitions.changes(ledger.now())
+            self.close()  # the node has connections of its own
+            engine = Engine(self.store, self.definitions.registry, self.options, self.listeners)
+            engine.start(changes, loop)
+            self._engine = engine
+            return True
+
+    async def start_here(self) -> None:
+        """`start`, with coroutine jobs on this loop. If it is cancelled, the start is undone before the cancellation goes on."""
+        loop, started = asyncio.get_running_loop(), False
+
+        def begin() -> None:
+            nonlocal started
+            started = self.start(loop)
+
+        def undo() -> None:
+            if started:
+                self.stop()
+
+        await async_bridge.enter(begin, undo)
+
+    async def stop_here(self, drain: Duration | None = None) -> bool:
+        """`stop`. If it is cancelled, it goes on by itself, but waits no longer for what runs: the exit of the process waits for it."""
+        try:
+            return await async_bridge.on_thread(functools.partial(self.stop, drain))
+        except asyncio.CancelledError:
+            self.stop_now()
+            raise
+
+    def stop(self, drain: Duration | None = None) -> bool:
+        """As `Scheduler.stop` says."""
+        asked = None if drain is None else _not_negative(drain, "drain")
+        ends_at = boottime() + (asked or 0.0)
+        with self._mutex:
+            engine, earlier = self._engine, list(self._left_later)
+        drained = True
+        if engine is not None:
+            drained = engine.stop(self._drain if asked is None else asked)
+            self.listeners.stop(LAST_EVENTS)
+            with self._mutex:  # two threads may stop it
+                self._left_later = [*dict.fromkeys((*self._left_later, engine))]
+                if self._engine is engine:
+                    self._engine = None
+        left = [one.has_left(max(ends_at - boottime(), 0.0)) for one in earlier]
+        with self._mutex:
+            self._left_later = [one for one in self._left_later if not one.has_left(0.0)]
+        if engine is not None:
+            for stage in list(self._stages):
+                stage.wake()
+        self.close()
+        return drained and all(left)
+
+    def stop_now(self) -> None:
+        """While `stop` waits, from another thread: wait no longer for what runs."""
+        engine = self._engine
+        if engine is not None:
+            engine.stop_now()
+
+    def health(self) -> Health:
+        """How this node is; sends no statement."""
+        engine = self._engine or Engine(self.store, self.definitions.registry, self.options, self.listeners)
+        return replace(engine.health(), waits_for=self._waits_for())
+
+    @contextmanager
+    def staged(
+        self, lines: bool | None, nudge: Callable[[], object] | None = None
+    ) -> Iterator[tuple[console.SignalWaiter, Callable[[str], None]]]:
+        """In the foreground: signals wake the stage, and what happens is said if there is a terminal, or `lines` says so."""
+        talks = console.terminal() if lines is None else lines
+
+        def tell(event: RunEvent) -> None:
+            console.say(console.line(event, walltime()))
+
+        stage = console.SignalWaiter(nudge)
+        self._stages.append(stage)
+        if talks:
+            self.listeners.on(RunEvent)(tell)
+        try:
+            with stage.catching():
+                yield stage, console.say if talks else _nothing
+        finally:
+            self.ran = True
+            self._stages.remove(stage)
+            self.listeners.off(tell)
+            stage.close()
+
+    def greet(self, say: Callable[[str], None]) -> None:
+        """Say which store, which node, which jobs."""
+        if not self.started or say is _nothing:
+            return
+        try:
+            lines = self._headline()
+        except (TenureError, OSError) as error:  # the runs go on, or will
+            lines = [f"tenure: the jobs of {self.application!r} cannot be listed now: {error}"]
+        for text in lines:
+            say(text)
+
+    def use(self, store: Store | None, answer: Callable[[], None] | None = None) -> None:
+        """Another store from now on; None: that of the URL again."""
+        if self.started:
+            raise ConfigurationError("use(): the scheduler is started. Stop it first.")
+        super().use(store, answer)
+
+    def poke(self) -> None:
+        """Something was asked for or changed: look at once, if this node takes part."""
+        engine = self._engine
+        if engine is not None:
+            engine.poke()
+
+    def forked(self) -> None:
+        """In a forked child: not started. What the parent has in hand is kept, so that nothing says goodbye to its server."""
+        self._mutex = threading.RLock()
+        self._inherited += [*self._left_later, *([self._engine] if self._engine is not None else [])]
+        self._engine, self._left_later = None, []
+        self._stages = []
+
+    def _headline(self) -> list[str]:
+        with self.ledger() as ledger:
+            names = sorted(job.name for job in self.definitions.jobs)
+            jobs, now = self.lookup.those(ledger, names[:SHOWN]), moment(ledger.now())
+        lines = console.headline(self.store.shown, self.application, self.label, jobs, now)
+        return lines if len(names) <= SHOWN else [*lines, f"  and {len(names) - SHOWN} more: `tenure jobs` lists all"]
+
+    def _waits_for(self) -> tuple[str, ...]:
+        """The runs that keep nodes of this scheduler after a stop."""
+        return tuple(run for engine in self._left_later for run in engine.waits_for)
+
+
+def _turned_off() -> bool:
+    return os.environ.get("TENURE_OFF", "").strip().lower() not in {"", "0", "false", "no", "off"}
+
+
+def _only_imported() -> bool:
+    """A child of a job with `process=True` imports the main module for its functions, and comes by `scheduler.run()`."""
+    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
+
+
+def _nothing(_text: str) -> None:
+    pass
+
+
+def _not_negative(value: Duration, what: str) -> float:
+    result = seconds(value, what)
+    if result < 0:
+        raise ConfigurationError(f"{what}: {value!r} is less than zero. Write how long to wait, or 0.")
+    return result
+
+
+_ALL: weakref.WeakSet[SchedulerService] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for service in list(_ALL):
+        service.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

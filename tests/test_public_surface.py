@@ -1,0 +1,49 @@
+"""What users can see: exactly these names. Whatever else tenure's own modules need lies behind `service_of`, `control_of` and the like."""
+
+import pytest
+
+import tenure
+from tenure import AsyncScheduler, AsyncTerm, Run, Scheduler
+
+OPERATIONS = {
+    "add",
+    "ask_planner_to_resign",
+    "backfill",
+    "cancel",
+    "close",
+    "once",
+    "pause",
+    "remove",
+    "reset",
+    "restore",
+}
+OPERATIONS |= {"resume", "run_now", "update"}
+QUERIES = {"application", "audit", "find_job", "find_run", "health", "jobs", "label", "log", "next", "runs", "started"}
+QUERIES |= {"stats", "why"}
+DEFINING = {"at", "calendar", "cron", "every", "job", "scheduled"}
+TAKING_PART = {"lifespan", "on", "run", "start", "stop"}
+
+SCHEDULER = OPERATIONS | QUERIES | DEFINING | TAKING_PART
+RUN = {"attempt", "cancelled", "check", "complete", "id", "job", "key", "kind", "log", "lost", "once", "reason"}
+RUN |= {"scheduled_for", "wait"}
+TERM = {"check", "election", "fence", "fenced", "number", "reason", "remaining", "trusted", "wait"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "names"),
+    [
+        pytest.param(Scheduler("memory://surface"), SCHEDULER | {"store"}, id="Scheduler"),
+        pytest.param(AsyncScheduler("memory://surface"), SCHEDULER, id="AsyncScheduler"),
+        pytest.param(Run, RUN, id="Run"),
+        pytest.param(AsyncTerm, TERM, id="AsyncTerm"),
+    ],
+)
+def test_a_public_object_shows_these_names_alone(seen, names):
+    assert {name for name in dir(seen) if not name.startswith("_")} == names
+
+
+def test_the_package_exports_these_names():
+    assert set(tenure.__all__) == {
+        *("AsyncElection", "AsyncScheduler", "AsyncTerm", "Election", "Run", "Scheduler", "Term"),
+        *("TenureError", "Trigger", "at", "calendar", "closed", "cron", "current_run", "every"),
+    }
