@@ -16,15 +16,15 @@ from types import TracebackType
 from typing import Literal, Protocol, Self, TypeVar
 
 from tenure.cluster.node import Candidate, Node, shared
-from tenure.core.cluster import MARGIN, MAX_NAME, Cadence, Leader, NodeId, TermRecord, Trust
+from tenure.core.cluster import MARGIN, Cadence, Leader, NodeId, TermRecord, Trust
 from tenure.errors import ConfigurationError
 from tenure.events import Elected, ElectionEvent, Lost
 from tenure.stores import Session, Store, store_for
-from tenure.stores.notices import MARKS
 from tenure.term import Term
 from tenure.util.clock import boottime
 from tenure.util.durations import Duration, seconds
 from tenure.util.fork_checks import refuse_before_fork
+from tenure.util.names import election_name
 from tenure.util.system import need_posix
 
 logger = logging.getLogger("tenure")
@@ -82,7 +82,7 @@ class Election:
         schema: str = "tenure",
         migrate: bool = True,
     ) -> None:
-        self.name = checked_name(name)
+        self.name = election_name(name)
         self.fenced = fenced
         self._barred = not candidate
         self._schema = schema
@@ -438,21 +438,6 @@ class Election:
         if not self._started:
             self._seat.store.prepare()
         return self._seat.session()
-
-
-def checked_name(name: object) -> str:
-    """A name that every store, log and environment variable can carry."""
-    if not isinstance(name, str) or not name:
-        raise ConfigurationError(f"election name: {name!r} must be text, such as 'exporter'.")
-    if len(name) > MAX_NAME:
-        raise ConfigurationError(
-            f"election name: {name[:30]!r}… has {len(name)} characters, at most {MAX_NAME} are allowed."
-        )
-    if not name.isprintable() or name != name.strip() or name.startswith(MARKS):
-        raise ConfigurationError(
-            f"election name: {name!r} must be printable, without spaces at its ends, and not begin with '?' or '!'."
-        )
-    return name
 
 
 def node_for(

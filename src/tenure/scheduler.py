@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Self
 
 from tenure.core.cluster import Cadence
-from tenure.core.policy import named
 from tenure.errors import ConfigurationError
 from tenure.events import RunEvent
 from tenure.jobs.api import SchedulerApi
@@ -30,6 +29,7 @@ from tenure.scheduling.options import EngineOptions
 from tenure.scheduling.service import SchedulerService
 from tenure.triggers.zones import Zone
 from tenure.util.durations import Duration, positive
+from tenure.util.names import named
 
 
 class Scheduler(SchedulerApi):

@@ -264,12 +264,18 @@ def test_every_command_is_in_the_reference() -> None:
         assert re.search(rf"^\| \[?`{command}\b", text, re.MULTILINE), f"{command} is not in the table of commands"
 
 
-def test_every_policy_is_in_the_reference() -> None:
-    from tenure.core.policy import Policy
+def test_the_table_of_job_options_is_the_list_of_the_code() -> None:
+    from tenure.core.policy import OPTIONS
+    from tenure.core.records import Rules
 
-    text = (ROOT / "docs/reference/policies.md").read_text()
-    for word in Policy.__annotations__:
-        assert f"| `{word}`" in text, word
+    table = (ROOT / "docs/reference/policies.md").read_text().partition("| option |")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.MULTILINE))
+    assert list(rows) == list(OPTIONS)
+    for name, values in rows.items():
+        default = getattr(Rules(), name)
+        if isinstance(default, str | int | float):
+            first = default if isinstance(default, str) else f"{default:g}"
+            assert values.lstrip("`").startswith(first), f"{name}: the first value is not the default"
 
 
 def test_the_public_names_are_in_the_reference() -> None:

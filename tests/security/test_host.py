@@ -13,8 +13,8 @@ from tenure.cli import main
 from tenure.errors import ConfigurationError
 from tenure.stores import host_lock, store_for
 from tenure.stores.host_lock import LockFile, Proof
-from tenure.stores.row_checks import printable
 from tenure.stores.sqlite.wakeup_pipe import WakeupPipe
+from tenure.util.printable import printable
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from security import battery
 from security.drawn import bounded
 from security.rows import PostgresHand, SqliteHand
 from tenure import Election, Scheduler
-from tenure.core.policy import named
 from tenure.core.records import Change
 from tenure.errors import ConfigurationError
 from tenure.stores import store_for
 from tenure.stores.ledger import RunQuery, RunRequest
+from tenure.util.names import named
 
 HARM = (
     "'; DROP TABLE tenure_job; --",

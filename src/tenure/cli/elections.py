@@ -16,11 +16,11 @@ from dataclasses import asdict
 from tenure.cli.output import BOLD, GREEN, RED, YELLOW, as_json, colourful, local, paint, say, show, show_raw, table
 from tenure.core.cluster import Epoch, Leader, TermRecord
 from tenure.core.keys import planner_of
-from tenure.election import checked_name
 from tenure.errors import ConfigurationError, StoreUnavailable
 from tenure.stores import Session, Store, store_for
 from tenure.util.clock import boottime, sleep, walltime
 from tenure.util.durations import positive, readable
+from tenure.util.names import election_name
 
 STATEMENT_TIMEOUT = 5.0
 
@@ -63,7 +63,7 @@ def lead(arguments: argparse.Namespace) -> int:
 
 def leader(arguments: argparse.Namespace) -> int:
     """Show who leads."""
-    name = checked_name(arguments.name)
+    name = election_name(arguments.name)
     with read_only_session(arguments) as session:
         found = session.leader(name)
     if arguments.json:
@@ -79,7 +79,7 @@ def leader(arguments: argparse.Namespace) -> int:
 
 def terms(arguments: argparse.Namespace) -> int:
     """List past terms."""
-    name = None if arguments.name is None else checked_name(arguments.name)
+    name = None if arguments.name is None else election_name(arguments.name)
     with read_only_session(arguments) as session:
         found = session.terms(name, arguments.limit)
     if arguments.json:
@@ -99,7 +99,7 @@ def resign(arguments: argparse.Namespace) -> int:
     """Ask the leader to resign; without a name, the planner of an application."""
     patience = None if arguments.wait is None else positive(arguments.wait, "wait")
     with read_only_session(arguments) as session:
-        name = checked_name(arguments.name or planner_of(application_of(arguments, session)))
+        name = election_name(arguments.name or planner_of(application_of(arguments, session)))
         before = session.leader(name)
         asked = session.ask(name)
         if before is None or asked is None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import IO, Any, NamedTuple
 
-from tenure.stores.row_checks import printable, spelt
+from tenure.util.printable import printable, spelt
 
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 

@@ -24,8 +24,6 @@ MARGIN = 1.25
 MAX_TTL = 60.0
 """The largest ttl that is accepted: what must be waited out after a failover that may have lost grants."""
 
-MAX_NAME = 200
-
 
 @dataclass(frozen=True, slots=True)
 class Cadence:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import difflib
 import json
-import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypedDict, TypeVar, cast, get_args
+from typing import Any, NamedTuple, TypedDict, TypeVar, cast, get_args
 
-from tenure.core.cluster import MAX_NAME
 from tenure.core.records import Missed, OnLost, Overlap, Rules
 from tenure.errors import ConfigurationError
-from tenure.util.durations import Duration, seconds
+from tenure.util.durations import LONGEST, Duration, seconds
+from tenure.util.names import named
 
 T = TypeVar("T")
 
@@ -47,9 +46,9 @@ def rules(given: Mapping[str, object], *, where: str) -> Rules:
     """The rules that these words mean. `where` names the job in errors."""
     checked: dict[str, Any] = {}
     for word, value in given.items():
-        if word not in _CHECKS:
+        if word not in OPTIONS:
             raise ConfigurationError(f"{where}: {_unknown(word, value)}")
-        checked[word] = _CHECKS[word](value, f"{where}: {word}")
+        checked[word] = OPTIONS[word].check(value, f"{where}: {word}")
     if checked.get("overlap") == "allow":
         checked.setdefault("max_running", None)
     elif checked.get("max_running", 1) is None:
@@ -61,37 +60,30 @@ def rules(given: Mapping[str, object], *, where: str) -> Rules:
     return Rules(**checked)
 
 
-def as_json(given: Rules) -> str:
-    """A text that `from_json` reads back, in this version of tenure and in later ones. Equal rules give equal texts."""
-    return json.dumps(asdict(given), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+@dataclass(frozen=True, slots=True)
+class UnreadableRules(Rules):
+    """Stand where a row has no readable rules: the defaults, with the reason. They equal no other rules, so a sync of the code replaces them."""
+
+    why: str = ""
+
+
+def written_rules(given: Rules) -> dict[str, Any]:
+    """For a row: what differs from the defaults. A library that knows one more option finds its jobs unchanged."""
+    return {name: value for name in OPTIONS if (value := getattr(given, name)) != getattr(_DEFAULT, name)}
 
 
 @lru_cache(maxsize=4096)
-def from_json(text: str) -> Rules:
-    """The rules that `as_json` wrote. Words of newer versions are ignored."""
+def rules_of(text: object) -> Rules:
+    """The rules in a row. Options that only a newer library knows are left out. Never raises, see `UnreadableRules`."""
     try:
-        found = json.loads(text)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ConfigurationError(f"rules: {text!r:.200} is not JSON ({error}).") from None
-    if not isinstance(found, dict):
-        raise ConfigurationError(f"rules: {text!r:.200} is not the text of rules.")
-    known = {word: value for word, value in found.items() if word in _CHECKS}
-    if isinstance(pair := known.get("backoff"), list):
-        known["backoff"] = tuple(pair)
-    return rules(known, where="rules")
-
-
-def named(name: object, what: str) -> str:
-    """A name as tenure takes them for jobs and queues: text of 1 to 200 characters, none of them a control character."""
-    if not isinstance(name, str):
-        raise ConfigurationError(f"{what}: {name!r} is a {type(name).__name__}. Write a text.")
-    if not name.strip():
-        raise ConfigurationError(f"{what}: {name!r} is empty. Write at least one character.")
-    if len(name) > MAX_NAME:
-        raise ConfigurationError(f"{what}: {name[:30]!r}… has {len(name)} characters, at most {MAX_NAME} are allowed.")
-    if wrong := next((c for c in name if unicodedata.category(c) in {"Cc", "Cs"}), None):
-        raise ConfigurationError(f"{what}: {name!r} contains {wrong!r}, which cannot be shown. Leave it out.")
-    return name
+        found = json.loads(cast("str", text))
+        known = {name: value for name, value in found.items() if name in OPTIONS}
+        if isinstance(known.get("backoff"), list):
+            known["backoff"] = tuple(known["backoff"])
+        wrong = next((name for name, value in known.items() if not OPTIONS[name].readable(value)), None)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        return UnreadableRules(why=f"its rules are not the JSON of rules ({type(error).__name__})")
+    return Rules(**known) if wrong is None else UnreadableRules(why=f"its rules say {wrong}={known[wrong]!r:.60}")
 
 
 def _one_of(words: tuple[str, ...]) -> Callable[[object, str], str]:
@@ -156,20 +148,46 @@ def _backoff(value: object, what: str) -> tuple[float, float]:
     return first, longest
 
 
-_CHECKS: dict[str, Callable[[object, str], Any]] = {
-    "missed": _one_of(get_args(Missed)),
-    "grace": _or_none(_above_zero("5m")),
-    "overlap": _one_of(get_args(Overlap)),
-    "max_running": _or_none(_whole(1)),
-    "timeout": _or_none(_above_zero("20m")),
-    "retries": _whole(0),
-    "backoff": _backoff,
-    "on_lost": _one_of(get_args(OnLost)),
-    "max_lost": _whole(1),
-    "jitter": _length,
-    "spread": _length,
-    "queue": named,
+def _is_word(words: tuple[str, ...]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, str) and value in words
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _MOST
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(map(_is_length, value))  # noqa: PLR2004 - the first and the longest
+
+
+class Option(NamedTuple):
+    """One option of a job."""
+
+    check: Callable[[object, str], Any]
+    """What is written in code, made into the value of `Rules`, or refused with what to write instead."""
+    readable: Callable[[object], bool]
+    """Whether a value in a row can be used. Rows may be of another release: this is no stricter than it has to be."""
+
+
+OPTIONS: dict[str, Option] = {
+    "missed": Option(_one_of(get_args(Missed)), _is_word(get_args(Missed))),
+    "grace": Option(_or_none(_above_zero("5m")), lambda value: value is None or _is_length(value)),
+    "overlap": Option(_one_of(get_args(Overlap)), _is_word(get_args(Overlap))),
+    "max_running": Option(_or_none(_whole(1)), lambda value: value is None or (_is_count(value) and value != 0)),
+    "timeout": Option(_or_none(_above_zero("20m")), lambda value: value is None or _is_length(value)),
+    "retries": Option(_whole(0), _is_count),
+    "backoff": Option(_backoff, _is_pair),
+    "on_lost": Option(_one_of(get_args(OnLost)), _is_word(get_args(OnLost))),
+    "max_lost": Option(_whole(1), _is_count),
+    "jitter": Option(_length, _is_length),
+    "spread": Option(_length, _is_length),
+    "queue": Option(named, lambda value: isinstance(value, str)),
 }
+"""All options of a job, in the order of the documentation. `Rules` has their defaults, `Policy` their types for type checkers."""
 
 _ELSEWHERE = {
     "misfire_grace_time": "Write grace='5m': how late a run may begin. Without it a due time counts as missed after 60 s.",
@@ -221,8 +239,7 @@ def _unknown(word: str, value: object) -> str:
         return f"{word}={value!r} is a word of another scheduler. Write {ours}."
     if advice := _ELSEWHERE.get(word):
         return f"{word}={value!r} is a word of another scheduler. {advice.format(value=value)}"
-    known = [field.name for field in fields(Rules)]
-    near = difflib.get_close_matches(word, known, 1)
+    near = difflib.get_close_matches(word, OPTIONS, 1)
     return f"{word}={value!r} is not a policy. " + (
-        f"Did you mean {near[0]}=?" if near else f"The policies are {', '.join(known)}."
+        f"Did you mean {near[0]}=?" if near else f"The policies are {', '.join(OPTIONS)}."
     )

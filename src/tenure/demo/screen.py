@@ -6,7 +6,7 @@ import os
 import sys
 from typing import IO
 
-from tenure.stores.row_checks import printable
+from tenure.util.printable import printable
 
 COLOURS = {"leads": "32;1", "killed": "31", "frozen": "36", "starting": "2"}
 

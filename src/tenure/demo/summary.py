@@ -13,8 +13,8 @@ from tenure.core.audit import JobAudit
 from tenure.demo.part import TTL
 from tenure.demo.show import Show, counted
 from tenure.demo.verdict import Bodies, Body, Judgement, Note, judge, judge_bodies
-from tenure.stores.row_checks import printable
 from tenure.util.durations import readable
+from tenure.util.printable import printable
 from tenure.views import RunView
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from tenure.doctor.findings import Finding, Report, Severity
-from tenure.stores.row_checks import printable, spelt
+from tenure.util.printable import printable, spelt
 
 ORDER: tuple[Severity, ...] = ("problem", "warning", "note", "ok")
 _COLOURS = {"problem": "31;1", "warning": "33", "note": "36", "ok": "32"}

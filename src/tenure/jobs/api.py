@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack, overload
 
 from tenure.core.audit import JobAudit
 from tenure.core.keys import planner_of
-from tenure.core.policy import Policy, named
+from tenure.core.policy import Policy
 from tenure.jobs import operations
 from tenure.jobs.client import JobClient
 from tenure.jobs.decorators import Decorators
@@ -18,6 +18,7 @@ from tenure.stores import Store
 from tenure.triggers import Trigger
 from tenure.util.durations import Duration, positive
 from tenure.util.instants import moment
+from tenure.util.names import named
 from tenure.views import JobView, RunView, StatsView
 
 

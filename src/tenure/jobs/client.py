@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tenure.core.policy import named
 from tenure.core.records import Change, Instant, JobRow, JobState, RunRow
 from tenure.errors import Busy, ConfigurationError
 from tenure.jobs import operations
@@ -23,6 +22,7 @@ from tenure.jobs.queries import Lookup
 from tenure.stores import Session, Store, store_for
 from tenure.stores.ledger import JobChange, Ledger, RunRequest
 from tenure.util import urls
+from tenure.util.names import named
 from tenure.views import JobView, RunView
 
 logger = logging.getLogger("tenure")

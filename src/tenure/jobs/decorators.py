@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from tenure import triggers
 from tenure.core.arguments import encode
-from tenure.core.policy import Policy, named, rules
+from tenure.core.policy import Policy, rules
 from tenure.core.records import Instant, JobSpec, Rules
 from tenure.errors import ConfigurationError
 from tenure.jobs.functions import Function, Registry, bind, describe
@@ -18,8 +18,7 @@ from tenure.stores.ledger import JobChange
 from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone, zone_key
 from tenure.util.durations import Duration
-
-MAX_APPLICATION = 150
+from tenure.util.names import application_name
 
 Fn = TypeVar("Fn", bound=Callable[..., object])
 
@@ -39,7 +38,7 @@ class Definitions:
     """The functions and jobs of one application, as far as this process defines them."""
 
     def __init__(self, application: str, tz: Zone, release: int) -> None:
-        self.application = _application(application)
+        self.application = application_name(application)
         self.tz = zone_key(tz)
         self.release = release
         self._registry = Registry()
@@ -123,16 +122,6 @@ class Definitions:
             added(self.spec(job.name, job.function.name, job.trigger, job.rules, job.kwargs, in_code=True), now)
             for job in self.jobs
         ]
-
-
-def _application(name: object) -> str:
-    """It is part of the name of its planner's election, and of what nodes call to each other."""
-    application = named(name, "application")
-    if len(application) > MAX_APPLICATION or not application.isprintable() or application != application.strip():
-        raise ConfigurationError(
-            f"application: {application!r} must be at most {MAX_APPLICATION} printable characters, without spaces at its ends."
-        )
-    return application
 
 
 class Decorators:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from tenure.core.policy import named
 from tenure.errors import ConfigurationError
+from tenure.util.names import named
 
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 _OPTIONAL = re.compile(r"(?:typing\.)?Optional\[(.*)\]")

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from tenure.core.arguments import encode
-from tenure.core.policy import named, rules
+from tenure.core.policy import rules
 from tenure.core.records import Instant, JobRow, JobState, RunRow
 from tenure.errors import ConfigurationError, UnknownJob
 from tenure.jobs import operations
@@ -20,6 +20,7 @@ from tenure.jobs.operations import KEPT, ChangeNote, Kept, Looks
 from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
 from tenure.triggers import Trigger
 from tenure.util.durations import Duration
+from tenure.util.names import named
 
 T = TypeVar("T")
 

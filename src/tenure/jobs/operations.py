@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from tenure.core.job_history import read
 from tenure.core.keys import digest_of, due_key, generated_key, is_generated
 from tenure.core.planning import LOOK_AHEAD, ahead, late, plan, reading_of
-from tenure.core.policy import named, rules
+from tenure.core.policy import rules
 from tenure.core.records import (
     Change,
     Instant,
@@ -40,6 +40,7 @@ from tenure.triggers import At, Trigger, from_json, tzdata_version
 from tenure.util.clock import boottime, sleep
 from tenure.util.durations import Duration, readable, seconds
 from tenure.util.instants import instant, moment, shown
+from tenure.util.names import named
 from tenure.util.plurals import counted
 
 logger = logging.getLogger("tenure")

@@ -9,10 +9,10 @@ from tenure.core.records import Ended, Ending, LostRun, MissedJob, RunState
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
 from tenure.jobs.listeners import Listeners
 from tenure.scheduling.attempt import Attempt, confirms
-from tenure.stores.row_checks import printable
 from tenure.triggers import zone
 from tenure.util.instants import moment
 from tenure.util.plurals import counted
+from tenure.util.printable import printable
 
 logger = logging.getLogger("tenure")
 

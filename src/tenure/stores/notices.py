@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tenure.util.names import MARKS
+
 
 @dataclass(frozen=True, slots=True)
 class Released:
@@ -37,7 +39,7 @@ class PeersChanged:
 
 Notice = Released | ResignRequested | JobsChanged | PeersChanged
 
-RESIGN, JOBS = MARKS = ("?", "!")
+RESIGN, JOBS = MARKS
 """An election's name must not begin with one of these."""
 
 

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import replace
 from typing import Any
 
-from tenure.core.records import JobSpec, Override, Rules
-from tenure.stores.row_checks import clamped, is_instant, rules_from, storable
-
-_DEFAULTS = {f.name: f.default for f in fields(Rules) if f.default is not MISSING}
-
-
-def written_rules(rules: Rules) -> dict[str, Any]:
-    """What differs from the defaults: a library that knows one rule more finds its jobs unchanged."""
-    return {name: value for name, value in asdict(rules).items() if name in _DEFAULTS and value != _DEFAULTS[name]}
+from tenure.core.policy import rules_of, written_rules
+from tenure.core.records import JobSpec, Override
+from tenure.stores.row_checks import clamped, is_instant, storable
 
 
 def written(override: Override | None) -> dict[str, Any] | None:
@@ -54,7 +48,7 @@ def read(text: object, spec: JobSpec) -> Override | None:
         function=function,
         trigger=trigger,
         kwargs=kwargs,
-        rules=rules_from(json.dumps(rules)),
+        rules=rules_of(json.dumps(rules)),
         in_code=True,
         release=0,
         tzdata=found["tzdata"],

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from tenure.core.cluster import HostCard
-from tenure.core.records import Instant, Missed, OnLost, Overlap, Rules
+from tenure.core.policy import UnreadableRules
+from tenure.core.records import Instant, Rules
 from tenure.errors import TenureError
 from tenure.triggers import from_json
 from tenure.util.durations import LONGEST
@@ -29,52 +29,6 @@ HIGHEST_TERM = 2**62
 PATIENCE = 60.0
 """The ttl of a node whose row has none that makes sense."""
 REMEMBERED = 10_000
-
-_RULES = {field.name for field in fields(Rules)}
-_WORDS = {"missed": get_args(Missed), "overlap": get_args(Overlap), "on_lost": get_args(OnLost)}
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadableRules(Rules):
-    """Stand where rules cannot be read: the defaults, with the reason. Equal to no rules, so that code which defines the job writes its own."""
-
-    why: str = ""
-
-
-def rules_from(text: object) -> Rules:
-    """The rules in a text. A rule that only a newer library knows is left to it. Never raises, see `UnreadableRules`."""
-    try:
-        written = json.loads(cast("str", text))
-        known = {name: value for name, value in written.items() if name in _RULES}
-        if isinstance(known.get("backoff"), list):
-            known["backoff"] = tuple(known["backoff"])
-        rules = Rules(**known)
-        wrong = next((name for name, value in asdict(rules).items() if not _fits(name, value)), None)
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        return UnreadableRules(why=f"its rules are not the JSON of rules ({type(error).__name__})")
-    return rules if wrong is None else UnreadableRules(why=f"its rules say {wrong}={known.get(wrong)!r:.60}")
-
-
-def _fits(name: str, value: object) -> bool:
-    match name:
-        case "missed" | "overlap" | "on_lost":
-            return value in _WORDS[name]
-        case "queue":
-            return isinstance(value, str)
-        case "max_running":
-            return value is None or (is_count(value) and value != 0)
-        case "retries" | "max_lost":
-            return is_count(value)
-        case "grace" | "timeout":
-            return value is None or _is_length(value)
-        case "backoff":
-            return isinstance(value, tuple) and len(value) == 2 and all(map(_is_length, value))  # noqa: PLR2004 - the first and the longest
-        case _:
-            return _is_length(value)
-
-
-def _is_length(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST
 
 
 @lru_cache(maxsize=10_000)
@@ -144,19 +98,6 @@ def storable(text: str) -> str:
     if text.isascii() and "\0" not in text:
         return text
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
-
-
-def printable(text: object) -> str:
-    """The text on one line, with what would move a cursor or forge a line spelt out."""
-    plain = str(text)
-    if plain.isprintable():
-        return plain
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)
-
-
-def spelt(text: object) -> str:
-    """A text of several lines, with what would move a cursor spelt out; its line breaks and tabs stay."""
-    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in str(text).split("\n"))
 
 
 class Complaints:

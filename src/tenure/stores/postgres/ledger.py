@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tenure.core.cluster import NodeId
 from tenure.core.keys import due_key, planner_of, set_key
+from tenure.core.policy import rules_of
 from tenure.core.records import (
     PLAIN,
     Change,
@@ -56,7 +57,6 @@ from tenure.stores.postgres.rows import (
     SPAN,
     WAS,
     job_row,
-    rules_of,
     run_row,
     synced_row,
     written_change,

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import asdict
 from typing import Any
 
 from tenure.core.keys import due_key
-from tenure.core.records import (
-    JobId,
-    JobRow,
-    JobSpec,
-    JobState,
-    NewRun,
-    Rules,
-    RunId,
-    RunKind,
-    RunRow,
-    RunState,
-    Synced,
-)
+from tenure.core.policy import rules_of, written_rules
+from tenure.core.records import JobId, JobRow, JobSpec, JobState, NewRun, RunId, RunKind, RunRow, RunState, Synced
 from tenure.stores import overrides
 from tenure.stores.ledger import JobChange, RunRequest
-from tenure.stores.row_checks import clamped, clamped_or_none, rules_from, storable
+from tenure.stores.row_checks import clamped, clamped_or_none, storable
 
 JOB = (
     "j.id, j.name, j.function, j.trigger, j.rules::pg_catalog.text, j.kwargs, j.in_code, j.release, j.tzdata, "
@@ -49,12 +37,6 @@ REACHING = (
     "AND f.scheduled_for < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
 )
 """Those that stand for several due times, began before the span and reach into it; none if it has no beginning."""
-
-
-@functools.lru_cache(maxsize=4096)
-def rules_of(text: str) -> Rules:
-    """The same few rules over and over."""
-    return rules_from(text)
 
 
 def written_change(change: JobChange) -> dict[str, Any]:
@@ -86,7 +68,7 @@ def _written_spec(spec: JobSpec) -> dict[str, Any]:
         "function": spec.function,
         "trigger": spec.trigger,
         "kwargs": spec.kwargs,
-        "rules": overrides.written_rules(rules),
+        "rules": written_rules(rules),
         "queue": rules.queue,
         "overlap": rules.overlap,
         "max_running": rules.max_running,

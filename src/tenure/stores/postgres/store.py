@@ -53,7 +53,8 @@ from tenure.stores.postgres import schema as postgres_schema
 from tenure.stores.postgres.deadline import DeadlineConnection
 from tenure.stores.postgres.ledger import PostgresLedger
 from tenure.stores.postgres.schema import SEARCH_PATH
-from tenure.stores.row_checks import host_card, printable
+from tenure.stores.row_checks import host_card
+from tenure.util.printable import printable
 from tenure.util.urls import PostgresURL
 
 CONNECT_TIMEOUT = 2

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from tenure.core import run_rules
 from tenure.core.cluster import NodeId
+from tenure.core.policy import rules_of
 from tenure.core.records import (
     Claimed,
     ClaimedRun,
@@ -45,7 +46,6 @@ from tenure.stores.sqlite.rows import (
     kind_of,
     micros,
     micros_or_none,
-    rules_of,
 )
 
 _JOB_STATES = {str(state): state for state in JobState}

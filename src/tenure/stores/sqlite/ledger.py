@@ -15,6 +15,7 @@ from typing import Any
 
 from tenure.core.cluster import NodeId
 from tenure.core.keys import digest_of, is_generated, planner_of, set_key
+from tenure.core.policy import rules_of
 from tenure.core.records import (
     OPEN,
     ChangeRecord,
@@ -62,7 +63,6 @@ from tenure.stores.sqlite.rows import (
     job_row,
     micros,
     node_facts,
-    rules_of,
     run_row,
     run_state,
     sql,

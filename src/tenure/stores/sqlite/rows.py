@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import asdict, fields
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
+from tenure.core.policy import rules_of, written_rules
 from tenure.core.records import (
     Change,
     ChangeRecord,
@@ -22,20 +22,18 @@ from tenure.core.records import (
     JobState,
     NodeFacts,
     Override,
-    Rules,
     RunId,
     RunKind,
     RunRow,
     RunState,
 )
 from tenure.stores import overrides, statements
-from tenure.stores.row_checks import EARLIEST, LATEST, MOST, clamped, rules_from
+from tenure.stores.row_checks import EARLIEST, LATEST, MOST, clamped
 
 Micros = int
 ALWAYS: Micros = -(2**62)
 NEVER: Micros = 2**62
 
-_RULES = {field.name for field in fields(Rules)}
 _KINDS = {str(kind): kind for kind in RunKind}
 _STATES, _CHANGES = frozenset(RunState), frozenset(Change)
 """The file takes any word for one of these."""
@@ -115,22 +113,12 @@ def count_of(value: object) -> int:
     return min(value, MOST - 1) if isinstance(value, int) and value >= 0 else 0
 
 
-def rules_text(rules: Rules) -> str:
-    return json.dumps({name: value for name, value in asdict(rules).items() if name in _RULES}, separators=(",", ":"))
-
-
-@lru_cache(maxsize=4096)
-def rules_of(text: str) -> Rules:
-    """Of a text that most jobs share."""
-    return rules_from(text)
-
-
 def definition(spec: JobSpec, override: Override | None) -> dict[str, object]:
     """The columns that say what a job is."""
     return {
         "function": spec.function,
         "trigger": spec.trigger,
-        "rules": rules_text(spec.rules),
+        "rules": json.dumps(written_rules(spec.rules), separators=(",", ":")),
         "queue": spec.rules.queue,
         "max_running": spec.rules.max_running,
         "kwargs": spec.kwargs,

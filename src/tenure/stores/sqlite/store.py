@@ -40,13 +40,14 @@ from tenure.errors import ConfigurationError, DataRefused, SchemaOutdated, Store
 from tenure.stores import host_lock, statements
 from tenure.stores.base import Session, Store
 from tenure.stores.notices import Notice, PeersChanged, Released, ResignRequested, decode, encode
-from tenure.stores.row_checks import EARLIEST, HIGHEST_TERM, clamped, host_card, printable, ttl_of
+from tenure.stores.row_checks import EARLIEST, HIGHEST_TERM, clamped, host_card, ttl_of
 from tenure.stores.sqlite import file as sqlite_file
 from tenure.stores.sqlite import filesystem
 from tenure.stores.sqlite.fork_gate import gate, inherited
 from tenure.stores.sqlite.ledger import SqliteLedger, SqliteScope
 from tenure.stores.sqlite.wakeup_pipe import WakeupPipe
 from tenure.util.clock import boottime, sleep, walltime
+from tenure.util.printable import printable
 from tenure.util.randomness import between
 from tenure.util.urls import SqliteURL
 
