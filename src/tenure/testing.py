@@ -1,11 +1,12 @@
-"""Jobs in a world of their own: a clock that goes when it is told to, a ledger in memory, and nothing that sleeps.
+"""Test jobs in virtual time: a clock that moves when it is told to, a ledger in memory, and nothing that sleeps.
 
 with virtual(scheduler, now="2026-11-14T12:00Z") as world:
     world.advance(to="2026-11-16T12:00Z")
     assert len(world.runs("daily_aggregate")) == 2
 
-What plans, claims, settles what was missed and tries again is the conductor of production; only time and the calling of bodies are
-ours. Bodies are called where `advance` is, one after the other, and take no time of the world. What they raise becomes a failed run.
+The loop that plans, claims, resolves missed due times and retries is that of production. Only time and the calling
+of bodies differ: `advance` calls bodies on its own thread, one after the other, and they take no virtual time. A body
+that raises makes a failed run.
 """
 
 from __future__ import annotations
@@ -50,21 +51,21 @@ from tenure.util.urls import MemoryURL
 from tenure.views import RunView
 
 BEGINNING = "2026-01-01T00:00Z"
-"""When a world begins for which nothing else is said."""
+"""When a world begins by default."""
 LABEL = "virtual"
 PLANNED_AHEAD = 2.0
-"""The world stops so long before a due time, for it to be planned."""
+"""The clock stops so many seconds before a due time, for the loop to plan it."""
 SLOTS = 500
 RESTLESS = 1000
-"""After so many turns at one instant, a job asks for itself again and again."""
+"""After so many turns at one instant, a job seems to request itself again and again."""
 LISTEN = 10.0
-"""How long listeners may take for what happened."""
+"""Seconds that listeners may take for their events."""
 _FOREVER = 1e9
 
 
 @contextmanager
 def virtual(scheduler: Scheduler, now: datetime | str = BEGINNING) -> Iterator[World]:
-    """The scheduler's jobs in a world that begins at `now`. Its URL is not touched; its verbs and questions go to the world meanwhile."""
+    """The scheduler's jobs in a world that begins at `now`. Its operations go to the world; its URL is not touched."""
     world = World(scheduler, operations.point(now, 0.0, "now"))
     try:
         yield world
@@ -83,7 +84,7 @@ def run(
 ) -> RecordedRun:
     """A run to call a body with: `daily_aggregate(tenure.testing.run(scheduled_for="2026-11-15T03:00+09:00"))`.
 
-    `done` are the keys of `run.once` that an earlier attempt has committed.
+    `done`: the keys of `run.once` that an earlier attempt has committed.
     """
     when = datetime.fromisoformat(scheduled_for) if isinstance(scheduled_for, str) else scheduled_for
     at = instant(when)
@@ -106,9 +107,9 @@ def run(
 
 
 class RecordedRun(Run):
-    """A run without a database: what its body does with it is noted down.
+    """A run without a database, which records what its body does with it.
 
-    `run.cancel("…")` asks the body to end, `run.lose("…")` makes the attempt one that no longer counts; `run.lines` is what was logged.
+    `run.cancel("…")` asks the body to end. `run.lose("…")` takes the run away from this attempt. `run.lines` is its log.
     """
 
     __slots__ = ("_done", "effects")
@@ -120,7 +121,7 @@ class RecordedRun(Run):
         """The keys for which `once` was True, in order."""
 
     def once(self, conn: Any, key: str) -> Any:
-        """True the first time, as far as this run and `done` go; the connection is not used."""
+        """True the first time, as far as this run and `done` know. The connection is not used."""
         if not key or not isinstance(key, str):
             raise ConfigurationError(f"once: the key {key!r} must be text, such as 'invoices'.")
         first = key not in self._done and key not in self.effects
@@ -158,7 +159,7 @@ class RecordedRun(Run):
 
 
 class World:
-    """One node that has all jobs of a scheduler, and the clock by which it lives."""
+    """One node that has all jobs of a scheduler, and its clock."""
 
     def __init__(self, scheduler: Scheduler, begins: Instant) -> None:
         self._scheduler, self._service, self._now = scheduler, service_of(scheduler), begins
@@ -175,7 +176,7 @@ class World:
         return moment(self._now, zone(self._service.options.tz))
 
     def advance(self, *, to: datetime | str | None = None, by: Duration | None = None) -> None:
-        """Let the clock go on, and do everything on the way at its own instant. `by=0` does what is due now."""
+        """Move the clock on, and do everything on the way at its own instant. `by=0` does what is due now."""
         target = self._target("advance", to, by)
         self._settle()
         while (stop := self._next_stop()) is not None and stop <= target:
@@ -186,11 +187,11 @@ class World:
         self._service.listeners.flush(LISTEN)
 
     def down(self, *, to: datetime | str | None = None, by: Duration | None = None) -> None:
-        """Let the clock go on while no node is there: what was due meanwhile is missed, and settled by the next `advance`."""
+        """Move the clock on while no node is up. The next `advance` resolves the due times that were missed."""
         self._now = self._target("down", to, by)
 
     def run_now(self, job: str, **words: Any) -> RunView:
-        """`scheduler.run_now`, and what came of it."""
+        """`scheduler.run_now`, and the run as it ended."""
         asked = self._scheduler.run_now(job, **words)
         self.advance(by=0)
         with self._service.ledger() as ledger:
@@ -219,7 +220,7 @@ class World:
         self._store.forget()
 
     def instant(self) -> Instant:
-        """The clock, for the ledger."""
+        """The virtual time, for the ledger."""
         return self._now
 
     def _target(self, call: str, to: datetime | str | None, by: Duration | None) -> Instant:
@@ -235,7 +236,7 @@ class World:
         return target
 
     def _settle(self) -> None:
-        """Everything that is due at this instant."""
+        """Do everything that is due at this instant."""
         self._turning = True
         try:
             self._node.settle()
@@ -243,7 +244,7 @@ class World:
             self._turning = False
 
     def _next_stop(self) -> Instant | None:
-        """The next instant at which there is something to do: a run begins, a due time wants planning, a pause ends."""
+        """The next instant with something to do: a run begins, a due time is to be planned, or a pause ends."""
         stops = [self._node.clock.next_at]
         with self._service.ledger() as ledger:
             for row in ledger.jobs(self._scheduler.application):
@@ -325,7 +326,7 @@ class _VirtualNode:
 
 
 class _WorldsRun(RecordedRun):
-    """There is no transaction here that might not have been committed: the body's return decides."""
+    """No transaction can fail to commit here, so the body's return decides."""
 
     __slots__ = ()
 
@@ -338,7 +339,7 @@ class _WorldsRun(RecordedRun):
 
 
 class _InlineExecutor(BaseExecutor):
-    """Calls bodies on the spot. They begin and end by the rules of production; only timeouts are left out, because they take no time."""
+    """Calls bodies on the spot, by production's rules for beginning and ending. None times out."""
 
     def __init__(self, node: NodeView, clock: DatabaseClock, ended: Callable[[Attempt, Ending], None]) -> None:
         super().__init__(node, clock, SLOTS, ended=ended, freed=lambda: None, chance=lambda: 0.5)
@@ -350,8 +351,8 @@ class _InlineExecutor(BaseExecutor):
         for attempt in attempts:
             if attempt.function.is_coroutine and _in_a_loop():
                 self.trouble = ConfigurationError(
-                    f"virtual: {attempt.run.job!r} is a coroutine and has a loop of its own, which cannot run inside the loop of this "
-                    "test. Write the test as a plain function, or call the world by asyncio.to_thread."
+                    f"virtual: {attempt.run.job!r} is a coroutine and needs a loop of its own, which cannot run inside "
+                    "the loop of this test. Write the test as a plain function, or call the world by asyncio.to_thread."
                 )
                 return 0
         self.accept(attempts)
@@ -421,7 +422,7 @@ class _Clock(DatabaseClock):
         return self._read()
 
     def at(self, instant: Instant) -> float:
-        """Within this instant, or not before the clock moves."""
+        """At once if the instant has come, else not before the clock moves."""
         if instant <= self._read():
             return 0.0
         self.next_at = instant if self.next_at is None else min(self.next_at, instant)
@@ -437,7 +438,7 @@ def _in_a_loop() -> bool:
 
 
 def _is_async(conn: Any) -> bool:
-    """Whether what is done with this connection is awaited; any object will do for one."""
+    """Whether operations on this connection are awaited. Any object may stand in for a connection."""
     try:
         return target_of(conn, "run").is_async
     except ConfigurationError:

@@ -257,7 +257,7 @@ def test_a_signal_drains(sqlite_url) -> None:
         worker.wait_line("work  next")
         worker.wait_line("works")
         worker.process.send_signal(signal.SIGTERM)
-        worker.wait_line("stopping: what runs may end")
+        worker.wait_line("stopping: waiting for runs")
         worker.wait_line("done")
         worker.wait_line("returned")
         assert worker.wait() == 0
@@ -268,7 +268,7 @@ def test_a_second_signal_does_not_wait(sqlite_url) -> None:
     with Worker(SCRIPT, sqlite_url, "works-60") as worker:
         worker.wait_line("works")
         worker.process.send_signal(signal.SIGINT)
-        worker.wait_line("stopping: what runs may end")
+        worker.wait_line("stopping: waiting for runs")
         time.sleep(SAME)
         worker.process.send_signal(signal.SIGINT)
         worker.wait_line("stopping now")

@@ -38,7 +38,7 @@ def left_running(url: str, colour: str) -> list[object]:
 def test_the_first_signal_lets_what_runs_end(sqlite_url, colour, name):
     worker = started(sqlite_url, colour, 1.0)
     worker.process.send_signal(getattr(signal, name))
-    worker.wait_line("stopping: what runs may end")
+    worker.wait_line("stopping: waiting for runs")
     worker.wait_line("has ended")
     assert worker.wait(within=30) == 0
     assert not any("stopping now" in line for line in worker.lines)
@@ -51,7 +51,7 @@ def test_a_second_signal_tells_what_runs_and_leaves(sqlite_url, colour, names):
     first, second = (getattr(signal, name) for name in names.split())
     worker = started(sqlite_url, colour, 60.0)
     worker.process.send_signal(first)
-    worker.wait_line("stopping: what runs may end")
+    worker.wait_line("stopping: waiting for runs")
     time.sleep(SAME)
     worker.process.send_signal(second)
     worker.wait_line("stopping now, after")
@@ -74,7 +74,7 @@ def test_signals_to_a_process_and_its_group_are_one(sqlite_url, colour):
 def test_a_coroutine_that_does_not_let_itself_be_cancelled_does_not_hold_up_the_end(sqlite_url):
     worker = started(sqlite_url, "stubborn", 0)
     worker.process.send_signal(signal.SIGTERM)
-    worker.wait_line("stopping: what runs may end")
+    worker.wait_line("stopping: waiting for runs")
     time.sleep(SAME)
     worker.process.send_signal(signal.SIGTERM)
     worker.wait_line("was told")

@@ -33,7 +33,7 @@ class Agenda:
         return self._due[step]
 
     def at(self, step: Step, when: float, *, wake: bool = True) -> None:
-        """The step is due at this moment. Without `wake` the loop does not wake for it: the first turn after that does it."""
+        """The step is due at this moment. Without `wake` the loop does not wake for it, and the next turn does it."""
         self._due[step] = when
         self._wakes[step] = when if wake else float("inf")
 

@@ -24,14 +24,15 @@ class AttemptPhase(Enum):
 
 
 MakeRun = Callable[[ClaimedRun, str, NodeId], Run]
-"""Makes what a body is called with, from a claimed run, the token of the claim, and the identity under which it was claimed."""
+"""Makes what a body is called with: from a claimed run, the token of the claim, and the node's identity then."""
 
 
 class Attempt:
     """Changed by the thread that runs it. Whether it may begin is decided once, by the executor, under its mutex."""
 
     __slots__ = (
-        "asked_to_end", "called", "claimed", "control", "function", "node", "phase", "queued_at", "run", "started_at", "task", "timed_out", "token",
+        "asked_to_end", "called", "claimed", "control", "function", "node", "phase", "queued_at", "run", "started_at",
+        "task", "timed_out", "token",
     )  # fmt: skip
 
     def __init__(
@@ -43,7 +44,7 @@ class Attempt:
         self.queued_at = at
         self.started_at: float | None = None
         self.called = False
-        """Its body has been called: a pause that returns from now on need not wait for it."""
+        """Its body has been called: a pause need not wait for it any more."""
         self.timed_out = False
         self.asked_to_end = ""
         self.task: asyncio.Task[None] | None = None
@@ -54,17 +55,20 @@ class Attempt:
         return self.claimed.id
 
     def kwargs(self) -> dict[str, Any]:
-        """What its body is called with. Raises `UnreadableArguments`."""
+        """The arguments of the body. Raises `UnreadableArguments`."""
         return decode(self.claimed.kwargs)
 
     def overdue(self, now: float) -> bool:
-        """Its body goes on beyond its timeout."""
+        """Whether its body goes on beyond its timeout."""
         limit = self.claimed.rules.timeout
         return limit is not None and self.started_at is not None and now > self.started_at + limit
 
 
 def confirms(attempt: Attempt, ending: Ending, answer: Ended) -> bool:
-    """True if a rejected ending is harmless: an earlier send succeeded but its reply was lost, or `run.complete()` already finished the run."""
+    """True if a rejected ending is harmless.
+
+    Either an earlier send succeeded and its reply was lost, or `run.complete()` already finished the run.
+    """
     if attempt.control.completed:
         return answer.state is RunState.SUCCEEDED
     return answer.state is ending.state or (ending.interrupted and answer.state is RunState.LOST)

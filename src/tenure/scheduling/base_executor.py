@@ -1,7 +1,8 @@
-"""The attempts in this node's hand, and the rules by which they begin and end. Carries G3: no body begins without the lease.
+"""The attempts in this node's hand, and the rules by which they begin and end.
 
-Whether a body is called is decided once, under the mutex: the node's lease holds, the attempt is still in hand, and no request to end
-it has come. Subclasses call the bodies: `Executor` on threads, an event loop and in processes, `tenure.testing` on the spot.
+Carries G3: no body begins without the lease. Whether a body is called is decided once, under the mutex: the lease
+holds, the attempt is still in hand, and no request to end it has come. Subclasses call the bodies: `Executor` on
+threads, on an event loop and in processes, `tenure.testing` on the spot.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tenure.util.randomness import fraction
 logger = logging.getLogger("tenure")
 
 AHEAD, MAX_AHEAD = 0.02, 500
-"""Claim ahead of free slots: as many runs as will finish within `AHEAD` seconds at the recent pace, at most `MAX_AHEAD`."""
+"""Claim ahead of free slots what will finish within `AHEAD` seconds at the recent pace, at most `MAX_AHEAD` runs."""
 SHORTAGE = 1.0
 """After the system has refused a thread, claim nothing for so many seconds."""
 MAX_ERROR = 8000
@@ -36,16 +37,16 @@ _WEIGHT, _INSTANT = 0.05, 0.000_01
 
 
 class BaseExecutor(ABC):
-    """The loop calls it (`ExecutorView`), the completer calls `acknowledged`, and the threads of bodies call `begin` and `end`."""
+    """Called by the loop (`ExecutorView`), by the completer (`acknowledged`), and by the threads of bodies."""
 
     def __init__(
         self,
         node: NodeView,
         clock: DatabaseClock,
         capacity: int,
-        *,
         ended: Callable[[Attempt, Ending], None],
         freed: Callable[[], None],
+        *,
         chance: Callable[[], float] = fraction,
     ) -> None:
         self.capacity = capacity
@@ -175,7 +176,7 @@ class BaseExecutor(ABC):
     def withhold(self, held: Iterable[tuple[RunId, str]]) -> tuple[list[tuple[RunId, str, Instant]], bool]:
         """The jobs of these were paused or removed: give back what has not begun.
 
-        Returns those whose bodies have been called, and whether others are about to be: ask about these again in a moment.
+        Returns those whose bodies have been called, and whether others are about to be. Ask about these again soon.
         """
         back: list[Attempt] = []
         begun: list[tuple[RunId, str, Instant]] = []
@@ -234,7 +235,7 @@ class BaseExecutor(ABC):
         return self._node.id == attempt.node and boottime() < self._node.lease_until
 
     def judge(self, attempt: Attempt, failure: BaseException | None) -> Ending:
-        """What the body's return means. An attempt that was asked to end has ended so, unless its own transaction completed it."""
+        """What the body's return means. A request to end counts, unless its own transaction completed the run."""
         claimed, run = attempt.claimed, attempt.run
         began, ended = attempt.started_at or boottime(), boottime()
         state, error, again_in = RunState.SUCCEEDED, "", None
@@ -248,7 +249,7 @@ class BaseExecutor(ABC):
         elif attempt.timed_out:
             state, error = RunState.FAILED, f"timed out after {claimed.rules.timeout:g} s"
         elif failure is not None and (run.cancelled or (self.stopping and isinstance(failure, asyncio.CancelledError))):
-            # Also if the lease has lapsed and the body raised AttemptLost for that. `on_lost` decides whether it is tried again.
+            # Also if the lease has lapsed and the body raised AttemptLost for that. `on_lost` decides about a retry.
             state, error = RunState.PENDING, STOPPED
         if state is RunState.FAILED:
             again_in = retry_in(claimed.rules, claimed.failures + 1, self._chance())
@@ -311,7 +312,7 @@ class BaseExecutor(ABC):
 
 
 def _text_of(failure: BaseException) -> str:
-    """What the ledger keeps of an exception: its end, where the message is. Formatting runs code of the application, which may raise."""
+    """The end of a traceback, where the message is. Formatting it runs code of the application, which may raise."""
     if isinstance(failure, UnreadableArguments):
         return f"cannot be read: {failure}"
     in_process = isinstance(failure, ProcessFailed)

@@ -1,7 +1,7 @@
 """Claims due runs and hands them to the executor. Carries G3: a claim counts only while this node's lease holds.
 
-A claim whose answer comes after the lease has ended, or under another identity, is abandoned. The next reconciliation, or the node
-that declared this one dead, gives its runs back.
+A claim whose answer comes after the lease has ended, or under another identity, is abandoned. The next reconciliation,
+or the node that declared this one dead, gives its runs back.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ CLAIM_BATCH = 250
 BURST = 0.05
 """Seconds for which claims may follow each other before the other steps have their turn."""
 BUSY, PACE = 8, 0.003
-"""After a claim of `BUSY` or more runs, wait at least `PACE` before the next. Many small claims in a row delay each other."""
+"""After a claim of `BUSY` or more runs, wait at least `PACE` before the next: many small claims delay each other."""
 IN_VAIN = 0.1
-"""While other nodes have locked all that is due, wait `PACE` before the next claim, then twice as long each time, up to this."""
+"""While other nodes have locked all that is due, wait `PACE` before the next claim, doubled each time, up to this."""
 STALE = 0.1
 """Runs that were claimed ahead of a free slot and have not begun for so long go back, for other nodes to claim."""
 LOOP_GAP = 1.0
-"""Seconds without a running event loop before that is logged: it stands still between two calls of `run_until_complete`."""
+"""Seconds without a running event loop before that is logged: `run_until_complete` leaves such gaps."""
 
 
 class Claimer:
@@ -47,7 +47,7 @@ class Claimer:
         self._no_loop_since, self._complained = math.inf, ""
 
     def claim(self, ledger: Ledger) -> None:
-        """Claim what is due. While more is due, the next claim is sent before the bodies of the last one take the processor."""
+        """Claim what is due. While more is due, claim again before the bodies take the processor."""
         self._executor.give_back(STALE)
         room, ends_at = self._executor.room(), boottime() + BURST
         while (room := self._claim_some(ledger, room)) and boottime() < ends_at and not self._context.resting:
@@ -105,7 +105,7 @@ class Claimer:
         return room if pressed else 0
 
     def _functions(self) -> tuple[str, ...]:
-        """The functions whose runs can begin here: those of this node, without its coroutines while no event loop runs them."""
+        """This node's functions, without its coroutines while no event loop runs them."""
         registry, problem, now = self._context.registry, self._executor.no_loop(), boottime()
         coroutines = registry.coroutines if problem else ()
         if not coroutines:

@@ -1,4 +1,4 @@
-"""Feeds the database's time to the node's estimate of it, and reacts when that time jumps or differs from the host's."""
+"""Feeds the database's time to the node's estimate of it, and reacts when it jumps or differs from the host's."""
 
 from __future__ import annotations
 

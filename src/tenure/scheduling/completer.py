@@ -1,10 +1,12 @@
-"""The completer: a thread that tells the ledger how attempts ended, in batches, and then what they logged. It has a connection of its own while there is something to tell.
+"""A thread that tells the ledger how attempts ended, in batches, and then what they logged.
 
-- An ending whose outcome is unknown is sent again: the ledger compares the token, and what it refuses it explains. Equal is fine.
-- A batch is bounded in count and in bytes, and half as large after each failure, so that no ending is held up for ever by those around it.
-- A busy ending (another transaction has its run locked) is sent again by itself a little later. The others do not wait for it.
+Carries G4: no ending is dropped. It has a connection of its own while there is something to send.
+
+- An ending whose outcome is unknown is sent again. The ledger compares the token, and answers with what it has.
+- A batch is bounded in count and bytes, and halved after each failure: no ending holds up others for ever.
+- A busy ending (another transaction has its run locked) is sent again by itself, a little later.
 - An ending that the database refuses because of its text is sent again without it.
-- Logs come last, in small pieces. They never go before an ending, and are given up if the database stays away.
+- Logs come last, in small pieces. They never go before an ending, and are dropped if the database stays away.
 """
 
 from __future__ import annotations
@@ -12,8 +14,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tenure.errors import DataRefused, StoreError
 from tenure.jobs.run_log import LogQueue, size_of
 from tenure.scheduling.attempt import Attempt, confirms
 from tenure.scheduling.base_executor import BaseExecutor
-from tenure.scheduling.context import LoopSignals
+from tenure.scheduling.context import EndingQueue, LoopSignals
 from tenure.scheduling.reporting import Reporter
 from tenure.stores import Session, Store
 from tenure.util.backoff import Backoff
@@ -36,22 +36,19 @@ from tenure.util.vital_thread import VitalThread
 logger = logging.getLogger("tenure")
 
 BATCH, TEXT = 1000, 256 * 1024
-"""How many endings are told at once, at most, and of how many bytes of text."""
-PIECE = (4 * 1024, 64 * 1024)
-"""Bytes of log lines that are sent at once, at least and at most …"""
-PIECE_TAKES = 0.02
-"""… and half as many when sending them takes longer than this: an ending may come meanwhile."""
+"""How many endings are sent at once, at most, and with how many bytes of text."""
+PIECE, PIECE_TAKES = (4 * 1024, 64 * 1024), 0.02
+"""Bytes of log lines per statement, within these bounds; halved if it takes longer, because an ending may wait."""
 LOG_TRIES = 20
-"""After so many failures in a row to send log lines those that wait are given up."""
+"""After so many failures in a row, the log lines that wait are dropped."""
 BUSY = (0.005, 0.1)
-"""A busy ending is sent again after the first pause, then after twice as long, up to the second."""
+"""Seconds before a busy ending is sent again: at first, doubled each time, and at most."""
 REFUSED = 5.0
 """The longest pause before an ending is sent again that the database refuses even without its text."""
 PACE = 0.01
-"""Endings that come one after another are told together, so often; one that comes alone is told at once …"""
-PRESSED = 0.03
-"""… or when it has waited so long, while more is due than was claimed: beginnings go first."""
-STEP = 0.002
+"""Endings are sent together this often. One that comes alone is sent at once."""
+PRESSED, STEP = 0.03, 0.002
+"""While more is due than was claimed, claims go first: endings wait up to `PRESSED`, looking again every `STEP`."""
 HASTE = 0.1
 """The longest pause after a failure when the node is about to leave."""
 IDLE = 30.0
@@ -59,25 +56,8 @@ IDLE = 30.0
 NO_TEXT = "the database refused the text of its error; the log of its node has it"
 
 
-class EndingQueue:
-    """Endings on their way from the executor's threads to the completer."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[tuple[Attempt, Ending]] = deque()
-        self.waits_since = 0.0
-        self.wake = threading.Event()
-
-    def put(self, attempt: Attempt, ending: Ending) -> None:
-        """Send this soon."""
-        if not self.waiting:
-            self.waits_since = boottime()
-        self.waiting.append((attempt, ending))
-        if not self.wake.is_set():
-            self.wake.set()
-
-
 class Completer(VitalThread):
-    """Runs until it is told to stop. The executor, the loop and the reporter hear the ledger's answers, on this thread."""
+    """Runs until it is told to stop. Passes the ledger's answers on to the executor, the loop and the reporter."""
 
     def __init__(
         self,
@@ -113,16 +93,11 @@ class Completer(VitalThread):
         self._told_at = 0.0
 
     def stop(self, patience: float | None) -> bool:
-        """End when everything is told. Wait for that, but no longer than this; True if no ending was left."""
+        """End when everything is sent. Wait for that, but no longer than this. True if no ending was left."""
         self._stopping = True
         self._wake.set()
         self.join(patience)
         return not self._endings and not self._sent and not self._later
-
-    def abandon(self) -> None:
-        """In a forked child, where this thread does not run."""
-        if self._session is not None:
-            self._session.abandon()
 
     def work(self) -> None:
         while True:
@@ -142,7 +117,7 @@ class Completer(VitalThread):
                 return
 
     def _wait(self) -> None:
-        """Until there is something to do."""
+        """Wait until there is something to do."""
         if self._endings:
             return
         moments = [self._later[0][0]] if self._later else []
@@ -155,7 +130,7 @@ class Completer(VitalThread):
             self._wake.wait()
 
     def _early(self) -> float:
-        """For how long to wait for more endings, to be told together with these; then ask again."""
+        """Seconds to wait for more endings, to be sent together with these."""
         if self._stopping or len(self._endings) >= self._size.now:
             return 0.0
         if self._signals.pressed:
@@ -172,7 +147,7 @@ class Completer(VitalThread):
             self._quiet.worked("completer")
         except Exception as error:
             if self._session is not None and isinstance(error, (DataRefused, UnicodeError)):
-                refused(error)  # what was sent, not the way to the database
+                refused(error)  # because of what was sent: the connection is fine
                 return
             self._drop()
             self._quiet.failed("completer", error)
@@ -220,7 +195,7 @@ class Completer(VitalThread):
         sleep(min(pause, HASTE) if self._stopping else pause)
 
     def _telling_refused(self, error: Exception) -> None:
-        """The database refuses one of these because of what is in it: half as many, at once, until there is one left."""
+        """The database refuses one of these for its content: send half as many, at once, until one is left."""
         if len(self._sent) > 1:
             self._unsend()
             return
@@ -231,7 +206,7 @@ class Completer(VitalThread):
             self._put_off(attempt, ending, REFUSED)
             return
         logger.error(
-            "run %s of %r: the database refuses the text of its ending (%s), so it is kept without: %r",
+            "run %s of %r: the database refuses the text of its ending (%s) and keeps the ending without it: %r",
             attempt.run.key,
             attempt.run.job,
             error,
@@ -241,7 +216,7 @@ class Completer(VitalThread):
         self._endings.appendleft((attempt, replace(ending, error=NO_TEXT)))
 
     def _unsend(self) -> None:
-        """These are to be sent again, fewer at a time."""
+        """Send these again, fewer at a time."""
         sent, self._sent = self._sent, []
         if sent:
             self._size.failed(len(sent))
@@ -292,7 +267,7 @@ class Completer(VitalThread):
         if not self._said_dropped:
             self._said_dropped = True
             logger.warning(
-                "the database has not taken log lines of %s, and they are dropped; so may be others until it does. The runs ended as they should.",
+                "the database did not take log lines of %s: they are dropped, and more may be. No ending is affected.",
                 counted(runs, "run"),
                 extra={"action": "logs_dropped"},
             )

@@ -1,4 +1,4 @@
-"""A scheduler in the foreground: signals end it, and a bare terminal shows what it does."""
+"""A scheduler in the foreground: signals end it, and a terminal shows what it does."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Served(Protocol):
 
 
 class SignalWaiter:
-    """Where the main thread waits: for a signal, or for the scheduler to be stopped by somebody else.
+    """Where the main thread waits for a signal, or for another thread to stop the scheduler.
 
-    A handler may run between any two instructions of the main thread, so it only notes the signal and writes to a socket. The kernel may
-    give a signal to any thread, and the main thread would sleep on: so Python writes to the same socket, on whichever thread it comes.
-    `nudge` is called then, where the main thread waits for something else, an event loop for example.
+    A handler may run between any two instructions of the main thread, so it only records the signal and writes to a
+    socket. The kernel may deliver a signal to any thread while the main thread sleeps, so Python writes to the same
+    socket (`set_wakeup_fd`). `nudge` is called then, where the main thread waits elsewhere, such as in an event loop.
     """
 
     def __init__(self, nudge: Callable[[], object] | None = None) -> None:
@@ -53,7 +53,7 @@ class SignalWaiter:
         self._writer.setblocking(False)
         self._nudge = nudge
         self.requests = signals.Requests()
-        """How often this process was asked to end."""
+        """Counts the requests to end this process."""
 
     def wake(self) -> None:
         """From any thread."""
@@ -61,7 +61,7 @@ class SignalWaiter:
             self._writer.send(b".")
 
     def wait(self) -> None:
-        """Return when something happened."""
+        """Return when something has happened."""
         self._reader.recv(4096)
         if self._nudge is not None:
             self._nudge()
@@ -72,7 +72,7 @@ class SignalWaiter:
 
     @contextmanager
     def catching(self) -> Iterator[None]:
-        """Let the signals that end a process wake this instead; nothing where this is not the main thread."""
+        """Let the signals that end a process wake this instead. Does nothing outside the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -97,7 +97,7 @@ def serve(scheduler: Served, stage: SignalWaiter, say: Callable[[str], None]) ->
     if not scheduler.started:
         return
     since = boottime()
-    say("stopping: what runs may end; another signal stops it now")
+    say("stopping: waiting for runs to end; another signal stops now")
     done = threading.Event()
 
     def stop() -> None:
@@ -111,16 +111,14 @@ def serve(scheduler: Served, stage: SignalWaiter, say: Callable[[str], None]) ->
     while not done.is_set() and asked.count == 1:
         stage.wait()
     if not done.is_set():
-        say(
-            f"stopping now, after {readable(boottime() - since)}: what still runs is told to end, and has one more second"
-        )
+        say(f"stopping now, after {readable(boottime() - since)}: runs are told to end and have one more second")
         scheduler.stop_now()
     while not done.is_set() and asked.count == 2:  # noqa: PLR2004 - a third one does not even wait for the goodbye
         stage.wait()
 
 
 def headline(shown: str, application: str, label: str, jobs: Sequence[JobView], now: datetime) -> list[str]:
-    """Which store, which node, which jobs with their next due times."""
+    """The store, the node, and the jobs with their next due times."""
     where = shown.removeprefix("sqlite:///") if shown.startswith("sqlite:///") else shown
     lines = [f"tenure: {where}, application {application!r}, node {label} (process {os.getpid()})"]
     width = max((len(job.name) for job in jobs), default=0)
@@ -131,7 +129,7 @@ def headline(shown: str, application: str, label: str, jobs: Sequence[JobView], 
 
 
 def line(event: RunEvent, now: datetime) -> str:
-    """What became of one run."""
+    """How one run ended."""
     parts = [f"{now.astimezone(event.scheduled_for.tzinfo):%H:%M:%S}", event.job, _WORDS[type(event)]]
     if event.attempt > 1:
         parts.append(f"(attempt {event.attempt})")
@@ -142,14 +140,14 @@ def line(event: RunEvent, now: datetime) -> str:
 
 
 def say(text: str) -> None:
-    """To the terminal, if it is still there."""
-    with suppress(OSError, ValueError, AttributeError):  # closed, too narrow for a letter, or none at all
+    """Print to the terminal, if it is still there."""
+    with suppress(OSError, ValueError, AttributeError):  # closed, too narrow for a letter, or missing
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
 
 def terminal() -> bool:
-    """Whether somebody looks."""
+    """Whether there is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 

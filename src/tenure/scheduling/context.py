@@ -1,18 +1,21 @@
-"""What the steps of the scheduler's loop share, and what they need of the node and of the executor."""
+"""What the steps of the scheduler's loop share, and what passes between it and the other threads."""
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tenure.core.cluster import NodeId
 from tenure.core.database_clock import DatabaseClock
-from tenure.core.records import Instant, RunId
+from tenure.core.records import Ending, Instant, RunId
 from tenure.jobs.functions import Registry
 from tenure.scheduling.agenda import Agenda
 from tenure.scheduling.attempt import Attempt
 from tenure.scheduling.options import EngineOptions
+from tenure.util.clock import boottime
 
 
 class NodeView(Protocol):
@@ -69,6 +72,23 @@ class LoopSignals:
         """A slot is free, and there was none."""
         self.freed = True
         self._node.wake()
+
+
+class EndingQueue:
+    """Endings on their way from the executor's threads to the completer's."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Attempt, Ending]] = deque()
+        self.waits_since = 0.0
+        self.wake = threading.Event()
+
+    def put(self, attempt: Attempt, ending: Ending) -> None:
+        """Send this soon."""
+        if not self.waiting:
+            self.waits_since = boottime()
+        self.waiting.append((attempt, ending))
+        if not self.wake.is_set():
+            self.wake.set()
 
 
 @dataclass(slots=True)

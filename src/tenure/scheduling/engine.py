@@ -1,8 +1,10 @@
-"""The engine puts a scheduler's part in the cluster together, starts it and stops it. The heartbeat and the control loop are the node's.
+"""Puts one scheduler's part in the cluster together, starts it and stops it.
 
-    control loop's thread   loop: reconcile, claim, plan …  ──▶  executor: threads, event loop  ──▶  completer's thread: endings
+    control loop's thread            worker threads, event loop      completer's thread
+    loop: reconcile, claim, plan ──▶ executor: bodies            ──▶ completer: endings
 
-At most three connections: the heartbeat's, the control loop's, and the completer's while runs end.
+The heartbeat and the control loop belong to the node. At most three connections: the heartbeat's, the control loop's,
+and the completer's while runs end.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from tenure.jobs import start_report
 from tenure.jobs.functions import Registry
 from tenure.jobs.listeners import Listeners
 from tenure.run import Run, RunControl
-from tenure.scheduling.completer import Completer, EndingQueue
-from tenure.scheduling.context import LoopContext, LoopSignals
+from tenure.scheduling.completer import Completer
+from tenure.scheduling.context import EndingQueue, LoopContext, LoopSignals
 from tenure.scheduling.executor import Executor
 from tenure.scheduling.health import Health, health_of, not_started
 from tenure.scheduling.loop import SchedulerLoop
@@ -107,7 +109,7 @@ class Engine:
         return tuple(f"{attempt.run.job} {attempt.run.key}" for attempt in leaving.executor.in_hand.values())
 
     def start(self, changes: Sequence[JobChange], loop: asyncio.AbstractEventLoop | None = None) -> list[JobRow]:
-        """Write the jobs to the ledger and take part. Raises what is wrong. From then on failures heal by themselves."""
+        """Write the jobs to the ledger and take part. Raises what is wrong; later failures heal by themselves."""
         options = self._options
         if options.capacity:
             need_posix()
@@ -152,10 +154,9 @@ class Engine:
         )
         node, clock, endings = election.node, DatabaseClock(), EndingQueue()
         signals, reporter = LoopSignals(node), Reporter(self._listeners, node.label, options.tz)
-        executor = Executor(node, clock, options.capacity, ended=endings.put, freed=signals.free)
-        completer = Completer(
-            self._store, endings, executor, signals, reporter, label=node.label, timeout=options.cadence.attempt_timeout
-        )
+        executor = Executor(node, clock, options.capacity, endings, signals)
+        within = options.cadence.attempt_timeout
+        completer = Completer(self._store, endings, executor, signals, reporter, label=node.label, timeout=within)
         context = LoopContext(node, election, executor, self._registry, clock, options, signals)
         loop = SchedulerLoop(context, reporter, functools.partial(_make_run, node, options))
         return Parts(node, election, clock, signals, executor, completer, loop)
@@ -163,8 +164,9 @@ class Engine:
     def stop(self, drain: float) -> bool:
         """Claim no more, let others plan, wait for what runs, then leave. True if everything had ended in time.
 
-        A body that does not end keeps its node: the node renews its lease for that alone, so that no other attempt begins, and leaves
-        when the body has ended. If another thread is stopping it already, the less patient of the two decides how long both wait.
+        A body that does not end keeps its node: the node renews its lease for that alone, so that no other attempt
+        begins, and leaves when the body has ended. If another thread is stopping it already, the less patient of the
+        two decides how long both wait.
         """
         if self._pid != os.getpid():
             self._parts = None

@@ -1,29 +1,20 @@
-"""The event loop for coroutines: the application's, or one of our own on a thread that is made when the first coroutine comes."""
+"""The event loop for coroutines: the application's, or one of our own, whose thread starts with the first coroutine."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable
 
-from tenure.core.records import Ending
 from tenure.run import CURRENT
 from tenure.scheduling.attempt import Attempt, AttemptPhase
+from tenure.scheduling.base_executor import BaseExecutor
 from tenure.util.vital_thread import VitalThread
-
-
-class _Executor(Protocol):
-    """What this needs of the executor."""
-
-    def judge(self, attempt: Attempt, failure: BaseException | None) -> Ending: ...
-    def end(self, attempt: Attempt, ending: Ending) -> None: ...
-    def refuse(self, error: Exception, back: Iterable[Attempt]) -> None: ...
 
 
 class CoroutineLoop:
     """Runs the bodies of attempts as tasks."""
 
-    def __init__(self, label: str, executor: _Executor, begin: Callable[[Attempt], bool]) -> None:
+    def __init__(self, label: str, executor: BaseExecutor, begin: Callable[[Attempt], bool]) -> None:
         self._label, self._executor, self._begin = label, executor, begin
         self._given: asyncio.AbstractEventLoop | None = None
         self._own: asyncio.AbstractEventLoop | None = None

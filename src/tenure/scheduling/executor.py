@@ -1,8 +1,8 @@
 """Calls the bodies of runs on threads of its own, on an event loop or in processes, and says how they ended.
 
-Threads are made as they are needed, up to the capacity, and never hold up the exit of the process. Coroutines are handed to the event
-loop in one call for all. When an attempt is out of time, a coroutine is cancelled and a process killed. A thread is asked to end, keeps its
-slot, and is shown as overdue.
+Threads start as they are needed, up to the capacity, and never hold up the exit of the process. Coroutines are
+handed to the event loop in one call for all. When an attempt is out of time, a coroutine is cancelled and a process
+killed. A thread is asked to end, keeps its slot, and is shown as overdue.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from queue import SimpleQueue
 
 from tenure.core.database_clock import DatabaseClock
-from tenure.core.records import Ending
 from tenure.errors import ConfigurationError
 from tenure.run import CURRENT
 from tenure.scheduling.attempt import Attempt, AttemptPhase
 from tenure.scheduling.base_executor import BaseExecutor
-from tenure.scheduling.context import NodeView
+from tenure.scheduling.context import EndingQueue, LoopSignals, NodeView
 from tenure.scheduling.event_loop import CoroutineLoop
 from tenure.scheduling.processes import Processes
 from tenure.scheduling.timeouts import TimeoutThread
@@ -38,15 +37,9 @@ class Executor(BaseExecutor):
     """Starts no thread before the first attempt needs one."""
 
     def __init__(
-        self,
-        node: NodeView,
-        clock: DatabaseClock,
-        capacity: int,
-        *,
-        ended: Callable[[Attempt, Ending], None],
-        freed: Callable[[], None],
+        self, node: NodeView, clock: DatabaseClock, capacity: int, endings: EndingQueue, signals: LoopSignals
     ) -> None:
-        super().__init__(node, clock, capacity, ended=ended, freed=freed)
+        super().__init__(node, clock, capacity, endings.put, signals.free)
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
         self._threads = 0
         self._loop = CoroutineLoop(node.label, self, self._begin)
@@ -106,7 +99,7 @@ class Executor(BaseExecutor):
         return room
 
     def _hire(self, missing: int) -> None:
-        """Start the worker threads that were counted. If the system refuses and there is no other, nothing waits for one."""
+        """Start the worker threads that were counted. If the system refuses the only one, give its runs back."""
         for started in range(missing):
             try:
                 threading.Thread(target=self._work, name=f"tenure worker {self._node.label}", daemon=True).start()
@@ -142,7 +135,7 @@ class Executor(BaseExecutor):
                 self._threads -= 1
 
     def _begin(self, attempt: Attempt) -> bool:
-        """Whether to call the body. It is not called without its process, or without the timeout that it was promised."""
+        """Whether to call the body. It is not called without its process, or without its timeout."""
         at, limit = boottime(), attempt.claimed.rules.timeout
         try:
             if attempt.function.in_process:

@@ -1,7 +1,7 @@
-"""The scheduler's loop: learn, reconcile, claim, plan, resolve missed due times, prune. One module per step, an agenda for all.
+"""The scheduler's loop: learn, reconcile, claim, plan, resolve missed due times, prune.
 
-The node's control loop hosts it (`LoopService`): one thread, one connection. Because claims and roll calls go over that connection, one
-after the other, every claim is answered or abandoned when a roll call is sent (see `reconciler.py`).
+Each step has a module, and the agenda says which is due. The node's control loop hosts it (`LoopService`): one thread,
+one connection. Claims and roll calls go over that connection one after the other, which `reconciler.py` relies on.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SchedulerLoop:
         self._turning = threading.Lock()
 
     def rest(self) -> None:
-        """Plan and claim no more, not even in a turn that has begun. Reconciling goes on, for the runs that still run."""
+        """Plan and claim no more, not even in a turn that has begun. Reconciling goes on, for what still runs."""
         self._context.resting = True
         with self._turning:
             self.agenda.soon(Step.RECONCILE)  # to tell the ledger that this node was asked to stop
@@ -96,7 +96,7 @@ class SchedulerLoop:
             self._do(Step.REPLAN, self.planner.replan, ledger)
 
     def _do(self, step: Step, work: Callable[[Ledger], None], ledger: Ledger) -> None:
-        """Do a step if it is due. A step that fails over what it read holds up neither the others nor this node's elections."""
+        """Do a step if it is due. If it fails over what it read, the other steps and this node's elections go on."""
         if boottime() < self.agenda.due(step):
             return
         try:

@@ -1,4 +1,4 @@
-"""Resolves missed due times (misfires): runs that did not begin in time are made up for or skipped, as their job's policy says."""
+"""Resolves missed due times (misfires): they are made up for or skipped, as the policy of their job says."""
 
 from __future__ import annotations
 

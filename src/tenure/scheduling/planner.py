@@ -1,15 +1,19 @@
-"""Plans: one node's part in writing due times ahead for all jobs of an application. Carries G6: the death of a planner delays nothing.
+"""Writes due times ahead for all jobs of an application. Carries G6: the death of a planner delays nothing.
 
-The planner, an elected node, plans every job whose function some live node has, whether or not it has that function itself. Any other
-node plans what is due within seconds and not planned yet. The facts that nodes write down decide who can plan what:
+The planner, an elected node, plans every job whose function some live node has, whether or not it has that function
+itself. Any other node plans what is due within seconds and not planned yet. The facts that nodes write down decide
+who can plan what:
 
-  functions   A job whose function no live node has is not planned. Its due times are missed, and resolved when such a node comes.
-  zone rules  A job written with newer zone rules is left to a node that has them. If no live node has them, the newest one plans it
-              and says so. Once the job is overdue, any node plans it. A job that was planned by other zone rules is planned anew first.
+  functions   A job whose function no live node has is not planned. Its due times are missed, and resolved when such
+              a node comes.
+  zone rules  A job written with newer zone rules is left to a node that has them. If no live node has them, the
+              newest one plans it and says so. Once the job is overdue, any node plans it. A job that other zone rules
+              have planned is replanned first.
   library     A row that only a newer library can read is never guessed at.
 
-A node that is not the planner leaves alone what is overdue by more than `JUMP`: after a jump of the clock nodes may disagree about the
-time, and the planner's time counts. It plans that too once it has believed its clock for `DOUBT[1]`, or if the planner's library is older.
+After a jump of the clock nodes may disagree about the time, and the planner's time counts. So a node that is not the
+planner leaves alone what is overdue by more than `JUMP`, until it has believed its clock for `DOUBT[1]`, or if the
+planner's library is older.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from tenure.core.records import (
     NewRun,
     NodeFacts,
     Planned,
+    Rules,
     RunState,
     Unplanned,
 )
@@ -55,14 +60,14 @@ OVERDUE = 2.0
 """Any node plans a due time that is this late and not planned, whatever zone rules it has."""
 PLAN_EVERY = 1.0
 PLAN_BATCH, PLAN_TIME = (10, 300), 0.004
-"""How many jobs are planned at once: as many as take `PLAN_TIME`, because claims wait meanwhile, within these bounds."""
+"""How many jobs are planned at once: within these bounds, as many as take `PLAN_TIME`, because claims wait."""
 PLAN_BURST = 0.05
-"""After so many seconds write what is planned, however little, and let claims have their turn: a long absence is worked off in slices."""
+"""After so many seconds write what is planned, however little, and let claims have their turn."""
 REPLAN_BATCH = 100
 REPLAN_EVERY, REPLAN_FOR = 30.0, 400.0
-"""After a clock jump the planner looks for postponed jobs every 30 s, for 400 s: longer than any node can still use the wrong time."""
+"""After a clock jump the planner looks for postponed jobs every 30 s for 400 s, until all nodes know the right time."""
 ANEW_BATCH = 100
-"""How many jobs are planned anew at once after a change of the zone rules."""
+"""How many jobs are replanned at once after a change of the zone rules."""
 CALM = 0.1
 """If nothing is due for so many seconds, more may be planned at once."""
 MARGIN = 60.0
@@ -71,6 +76,10 @@ NAMED = 5
 """How many jobs a note names."""
 REMEMBERED = 10_000
 """How many jobs that cannot be planned here are remembered."""
+
+
+_Ahead = tuple[Instant | None, tuple[NewRun, ...]]
+"""The first due time that is not written, and the runs before it."""
 
 
 class Planner:
@@ -89,7 +98,7 @@ class Planner:
         self._replans_until = 0.0
         self._replanned: tuple[Instant, JobId] = (0.0, JobId(0))
         self.learns_on = False
-        """Time was up before all that other zone rules have planned was gone over."""
+        """Time was up before all jobs that other zone rules have planned were replanned."""
         self._gone_over: set[JobId] = set()
         self._refused: dict[tuple[JobId, int], str] = {}
         self._behind = 0
@@ -100,13 +109,13 @@ class Planner:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What people should know."""
+        """Human-readable notes on jobs that are planned by old zone rules, or not at all."""
         return (self._older, *self._overdue) if self._older else self._overdue
 
     # Who can plan what
 
     def learn(self, ledger: Ledger, node: NodeId, functions: frozenset[str]) -> None:
-        """Write down what this node has, where that has changed, and read what the others have. `functions` are those that jobs name."""
+        """Write this node's facts if they changed, and read those of the others. `functions`: those that jobs name."""
         mine = self._facts(node)
         if mine != self._written:
             ledger.write_facts(mine)
@@ -114,7 +123,7 @@ class Planner:
         others = ledger.nodes(self._application)
         present = mine.functions.union(*(facts.functions for facts in others))
         self._absent = tuple(sorted(functions - present))
-        # Only those count that can read what this node can read.
+        # Only nodes count that can read what this node can read.
         able = [facts.tzdata for facts in others if order(facts.library) >= order(mine.library)]
         self._zones = "" if mine.tzdata >= max(able, default="") else mine.tzdata
         self._stands_in = any(facts.plans and order(facts.library) < order(mine.library) for facts in others)
@@ -164,7 +173,7 @@ class Planner:
         found = ledger.unplanned(
             self._application,
             before=now + (REFILL if leads else UNATTENDED),
-            limit=limit + len(self._refused) + self._behind,  # which must not take the places of the others
+            limit=limit + len(self._refused) + self._behind,  # these must not take the places of the others
             strangers=self._absent,
             tzdata=self._zones,
             overdue=now - OVERDUE,
@@ -191,7 +200,7 @@ class Planner:
                 elif trigger is None:
                     pass
                 elif self._of_other_rules(job.next_reading):
-                    if not late:  # else those that can be planned come first: nothing has changed so far
+                    if not late:  # else jobs that can be planned come first: nothing has changed so far
                         changed += self._plan_anew(ledger, job.name, now)
                         soonest = now
                 elif planned := plan(job, trigger, application=self._application, now=now, horizon=now + LOOK_AHEAD):
@@ -211,7 +220,7 @@ class Planner:
         return None if soonest == math.inf else soonest
 
     def _for_others(self, job: Unplanned, now: Instant, *, leads: bool) -> bool:
-        """Whether a node that knows the time better should do it: nodes may be of two minds about a clock that has jumped."""
+        """Whether to leave this to a node that knows the time better: nodes may disagree after a jump of the clock."""
         if job.resumes:
             return self._clock.doubts  # the ledger says so by its own clock
         if leads or self._stands_in or job.next_due is None or job.next_due >= now - JUMP:
@@ -219,7 +228,7 @@ class Planner:
         return boottime() < self._clock.believed_since + DOUBT[1]
 
     def _pace(self, planned: int, took: float) -> None:
-        """Plan so many at once that claims do not wait long."""
+        """Plan as many at once as do not hold up claims."""
         fits = int(planned * PLAN_TIME / max(took, 0.000_1))
         self._batch = min(max(fits, PLAN_BATCH[0]), PLAN_BATCH[1])
 
@@ -227,7 +236,7 @@ class Planner:
         return [job for job in jobs if (job.id, job.generation) not in self._refused]
 
     def _refuse(self, job: Unplanned, error: Exception) -> None:
-        """Leave this job alone until it is changed, and say so: its row can be read, but no due time comes of it."""
+        """Leave this job alone until it is changed, and log that: its row is readable, but yields no due time."""
         why = str(error) if isinstance(error, TenureError) else f"{type(error).__name__}: {error}"
         if len(self._refused) >= REMEMBERED:
             self._refused.clear()
@@ -241,14 +250,8 @@ class Planner:
                 yield f"job {job.name!r} is overdue and cannot be planned here: {why}"
 
     def _resume(self, ledger: Ledger, job: Unplanned, trigger: Trigger | None, now: Instant) -> bool:
-        """A pause is over. A job without a trigger has only what it was asked for meanwhile. False if it was changed by others."""
-        next_due, runs = (
-            (None, ())
-            if trigger is None
-            else ahead(
-                trigger, job.rules, application=self._application, name=job.name, now=now, horizon=now + LOOK_AHEAD
-            )
-        )
+        """End a pause. A job without a trigger has only requested runs. False if another node changed it first."""
+        next_due, runs = (None, ()) if trigger is None else self._ahead(trigger, job.rules, job.name, now)
         row = ledger.change(
             JobChange(
                 self._application,
@@ -269,30 +272,30 @@ class Planner:
         return reading is not None and reading.partition("@")[0] != self._tzdata
 
     def _go_over(self, ledger: Ledger) -> None:
-        """Plan anew what other zone rules have planned."""
+        """Replan what other zone rules have planned."""
         now = self._clock.now(boottime()) if self._clock.known and not self._clock.doubts else None
         if now is None:
             return
         jobs = ledger.planned_by_others(self._application, self._tzdata, ANEW_BATCH)
-        ends_at = boottime() + PLAN_BURST  # counted from the answer: however slow the database is, something is done
+        ends_at = boottime() + PLAN_BURST  # counted from the answer, so that a slow database does not stop it
         for job in jobs:
             if job.id in self._gone_over:
-                continue  # it waits for what is written ahead
+                continue  # it waits for the runs that are written ahead
             if boottime() >= ends_at:
                 self.learns_on = True
                 return
             try:
                 anew = self._plan_anew(ledger, job.spec.name, now)
             except (ConfigurationError, ValueError, OverflowError):
-                anew = False  # `plan` says so when it comes to it
+                anew = False  # `plan` logs that when it comes to it
             if not anew:
                 self._gone_over.add(job.id)
         self._gone_over.clear()
 
     def _plan_anew(self, ledger: Ledger, name: str, now: Instant) -> bool:
-        """From the first due time on that is not in the ledger. What is written ahead and stands for readings of the wall clock is waited for.
+        """Replan by our zone rules, from the first due time that is not in the ledger. False if the job stays as it is.
 
-        False if it stays as it is.
+        Runs that are written ahead and stand for readings of the wall clock come first.
         """
         job = next(iter(ledger.jobs(self._application, name)), None)
         if job is None or job.state is not JobState.ACTIVE or job.next_due is None or job.next_reading is None:
@@ -314,38 +317,27 @@ class Planner:
         if before > self._tzdata and before not in self._warned:
             self._warned.add(before)
             logger.warning(
-                "job %r and others were planned by the zone rules of tzdata %s, which no live node has; they are planned by those of %s. Upgrade the tzdata package.",
+                "job %r and others were planned with tzdata %s, which no live node has, and are replanned with %s. "
+                "Upgrade the tzdata package.",
                 name,
                 before,
                 self._tzdata,
                 extra={"action": "older_zone_rules"},
             )
-        row = ledger.change(
-            JobChange(
-                self._application,
-                name,
-                Change.UPDATED,
-                spec=replace(spec, tzdata=max(spec.tzdata, self._tzdata)),
-                next_due=next_due,
-                runs=runs,
-                why=f"{ANEW} {self._tzdata}",
-                generation=job.generation,
-                override=job.override,
-                next_reading=reading_of(trigger, next_due),
-            )
-        )
+        job = replace(job, spec=replace(spec, tzdata=max(spec.tzdata, self._tzdata)))
+        row = self._write(ledger, job, trigger, (next_due, runs), f"{ANEW} {self._tzdata}")
         return row is not None and not self._of_other_rules(row.next_reading)
 
-    # What a wrong clock has put off
+    # What a wrong clock has postponed
 
     def replan_soon(self) -> None:
-        """Look soon for what was put off."""
+        """Look soon for postponed jobs, and again for a while."""
         self._agenda.soon(Step.REPLAN)
         self._replanned = (0.0, JobId(0))
         self._replans_until = boottime() + REPLAN_FOR
 
     def replan(self, ledger: Ledger) -> None:
-        """Look through all jobs, some at a time, for those that a clock that was ahead has put off, and plan them anew."""
+        """Replan jobs that a clock that was ahead has postponed. Looks through all jobs, some at a time."""
         now = self._clock.now(boottime())
         horizon = now + LOOK_AHEAD + MARGIN
         if self._clock.doubts or not self._context.plans:
@@ -363,7 +355,7 @@ class Planner:
                 if trigger is not None and leapt(trigger, due, horizon=horizon):
                     self._put_right(ledger, job, trigger, now)
             except ConfigurationError:
-                continue  # `plan` says so when it comes to it
+                continue  # `plan` logs that when it comes to it
         if len(jobs) == REPLAN_BATCH or boottime() >= ends_at:
             self._agenda.at(Step.REPLAN, boottime() + CALM)
             return
@@ -375,38 +367,45 @@ class Planner:
         try:
             return None if job.spec.trigger is None else _read(job.spec.trigger)
         except TenureError:
-            return None  # said by `plan` already
+            return None  # `plan` has logged that
 
     def _put_right(self, ledger: Ledger, job: JobRow, trigger: Trigger, now: Instant) -> None:
-        name, rules = job.spec.name, job.spec.rules
-        next_due, runs = ahead(
-            trigger, rules, application=self._application, name=name, now=now, horizon=now + LOOK_AHEAD
-        )
+        due = self._ahead(trigger, job.spec.rules, job.spec.name, now)
         why = "it was planned by a clock that was ahead"
-        logger.warning("job %r is planned anew: %s", name, why, extra={"action": "planned_anew"})
-        ledger.change(
-            JobChange(
-                self._application,
-                name,
-                Change.UPDATED,
-                spec=job.spec,
-                next_due=next_due,
-                runs=runs,
-                why=why,
-                generation=job.generation,
-                override=job.override,
-                next_reading=reading_of(trigger, next_due),
-            )
+        logger.warning("job %r is planned anew: %s", job.spec.name, why, extra={"action": "planned_anew"})
+        self._write(ledger, job, trigger, due, why)
+
+    def _ahead(self, trigger: Trigger, rules: Rules, name: str, now: Instant) -> _Ahead:
+        return ahead(trigger, rules, application=self._application, name=name, now=now, horizon=now + LOOK_AHEAD)
+
+    def _write(self, ledger: Ledger, job: JobRow, trigger: Trigger, due: _Ahead, why: str) -> JobRow | None:
+        """Write other due times for a job, unless it was changed meanwhile."""
+        next_due, runs = due
+        change = JobChange(
+            self._application,
+            job.spec.name,
+            Change.UPDATED,
+            spec=job.spec,
+            next_due=next_due,
+            runs=runs,
+            why=why,
+            generation=job.generation,
+            override=job.override,
+            next_reading=reading_of(trigger, next_due),
         )
+        return ledger.change(change)
 
 
 def _older(jobs: Sequence[JobRow]) -> str:
-    """What is to be said of jobs that are planned by older zone rules than they were written with."""
+    """A note on jobs that are planned by older zone rules than they were written with."""
     if not jobs:
         return ""
     names = ", ".join(repr(job.spec.name) for job in jobs[:NAMED]) + (" and others" if len(jobs) > NAMED else "")
     by, written = (jobs[0].next_reading or "").partition("@")[0], max(job.spec.tzdata for job in jobs)
-    return f"planned by the zone rules of tzdata {by}, although written with {written}, which no live node has: {names}. Upgrade the tzdata package."
+    return (
+        f"planned with tzdata {by}, although written with {written}, which no live node has: {names}. "
+        "Upgrade the tzdata package."
+    )
 
 
 @functools.lru_cache(maxsize=10_000)

@@ -1,11 +1,12 @@
 """Bodies in processes of their own: for work that holds the interpreter, leaks, or must be killable.
 
-A worker thread hands a body to a child, and waits for the child's answer or its death. Children are kept for the next body, hold the
-lock of their node, so that its death is not proved while they work, and die with it. A body that should end is killed with its process.
+A worker thread hands a body to a child process and waits for the child's answer or its death. Children are kept for the
+next body. They hold the lock of their node, so that its death is not proved while they work, and die with it. A body
+that should end is killed with its process.
 
-A child knows by its own clock when its run is lost: the deadline of the lease lies in memory that it shares with its parent, which
-prolongs it while it beats. A parent that is frozen prolongs nothing. An outage that the node survives kills no child: that is done
-when the ledger has taken the run away.
+A child knows by its own clock when its run is lost: the lease's deadline lies in memory that it shares with its parent,
+which extends it with every heartbeat. A frozen parent extends nothing. An outage that the node survives kills no child:
+children are killed once the ledger has taken their run away.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ from tenure.util.signals import receive_exit_codes
 logger = logging.getLogger("tenure")
 
 TICK = 0.25
-"""How often a child's deadline is set to that of the lease."""
+"""Seconds between two updates of a child's deadline."""
 GOODBYE = 1.0
-"""How long an idle child may take to end."""
+"""Seconds that an idle child may take to end."""
 MAX_ERROR = 8000
 """Characters of an exception that a child sends, from its end."""
 MAX_MESSAGE = 1 << 20
-"""Bytes that a child may send at once; ours are smaller than 64 KiB."""
+"""Bytes that a child may send at once. Our own messages are smaller than 64 KiB."""
 STOPS = "its node stops"
 PR_SET_PDEATHSIG = 1
 
@@ -61,11 +62,11 @@ _NUMBER = struct.Struct("=Q")
 
 
 class ProcessFailed(Exception):
-    """The body raised in its process, or its process ended without an answer. The text says which, with the traceback from there."""
+    """The body raised in its process, or the process ended without an answer. The text says which."""
 
 
 class Child:
-    """One process, doing one body at a time. Its bodies are numbered, so that no word of one is taken for another's."""
+    """One process, which runs one body at a time. Bodies are numbered, so that their messages are not confused."""
 
     def __init__(self, lock_fileno: int | None) -> None:
         lock = _file_behind(lock_fileno)
@@ -86,14 +87,14 @@ class Child:
         self._pidfd = _pidfd(self._process.pid)
         self._numbers = itertools.count(1)
         self.lock = lock
-        """Which file it holds the lock of; None: none."""
+        """The file whose lock it holds, if any."""
         self.clean = True
-        """It said how its last body ended, and nothing that we did not expect."""
+        """It reported how its last body ended, and sent nothing unexpected."""
         self.spent = False
         """It was told to end. Read and written under the mutex of `Processes`."""
 
     def run(self, attempt: Attempt, kwargs: dict[str, object]) -> None:
-        """Do a body; raises what became of it."""
+        """Run a body. Raises what it raised."""
         control, number = attempt.control, next(self._numbers)
         function = replace(attempt.function, signature=Signature())  # annotations need not travel
         claim = control.claim
@@ -132,7 +133,7 @@ class Child:
             raise ProcessFailed(said)
 
     def _hear(self, control: RunControl) -> tuple[str, int, str]:
-        """The next word, and the number of the body that said it. Raises EOFError when the process is dead, or has closed its pipe."""
+        """The next message and its body's number. Raises EOFError if the process is dead or has closed its pipe."""
         death = self._process.sentinel if self._pidfd is None else self._pidfd
         while True:
             self._deadline.value = control.until
@@ -157,7 +158,7 @@ class Child:
         return f"its process ended with signal {-code}" if code < 0 else f"its process ended with exit code {code}"
 
     def ended(self, within: float) -> bool:
-        """Whether it is dead, or dies in that time. Not `is_alive`: where SIGCHLD is ignored that is true for ever."""
+        """Whether it is dead, or dies in that time. Not `is_alive`, which stays true where SIGCHLD is ignored."""
         death = self._process.sentinel if self._pidfd is None else self._pidfd
         return bool(connection.wait([death], within))
 
@@ -166,7 +167,7 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             if self._pidfd is None:
                 self._process.kill()
-            else:  # the number may be another's where somebody else reaps our children
+            else:  # where other code reaps our children, the number may belong to another process
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def dismiss(self) -> None:
@@ -174,7 +175,7 @@ class Child:
         self._ours.close()
 
     def bury(self) -> None:
-        """See it to its end, and let go of all that belongs to it."""
+        """Wait for its end, and release everything that belongs to it."""
         self._ours.close()
         self._process.join(GOODBYE)
         if self._pidfd is not None:
@@ -183,7 +184,7 @@ class Child:
 
 
 class Processes:
-    """The children of one runner, made as they are needed. Who is killed and who is used again is decided under one mutex."""
+    """The children of one executor, started as needed. One mutex decides which are killed and which are used again."""
 
     def __init__(self, lock_fileno: Callable[[], int | None]) -> None:
         self._lock_fileno = lock_fileno
@@ -201,7 +202,7 @@ class Processes:
         _hire_starter()
 
     def run(self, attempt: Attempt, kwargs: dict[str, object]) -> None:
-        """Do a body in a child; raises what became of it."""
+        """Run a body in a child. Raises what it raised."""
         with self._mutex:
             self._busy[attempt] = None
         child: Child | None = None
@@ -236,7 +237,7 @@ class Processes:
         return True
 
     def stop(self) -> None:
-        """End the idle ones, and kill the others: their node leaves. Their attempts are told first, because they are interrupted and have not failed."""
+        """The node leaves: end idle children, kill the others. Tell their attempts first: those are interrupted."""
         with self._mutex:
             self._stopped = True
             idle, self._idle = self._idle, []
@@ -253,7 +254,7 @@ class Processes:
             child.bury()
 
     def _idle_child(self) -> Child | None:
-        """One that lives and holds the lock of this node as it is now: a node that was declared dead has come back with another."""
+        """A live child that holds the node's present lock: a node that was declared dead comes back with another."""
         while True:
             with self._mutex:
                 child = self._idle.pop() if self._idle else None
@@ -268,13 +269,13 @@ _ALL: weakref.WeakSet[Processes] = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """A program may end without stopping its scheduler; where the kernel does not kill children with their parent, this does."""
+    """For a program that ends without a stop, where the kernel does not kill children with their parent."""
     for processes in list(_ALL):
         processes.stop()
 
 
 def _file_behind(fileno: int | None) -> tuple[int, int] | None:
-    """Which file a descriptor is of. Its number may be that of another file by now; a file that is open keeps its own."""
+    """The file behind a descriptor. Its number may belong to another file by now; an open file keeps its own."""
     try:
         status = None if fileno is None else os.fstat(fileno)
     except OSError:
@@ -283,7 +284,7 @@ def _file_behind(fileno: int | None) -> tuple[int, int] | None:
 
 
 def _pidfd(pid: int | None) -> int | None:
-    """What becomes readable when the process ends, whoever has inherited its pipes; None where there is no such thing."""
+    """Becomes readable when the process ends, even if others inherited its pipes. None where there is no pidfd."""
     if pid is None or not hasattr(os, "pidfd_open"):
         return None
     try:
@@ -292,7 +293,7 @@ def _pidfd(pid: int | None) -> int | None:
         return None
 
 
-# One thread starts all children and lives as long as the process: a child is told of the death of the thread that started it.
+# One thread starts all children and lives as long as the process: a child dies with the thread that started it.
 
 _WANTED: queue.SimpleQueue[tuple[Callable[[], Child], queue.SimpleQueue[Child | BaseException]]] = queue.SimpleQueue()
 _STARTER: list[threading.Thread] = []
@@ -300,7 +301,7 @@ _MUTEX = threading.Lock()
 
 
 def _hire_starter() -> None:
-    """Raises RuntimeError if the system refuses that thread; the next call asks again."""
+    """Raises RuntimeError if the system refuses that thread. The next call tries again."""
     with _MUTEX:
         if not (_STARTER and _STARTER[0].is_alive()):
             starter = threading.Thread(target=_serve_starts, name="tenure starter", daemon=True)
@@ -345,7 +346,7 @@ _WORDS = {"called", "log", "completed", "done", "failed"}
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """What a child needs to do a body."""
+    """What a child needs to run a body."""
 
     function: Function
     kwargs: dict[str, object]
@@ -374,7 +375,7 @@ def _inherit(duplicate: Any) -> _Inherited:
 
 
 def _serve(pipe: Connection, deadline: ctypes.c_double, _lock: _Inherited) -> None:
-    """Do bodies until the parent closes the pipe, or dies."""
+    """Run bodies until the parent closes the pipe, or dies."""
     _die_with_parent()
     _keep_descriptors()
     _leave_signals_to_parent()
@@ -390,7 +391,7 @@ def _serve(pipe: Connection, deadline: ctypes.c_double, _lock: _Inherited) -> No
 
 
 def _do(message: bytes, until: Callable[[], float], number: int, parent: Parent) -> tuple[str, str]:
-    """One body, and what became of it."""
+    """Run one body, and report how it ended."""
     me = os.getpid()
     try:
         body: _Body = pickle.loads(message)  # noqa: S301 - from our parent
@@ -415,7 +416,7 @@ def _do(message: bytes, until: Callable[[], float], number: int, parent: Parent)
 
 
 class Parent:
-    """The way back. Threads of a body may speak at once, and those of an earlier body still."""
+    """The way back. Threads of a body may send at once, and so may those of an earlier body."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe, self._mutex, self._number = pipe, threading.Lock(), 0
@@ -428,7 +429,7 @@ class Parent:
             self._number = number
 
     def say(self, number: int, what: str, said: str) -> bool:
-        """Something of this body; False if it is over."""
+        """Send a message of this body. False if it is over."""
         with self._mutex:
             if number != self._number:
                 return False
@@ -436,7 +437,7 @@ class Parent:
             return True
 
     def answer(self, what: str, said: str) -> None:
-        """How the body ended. From now on it says nothing."""
+        """Report how the body ended. Nothing more is sent for it."""
         with self._mutex:
             self._send(what, said)
             self._number = 0
@@ -459,7 +460,7 @@ class _ChildControl(RunControl):
 
     def log(self, line: str) -> None:
         if not self.parent.say(self.number, "log", line):
-            logger.warning("%r is over, so that this line is not kept with it: %s", Run(self), line)
+            logger.warning("%r is over, so this line is not kept with it: %s", Run(self), line)
 
     def note_completed(self) -> None:
         super().note_completed()
@@ -483,7 +484,7 @@ def _die_with_parent() -> None:
 
 
 def _keep_descriptors() -> None:
-    """What a body starts inherits nothing of ours: not the pipe, not what says that this process lives, not the lock of the node."""
+    """What a body starts must not inherit our pipe, our sign of life, or the lock of the node."""
     opened = Path("/dev/fd")
     for number in [int(entry.name) for entry in opened.iterdir()] if opened.is_dir() else ():
         if number > 2:  # noqa: PLR2004 - stdin, stdout, stderr
@@ -492,7 +493,7 @@ def _keep_descriptors() -> None:
 
 
 def _leave_signals_to_parent() -> None:
-    """A supervisor signals all of a group, and the parent drains. A handler, because what is ignored would be ignored by what a body starts."""
+    """A supervisor signals the whole group; the parent drains. Not SIG_IGN, which a body's children would inherit."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _nothing)

@@ -1,7 +1,8 @@
 """Reconciles what the ledger says this node runs with what the executor has in hand. Carries G3 and G4.
 
-Claims and roll calls go over one connection, one after the other. So when a roll call is sent, every claim has been answered or
-abandoned. A run that the ledger lists for this node and that the executor does not have belongs to a claim whose answer was lost: it goes back.
+Claims and roll calls go over one connection, one after the other. So when a roll call is sent, every claim has been
+answered or abandoned. A run that the ledger lists for this node and that the executor does not have belongs to a claim
+whose answer was lost: it goes back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tenure.util.plurals import counted
 logger = logging.getLogger("tenure")
 
 ANSWER_AGAIN = 0.02
-"""Seconds until the next look at bodies that are about to be called, while an operation waits to hear that nothing more begins."""
+"""Seconds until the next look at bodies that are about to be called, while a pause or a removal waits for them."""
 
 
 class Reconciler:
@@ -34,7 +35,7 @@ class Reconciler:
         """The ledger knows that this node was asked to stop."""
 
     def reconcile(self, ledger: Ledger) -> None:
-        """Call the roll, give strays back, drop what the ledger took back, pass on requests to end, and report what others lost."""
+        """Call the roll. Give strays back, drop what the ledger took back, pass on requests, and report lost runs."""
         context, executor = self._context, self._context.executor
         executor.end_abandoned()
         node, before, sent_at, stopping = context.identity, executor.in_hand, boottime(), context.resting
@@ -73,8 +74,8 @@ class Reconciler:
     def answer(self, ledger: Ledger, call: RollCall) -> None:
         """Answer an operation that paused or removed a job and waits until no run that was claimed before can begin.
 
-        A body is called only if its attempt is QUEUED under the executor's mutex. What is QUEUED now ends under that mutex and goes
-        back. What has been called is confirmed. So nothing of these jobs begins after the last answer.
+        A body is called only if its attempt is QUEUED under the executor's mutex. What is QUEUED now ends under that
+        mutex and goes back. What has been called is confirmed. So nothing of these jobs begins after the last answer.
         """
         asked = [(mine.id, mine.token) for mine in call.held if mine.must_answer]
         if not asked:

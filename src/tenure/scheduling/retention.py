@@ -1,4 +1,4 @@
-"""Retention: the planner removes old runs, and then jobs that were removed long ago. Carries G4: nothing open is ever removed."""
+"""Retention: the planner deletes old runs, and then jobs that were removed long ago. Nothing open is deleted (G4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenure.util.clock import boottime
 PRUNE_EVERY, PRUNE_SOON = 60.0, 5.0
 """Seconds between two passes over all jobs: after a pass that found nothing, and after one that removed something."""
 PRUNE_BATCH, PRUNE_JOBS, PRUNE_TIME = (50, 1000), 100, 0.008
-"""A slice removes runs of up to `PRUNE_JOBS` jobs: as many runs as take `PRUNE_TIME`, because claims wait meanwhile, within these bounds."""
+"""A slice deletes runs of up to `PRUNE_JOBS` jobs: as many as take `PRUNE_TIME`, because claims wait meanwhile."""
 PRUNE_WAITS = 0.03
 """Seconds for which a slice may be put off because a claim is due before it would end."""
 FORGET_BATCH = 100
