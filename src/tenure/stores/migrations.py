@@ -1,15 +1,14 @@
-"""The versions of tenure's tables: which this library knows, whether it can use those it finds, and the SQL between them.
+"""The versions of tenure's tables: which ones this library can use, and the SQL that leads from one to the next.
 
-The schema has two numbers: `version`, the newest migration applied to it, and `oldest`, the least version that a library must
-know to use it. A library refuses tables that are older than its newest migration (`SchemaOutdated`), and tables whose `oldest`
-is newer than that (`SchemaTooNew`). Everything in between is the window in which two releases share the tables.
-docs/internals/schema.md explains what a migration may do within the window.
+The tables carry two numbers: `version`, the newest migration that was applied, and `oldest`, the least version that a
+library must know to use them. A library refuses tables that are older than its newest migration (`SchemaOutdated`),
+and tables whose `oldest` is newer than that (`SchemaTooNew`). Everything in between is the window in which two releases
+share the tables. docs/internals/schema.md explains what a migration may do within the window.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tenure.errors import SchemaOutdated, SchemaTooNew
@@ -23,26 +22,15 @@ class Stamp(NamedTuple):
     oldest: int
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One migration."""
-
-    number: int
-    oldest: int
-    """The least version that a library must know after it: `-- oldest: 4` in the file; 0 if the file does not say."""
-    text: str
-
-
 class Migrations:
     """The migrations that this library knows for one store."""
 
     def __init__(self, folder: str, table: str, **replaced: str) -> None:
         self._table = table
         """Of the version."""
-        self._steps = [
-            _step(int(file.name[:3]), statements.read(file, replaced))
-            for file in statements.scripts(f"{folder}/migrations")
-        ]
+        self._steps = {
+            int(file.name[:3]): statements.read(file, replaced) for file in statements.scripts(f"{folder}/migrations")
+        }
         self.functions = "\n".join(
             statements.read(file, replaced) for file in statements.scripts(f"{folder}/functions")
         )
@@ -50,13 +38,13 @@ class Migrations:
 
     @property
     def newest(self) -> int:
-        return self._steps[-1].number
+        return max(self._steps)
 
     def script(self, since: int = 0) -> str:
         """The SQL that leads from a version to the newest."""
-        oldest = max(step.oldest for step in self._steps)
+        oldest = max(map(int, re.findall(r"^-- oldest: (\d+)$", "\n".join(self._steps.values()), re.MULTILINE)))
         stamp = f"UPDATE {self._table} SET version = {self.newest}, oldest = {oldest};\n"  # noqa: S608 - our own numbers
-        return "\n".join([*(step.text for step in self._steps if step.number > since), self.functions, stamp])
+        return "\n".join([*(text for number, text in self._steps.items() if number > since), self.functions, stamp])
 
     def serve(self, found: Stamp | None, what: str) -> bool:
         """Whether these tables are ready for this library; False if they have to be migrated first.
@@ -80,8 +68,3 @@ class Migrations:
         """What to do about tables that are missing or too old."""
         since = "" if found is None else f" --from {found.version}"
         return f"Run `tenure migrate` as a role that may, or apply what `tenure migrate --print{since}` prints."
-
-
-def _step(number: int, text: str) -> Step:
-    said = re.search(r"^-- oldest: (\d+)$", text, re.MULTILINE)
-    return Step(number, int(said[1]) if said else 0, text)

@@ -1,4 +1,4 @@
-"""Where the next claim of a session begins to look. `claim_runs` in functions/claims.sql explains why no run is overlooked."""
+"""Where the next claim of a session begins to look. `claim_runs` in functions/claims.sql explains why that is safe."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What a role of PostgreSQL needs that does not own tenure's schema, as SQL to be run by whoever does. No more than is used.
+"""The rights that a PostgreSQL role needs if it does not own tenure's schema, as SQL for the owner to run.
 
-node      takes part: elections, planning, running; also the command line
-effects   calls `term.fence`, `run.complete` and `run.once` inside its own transactions, and sees nothing of the tables
+node      runs nodes and the command line
+effects   calls `term.fence`, `run.complete` and `run.once` inside its own transactions, and cannot read the tables
+
+A role gets no right that is not used.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "schema_version": ("SELECT",),
     "epoch": ("SELECT", "UPDATE"),
     "node": ("SELECT", "INSERT", "UPDATE", "DELETE"),
-    "election": ("SELECT", "INSERT", "UPDATE"),  # never deleted: it carries the number of the term
+    "election": ("SELECT", "INSERT", "UPDATE"),  # never deleted: it has the number of the term
     "term": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "application": ("SELECT", "INSERT"),
     "function_set": ("SELECT", "INSERT", "UPDATE", "DELETE"),  # UPDATE for FOR UPDATE
@@ -36,9 +38,9 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 """What a node does to each table."""
 
 EFFECTS = ("fence", "complete", "once")
-"""What a transaction of the application's own calls."""
+"""Functions that an application calls in its own transactions."""
 INSIDE = ("refuse_attempt", "limit_idling")
-"""Called by functions that run as the owner, and by nobody else."""
+"""Functions that only other functions call, which run as the owner."""
 
 
 def grants(schema: str, role: str, *, effects_only: bool = False) -> str:

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from tenure.stores.postgres.store import PostgresStore
 
 MIGRATION_PATIENCE = "4s"
-"""How long to wait for another migration, or for another session that holds its lock: less than the connection waits for an answer."""
+"""How long to wait for the lock of migrations: less than the connection waits for an answer."""
 TABLE_PATIENCE = "500ms"
 """How long to wait for each table that a migration changes: heartbeats queue behind it."""
 SEARCH_PATH = "pg_catalog, pg_temp"
-"""Of all our sessions and functions. With the usual one, a role that may create objects in `public` could put a function or an
-operator there that matches our arguments better than PostgreSQL's own, and it would run as our role."""
+"""Of all our sessions and functions. With the usual one, a role that may create objects in `public` could put a
+function or an operator there that matches our arguments better than PostgreSQL's own. It would run as our role."""
 PLANNER = (
     "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off "
     "SET jit = off SET random_page_cost = 0.01 SET cpu_tuple_cost = 1"
 )
-"""Settings of the functions that nodes call all the time. A session plans their statements once, perhaps while the tables are empty.
-The plan must still be good when they are full: along indexes, in nested loops."""
+"""Settings of the functions that nodes call all the time. A session plans their statements once, perhaps while the
+tables are empty. The plan must still be good when they are full: along indexes, in nested loops."""
 
 ABSENT = (pg.UndefinedTable, pg.UndefinedColumn, pg.UndefinedFunction, pg.InvalidSchemaName)
 """Errors of a library on a schema that is not made for it."""
@@ -86,7 +86,7 @@ def migrate(store: PostgresStore, connection: DeadlineConnection, *, allowed: bo
 
 
 def unsuitable(store: PostgresStore, connection: DeadlineConnection, error: psycopg.Error) -> StoreError:
-    """Why a statement of ours met with one of `ABSENT`: the schema was migrated beyond this library, or never up to it."""
+    """Why a statement failed with one of `ABSENT`: the schema is too new for this library, or too old."""
     what = f"{store.shown}: tenure's schema {store.schema!r}"
     try:
         with store.transaction(connection):
@@ -107,7 +107,7 @@ def _stamp(store: PostgresStore, connection: DeadlineConnection) -> Stamp | None
 
 
 def _lock_migration(store: PostgresStore, connection: DeadlineConnection) -> None:
-    """One migration at a time. The lock needs no right: every role that may connect can hold it, so the holder is named."""
+    """One migration at a time. Every role that may connect can hold the lock, so the error names the holder."""
     try:
         with connection.transaction():  # a savepoint: one more question follows
             connection.execute(
@@ -116,13 +116,14 @@ def _lock_migration(store: PostgresStore, connection: DeadlineConnection) -> Non
     except pg.LockNotAvailable as error:
         who = _sessions(connection.execute(store.statements["migrators"]).fetchall())
         raise StoreUnavailable(
-            f"{store.shown}: the lock for migrations of schema {store.schema!r} was not free within {MIGRATION_PATIENCE}: {who} has it. "
+            f"{store.shown}: the lock for migrations of schema {store.schema!r} was not free within "
+            f"{MIGRATION_PATIENCE}: {who} has it. "
             "If that is not a migration, an administrator can end the session: SELECT pg_terminate_backend(…);"
         ) from error
 
 
 def _apply(store: PostgresStore, connection: DeadlineConnection, script: str) -> None:
-    """Nodes wait behind a migration that waits for a table. So it waits for a moment only, and names the transactions in its way."""
+    """Nodes queue behind a migration that waits for a table, so it gives up soon and names what is in its way."""
     try:
         with connection.transaction():  # a savepoint: one more question follows
             connection.execute(f"SET LOCAL lock_timeout = '{TABLE_PATIENCE}'")
@@ -145,7 +146,7 @@ def _refuse_strangers(store: PostgresStore, connection: DeadlineConnection) -> N
     if found is not None:
         owner, kind, name = cast("tuple[str, str, str]", found)
         raise ConfigurationError(
-            f"{store.shown}: {kind.lower()} {name} belongs to role {owner!r}, who could replace tenure's functions with others. "
-            f"Nothing was migrated. Run `tenure migrate` as {owner}, or take it over (ALTER {kind} {name} OWNER TO …), "
-            "or choose another schema with schema=."
+            f"{store.shown}: {kind.lower()} {name} belongs to role {owner!r}, who could replace tenure's functions with "
+            f"others. Nothing was migrated. Run `tenure migrate` as {owner}, or take it over "
+            f"(ALTER {kind} {name} OWNER TO …), or choose another schema with schema=."
         )

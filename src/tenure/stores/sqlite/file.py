@@ -38,10 +38,8 @@ def check(store: SqliteStore, connection: sqlite3.Connection) -> None:
         raise known().outdated(found, _what(store))
 
 
-def migrate(store: SqliteStore, connection: sqlite3.Connection, *, allowed: bool) -> None:
-    """Bring tenure's tables up to date, or say what has to be done."""
-    if not allowed:
-        check(store, connection)
+def migrate(store: SqliteStore, connection: sqlite3.Connection) -> None:
+    """Bring tenure's tables up to date."""
     if not known().serve(_stamp(store, connection), _what(store)):
         with writing(connection, deadline=boottime() + 5.0):
             found = _stamp(store, connection)

@@ -51,8 +51,8 @@ _DONE = (
 )
 _RUN = (
     "r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label, "
-    "r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, r.interruptions, "
-    "r.stopping"
+    "r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, "
+    "r.interruptions, r.stopping"
 )
 
 

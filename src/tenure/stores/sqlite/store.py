@@ -122,7 +122,7 @@ class SqliteStore(Store):
             raise ConfigurationError(
                 f"{self.shown}: cannot switch to write-ahead logging (journal mode is {mode!r}), which tenure needs."
             )
-        sqlite_file.migrate(self, connection, allowed=self._migrate)
+        sqlite_file.migrate(self, connection)
 
     def session(self, purpose: str, timeout: float) -> SqliteSession:
         del purpose
