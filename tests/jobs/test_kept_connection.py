@@ -53,6 +53,13 @@ def _in_child(what: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def test_a_node_that_has_started_keeps_none_until_it_is_called(database, kept):
+    with _scheduler(database) as scheduler:
+        eventually(lambda: not kept(), within=10, what="the end of the connection")
+        scheduler.jobs()
+        assert len(kept()) == 1
+
+
 def test_one_connection_serves_one_call_after_the_other_without_a_thread(database, kept):
     threads = threading.active_count()
     scheduler = _scheduler(database)

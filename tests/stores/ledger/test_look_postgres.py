@@ -10,6 +10,7 @@ import random
 import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -173,6 +174,35 @@ def test_another_server_is_looked_at_from_the_beginning(scene, worker, beside):
                        "(SELECT id FROM tenure.application WHERE name = %s)", [scene.application])  # fmt: skip
     remembered["seen"] = f"{low}:{int(low) + 1_000_000}:"
     assert worker.take().key == "old", "a server whose count went back"
+
+
+def test_what_waits_in_a_lane_that_a_look_has_never_seen_is_found(scene, worker):
+    """Others have claimed or held back all that was PENDING in it before this session could see any of it."""
+    _look(worker)
+    scene.add("new", 20, 10, function="g", overlap="wait")
+    other = scene.worker()
+    running = other.take()
+    _look(worker)
+    other.finish(running.id)
+    assert worker.take().name == "new"
+
+
+def test_what_expires_is_missed_in_time_though_not_every_look_asks_for_it(scene, worker):
+    now = scene.ledger.now()
+
+    def missed(after: float) -> bool:
+        return worker.claim(0, as_of=now + after).missed
+
+    scene.plan("later", replace(scene.new(60), expires_at=now + 100))
+    assert [missed(after) for after in (0, 0.5, 99.5, 99.9)] == [False] * 4
+    scene.plan("later", replace(scene.new(50), expires_at=now + 100.5))
+    assert [missed(after) for after in (99.9, 100.1, 100.2)] == [False, True, True]
+    for run in scene.runs("later", [RunState.PENDING]):
+        if run.scheduled_for < now:
+            scene.ledger.cancel(run.id, "", "")
+    assert [missed(after) for after in (100.6, 100.7)] == [False, False]
+    scene.plan("later", replace(scene.new(40), expires_at=now + 50))  # before what was looked at already
+    assert missed(100.7)
 
 
 def test_lanes_of_a_server_that_counted_further_do_not_make_every_look_begin_anew(scene, worker, beside):
