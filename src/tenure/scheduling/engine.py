@@ -71,7 +71,7 @@ class Engine:
 
     def __init__(self, store: Store, registry: Registry, options: EngineOptions, listeners: Listeners) -> None:
         self._store, self._registry, self._options, self._listeners = store, registry, options, listeners
-        self._pid, self._label = 0, ""
+        self._pid = 0
         self._parts: Parts | None = None
         self._leaving: Parts | None = None
         self._gone = threading.Event()
@@ -88,17 +88,6 @@ class Engine:
     def _here(self) -> Parts | None:
         """The parts, if this very process started them. Read it once: a stop on another thread takes them away."""
         return self._parts if self._pid == os.getpid() else None
-
-    @property
-    def label(self) -> str:
-        """This node's human-readable name, since it was started."""
-        return self._label
-
-    @property
-    def plans(self) -> bool:
-        """Whether this node is the planner."""
-        parts = self._here
-        return parts is not None and parts.election.is_leader
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -119,7 +108,7 @@ class Engine:
             return jobs
         parts = self._assemble()
         parts.executor.use(loop)
-        self._pid, self._label, self._parts = os.getpid(), parts.node.label, parts
+        self._pid, self._parts = os.getpid(), parts
         try:
             parts.completer.start()
             parts.election.start()
