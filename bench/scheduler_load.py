@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness import scratch
+from tenure.core.messages import JobChange, RunQuery
 from tenure.core.planning import plan
 from tenure.core.records import Change, Instant, JobSpec, Rules
 from tenure.stores import store_for
-from tenure.stores.ledger import JobChange, Ledger, RunQuery
+from tenure.stores.ledger import Ledger
 from tenure.triggers import Trigger, cron, every, from_json, tzdata_version
 
 HERE = Path(__file__).resolve().parent

@@ -13,8 +13,8 @@ from pathlib import Path
 from scheduler_load import APPLICATION, FUNCTION, ledger_of
 
 from tenure import Run, Scheduler
+from tenure.core.messages import RunQuery
 from tenure.core.records import RunState
-from tenure.stores.ledger import RunQuery
 
 begun: list[tuple[float, str]] = []
 clock, note = time.time, begun.append

@@ -15,9 +15,10 @@ from scheduler_load import APPLICATION, BATCH, EPOCH, enter, ledger_of, spec
 from scheduler_report import AtLeast, AtMost, Line, Rounds, SchedulerReport, rates
 
 from tenure.core.keys import due_key
+from tenure.core.messages import ClaimRequest, Ending, JobChange
 from tenure.core.planning import plan
-from tenure.core.records import Change, ClaimRequest, Ending, Instant, Rules, RunState
-from tenure.stores.ledger import JobChange, Ledger
+from tenure.core.records import Change, Instant, Rules, RunState
+from tenure.stores.ledger import Ledger
 from tenure.stores.postgres.arrays import doubles, longs, texts
 from tenure.triggers import Trigger, cron, every, from_json, tzdata_version
 
@@ -158,7 +159,7 @@ def tick(bench: Bench) -> None:
         now = ledger.now()
         seldom: dict[str, Callable[[], object]] = {
             "which functions there are, every 10 s": lambda: ledger.functions(APPLICATION),
-            "reconciling, every 2 s": lambda: ledger.roll_call(NODE, APPLICATION),
+            "reconciling, every 2 s": lambda: ledger.reconcile(NODE, APPLICATION),
             "retention, every 60 s": lambda: ledger.prune(APPLICATION, before=now - 7 * 86400, keep=100, limit=1000),
         }
         for what, call in seldom.items():

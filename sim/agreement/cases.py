@@ -320,8 +320,8 @@ class Drawing:
         run = self._some_run(RunState.RUNNING)
         return None if run is None else Op("complete", (self._name(run), self._token(run)))
 
-    def roll_call(self, who: int) -> Op:
-        return Op("roll_call", (self.nodes[who], self.rng.random() < 0.3))
+    def reconcile(self, who: int) -> Op:
+        return Op("reconcile", (self.nodes[who], self.rng.random() < 0.3))
 
     def ask(self, who: int) -> Op:
         del who
@@ -369,7 +369,7 @@ def _bare(name: str) -> Callable[[Drawing, int], Op]:
 
 
 _DRAWN = (
-    "beat leave declare acquire succeed release resign fence check claim change sync plan settle finish put_back note_begun unbegun complete roll_call "
+    "beat leave declare acquire succeed release resign fence check claim change sync plan settle finish put_back note_begun unbegun complete reconcile "
     "ask cancel keep_log prune guard unguard cards unplanned"
 )
 OPS: dict[str, Callable[[Drawing, int], Op | None]] = {
@@ -379,11 +379,11 @@ OPS: dict[str, Callable[[Drawing, int], Op | None]] = {
 THEMES = {
     theme: tuple(names.split())
     for theme, names in {
-        "nodes": "beat leave declare acquire succeed roll_call claim cards",
+        "nodes": "beat leave declare acquire succeed reconcile claim cards",
         "elections": "acquire acquire release fence resign succeed declare leave check beat",
         "epoch": "epoch unsettle raise_epoch acquire declare",
         "jobs": "change change claim plan ask sync settle cancel prune unplanned jobs",
-        "runs": "claim claim finish finish complete roll_call note_begun unbegun put_back cancel change declare runs keep_log",
+        "runs": "claim claim finish finish complete reconcile note_begun unbegun put_back cancel change declare runs keep_log",
         "missed": "settle settle missed claim change cancel prune",
         "guards": "guard guard unguard",
     }.items()

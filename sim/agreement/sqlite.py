@@ -11,7 +11,8 @@ from typing import Any
 from sim.agreement.model import RUN, WAITS
 from sim.agreement.real import PATIENCE, TABLES, Real, RealHand
 from sim.agreement.words import APPLIED, Op, perform
-from tenure.stores.ledger import JobChange, Ledger, RunRequest
+from tenure.core.messages import JobChange, RunRequest
+from tenure.stores.ledger import Ledger
 from tenure.stores.sqlite.file import identity, is_busy
 from tenure.stores.sqlite.store import SqliteStore
 from tenure.transactions import job_changes

@@ -12,22 +12,10 @@ from typing import Any, Protocol
 
 from tenure.core.cluster import Acquire, Advert, Beat, Epoch, NodeCard, NodeId, Vacancy
 from tenure.core.keys import due_key
-from tenure.core.records import (
-    Change,
-    ClaimRequest,
-    Ending,
-    JobId,
-    JobSpec,
-    LogLine,
-    NewRun,
-    Override,
-    Planned,
-    Rules,
-    RunId,
-    RunState,
-)
+from tenure.core.messages import ClaimRequest, Ending, JobChange, LogLine, NewRun, Planned, RunQuery, RunRequest
+from tenure.core.records import Change, JobId, JobSpec, Override, Rules, RunId, RunState
 from tenure.stores.base import Session
-from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
+from tenure.stores.ledger import Ledger
 from tenure.triggers import every
 
 APPLICATION = "agreement"
@@ -202,7 +190,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "unplanned": lambda hand, before: hand.ledger.unplanned(APPLICATION, before=_at(hand, before), limit=50),
     "settle": _settle,
     "finish": _finish,
-    "roll_call": lambda hand, node, stopping: hand.ledger.roll_call(node, APPLICATION, stopping=stopping),
+    "reconcile": lambda hand, node, stopping: hand.ledger.reconcile(node, APPLICATION, stopping=stopping),
     "note_begun": lambda hand, run, token: hand.ledger.note_begun([(_run(hand, run), token, _at(hand, 0))]),
     "unbegun": lambda hand, name, generation: hand.ledger.unbegun(_job(hand, name), generation),
     "put_back": lambda hand, *held: hand.ledger.put_back([(_run(hand, run), token) for run, token in held]),

@@ -14,22 +14,20 @@ from sim.database.server import Statement, Work
 from tenure.core import run_rules
 from tenure.core.cluster import Acquire, Acquired, AcquireOutcome, Advert, Beat, NodeId, Pulse, Vacancy
 from tenure.core.keys import due_key
-from tenure.core.records import (
-    Change,
+from tenure.core.messages import (
     Claimed,
     ClaimRequest,
     Ended,
     Ending,
     Held,
-    JobState,
+    JobChange,
     Planned,
-    RollCall,
-    RunId,
-    RunState,
+    Reconciled,
+    RunRequest,
     Synced,
 )
+from tenure.core.records import Change, JobState, RunId, RunState
 from tenure.stores.base import Checked
-from tenure.stores.ledger import JobChange, RunRequest
 from tenure.stores.notices import JobsChanged
 
 
@@ -486,7 +484,7 @@ def finish_now(st: Statement, endings: Sequence[Ending], busy: Collection[RunId]
     return [answers[ending.id] for ending in endings]
 
 
-def roll_call(st: Statement, node: NodeId, application: str, stopping: bool = False) -> Work:
+def reconcile(st: Statement, node: NodeId, application: str, stopping: bool = False) -> Work:
     rows = st.server.rows
     yield st.gap()
     lost, held = [], []
@@ -505,7 +503,7 @@ def roll_call(st: Statement, node: NodeId, application: str, stopping: bool = Fa
                 held.append(Held(run.id, run.token, run.asked_to_end, must_answer))
     if lost:
         rows.ring(JobsChanged(application))
-    return RollCall(tuple(held), tuple(lost), rows.now())
+    return Reconciled(tuple(held), tuple(lost), rows.now())
 
 
 def put_back(st: Statement, held: Sequence[tuple[RunId, str]]) -> Work:

@@ -13,10 +13,11 @@ from sim.runtime.hosts import File
 from sim.runtime.kernel import K, Process
 from sim.runtime.network import NEVER, Network
 from tenure.core.cluster import Acquire, Acquired, Advert, Beat, BeatAnswer, Epoch, NodeCard, NodeId, Pulse
-from tenure.core.records import Claimed, ClaimRequest, Ending, Planned, RunId
+from tenure.core.messages import Claimed, ClaimRequest, Ending, JobChange, Planned
+from tenure.core.records import RunId
 from tenure.errors import StoreUnavailable
 from tenure.stores.base import Checked, Session, Store
-from tenure.stores.ledger import JobChange, Ledger
+from tenure.stores.ledger import Ledger
 from tenure.stores.notices import Notice
 
 
@@ -252,8 +253,8 @@ class SimLedger(Ledger):
     def finish(self, endings: Sequence[Ending]) -> Any:
         return self._session.ask("finish", statements.finish, endings)
 
-    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> Any:
-        return self._session.ask("roll_call", statements.roll_call, node, application, stopping)
+    def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Any:
+        return self._session.ask("reconcile", statements.reconcile, node, application, stopping)
 
     def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
         return int(self._session.ask("put_back", statements.put_back, held))

@@ -13,7 +13,8 @@ from sim.database.store import SimSession
 from sim.runtime import copies
 from sim.runtime.kernel import K
 from tenure.core.cluster import Acquired, AcquireOutcome, BeatAnswer, BeatVerdict
-from tenure.core.records import Claimed, RunState
+from tenure.core.messages import Claimed
+from tenure.core.records import RunState
 from tenure.stores.notices import Released
 
 L = copies.lease
@@ -354,7 +355,7 @@ def put_back_any(st: Any, held: Any) -> Any:
 def roll_backwards(self: Any, ledger: Any) -> None:
     """What is in hand is looked up after the answer, and what the answer does not name is forgotten, ended or not."""
     context, executor, sent_at = self._context, self._context.executor, copies.reconciler.boottime()
-    call = ledger.roll_call(context.identity, context.application)
+    call = ledger.reconcile(context.identity, context.application)
     context.agenda.at(copies.reconciler.Step.RECONCILE, sent_at + context.every)
     self._clock_watch.observe(call.now, sent_at)
     held = {mine.id for mine in call.held}
@@ -465,7 +466,7 @@ def leaves_at_once(self: Any, parts: Any) -> None:
 def deaf_roll(st: Any, node: str, application: str, stopping: bool = False) -> Any:
     """Lists what the caller has; what the dead had is nobody's business."""
     alive = Rows.alive
-    generator = statements_roll_call(st, node, application, stopping)
+    generator = statements_reconcile(st, node, application, stopping)
     try:
         while True:
             Rows.alive = lambda _self, _node: True  # type: ignore[method-assign, assignment]
@@ -478,7 +479,7 @@ def deaf_roll(st: Any, node: str, application: str, stopping: bool = False) -> A
         Rows.alive = alive  # type: ignore[method-assign]
 
 
-statements_roll_call = statements.roll_call
+statements_reconcile = statements.reconcile
 
 
 def forgetful_tell(self: Any, session: Any) -> None:

@@ -177,7 +177,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("interrupted body called again under on_lost='fail'", "G3", lambda: [(copies.memory_ledger.run_rules, "after_interruption", broken.interrupted_again)], jobs("once", "swap", "free", then=stops)),
     Mutant("stop counted as a loss", "G4", lambda: [(copies.memory_ledger.run_rules, "after_loss", broken.counted_as_loss)], stops),
     Mutant("node that leaves while its thread works", "G3", lambda: [(copies.engine.Engine, "_leave_later", broken.leaves_at_once)], stops),
-    Mutant("runs of the dead left to the declaring node", "1.3, 2.3", lambda: [(S, "roll_call", broken.deaf_roll)]),
+    Mutant("runs of the dead left to the declaring node", "1.3, 2.3", lambda: [(S, "reconcile", broken.deaf_roll)]),
     Mutant("ending dropped when its answer is lost", "1.6", lambda: [(copies.completer.Completer, "_tell", broken.forgetful_tell)], held_up("finish")),
     Mutant("ending that waits for a locked run", "G6", lambda: [(S, "finish", broken.finish_waits)]),
     Mutant("busy run taken for one that is not ours", "G6", lambda: [(S, "finish", broken.finish_refuses)]),

@@ -22,9 +22,9 @@ from sim.runtime import copies
 from sim.runtime.kernel import K, Killed, Process
 from tenure.core.audit import audit
 from tenure.core.cluster import NodeId
-from tenure.core.records import ClaimedRun, JobId, JobRow, JobState, Planned, RunState, Synced
+from tenure.core.messages import ClaimedRun, Planned, RunQuery, Synced
+from tenure.core.records import JobId, JobRow, JobState, RunState
 from tenure.core.run_rules import places
-from tenure.stores.ledger import RunQuery
 
 APPLICATION = "sim"
 ELECTION = "exporter"

@@ -293,7 +293,7 @@ def _do(setting: Setting, ledger: Any, job: Any, now: float, what: str) -> None:
 
 
 def _open(job: Any) -> Any:
-    from tenure.stores.ledger import RunQuery
+    from tenure.core.messages import RunQuery
 
     return RunQuery(APPLICATION, job.spec.name, limit=20)
 

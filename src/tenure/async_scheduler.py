@@ -18,17 +18,17 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from tenure.async_election import NodeOptions
 from tenure.core.audit import JobAudit
+from tenure.core.messages import JobChange, RunRequest
 from tenure.core.policy import Policy
 from tenure.events import RunEvent
 from tenure.jobs.client import TRIES
 from tenure.jobs.decorators import Decorators
-from tenure.jobs.intents import Intent, Seen
+from tenure.jobs.deferred_operations import DeferredOperation, Seen
 from tenure.jobs.listeners import Listener
-from tenure.jobs.operations import KEPT, ChangeNote, Kept
+from tenure.jobs.operations import UNSET, ChangeNote, Unset
 from tenure.scheduler import Scheduler, service_of
 from tenure.scheduling import console
 from tenure.scheduling.health import Health
-from tenure.stores.ledger import JobChange, RunRequest
 from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone
 from tenure.util.async_bridge import LoopCaller, enter, undone
@@ -157,48 +157,48 @@ class AsyncScheduler(Decorators):
         **policy: Unpack[Policy],
     ) -> JobView:
         """Add a job at run time; see `Scheduler.add`. `conn` may be of either colour."""
-        intents = self._service.intents
+        operations = self._service.operations
         return await self._change(
-            intents.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
+            operations.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
         )
 
     async def update(
         self,
         name: str,
         *,
-        trigger: Trigger | Kept | None = KEPT,
-        kwargs: Mapping[str, Any] | Kept = KEPT,
+        trigger: Trigger | Unset | None = UNSET,
+        kwargs: Mapping[str, Any] | Unset = UNSET,
         conn: Any = None,
         by: str = "",
         why: str = "",
         **policy: Unpack[Policy],
     ) -> JobView:
         """Change what is given and keep the rest. For a job that is defined in code this holds until its definition there changes, or `reset`."""
-        intents = self._service.intents
-        intent = intents.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=ChangeNote(by, why))
-        return await self._change(intent, conn)
+        operations = self._service.operations
+        operation = operations.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=ChangeNote(by, why))
+        return await self._change(operation, conn)
 
     async def remove(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take a job away."""
-        return await self._change(self._service.intents.remove(name, ChangeNote(by, why)), conn)
+        return await self._change(self._service.operations.remove(name, ChangeNote(by, why)), conn)
 
     async def pause(
         self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None
     ) -> JobView:
         """Begin nothing of this job, until `resume`, or for that long."""
-        return await self._change(self._service.intents.pause(name, until, ChangeNote(by, why)), conn)
+        return await self._change(self._service.operations.pause(name, until, ChangeNote(by, why)), conn)
 
     async def restore(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take a removal back."""
-        return await self._change(self._service.intents.restore(name, ChangeNote(by, why)), conn)
+        return await self._change(self._service.operations.restore(name, ChangeNote(by, why)), conn)
 
     async def reset(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take updates of a job back: it is again what its definition in the code says."""
-        return await self._change(self._service.intents.reset(name, ChangeNote(by, why)), conn)
+        return await self._change(self._service.operations.reset(name, ChangeNote(by, why)), conn)
 
     async def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
         """Go on from now."""
-        return await self._change(self._service.intents.resume(name, ChangeNote(by, why)), conn)
+        return await self._change(self._service.operations.resume(name, ChangeNote(by, why)), conn)
 
     async def run_now(
         self,
@@ -210,7 +210,7 @@ class AsyncScheduler(Decorators):
         conn: Any = None,
     ) -> RunView:
         """Run a job as soon as there is room."""
-        return await self._request(self._service.intents.run_now(name, kwargs, key, ChangeNote(by)), conn)
+        return await self._request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by)), conn)
 
     @overload
     async def backfill(
@@ -333,34 +333,34 @@ class AsyncScheduler(Decorators):
         """How this node is; asks nobody."""
         return self._scheduler.health()
 
-    async def _change(self, intent: Intent[JobChange], conn: Any) -> JobView:
+    async def _change(self, operation: DeferredOperation[JobChange], conn: Any) -> JobView:
         if conn is None:
-            return await asyncio.to_thread(self._service.change, intent)
+            return await asyncio.to_thread(self._service.change, operation)
         from tenure.transactions import job_changes
 
         left = TRIES
         while True:
-            seen = await self._seen(intent, conn)
-            change = await asyncio.to_thread(intent, seen)
+            seen = await self._seen(operation, conn)
+            change = await asyncio.to_thread(operation, seen)
             row = await _awaited(job_changes.change(conn, self._service.store, change))
             left -= 1
             if row is not None or change.generation is None or not left:
                 break
         return await asyncio.to_thread(self._service.changed, seen, change, row)
 
-    async def _request(self, intent: Intent[RunRequest], conn: Any) -> RunView:
+    async def _request(self, operation: DeferredOperation[RunRequest], conn: Any) -> RunView:
         if conn is None:
-            return await asyncio.to_thread(self._service.request, intent)
+            return await asyncio.to_thread(self._service.request, operation)
         from tenure.transactions import job_changes
 
-        seen = await self._seen(intent, conn)
-        request = await asyncio.to_thread(intent, seen)
+        seen = await self._seen(operation, conn)
+        request = await asyncio.to_thread(operation, seen)
         row = await _awaited(job_changes.request_run(conn, self._service.store, request))
         return await asyncio.to_thread(self._service.requested, seen, request, row)
 
-    async def _seen(self, intent: Intent[Any], conn: Any) -> Seen:
+    async def _seen(self, operation: DeferredOperation[Any], conn: Any) -> Seen:
         await asyncio.to_thread(self._service.prepare)
-        return self._service.seen(intent, await _awaited(self._service.sight(conn, intent)))
+        return self._service.seen(operation, await _awaited(self._service.sight(conn, operation)))
 
 
 async def _awaited(outcome: Any) -> Any:

@@ -16,8 +16,9 @@ from contextvars import ContextVar
 from datetime import datetime, tzinfo
 from typing import Any, overload
 
-from tenure.core.job_history import zone_of
-from tenure.core.records import ClaimedRun, Instant
+from tenure.core.messages import ClaimedRun
+from tenure.core.records import Instant
+from tenure.core.trigger_text import zone_of
 from tenure.errors import AttemptCancelled, AttemptLost, ConfigurationError
 from tenure.jobs.run_log import AttemptLog, cut
 from tenure.transactions import effects

@@ -24,9 +24,10 @@ from typing import Any
 
 from tenure.core.cluster import NodeCard, NodeId
 from tenure.core.database_clock import DatabaseClock
-from tenure.core.job_history import zone_of
 from tenure.core.keys import due_key
-from tenure.core.records import ClaimedRun, Ending, Instant, JobId, JobState, LogLine, Rules, RunId, RunKind
+from tenure.core.messages import ClaimedRun, Ending, LogLine, RunQuery
+from tenure.core.records import Instant, JobId, JobState, Rules, RunId, RunKind
+from tenure.core.trigger_text import zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
 from tenure.jobs.queries import Lookup
@@ -39,7 +40,6 @@ from tenure.scheduling.engine import sync
 from tenure.scheduling.loop import SchedulerLoop
 from tenure.scheduling.reporting import Reporter
 from tenure.scheduling.service import SchedulerService
-from tenure.stores.ledger import RunQuery
 from tenure.stores.memory.store import MemoryStore
 from tenure.stores.notices import JobsChanged
 from tenure.transactions.connections import target_of
@@ -304,7 +304,7 @@ class _VirtualNode:
     def answer(self) -> None:
         """For a body, or a test, that paused or removed a job: nothing else turns the loop while it waits."""
         ledger = self._session.ledger
-        self._loop.reconciler.answer(ledger, ledger.roll_call(self.id, self._options.application))
+        self._loop.reconciler.answer(ledger, ledger.reconcile(self.id, self._options.application))
 
     def close(self) -> None:
         self._executor.close()

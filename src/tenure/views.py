@@ -10,8 +10,9 @@ from typing import Any, Self
 from tenure.core.arguments import plain, shown
 from tenure.core.cluster import Leader, TermRecord
 from tenure.core.differences import differences, explained
-from tenure.core.job_history import read, zone_of
-from tenure.core.records import UNBEGUN, Instant, JobRow, JobStats, Rules, RunRow, RunState
+from tenure.core.messages import JobStats
+from tenure.core.records import UNBEGUN, Instant, JobRow, Rules, RunRow, RunState
+from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.triggers import Trigger
 from tenure.util.instants import moment
@@ -58,7 +59,7 @@ class JobView:
     def of(cls, row: JobRow, tz: str, now: Instant) -> Self:
         """What a row says to people. `tz` is for jobs without a zone of their own."""
         spec = row.spec
-        trigger, _ = read(spec.trigger)
+        trigger, _ = read_trigger(spec.trigger)
         where = zone_of(spec.trigger, default=tz)
         due, trouble = (None, "") if trigger is None or row.state != "active" else _next(trigger, row, now)
         return cls(

@@ -13,7 +13,7 @@ from harness.scratch import eventually
 from stores.ledger.scene import Worker
 from tenure import Run, Scheduler, every
 from tenure.cli import main
-from tenure.core.records import NewRun, Planned
+from tenure.core.messages import NewRun, Planned
 
 SECOND = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{3})? \w+"
 

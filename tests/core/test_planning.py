@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.core import planning
+from tenure.core.messages import MissedJob, MissedRun, Unplanned
 from tenure.core.planning import ahead, plan, reading_of, resumed_at, retry_in, settle
-from tenure.core.records import MISSED_LIMIT, MISSED_WINDOW, ON_TIME, MissedJob, MissedRun, Rules, RunState, Unplanned
+from tenure.core.records import MISSED_LIMIT, MISSED_WINDOW, ON_TIME, Rules, RunState
 from tenure.errors import ConfigurationError
 from tenure.triggers import at, cron, every
 from tenure.triggers.zones import timeline

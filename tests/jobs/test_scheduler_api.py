@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tenure import Run, Scheduler, at, cron, every
+from tenure.core.messages import JobChange
 from tenure.errors import Busy, ConfigurationError, JobExists, RunError, UnknownJob
-from tenure.jobs.operations import KEPT, NOBODY
-from tenure.stores.ledger import JobChange, Ledger
+from tenure.jobs.operations import NOBODY, UNSET
+from tenure.stores.ledger import Ledger
 from tenure.stores.memory.store import MemoryStore
 from tenure.util.urls import MemoryURL
 
@@ -215,7 +216,7 @@ def test_an_update_loses_no_due_time_that_nobody_has_planned(scheduler, clock) -
 def test_two_updates_at_once_both_count(scheduler) -> None:
     scheduler.job(report)
     scheduler.add(report, every("1h"), name="x")
-    slow = scheduler._service.intents.update("x", trigger=KEPT, kwargs=KEPT, policy={"timeout": "1m"}, said=NOBODY)
+    slow = scheduler._service.operations.update("x", trigger=UNSET, kwargs=UNSET, policy={"timeout": "1m"}, said=NOBODY)
     faster = iter([{"retries": 2}, {"queue": "q"}])
 
     def outrun(ledger: Ledger) -> JobChange:
@@ -232,7 +233,7 @@ def test_two_updates_at_once_both_count(scheduler) -> None:
 def test_an_update_that_is_always_outrun_gives_up(scheduler) -> None:
     scheduler.job(report)
     scheduler.add(report, every("1h"), name="x")
-    slow = scheduler._service.intents.update("x", trigger=KEPT, kwargs=KEPT, policy={"timeout": "1m"}, said=NOBODY)
+    slow = scheduler._service.operations.update("x", trigger=UNSET, kwargs=UNSET, policy={"timeout": "1m"}, said=NOBODY)
 
     def outrun(ledger: Ledger) -> JobChange:
         change = slow(ledger)

@@ -5,7 +5,7 @@ import uuid
 from collections import defaultdict
 
 from tenure import Run, Scheduler
-from tenure.core.job_history import zone_of
+from tenure.core.trigger_text import zone_of
 from tenure.testing import virtual
 from tenure.triggers import closed, cron, every
 

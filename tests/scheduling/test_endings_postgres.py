@@ -6,7 +6,8 @@ import psycopg
 import pytest
 
 from stores.ledger.scene import Scene
-from tenure.core.records import Ending, RunState
+from tenure.core.messages import Ending
+from tenure.core.records import RunState
 from tenure.stores import store_for
 
 

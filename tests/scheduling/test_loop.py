@@ -10,6 +10,7 @@ import pytest
 from tenure.core.cluster import Acquire, Cadence, NodeCard
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.keys import planner_of
+from tenure.core.messages import RunQuery
 from tenure.core.records import JobState, NodeFacts
 from tenure.errors import StoreUnavailable
 from tenure.jobs.decorators import Definitions
@@ -20,7 +21,6 @@ from tenure.scheduling.loop import SchedulerLoop
 from tenure.scheduling.options import EngineOptions
 from tenure.scheduling.planner import PLAN_BURST
 from tenure.scheduling.retention import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS
-from tenure.stores.ledger import RunQuery
 from tenure.stores.memory.store import MemoryStore
 from tenure.stores.notices import JobsChanged
 from tenure.triggers import cron, every

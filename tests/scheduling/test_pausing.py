@@ -18,8 +18,8 @@ from harness.processes import SUPPORT, Worker
 from harness.scratch import eventually
 from tenure import Run, Scheduler
 from tenure.core.cluster import Beat, NodeCard
-from tenure.core.records import ClaimRequest, RunState
-from tenure.stores.ledger import RunRequest
+from tenure.core.messages import ClaimRequest, RunRequest
+from tenure.core.records import RunState
 from tenure.util.clock import boottime
 
 QUICK = {"drain": 1, "ttl": 6, "heartbeat_every": 0.5, "attempt_timeout": 1}
@@ -68,7 +68,7 @@ def wait_for(begun, count):
     eventually(lambda: len(begun) > count)
 
 
-def test_behind_a_pooler_nodes_answer_with_their_next_roll_call(pgbouncer, database):
+def test_behind_a_pooler_nodes_answer_with_their_next_reconcile(pgbouncer, database):
     """No node hears a notification there."""
     url = pgbouncer.url(database.rpartition("/")[2])
     node, begun = Scheduler(url, capacity=4, **QUICK), []

@@ -8,7 +8,8 @@ from datetime import UTC
 import pytest
 
 from tenure import run as runs
-from tenure.core.records import ClaimedRun, JobId, Rules, RunId, RunKind
+from tenure.core.messages import ClaimedRun
+from tenure.core.records import JobId, Rules, RunId, RunKind
 from tenure.scheduling import processes
 
 NOON = 1_800_000_000.0

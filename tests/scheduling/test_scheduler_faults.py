@@ -6,8 +6,7 @@ import pytest
 
 from harness import chronicle, plays
 from harness.scenes import stage
-from tenure.core.records import NewRun, Planned
-from tenure.stores.ledger import RunQuery
+from tenure.core.messages import NewRun, Planned, RunQuery
 from tenure.triggers import every
 
 TTL, KILLS = 30, 10

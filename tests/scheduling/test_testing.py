@@ -11,11 +11,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import tenure.testing
+from tenure.core.messages import RunQuery
 from tenure.errors import AttemptCancelled, AttemptLost, ConfigurationError, UnknownJob
 from tenure.events import RunFailed, RunRetried, RunSkipped, RunSucceeded
 from tenure.run import Run, current_run
 from tenure.scheduler import Scheduler
-from tenure.stores.ledger import RunQuery
 from tenure.testing import virtual
 from tenure.triggers import cron, every
 

@@ -6,20 +6,10 @@ from typing import Any
 import psycopg
 
 from tenure.core.cluster import Acquire, AcquireOutcome, Beat, BeatVerdict, NodeCard
-from tenure.core.records import (
-    Change,
-    ClaimRequest,
-    Ending,
-    JobSpec,
-    LogLine,
-    NewRun,
-    NodeFacts,
-    Planned,
-    Rules,
-    RunState,
-)
+from tenure.core.messages import ClaimRequest, Ending, JobChange, LogLine, NewRun, Planned, RunQuery, RunRequest
+from tenure.core.records import Change, JobSpec, NodeFacts, Rules, RunState
 from tenure.stores import Session, store_for
-from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
+from tenure.stores.ledger import Ledger
 from tenure.triggers import every
 from tenure.util.clock import boottime
 
@@ -121,7 +111,7 @@ def runs(url: str, session: Session, application: str) -> None:
     lost = join(session)
     assert claim(ledger, lost, application)
     assert session.declare(lost, None, "proved")
-    assert ledger.roll_call(node, application).lost
+    assert ledger.reconcile(node, application).lost
     assert ledger.runs(RunQuery(application))
     assert ledger.stats(application, "job").runs
 

@@ -12,13 +12,13 @@ from harness.scratch import eventually
 from tenure import Scheduler
 from tenure.core.cluster import Cadence
 from tenure.core.database_clock import DatabaseClock
+from tenure.core.messages import JobChange
 from tenure.core.records import Change, JobSpec, Rules
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import BackgroundScheduler
 from tenure.scheduling.context import LoopContext
 from tenure.scheduling.options import EngineOptions
 from tenure.scheduling.planner import Planner
-from tenure.stores.ledger import JobChange
 from tenure.triggers import closed, every
 from tenure.util.clock import boottime
 

@@ -14,10 +14,10 @@ from security import battery
 from security.drawn import bounded
 from security.rows import PostgresHand, SqliteHand
 from tenure import Election, Scheduler
+from tenure.core.messages import RunQuery, RunRequest
 from tenure.core.records import Change
 from tenure.errors import ConfigurationError
 from tenure.stores import store_for
-from tenure.stores.ledger import RunQuery, RunRequest
 from tenure.util.names import named
 
 HARM = (

@@ -13,9 +13,10 @@ import psycopg
 import pytest
 
 from tenure.core.cluster import NodeCard
-from tenure.core.records import Change, ClaimRequest, Ending, JobSpec, Rules, RunState
+from tenure.core.messages import ClaimRequest, Ending, JobChange, RunRequest
+from tenure.core.records import Change, JobSpec, Rules, RunState
 from tenure.stores import Session, store_for
-from tenure.stores.ledger import JobChange, Ledger, RunRequest
+from tenure.stores.ledger import Ledger
 from tenure.stores.postgres.arrays import register
 
 MANY = 20_000
@@ -62,7 +63,7 @@ class Server:
         self.weighs = True
 
     def _watched(self, text: str, values: dict[str, object]) -> list[tuple[object, ...]]:
-        if self.weighs and ("claim_runs" in text or "roll_call" in text):  # another one, told apart and rolled back
+        if self.weighs and ("claim_runs" in text or "reconcile" in text):  # another one, told apart and rolled back
             with psycopg.connect(self.url) as connection:
                 register(connection)
                 connection.execute("SET plan_cache_mode = force_generic_plan")  # as after five claims
@@ -162,7 +163,7 @@ def test_candidates_without_a_place_cost_little_while_an_old_snapshot_keeps_what
     assert max(server.pages) < PAGES
 
 
-def test_a_roll_call_costs_little_while_an_old_snapshot_keeps_what_others_ran(server):
+def test_a_reconciliation_costs_little_while_an_old_snapshot_keeps_what_others_ran(server):
     """It looks for the runs of the dead between those of live nodes."""
     add(server.ledger, "ours", "f", RULES)
     other = Server(server.url)
@@ -173,10 +174,10 @@ def test_a_roll_call_costs_little_while_an_old_snapshot_keeps_what_others_ran(se
         other.has_run(MANY)
         other.ledger.request_runs([RunRequest("app", "ours", "last", None)])
         ((run, _),) = other.claim()
-        assert server.ledger.roll_call(server.node, "app").lost == ()
+        assert server.ledger.reconcile(server.node, "app").lost == ()
         assert max(server.pages) < PAGES
         other.session.leave(other.node, "gone")
-        assert [lost.id for lost in server.ledger.roll_call(server.node, "app").lost] == [run]
+        assert [lost.id for lost in server.ledger.reconcile(server.node, "app").lost] == [run]
     other.session.close()
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from harness.postgres import Postgres
 from tenure.core.cluster import NodeCard
-from tenure.core.records import OPEN, Change, ClaimRequest, Ending, JobSpec, NewRun, Planned, Rules, RunId, RunState
+from tenure.core.messages import ClaimRequest, Ending, JobChange, NewRun, Planned, RunQuery, RunRequest
+from tenure.core.records import OPEN, Change, JobSpec, Rules, RunId, RunState
 from tenure.stores import Session, store_for
-from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
+from tenure.stores.ledger import Ledger
 from tenure.triggers import every
 
 HOURLY = every("1h").to_json()
@@ -87,7 +88,7 @@ def everything(ledger: Ledger) -> None:
     assert ledger.put_back([(run.id, token)]) == 1
     ledger.claim(ClaimRequest(NODE, "app", token, 1))
     assert [ended.accepted for ended in ledger.finish([Ending(run.id, token, RunState.SUCCEEDED)])] == [True]
-    ledger.roll_call(NODE, "app")
+    ledger.reconcile(NODE, "app")
     ledger.note_begun([(run.id, token, now)])
     ledger.unbegun(job.id, job.generation)
     ledger.missed("app", 10)
@@ -142,7 +143,7 @@ def test_nothing_that_nodes_do_reads_a_whole_table(explained):
         ("run_pkey", "finish"),
         ("job_next", "unplanned"),
         ("run_expires", "missed"),
-        ("run_running", "roll call"),
+        ("run_running", "reconciliation"),
     ],
 )
 def test_the_frequent_questions_have_indexes_of_their_own(explained, index, within):
@@ -160,7 +161,7 @@ def test_the_frequent_questions_have_indexes_of_their_own(explained, index, with
         "finish": lambda: ledger.finish([Ending(RunId(1), "none", RunState.SUCCEEDED)]),
         "unplanned": lambda: ledger.unplanned("app", before=ledger.now() + 5, limit=5),
         "missed": lambda: ledger.missed("app", 5),
-        "roll call": lambda: ledger.roll_call(NODE, "app"),
+        "reconciliation": lambda: ledger.reconcile(NODE, "app"),
     }
     assert f"using {index} on" in explained.plans(questions[within])
 

@@ -7,10 +7,10 @@ from contextlib import closing
 import pytest
 
 from stores.ledger.scene import Scene
-from tenure.core.records import Change, Planned, RunState
+from tenure.core.messages import JobChange, Planned, RunQuery, RunRequest
+from tenure.core.records import Change, RunState
 from tenure.errors import StoreUnavailable
 from tenure.stores import store_for
-from tenure.stores.ledger import JobChange, RunQuery, RunRequest
 from tenure.stores.notices import JobsChanged
 from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite.rows import micros
@@ -59,7 +59,7 @@ class TestAnIdleNodeWaitsForNoWriter:
         scene.add("job", 20)
         run = worker.take()
         somebody_writes()
-        assert [held.id for held in worker.roll_call().held] == [run.id]
+        assert [held.id for held in worker.reconcile().held] == [run.id]
         assert worker.ledger.missed(scene.application, 10) == []
 
     def test_to_plan_what_is_planned(self, scene, somebody_writes):

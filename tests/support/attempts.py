@@ -12,9 +12,9 @@ import work
 from harness.processes import Worker
 from harness.scratch import eventually
 from tenure.core.cluster import NodeCard
-from tenure.core.records import Change, ClaimRequest, JobSpec, Rules
+from tenure.core.messages import ClaimRequest, JobChange, RunQuery, RunRequest
+from tenure.core.records import Change, JobSpec, Rules
 from tenure.stores import store_for
-from tenure.stores.ledger import JobChange, RunQuery, RunRequest
 from tenure.transactions.effects import RunClaim
 
 ATTEMPT = Path(__file__).parent / "workers" / "attempt.py"
@@ -81,7 +81,7 @@ class Desk:
         assert self.session.declare(dead, None, "said the test")
 
     def call_the_roll(self):
-        return self.ledger.roll_call(self.node, self.application).lost
+        return self.ledger.reconcile(self.node, self.application).lost
 
     def run(self, claim=None):
         (run,) = self.ledger.runs(RunQuery(self.application, id=(claim or self.claim).run))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 
+from tenure.core.messages import NewRun, Unplanned
 from tenure.core.planning import STEPS, ahead, plan
 from tenure.core.records import (
     Change,
@@ -15,13 +16,11 @@ from tenure.core.records import (
     JobRow,
     JobSpec,
     JobState,
-    NewRun,
     Rules,
     RunId,
     RunKind,
     RunRow,
     RunState,
-    Unplanned,
 )
 from tenure.triggers import Trigger
 

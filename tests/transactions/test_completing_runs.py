@@ -105,7 +105,7 @@ def test_a_body_that_goes_on_after_it_completed_is_not_taken_for_lost(scheduler,
             conn.execute("INSERT INTO invoice VALUES ('one')")
             run.complete(conn)
             conn.commit()
-        time.sleep(1.0)  # several roll calls
+        time.sleep(1.0)  # several reconciliations
         lost.append(run.lost)
 
     with scheduler:

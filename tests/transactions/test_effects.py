@@ -8,9 +8,9 @@ import pytest
 import work
 from attempts import Desk
 from callers import ON_POSTGRES, ON_SQLITE, Psycopg, Sqlite, awaited, scene
+from tenure.core.messages import JobChange
 from tenure.core.records import Change
 from tenure.errors import AttemptLost, ConfigurationError, StoreUnavailable, WrongDatabase
-from tenure.stores.ledger import JobChange
 from tenure.transactions import effects
 from work import WORK
 
@@ -108,7 +108,7 @@ def test_a_run_that_is_asked_to_end_may_still_complete(desk, connection):
 
 @on_both
 def test_a_run_that_is_complete_no_longer_bears_the_mark_of_a_stop(desk, connection):
-    desk.ledger.roll_call(desk.node, desk.application, stopping=True)
+    desk.ledger.reconcile(desk.node, desk.application, stopping=True)
     assert desk.run().stopping
     connection.execute(WORK)
     effects.complete(connection, desk.claim)

@@ -11,10 +11,10 @@ import sqlalchemy
 import callers
 from callers import ON_POSTGRES, ON_SQLITE, awaited, scene
 from tenure import AsyncScheduler, Scheduler, every
-from tenure.core.records import Change, JobSpec, NewRun, Rules, RunState
+from tenure.core.messages import JobChange, NewRun, RunQuery, RunRequest
+from tenure.core.records import Change, JobSpec, Rules, RunState
 from tenure.errors import ConfigurationError, JobExists, StoreError, UnknownJob, WrongDatabase
 from tenure.stores import store_for
-from tenure.stores.ledger import JobChange, RunQuery, RunRequest
 from tenure.transactions import job_changes
 
 ASYNC_SQLITE = [callers.Aiosqlite, callers.AsyncAlchemySqlite, callers.AsyncAlchemySqliteSession]

@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
-from tenure.core.job_history import TriggerPeriod, stretches, zone_of
+from tenure.core.job_history import TriggerPeriod, stretches
 from tenure.core.records import ANEW, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
+from tenure.core.trigger_text import zone_of
 from tenure.errors import ConfigurationError
 from tenure.triggers import At, tzdata_version
 from tenure.util.instants import shown

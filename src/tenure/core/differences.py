@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import NamedTuple
 
-from tenure.core.job_history import read
 from tenure.core.records import JobSpec
+from tenure.core.trigger_text import read_trigger
 
 
 class Difference(NamedTuple):
@@ -49,8 +49,8 @@ def before_and_after(before: JobSpec, after: JobSpec) -> str:
 
 def explained(trigger: str | None) -> str:
     """A trigger in plain words, or why it cannot be read; '' for a job that runs only when asked."""
-    found, unreadable = read(trigger)
-    return unreadable if found is None else found.explain()
+    found, unreadable = read_trigger(trigger)
+    return (unreadable and f"cannot be read: {unreadable}") if found is None else found.explain()
 
 
 def _both(one: str, other: str) -> tuple[str, str]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from datetime import tzinfo
 
 from tenure.core.differences import in_force
-from tenure.core.job_history import TriggerPeriod, stretches, zone_of
+from tenure.core.job_history import TriggerPeriod, stretches
 from tenure.core.planning import last_due
 from tenure.core.records import OPEN, STOPPED, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
+from tenure.core.trigger_text import zone_of
 from tenure.errors import ConfigurationError
 from tenure.triggers import Trigger
 from tenure.util.durations import readable

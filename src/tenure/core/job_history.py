@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import tzinfo
-from functools import lru_cache
 
 from tenure.core.records import Change, ChangeRecord, Instant, JobRow, JobState
-from tenure.errors import TenureError
-from tenure.triggers import Trigger, from_json, zone
+from tenure.core.trigger_text import read_trigger
+from tenure.triggers import Trigger
 
 _TICK = 1e-6
 
@@ -49,7 +47,7 @@ def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[TriggerPerio
     """The life of a job, oldest stretch first. Without a history there is one, from when on its trigger counts."""
     mine = [change for change in changes if change.job == job.id]
     if not mine:
-        trigger, unreadable = read(job.spec.trigger)
+        trigger, unreadable = _readable(job.spec.trigger)
         return [TriggerPeriod(job.since, math.inf, job.state, trigger, unreadable=unreadable)]
     found = []
     state, began = JobState.REMOVED, mine[0]
@@ -59,27 +57,14 @@ def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[TriggerPerio
         if not previous is state is JobState.PAUSED:
             began = change
         end = math.inf if after is None else after.at
-        trigger, unreadable = read(change.trigger)
+        trigger, unreadable = _readable(change.trigger)
         found.append(TriggerPeriod(change.at, end, state, trigger, began, after, unreadable))
     return found
 
 
-def zone_of(trigger: Trigger | str | None, due: Instant | None = None, *, default: str = "UTC") -> tzinfo:
-    """The zone of a job, in which its due times are written: for bodies, for people and in tests. `default` is for triggers without one.
-
-    Where the parts of a trigger have several zones, it is that of the part that is due at this instant.
-    """
-    found = trigger if trigger is None or isinstance(trigger, Trigger) else read(trigger)[0]
-    return zone((None if found is None else found.zone_at(due)) or default)
-
-
-@lru_cache(maxsize=10_000)
-def read(text: str | None) -> tuple[Trigger | None, str]:
-    """The trigger of a row, if it has one that can be read; else what is wrong with it: people must see such a job to remove it."""
-    try:
-        return (None, "") if text is None else (from_json(text), "")
-    except TenureError as error:
-        return None, f"cannot be read: {error}"
+def _readable(text: str | None) -> tuple[Trigger | None, str]:
+    trigger, problem = read_trigger(text)
+    return trigger, problem and f"cannot be read: {problem}"
 
 
 def _state_after(change: ChangeRecord, before: JobState) -> JobState:

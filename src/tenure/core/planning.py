@@ -21,18 +21,8 @@ from collections import deque
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from tenure.core.records import (
-    MISSED_LIMIT,
-    MISSED_WINDOW,
-    Instant,
-    MissedJob,
-    NewRun,
-    Planned,
-    Rules,
-    RunId,
-    RunState,
-    Unplanned,
-)
+from tenure.core.messages import MissedJob, NewRun, Planned, Unplanned
+from tenure.core.records import MISSED_LIMIT, MISSED_WINDOW, Instant, Rules, RunId, RunState
 from tenure.triggers import At, Trigger, tzdata_version
 from tenure.triggers.base import Steps
 from tenure.util.instants import instant

@@ -12,20 +12,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tenure.core.keys import digest_of
-from tenure.core.records import (
-    STOPPED,
-    Ending,
-    Instant,
-    JobRow,
-    JobSpec,
-    JobState,
-    NewRun,
-    Rules,
-    RunId,
-    RunKind,
-    RunRow,
-    RunState,
-)
+from tenure.core.messages import Ending, NewRun
+from tenure.core.records import STOPPED, Instant, JobRow, JobSpec, JobState, Rules, RunId, RunKind, RunRow, RunState
 
 OVERLAP = "overlap"
 SUPERSEDED = "superseded"

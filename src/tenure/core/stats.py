@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tenure.core.records import UNBEGUN, Instant, JobStats, RunRow, RunState
+from tenure.core.messages import JobStats
+from tenure.core.records import UNBEGUN, Instant, RunRow, RunState
 
 
 class Began(NamedTuple):

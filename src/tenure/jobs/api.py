@@ -13,7 +13,7 @@ from tenure.core.policy import Policy
 from tenure.jobs import operations
 from tenure.jobs.client import JobClient
 from tenure.jobs.decorators import Decorators
-from tenure.jobs.operations import KEPT, ChangeNote, Kept
+from tenure.jobs.operations import UNSET, ChangeNote, Unset
 from tenure.stores import Store
 from tenure.triggers import Trigger
 from tenure.util.durations import Duration, positive
@@ -61,15 +61,15 @@ class SchedulerApi(Decorators):
         The state of what is returned is then 'done', and a warning is logged.
         """
         return self._service.change(
-            self._service.intents.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
+            self._service.operations.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
         )
 
     def update(
         self,
         name: str,
         *,
-        trigger: Trigger | Kept | None = KEPT,
-        kwargs: Mapping[str, Any] | Kept = KEPT,
+        trigger: Trigger | Unset | None = UNSET,
+        kwargs: Mapping[str, Any] | Unset = UNSET,
         conn: Any = None,
         by: str = "",
         why: str = "",
@@ -77,21 +77,23 @@ class SchedulerApi(Decorators):
     ) -> JobView:
         """Change what is given and keep the rest. For a job that is defined in code this holds until its definition there changes, or `reset`."""
         return self._service.change(
-            self._service.intents.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=ChangeNote(by, why)),
+            self._service.operations.update(
+                name, trigger=trigger, kwargs=kwargs, policy=policy, said=ChangeNote(by, why)
+            ),
             conn,
         )
 
     def remove(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take a job away: what has not begun is cancelled, what runs goes on to its end. When this returns nothing more begins, as `pause` says."""
-        return self._service.change(self._service.intents.remove(name, ChangeNote(by, why)), conn)
+        return self._service.change(self._service.operations.remove(name, ChangeNote(by, why)), conn)
 
     def restore(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take a removal back: the job is due again from now on, as it was when it was removed."""
-        return self._service.change(self._service.intents.restore(name, ChangeNote(by, why)), conn)
+        return self._service.change(self._service.operations.restore(name, ChangeNote(by, why)), conn)
 
     def reset(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
         """Take updates of a job back: it is again what its definition in the code says, from now on."""
-        return self._service.change(self._service.intents.reset(name, ChangeNote(by, why)), conn)
+        return self._service.change(self._service.operations.reset(name, ChangeNote(by, why)), conn)
 
     def pause(
         self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None
@@ -101,11 +103,11 @@ class SchedulerApi(Decorators):
         It waits until every node has given back what it had claimed and not begun, at the longest for the ttl; `unanswered` of what it
         returns names the nodes that did not answer. With `conn` it does not wait: nodes hear of the pause within a heartbeat of the commit.
         """
-        return self._service.change(self._service.intents.pause(name, until, ChangeNote(by, why)), conn)
+        return self._service.change(self._service.operations.pause(name, until, ChangeNote(by, why)), conn)
 
     def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
         """Go on from now. What fell into the pause is not made up for: see `backfill`."""
-        return self._service.change(self._service.intents.resume(name, ChangeNote(by, why)), conn)
+        return self._service.change(self._service.operations.resume(name, ChangeNote(by, why)), conn)
 
     def run_now(
         self,
@@ -121,7 +123,7 @@ class SchedulerApi(Decorators):
         The same `key` twice is the same run: what is returned says how that one is, or how it ended, also after retention has removed it
         (for `keep_keys`; `forgotten` is then True). Other arguments under the same key are refused.
         """
-        return self._service.request(self._service.intents.run_now(name, kwargs, key, ChangeNote(by)), conn)
+        return self._service.request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by)), conn)
 
     @overload
     def backfill(

@@ -12,15 +12,16 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from tenure.core.messages import JobChange, RunRequest
 from tenure.core.records import Change, Instant, JobRow, JobState, RunRow
 from tenure.errors import Busy, ConfigurationError
 from tenure.jobs import operations
 from tenure.jobs.decorators import Definitions
-from tenure.jobs.intents import Intent, Intents, Seen
+from tenure.jobs.deferred_operations import DeferredOperation, DeferredOperations, Seen
 from tenure.jobs.kept_connection import Spare
 from tenure.jobs.queries import Lookup
 from tenure.stores import Session, Store, store_for
-from tenure.stores.ledger import JobChange, Ledger, RunRequest
+from tenure.stores.ledger import Ledger
 from tenure.util import urls
 from tenure.util.names import named
 from tenure.views import JobView, RunView
@@ -40,7 +41,7 @@ class JobClient:
 
     def __init__(self, url: object, definitions: Definitions, *, label: str | None, schema: str, migrate: bool) -> None:
         self.definitions = definitions
-        self.intents = Intents(definitions)
+        self.operations = DeferredOperations(definitions)
         self.lookup = Lookup(definitions.application, definitions.tz)
         self._url, self._schema, self._migrate = url, schema, migrate
         self._given_label = None if label is None else named(label, "label")
@@ -112,14 +113,14 @@ class JobClient:
         operations.refuse_other_arguments(request, row)
         return self.lookup.shown_run(ledger, row)
 
-    def change(self, intent: Intent[JobChange], conn: Any = None) -> JobView:
+    def change(self, operation: DeferredOperation[JobChange], conn: Any = None) -> JobView:
         """Do what somebody wants of a job."""
         if conn is not None:
-            return self._change_in(conn, intent)
+            return self._change_in(conn, operation)
         with self.ledger() as ledger:
             left = TRIES
             while True:
-                change = intent(ledger)
+                change = operation(ledger)
                 row = ledger.change(change)
                 left -= 1
                 if row is not None or change.generation is None or not left:
@@ -130,12 +131,12 @@ class JobClient:
                 view = replace(view, unanswered=self._until_answered(ledger, row))
         return view
 
-    def _change_in(self, conn: Any, intent: Intent[JobChange]) -> JobView:
+    def _change_in(self, conn: Any, operation: DeferredOperation[JobChange]) -> JobView:
         """In the caller's transaction. Nodes hear of it from the store, after the commit."""
         left = TRIES
         while True:
-            seen = self.seen(intent, _here(self.sight(conn, intent)))
-            change = intent(seen)
+            seen = self.seen(operation, _here(self.sight(conn, operation)))
+            change = operation(seen)
             row = _written(conn, self.store, change)
             left -= 1
             if row is not None or change.generation is None or not left:
@@ -156,28 +157,28 @@ class JobClient:
             )
         return silent
 
-    def request(self, intent: Intent[RunRequest], conn: Any = None) -> RunView:
+    def request(self, operation: DeferredOperation[RunRequest], conn: Any = None) -> RunView:
         """Have a run that somebody wants."""
         if conn is not None:
-            seen = self.seen(intent, _here(self.sight(conn, intent)))
-            request = intent(seen)
+            seen = self.seen(operation, _here(self.sight(conn, operation)))
+            request = operation(seen)
             return self.requested(seen, request, _requested(conn, self.store, request))
         with self.ledger() as ledger:
-            request = intent(ledger)
+            request = operation(ledger)
             view = self.requested(ledger, request, ledger.request_runs([request])[0])
         self.poke()
         return view
 
-    def sight(self, conn: Any, intent: Intent[Any]) -> Any:
+    def sight(self, conn: Any, operation: DeferredOperation[Any]) -> Any:
         """What the caller's transaction sees of the job that somebody wants something of; to be awaited where the connection is."""
         from tenure.transactions import job_changes
 
         self.prepare()
-        return job_changes.look(conn, self.store, intent.verb, self.application, named(intent.name, "job name"))
+        return job_changes.look(conn, self.store, operation.verb, self.application, named(operation.name, "job name"))
 
-    def seen(self, intent: Intent[Any], sight: tuple[JobRow | None, Instant]) -> Seen:
+    def seen(self, operation: DeferredOperation[Any], sight: tuple[JobRow | None, Instant]) -> Seen:
         """The same, to be looked at in the place of a ledger."""
-        return Seen(intent.name, *sight, self.ledger)
+        return Seen(operation.name, *sight, self.ledger)
 
     def look(self, question: Callable[[Ledger], T]) -> T:
         """Ask the ledger something."""

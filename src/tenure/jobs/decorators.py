@@ -9,12 +9,12 @@ from typing import Any, TypeVar, Unpack, overload
 
 from tenure import triggers
 from tenure.core.arguments import encode
+from tenure.core.messages import JobChange
 from tenure.core.policy import Policy, rules
 from tenure.core.records import Instant, JobSpec, Rules
 from tenure.errors import ConfigurationError
 from tenure.jobs.functions import Function, Registry, bind, describe
 from tenure.jobs.operations import added
-from tenure.stores.ledger import JobChange
 from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone, zone_key
 from tenure.util.durations import Duration

@@ -15,27 +15,15 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Protocol
 
-from tenure.core.job_history import read
 from tenure.core.keys import digest_of, due_key, generated_key, is_generated
+from tenure.core.messages import JobChange, NewRun, RunQuery, RunRequest, Unplanned
 from tenure.core.planning import LOOK_AHEAD, ahead, late, plan, reading_of
 from tenure.core.policy import rules
-from tenure.core.records import (
-    Change,
-    Instant,
-    JobRow,
-    JobSpec,
-    JobState,
-    NewRun,
-    Override,
-    Rules,
-    RunId,
-    RunRow,
-    RunState,
-    Unplanned,
-)
+from tenure.core.records import Change, Instant, JobRow, JobSpec, JobState, Override, Rules, RunId, RunRow, RunState
 from tenure.core.run_rules import reopens
+from tenure.core.trigger_text import read_trigger
 from tenure.errors import ConfigurationError, JobError, JobExists, RunError, UnknownJob
-from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
+from tenure.stores.ledger import Ledger
 from tenure.triggers import At, Trigger, from_json, tzdata_version
 from tenure.util.clock import boottime, sleep
 from tenure.util.durations import Duration, readable, seconds
@@ -61,14 +49,14 @@ _ENDED = {
 _DUE_KEY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
-class Kept:
-    """The type of `KEPT`."""
+class Unset:
+    """The type of `UNSET`."""
 
     def __repr__(self) -> str:
-        return "KEPT"
+        return "UNSET"
 
 
-KEPT: Final = Kept()
+UNSET: Final = Unset()
 """An argument of `update` that was not given: what is there is kept."""
 
 
@@ -200,8 +188,8 @@ def updated(
     job: JobRow,
     now: Instant,
     *,
-    trigger: Trigger | Kept | None = KEPT,
-    kwargs: str | Kept = KEPT,
+    trigger: Trigger | Unset | None = UNSET,
+    kwargs: str | Unset = UNSET,
     policy: Mapping[str, object] | None = None,
     said: ChangeNote = NOBODY,
 ) -> JobChange:
@@ -209,9 +197,9 @@ def updated(
     spec = job.spec
     if policy:
         spec = replace(spec, rules=amended(job.spec.rules, policy, where=f"job {job.spec.name!r}"))
-    if not isinstance(kwargs, Kept):
+    if not isinstance(kwargs, Unset):
         spec = replace(spec, kwargs=kwargs)
-    if not isinstance(trigger, Kept):
+    if not isinstance(trigger, Unset):
         spec = replace(spec, trigger=None if trigger is None else trigger.to_json())
     return _redefined(job, spec, now, said)
 
@@ -478,7 +466,7 @@ def _unplanned(job: JobRow, now: Instant) -> tuple[NewRun, ...]:
     runs: list[NewRun] = []
     if job.state is not JobState.ACTIVE or spec.trigger is None:
         return ()
-    trigger, _ = read(spec.trigger)
+    trigger, _ = read_trigger(spec.trigger)
     while trigger is not None and next_due is not None and next_due <= now:
         rest = Unplanned(job.id, spec.name, job.generation, next_due, spec.trigger, spec.rules)
         try:

@@ -10,11 +10,12 @@ from itertools import islice
 from tenure.core.audit import JobAudit
 from tenure.core.audit import audit as audit_of
 from tenure.core.explain import why as why_of
-from tenure.core.job_history import read, zone_of
-from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, Past, RunId, RunRow
+from tenure.core.messages import Past, RunQuery
+from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunId, RunRow
+from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
-from tenure.stores.ledger import Ledger, RunQuery
+from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
 from tenure.views import JobView, RunView, StatsView
 
@@ -218,7 +219,7 @@ def _walk(row: JobRow, now: datetime) -> Iterator[tuple[datetime, str]]:
     """The due times of one job from now on; of a paused one, from the end of its pause on."""
     if row.spec.trigger is None or (row.state is not JobState.ACTIVE and row.paused_until is None):
         return
-    trigger, _ = read(row.spec.trigger)
+    trigger, _ = read_trigger(row.spec.trigger)
     if trigger is None:
         return
     due: datetime | None = now if row.paused_until is None else max(now, moment(row.paused_until))

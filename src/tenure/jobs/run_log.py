@@ -9,7 +9,8 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from tenure.core.records import Instant, LogLine, RunId
+from tenure.core.messages import LogLine
+from tenure.core.records import Instant, RunId
 
 MAX_LINES, MAX_LOG = 1000, 256 * 1024
 """What is kept of one attempt: so many lines, so many bytes."""

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from tenure.core.differences import before_and_after, in_force
-from tenure.core.job_history import zone_of
-from tenure.core.records import JobRow, JobSpec, JobState, Synced
+from tenure.core.messages import Synced
+from tenure.core.records import JobRow, JobSpec, JobState
+from tenure.core.trigger_text import zone_of
 from tenure.jobs.operations import Looks, warn_of_done
 from tenure.util.instants import shown
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from tenure.core.arguments import decode
 from tenure.core.cluster import NodeId
-from tenure.core.records import ClaimedRun, Ended, Ending, RunId, RunState
+from tenure.core.messages import ClaimedRun, Ended, Ending
+from tenure.core.records import RunId, RunState
 from tenure.jobs.functions import Function
 from tenure.run import Run, control_of
 

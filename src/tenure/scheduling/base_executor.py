@@ -16,8 +16,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from tenure.core.database_clock import DatabaseClock
+from tenure.core.messages import Ending
 from tenure.core.planning import retry_in
-from tenure.core.records import STOPPED, Ending, Instant, RunId, RunState
+from tenure.core.records import STOPPED, Instant, RunId, RunState
 from tenure.errors import UnreadableArguments
 from tenure.scheduling.attempt import Attempt, AttemptPhase
 from tenure.scheduling.context import NodeView

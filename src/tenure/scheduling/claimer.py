@@ -10,7 +10,7 @@ import logging
 import math
 import uuid
 
-from tenure.core.records import ClaimRequest
+from tenure.core.messages import ClaimRequest
 from tenure.errors import StoreError
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.attempt import Attempt, MakeRun

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from tenure.core.records import Ended, Ending, RunId
+from tenure.core.messages import Ended, Ending
+from tenure.core.records import RunId
 from tenure.errors import DataRefused, StoreError
 from tenure.jobs.run_log import LogQueue, size_of
 from tenure.scheduling.attempt import Attempt, confirms

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from tenure.core.cluster import NodeId
 from tenure.core.database_clock import DatabaseClock
-from tenure.core.records import Ending, Instant, RunId
+from tenure.core.messages import Ending
+from tenure.core.records import Instant, RunId
 from tenure.jobs.functions import Registry
 from tenure.scheduling.agenda import Agenda
 from tenure.scheduling.attempt import Attempt

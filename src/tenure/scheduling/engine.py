@@ -22,7 +22,8 @@ from tenure.cluster.node import Node, retire
 from tenure.core.cluster import NodeId
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.keys import planner_of
-from tenure.core.records import ClaimedRun, JobRow, JobState
+from tenure.core.messages import ClaimedRun, JobChange
+from tenure.core.records import JobRow, JobState
 from tenure.election import Election
 from tenure.jobs import start_report
 from tenure.jobs.functions import Registry
@@ -36,7 +37,6 @@ from tenure.scheduling.loop import SchedulerLoop
 from tenure.scheduling.options import EngineOptions
 from tenure.scheduling.reporting import Reporter
 from tenure.stores import Store
-from tenure.stores.ledger import JobChange
 from tenure.util.clock import boottime
 from tenure.util.durations import readable
 from tenure.util.plurals import counted

@@ -1,7 +1,7 @@
 """The scheduler's loop: learn, reconcile, claim, plan, resolve missed due times, prune.
 
 Each step has a module, and the agenda says which is due. The node's control loop hosts it (`LoopService`): one thread,
-one connection. Claims and roll calls go over that connection one after the other, which `reconciler.py` relies on.
+one connection. Claims and reconciliations go over that connection one after the other, which `reconciler.py` relies on.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ planner's library is older.
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from dataclasses import replace
 
 from tenure.core.cluster import NodeId
 from tenure.core.database_clock import DOUBT, JUMP
+from tenure.core.messages import JobChange, NewRun, Planned, RunQuery, Unplanned
 from tenure.core.planning import LOOK_AHEAD, ahead, leapt, plan, reading_of, resumed_at
 from tenure.core.records import (
     ANEW,
@@ -35,18 +35,16 @@ from tenure.core.records import (
     JobId,
     JobRow,
     JobState,
-    NewRun,
     NodeFacts,
-    Planned,
     Rules,
     RunState,
-    Unplanned,
 )
+from tenure.core.trigger_text import trigger_of
 from tenure.errors import ConfigurationError, StoreError, TenureError
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext
-from tenure.stores.ledger import JobChange, Ledger, RunQuery
-from tenure.triggers import Trigger, from_json, tzdata_version
+from tenure.stores.ledger import Ledger
+from tenure.triggers import Trigger, tzdata_version
 from tenure.util.clock import boottime
 from tenure.util.version import __version__, order
 
@@ -193,7 +191,7 @@ class Planner:
             if self._for_others(job, now, leads=leads):
                 continue
             try:
-                trigger = _read(job.trigger) if job.trigger else None
+                trigger = trigger_of(job.trigger) if job.trigger else None
                 if job.resumes:
                     changed += self._resume(ledger, job, trigger, now)
                     soonest = now
@@ -365,7 +363,7 @@ class Planner:
 
     def _readable(self, job: JobRow) -> Trigger | None:
         try:
-            return None if job.spec.trigger is None else _read(job.spec.trigger)
+            return None if job.spec.trigger is None else trigger_of(job.spec.trigger)
         except TenureError:
             return None  # `plan` has logged that
 
@@ -406,8 +404,3 @@ def _older(jobs: Sequence[JobRow]) -> str:
         f"planned with tzdata {by}, although written with {written}, which no live node has: {names}. "
         "Upgrade the tzdata package."
     )
-
-
-@functools.lru_cache(maxsize=10_000)
-def _read(text: str) -> Trigger:
-    return from_json(text)

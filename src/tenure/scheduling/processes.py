@@ -37,7 +37,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tenure.core.records import ClaimedRun, Instant
+from tenure.core.messages import ClaimedRun
+from tenure.core.records import Instant
 from tenure.jobs.functions import Function
 from tenure.run import CURRENT, Run, RunControl
 from tenure.scheduling.attempt import Attempt

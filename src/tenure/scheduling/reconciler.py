@@ -1,6 +1,6 @@
 """Reconciles what the ledger says this node runs with what the executor has in hand. Carries G3 and G4.
 
-Claims and roll calls go over one connection, one after the other. So when a roll call is sent, every claim has been
+Claims and reconciliations go over one connection, one after the other. So when a reconciliation is sent, every claim has been
 answered or abandoned. A run that the ledger lists for this node and that the executor does not have belongs to a claim
 whose answer was lost: it goes back.
 """
@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 
-from tenure.core.records import RollCall, RunId
+from tenure.core.messages import Reconciled
+from tenure.core.records import RunId
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.attempt import Attempt, AttemptPhase
 from tenure.scheduling.clock_watch import ClockWatch
@@ -27,7 +28,7 @@ ANSWER_AGAIN = 0.02
 
 
 class Reconciler:
-    """The roll calls of one node."""
+    """The reconciliations of one node."""
 
     def __init__(self, context: LoopContext, clock_watch: ClockWatch, reporter: Reporter) -> None:
         self._context, self._clock_watch, self._reporter = context, clock_watch, reporter
@@ -39,7 +40,7 @@ class Reconciler:
         context, executor = self._context, self._context.executor
         executor.end_abandoned()
         node, before, sent_at, stopping = context.identity, executor.in_hand, boottime(), context.resting
-        call = ledger.roll_call(node, context.application, stopping=stopping)
+        call = ledger.reconcile(node, context.application, stopping=stopping)
         if stopping:
             self.stop_recorded.set()
         context.agenda.at(Step.RECONCILE, sent_at + context.every)
@@ -71,7 +72,7 @@ class Reconciler:
         if strays or call.lost:
             context.agenda.soon(Step.CLAIM)
 
-    def answer(self, ledger: Ledger, call: RollCall) -> None:
+    def answer(self, ledger: Ledger, call: Reconciled) -> None:
         """Answer an operation that paused or removed a job and waits until no run that was claimed before can begin.
 
         A body is called only if its attempt is QUEUED under the executor's mutex. What is QUEUED now ends under that

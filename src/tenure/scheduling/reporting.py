@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from tenure.core.messages import Ended, Ending, LostRun, MissedJob
 from tenure.core.planning import MissedVerdict
-from tenure.core.records import Ended, Ending, LostRun, MissedJob, RunState
+from tenure.core.records import RunState
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
 from tenure.jobs.listeners import Listeners
 from tenure.scheduling.attempt import Attempt, confirms

@@ -18,99 +18,32 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from tenure.core.cluster import NodeId
-from tenure.core.records import (
-    Change,
-    ChangeRecord,
+from tenure.core.messages import (
     Claimed,
     ClaimRequest,
     Ended,
     Ending,
     Forgotten,
-    Instant,
-    JobId,
-    JobRow,
-    JobSpec,
+    JobChange,
     JobStats,
     LogLine,
     MissedJob,
-    NewRun,
-    NodeFacts,
-    Override,
     Past,
     Planned,
     Pruned,
-    RollCall,
-    RunId,
-    RunRow,
-    RunState,
+    Reconciled,
+    RunQuery,
+    RunRequest,
     Synced,
     Tally,
     Unplanned,
 )
+from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, NodeFacts, RunId, RunRow
 
 FIRST = JobId(0)
 """Before all jobs."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobChange:
-    """One change to one job, written as a whole. `next_due` and `runs` are what a planner would write for it from now on; under PAUSED and
-    REMOVED, `runs` are due times of the past that no planner has written."""
-
-    application: str
-    name: str
-    what: Change
-    spec: JobSpec | None = None
-    """For ADDED and UPDATED."""
-    next_due: Instant | None = None
-    """For ADDED, UPDATED and RESUMED: the first due time that is not among `runs`."""
-    runs: tuple[NewRun, ...] = ()
-    by: str = ""
-    why: str = ""
-    until: Instant | None = None
-    """For PAUSED."""
-    generation: int | None = None
-    """Change it only if it is still of this generation."""
-    next_reading: str | None = None
-    """Of `next_due`, as in `JobRow`."""
-    override: Override | None = None
-    """For ADDED and UPDATED, as in `JobRow`. None: `spec` is what the code says, or no code defines the job."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """`run_now` and backfill: a run that somebody wants. A key is asked for once, also after retention has removed its run, for `keep_keys`."""
-
-    application: str
-    name: str
-    key: str
-    scheduled_for: Instant | None
-    """None: now."""
-    backfill: bool = False
-    even_forgotten: bool = False
-    """For a backfill: also a due time from before `kept_since`. It may have run already; its run was removed by retention."""
-    kwargs: str | None = None
-    """JSON, instead of the job's own."""
-    by: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RunQuery:
-    """Which runs to list, newest `scheduled_for` first (oldest first with `oldest_first`)."""
-
-    application: str
-    job: str | None = None
-    states: tuple[RunState, ...] = ()
-    since: Instant | None = None
-    """`scheduled_for` (or, for a row that stands for several, `until`) from this instant on …"""
-    before: Instant | None = None
-    """… and before this one."""
-    id: RunId | None = None
-    limit: int = 100
-    oldest_first: bool = False
 
 
 class Ledger(ABC):
@@ -296,11 +229,11 @@ class Ledger(ABC):
         """Keep lines with their runs, each once however often it is sent; not those of runs that are not there."""
 
     @abstractmethod
-    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> RollCall:
+    def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Reconciled:
         """Take back the RUNNING runs of nodes that are not alive (skipping locked rows), and list those that this node has.
         Those of PAUSED and REMOVED jobs of which the ledger does not know that they began are to be answered for (`must_answer`).
 
-        `stopping`: this node was asked to stop. What it has is marked (locked rows are left for the next roll call), so that it counts as
+        `stopping`: this node was asked to stop. What it has is marked (locked rows are left for the next reconciliation), so that it counts as
         interrupted, as by `finish`, and not as lost, if the node is gone before it has ended.
 
         A run taken back counts a loss; it is PENDING again, its `due_at` kept, never to expire, if `on_lost` is retry and losses < `max_lost`, its job is not
@@ -310,7 +243,7 @@ class Ledger(ABC):
     @abstractmethod
     def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
         """The answer to `must_answer`: the bodies of these RUNNING runs have been called, at these instants. By token; what is locked
-        is left for the next roll call."""
+        is left for the next reconciliation."""
 
     @abstractmethod
     def unbegun(self, job: JobId, generation: int) -> list[tuple[str, float]]:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-from functools import lru_cache
 from typing import Any, cast
 
 from tenure.core.cluster import HostCard
 from tenure.core.policy import UnreadableRules
 from tenure.core.records import Instant, Rules
-from tenure.errors import TenureError
-from tenure.triggers import from_json
+from tenure.core.trigger_text import read_trigger
 from tenure.util.durations import LONGEST
 
 logger = logging.getLogger("tenure")
@@ -29,16 +27,6 @@ HIGHEST_TERM = 2**62
 PATIENCE = 60.0
 """The ttl of a node whose row has none that makes sense."""
 REMEMBERED = 10_000
-
-
-@lru_cache(maxsize=10_000)
-def trigger_problem(text: str) -> str:
-    """Why this is not the text of a trigger; '' if it is one."""
-    try:
-        from_json(text)
-    except TenureError as error:
-        return str(error)
-    return ""
 
 
 def is_count(value: object) -> bool:
@@ -66,7 +54,7 @@ def job_problem(rules: Rules, trigger: object) -> str:
         return rules.why
     if trigger is None:
         return ""
-    return trigger_problem(trigger) if isinstance(trigger, str) else f"its trigger is {trigger!r:.60}"
+    return read_trigger(trigger)[1] if isinstance(trigger, str) else f"its trigger is {trigger!r:.60}"
 
 
 def host_card(host: object) -> HostCard | None:

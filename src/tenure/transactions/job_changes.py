@@ -11,10 +11,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from tenure.core.messages import JobChange, RunRequest
 from tenure.core.records import Change, Instant, JobRow, RunRow
 from tenure.errors import ConfigurationError, StoreError, WrongDatabase
 from tenure.stores import Store
-from tenure.stores.ledger import JobChange, RunRequest
 from tenure.transactions.connections import AsyncConnection, SyncConnection, target_of
 from tenure.transactions.drivers import MISSING, NOT_ALLOWED, Line, Postgres, Sqlite3, Steps, is_a, sqlstate
 from tenure.util.clock import walltime

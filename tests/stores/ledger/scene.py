@@ -7,28 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 from tenure.core.cluster import Beat, BeatVerdict, NodeCard
-from tenure.core.records import (
-    Change,
+from tenure.core.messages import (
     Claimed,
     ClaimedRun,
     ClaimRequest,
     Ended,
     Ending,
-    Instant,
-    JobRow,
-    JobSpec,
+    JobChange,
     LogLine,
     NewRun,
     Planned,
-    RollCall,
-    Rules,
-    RunId,
-    RunRow,
-    RunState,
+    Reconciled,
+    RunQuery,
+    RunRequest,
 )
+from tenure.core.records import Change, Instant, JobRow, JobSpec, Rules, RunId, RunRow, RunState
 from tenure.stores import Session, Store
 from tenure.stores.host_lock import LockFile
-from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
+from tenure.stores.ledger import Ledger
 from tenure.triggers import every
 from tenure.util.clock import boottime, sleep
 
@@ -84,8 +80,8 @@ class Worker:
     def keep_log(self, run: RunId, *lines: str, began: Instant = 0.0) -> None:
         self.ledger.keep_log([LogLine(run, began, place, line) for place, line in enumerate(lines)])
 
-    def roll_call(self, *, stopping: bool = False) -> RollCall:
-        return self.ledger.roll_call(self.id, self.application, stopping=stopping)
+    def reconcile(self, *, stopping: bool = False) -> Reconciled:
+        return self.ledger.reconcile(self.id, self.application, stopping=stopping)
 
     def interrupt(self, run: RunId, at: Instant) -> Ended:
         """The stop of this node has interrupted a body that was called at this instant."""

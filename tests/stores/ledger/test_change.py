@@ -6,8 +6,8 @@ import pytest
 
 from stores.ledger.scene import DAILY, HOURLY, SOON
 from tenure.core.keys import due_key
-from tenure.core.records import Change, JobState, NewRun, RunKind, RunState
-from tenure.stores.ledger import JobChange
+from tenure.core.messages import JobChange, NewRun
+from tenure.core.records import Change, JobState, RunKind, RunState
 
 CHANGES = [Change.UPDATED, Change.PAUSED, Change.RESUMED, Change.REMOVED]
 
@@ -318,7 +318,7 @@ def test_a_running_attempt_of_a_removed_job_goes_on_to_its_end(scene, worker):
     scene.add("job", 60)
     run = worker.take()
     scene.remove()
-    assert [held.id for held in worker.roll_call().held] == [run.id]
+    assert [held.id for held in worker.reconcile().held] == [run.id]
     assert worker.finish(run.id).accepted
     assert scene.told() == ["succeeded"]
 

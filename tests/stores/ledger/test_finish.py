@@ -4,7 +4,8 @@ import uuid
 
 import pytest
 
-from tenure.core.records import Ending, RunState
+from tenure.core.messages import Ending
+from tenure.core.records import RunState
 
 FINAL = [RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED]
 
@@ -20,7 +21,7 @@ def test_an_end_is_final(scene, worker, state):
     assert (row.failures, row.losses) == (1 if state is RunState.FAILED else 0, 0)
     assert row.reason == ("boom" if state is RunState.FAILED else "")
     assert worker.claim().runs == ()
-    assert worker.roll_call().held == ()
+    assert worker.reconcile().held == ()
 
 
 def test_the_node_says_when_it_began_and_ended(scene, worker):
@@ -260,7 +261,7 @@ def test_a_retry_keeps_its_place_and_wakes_nobody(scene, worker):
 def test_put_back_is_by_token_and_uncounted(scene, worker):
     scene.add("job", 60, 50, max_running=2)
     first, second = worker.claim().runs
-    held = {held.id: held.token for held in worker.roll_call().held}
+    held = {held.id: held.token for held in worker.reconcile().held}
     assert held == {first.id: worker.tokens[first.id], second.id: worker.tokens[second.id]}
     assert scene.ledger.put_back([(first.id, held[first.id]), (second.id, str(uuid.uuid4()))]) == 1
     assert scene.told() == ["pending", "running"]

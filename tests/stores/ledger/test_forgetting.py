@@ -7,10 +7,10 @@ import pytest
 
 from stores.ledger.scene import SOON, Scene
 from tenure.core.keys import due_key
+from tenure.core.messages import JobChange
 from tenure.core.records import Change, JobState, RunState
 from tenure.jobs import operations
 from tenure.stores import store_for
-from tenure.stores.ledger import JobChange
 from tenure.triggers import at
 from tenure.util.instants import moment
 

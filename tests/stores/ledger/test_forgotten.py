@@ -6,9 +6,9 @@ import psycopg
 
 from stores.ledger.scene import Scene
 from tenure.core.keys import due_key
+from tenure.core.messages import RunRequest
 from tenure.core.records import RunKind, RunState
 from tenure.stores import store_for
-from tenure.stores.ledger import RunRequest
 
 
 def _backfill(scene, ago, **more):

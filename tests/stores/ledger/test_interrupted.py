@@ -99,16 +99,16 @@ def test_a_stop_that_was_asked_for_never_counts_as_a_loss(scene, worker):
         gone = scene.worker(f"node {number}")
         run = gone.take()
         assert run.attempt == number
-        assert [held.id for held in gone.roll_call(stopping=True).held] == [run.id]
+        assert [held.id for held in gone.reconcile(stopping=True).held] == [run.id]
         assert scene.run(run.id).stopping
         gone.session.declare(gone.id, None, "its process ended")
-        (lost,) = worker.roll_call().lost
+        (lost,) = worker.reconcile().lost
         assert (lost.state, lost.reason) == (RunState.PENDING, STOPPED)
     row = scene.run(run.id)
     assert (row.interruptions, row.losses, row.reason, row.stopping) == (3, 0, STOPPED, False)
     last = worker.take()
     worker.session.declare(worker.id, None, "it died")
-    (lost,) = scene.worker().roll_call().lost
+    (lost,) = scene.worker().reconcile().lost
     assert (lost.id, lost.state, lost.reason) == (last.id, RunState.LOST, "its node died"), "that was none"
 
 
@@ -116,9 +116,9 @@ def test_under_on_lost_fail_a_stop_that_did_not_wait_is_the_end(scene, worker):
     scene.add("job", 60, on_lost="fail")
     gone = scene.worker()
     run = gone.take()
-    gone.roll_call(stopping=True)
+    gone.reconcile(stopping=True)
     gone.session.declare(gone.id, None, "its process ended")
-    assert [lost.state for lost in worker.roll_call().lost] == [RunState.LOST]
+    assert [lost.state for lost in worker.reconcile().lost] == [RunState.LOST]
     row = scene.run(run.id)
     assert (row.reason, row.losses, row.interruptions) == (STOPPED, 0, 1)
 
@@ -129,7 +129,7 @@ def test_the_mark_of_a_stop_is_that_of_one_node_and_one_attempt(scene, worker):
     other = scene.worker("other")
     (mine,) = worker.claim(1).runs
     (its,) = other.claim(1).runs
-    worker.roll_call(stopping=True)
+    worker.reconcile(stopping=True)
     assert (scene.run(mine.id).stopping, scene.run(its.id).stopping) == (True, False)
     worker.finish(mine.id, RunState.PENDING, again_in=0.0, started_at=scene.start - 1, finished_at=scene.start - 1)
     again = other.take()
@@ -140,7 +140,7 @@ def test_the_mark_of_a_stop_is_that_of_one_node_and_one_attempt(scene, worker):
 def test_an_ending_beside_the_mark_of_a_stop_stands(scene, worker):
     scene.add("job", 60)
     run = worker.take()
-    worker.roll_call(stopping=True)
+    worker.reconcile(stopping=True)
     assert worker.finish(run.id).accepted
     assert scene.run(run.id).state is RunState.SUCCEEDED
     assert not scene.run(run.id).stopping
@@ -149,7 +149,7 @@ def test_an_ending_beside_the_mark_of_a_stop_stands(scene, worker):
 def test_a_backfill_of_what_a_stop_cancelled_is_lost_like_any_other(scene, worker):
     scene.add("job", 60, max_lost=1)
     run = worker.take()
-    worker.roll_call(stopping=True)
+    worker.reconcile(stopping=True)
     assert worker.finish(run.id, RunState.CANCELLED).accepted
     assert not scene.run(run.id).stopping
     reopened = scene.ask(key=due_key(scene.at(60)), scheduled_for=scene.at(60), backfill=True)
@@ -157,4 +157,4 @@ def test_a_backfill_of_what_a_stop_cancelled_is_lost_like_any_other(scene, worke
     gone = scene.worker()
     assert gone.take().id == run.id
     gone.session.declare(gone.id, None, "it died")
-    assert [(lost.state, lost.reason) for lost in worker.roll_call().lost] == [(RunState.LOST, "its node died")]
+    assert [(lost.state, lost.reason) for lost in worker.reconcile().lost] == [(RunState.LOST, "its node died")]

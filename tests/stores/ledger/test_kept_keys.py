@@ -7,9 +7,9 @@ import pytest
 
 from stores.ledger.scene import Scene
 from tenure.core.keys import digest_of
+from tenure.core.messages import RunRequest
 from tenure.core.records import RunKind, RunState
 from tenure.stores import store_for
-from tenure.stores.ledger import RunRequest
 
 
 def _prune(scene, *, keys_before=0.0):

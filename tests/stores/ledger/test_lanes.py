@@ -86,7 +86,7 @@ def test_a_run_that_ends_while_its_job_is_paused_waits_for_the_resume(scene, wor
             other.finish(run.id, RunState.PENDING, again_in=0)
         case "lost":
             scene.session.declare(other.id, None, "its host lock is free")
-            worker.roll_call()
+            worker.reconcile()
     assert worker.claim().runs == ()
     scene.resume()
     assert worker.take().id == run.id
@@ -148,7 +148,7 @@ def test_whoever_has_looked_finds_what_becomes_due_before_where_it_looked(scene,
                 other.ledger.put_back([(run.id, other.tokens[run.id])])
             elif how == "lost":
                 scene.session.declare(other.id, None, "its host lock is free")
-                scene.worker().roll_call()
+                scene.worker().reconcile()
             else:
                 other.finish(run.id, RunState.PENDING, again_in=0 if how == "retried" else None)
         case "waited":

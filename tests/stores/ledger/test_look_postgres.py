@@ -16,9 +16,9 @@ import psycopg
 import pytest
 
 from stores.ledger.scene import Scene
+from tenure.core.messages import RunRequest
 from tenure.core.records import RunState
 from tenure.stores import store_for
-from tenure.stores.ledger import RunRequest
 
 CLAIM = "SELECT ids FROM tenure.claim_runs(%s, %s, %s, 10, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
 WAITS = """
@@ -297,7 +297,7 @@ class TestTheDeathOfAClaimer:
         assert not scene.session.declare(worker.id, None, "proved")
         beside.commit()
         assert scene.session.declare(worker.id, None, "proved")
-        assert [lost.id for lost in scene.worker().roll_call().lost] == [asked.id]
+        assert [lost.id for lost in scene.worker().reconcile().lost] == [asked.id]
 
     def test_they_race(self, scene, run_together):
         for _ in range(20):
@@ -312,7 +312,7 @@ class TestTheDeathOfAClaimer:
             (claimed,) = [answer for answer in answers if not isinstance(answer, bool)]
             (declared,) = [answer for answer in answers if isinstance(answer, bool)]
             if declared:
-                lost = {one.id for one in judge.roll_call().lost}
+                lost = {one.id for one in judge.reconcile().lost}
                 assert lost == {run.id for run in claimed.runs}, "no run stays with the dead"
             for run in judge.claim().runs:
                 judge.finish(run.id)

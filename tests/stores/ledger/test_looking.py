@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from stores.ledger.scene import Scene
-from tenure.core.records import OPEN, PLAIN, JobStats, RunKind, RunState
+from tenure.core.messages import PLAIN, JobStats, RunQuery
+from tenure.core.records import OPEN, RunKind, RunState
 from tenure.stores import store_for
-from tenure.stores.ledger import RunQuery
 from tenure.views import RunView
 
 

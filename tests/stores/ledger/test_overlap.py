@@ -51,7 +51,7 @@ def test_wait_keeps_the_newest_alone(scene, worker):
     scene.plan("job", 10)
     assert worker.claim().runs == ()
     assert scene.told() == ["running", "skipped(superseded)", "skipped(superseded)", "waiting"]
-    assert worker.roll_call().held[0].asked_to_end == ""
+    assert worker.reconcile().held[0].asked_to_end == ""
 
 
 def test_newest_is_by_due_time_not_by_arrival(scene, worker):
@@ -78,7 +78,7 @@ def test_replace_waits_and_asks_the_running_to_end(scene, worker):
     scene.plan("job", 30, 20)
     assert worker.claim().runs == ()
     assert scene.told() == ["running", "running", "skipped(superseded)", "waiting"]
-    assert {(held.id, held.asked_to_end) for held in worker.roll_call().held} == {
+    assert {(held.id, held.asked_to_end) for held in worker.reconcile().held} == {
         (first.id, "replaced"),
         (second.id, "replaced"),
     }
@@ -90,7 +90,7 @@ def test_under_replace_places_go_to_the_newest(scene, worker, places):
     claimed = worker.claim()
     assert [run.scheduled_for - scene.start for run in claimed.runs] == [-20, -10][-places:]
     assert scene.told() == ["skipped(superseded)"] * (3 - places) + ["running"] * places
-    assert {held.asked_to_end for held in worker.roll_call().held} == {""}
+    assert {held.asked_to_end for held in worker.reconcile().held} == {""}
 
 
 def test_replace_asks_nobody_where_the_newest_finds_a_place(scene, worker):
@@ -99,7 +99,7 @@ def test_replace_asks_nobody_where_the_newest_finds_a_place(scene, worker):
     scene.plan("job", 20, 10)
     assert worker.take().scheduled_for == scene.start - 10
     assert scene.told() == ["running", "skipped(superseded)", "running"]
-    assert {held.asked_to_end for held in worker.roll_call().held} == {""}
+    assert {held.asked_to_end for held in worker.reconcile().held} == {""}
 
 
 def test_allow_lets_all_wait(scene, worker):
@@ -116,7 +116,7 @@ def test_what_was_asked_for_always_waits_and_asks_nobody_to_end(scene, worker, o
     assert worker.claim().runs == ()
     assert {scene.run(run.id).state for run in asked} == {RunState.WAITING}
     assert {scene.run(run.id).kind for run in asked} == {RunKind.MANUAL, RunKind.BACKFILL}
-    assert worker.roll_call().held[0].asked_to_end == ""
+    assert worker.reconcile().held[0].asked_to_end == ""
 
 
 def test_what_was_asked_for_is_not_superseded(scene, worker):

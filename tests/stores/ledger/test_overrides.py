@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from stores.ledger.scene import DAILY, HOURLY, SOON, Scene
-from tenure.core.records import Change, JobRow, JobSpec, JobState, Override, Synced
+from tenure.core.messages import JobChange, Synced
+from tenure.core.records import Change, JobRow, JobSpec, JobState, Override
 from tenure.errors import JobError
 from tenure.jobs import operations
 from tenure.jobs.operations import ChangeNote
 from tenure.stores import overrides
-from tenure.stores.ledger import JobChange
 from tenure.triggers import every
 
 NINE = every("9s").to_json()

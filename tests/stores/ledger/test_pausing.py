@@ -18,9 +18,9 @@ def test_a_node_must_answer_for_what_it_claimed_of_a_job_that_ceased(scene, work
     scene.add("job", 60)
     scene.add("other", 50)
     run, _ = worker.claim().runs
-    assert [held.must_answer for held in worker.roll_call().held] == [False, False]
+    assert [held.must_answer for held in worker.reconcile().held] == [False, False]
     ceases()
-    assert [held.id for held in worker.roll_call().held if held.must_answer] == [run.id]
+    assert [held.id for held in worker.reconcile().held if held.must_answer] == [run.id]
 
 
 def test_a_pause_waits_for_every_node_that_has_not_answered(scene, ledger, ceases):
@@ -32,7 +32,7 @@ def test_a_pause_waits_for_every_node_that_has_not_answered(scene, ledger, cease
     assert ledger.unbegun(job.id, job.generation) == [("first", 30.0), ("second", 30.0)]
     first.ledger.note_begun([(begun.id, first.tokens[begun.id], scene.start)])
     assert ledger.unbegun(job.id, job.generation) == [("second", 30.0)]
-    assert first.roll_call().held[0].must_answer is False, "it has answered"
+    assert first.reconcile().held[0].must_answer is False, "it has answered"
     assert scene.run(begun.id).started_at == scene.start
     second.finish(unbegun.id, RunState.PENDING)
     assert ledger.unbegun(job.id, job.generation) == []
@@ -63,7 +63,7 @@ def test_an_update_of_a_paused_job_does_not_end_the_wait_and_a_resume_does(scene
     assert len(ledger.unbegun(job.id, job.generation)) == 1
     scene.resume()
     assert ledger.unbegun(job.id, job.generation) == []
-    assert worker.roll_call().held[0].must_answer is False
+    assert worker.reconcile().held[0].must_answer is False
 
 
 def test_a_pause_does_not_wait_for_what_was_claimed_after_it(scene, worker, ledger):

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from tenure.core.keys import due_key
-from tenure.core.records import Change, Planned, RunState
+from tenure.core.messages import Planned
+from tenure.core.records import Change, RunState
 
 
 def _unplanned(scene, ahead=10.0, limit=100, **more):

@@ -7,9 +7,9 @@ import pytest
 
 from stores.ledger.scene import Scene
 from tenure.core.keys import due_key
-from tenure.core.records import OPEN, Planned, RunId, RunRow, RunState
+from tenure.core.messages import Planned, RunQuery, RunRequest
+from tenure.core.records import OPEN, RunId, RunRow, RunState
 from tenure.stores import store_for
-from tenure.stores.ledger import RunQuery, RunRequest
 from tenure.transactions import effects
 
 ROUNDS = 30
@@ -124,7 +124,7 @@ def test_nothing_is_claimed_after_pause_returned(real_scene, claimers, run_toget
         assert after == before[0]
         assert real_scene.resume() is not None
         for worker in claimers:
-            for held in worker.roll_call().held:
+            for held in worker.reconcile().held:
                 worker.finish(held.id)
         _drain(real_scene, claimers[0])
 
@@ -143,12 +143,12 @@ def test_a_declaration_against_an_open_claim_leaves_no_orphan(real_scene, run_to
                     pass
 
         run_together(2, act)
-        survivor.roll_call()
+        survivor.reconcile()
         assert real_scene.runs(states=[RunState.RUNNING]) == []
         assert not doomed.claim().alive
 
 
-def test_an_end_against_a_roll_call_has_one_winner(real_scene, run_together):
+def test_an_end_against_a_reconciliation_has_one_winner(real_scene, run_together):
     survivor = real_scene.worker("the survivor")
     real_scene.add("job")
     for number in range(10):
@@ -162,7 +162,7 @@ def test_an_end_against_a_roll_call_has_one_winner(real_scene, run_together):
             if one == 0:
                 told["ended"] = doomed.finish(run.id).accepted
             else:
-                told["lost"] = [lost.id for lost in survivor.roll_call().lost]
+                told["lost"] = [lost.id for lost in survivor.reconcile().lost]
 
         run_together(2, act)
         assert told["lost"] == ([] if told["ended"] else [run.id])
@@ -275,14 +275,14 @@ def test_a_cancel_is_not_lost_while_a_claim_looks_at_the_run(ledger_database, st
     scene.close()
 
 
-def test_a_cancel_is_not_lost_while_a_roll_call_marks_the_run(ledger_database):
+def test_a_cancel_is_not_lost_while_a_reconciliation_marks_the_run(ledger_database):
     scene = Scene(store_for(ledger_database))
     worker = scene.worker()
     scene.add("job", 60)
     run = worker.take()
     for _ in range(5):  # it gives up after a while, perhaps before this thread has its turn
         assert _cancel_beside_a_lock(scene, ledger_database, run.id).state is RunState.RUNNING
-        (held,) = worker.roll_call().held
+        (held,) = worker.reconcile().held
         if held.asked_to_end:
             break
     assert "wrong data" in held.asked_to_end

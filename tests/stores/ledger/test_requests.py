@@ -5,8 +5,8 @@ import select
 import pytest
 
 from tenure.core.keys import due_key
+from tenure.core.messages import RunRequest
 from tenure.core.records import RunKind, RunState
-from tenure.stores.ledger import RunRequest
 from tenure.stores.notices import JobsChanged
 
 
@@ -118,7 +118,7 @@ def test_a_backfill_opens_what_did_not_happen(scene, worker, state, about_now):
         dead = scene.worker()
         dead.take()
         scene.session.declare(dead.id, None, "its host lock is free")
-        worker.roll_call()
+        worker.reconcile()
     assert scene.run(before.id).state is state
     again = _backfill(scene, 600, by="ops", kwargs='{"a": 2}')
     assert scene.run(before.id) == again
@@ -156,7 +156,7 @@ def test_a_reopened_run_finds_no_place_kept_for_it(scene, worker):
     dead = scene.worker()
     lost = dead.take()
     scene.session.declare(dead.id, None, "its host lock is free")
-    worker.roll_call()
+    worker.reconcile()
     scene.plan("job", 500)
     worker.take()
     _backfill(scene, 600)
@@ -191,7 +191,7 @@ def test_what_runs_is_asked_to_end(scene, worker):
     run = worker.take()
     asked = scene.ledger.cancel(run.id, "ops", "wrong data")
     assert asked.state is RunState.RUNNING
-    (held,) = worker.roll_call().held
+    (held,) = worker.reconcile().held
     assert "wrong data" in held.asked_to_end
     ended = worker.finish(run.id, RunState.CANCELLED)
     assert (ended.accepted, ended.state) == (True, RunState.CANCELLED)

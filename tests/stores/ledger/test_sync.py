@@ -1,8 +1,8 @@
 """Sync: what nodes of different releases bring at their start."""
 
 from stores.ledger.scene import DAILY, SOON
+from tenure.core.messages import JobChange
 from tenure.core.records import Change, JobState
-from tenure.stores.ledger import JobChange
 
 
 def _sync(scene, release, *specs, runs=()):

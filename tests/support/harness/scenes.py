@@ -20,10 +20,10 @@ from harness.chronicle import Blow, Grid, Line, Row, Verdict
 from harness.processes import SUPPORT, Worker
 from harness.tallies import Fault, Term
 from tenure.core.audit import JobAudit
+from tenure.core.messages import RunQuery
 from tenure.core.planning import spread_of
 from tenure.core.records import OPEN, RunRow
 from tenure.scheduler import Scheduler
-from tenure.stores.ledger import RunQuery
 
 SCRIPT = SUPPORT / "workers" / "scheduler_worker.py"
 APPLICATION = "scene"

@@ -10,11 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tenure.core.arguments import encode, shown
-from tenure.core.job_history import read
 from tenure.core.keys import due_key
+from tenure.core.messages import JobChange, RunQuery, Synced
 from tenure.core.planning import MISSED
 from tenure.core.policy import rules
-from tenure.core.records import JobRow, JobSpec, JobState, RunState, Synced
+from tenure.core.records import JobRow, JobSpec, JobState, RunState
+from tenure.core.trigger_text import read_trigger
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.events import EVENT_JOB_MISSED, NOW, JobExecutionEvent
 from tenure.ext.apscheduler.functions import Functions
@@ -22,9 +23,9 @@ from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json, plain
 from tenure.ext.apscheduler.trigger_translation import Starting, carried, last_listed, stated
 from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
 from tenure.jobs import operations, start_report
-from tenure.jobs.intents import Intent
+from tenure.jobs.deferred_operations import DeferredOperation
 from tenure.scheduler import Scheduler, service_of
-from tenure.stores.ledger import JobChange, Ledger, RunQuery
+from tenure.stores.ledger import Ledger
 from tenure.triggers import Trigger, from_json
 from tenure.util.instants import instant, moment
 
@@ -98,7 +99,7 @@ class TenureBridge:
                 change = replace(change, spec=replace(change.spec, kwargs=encode(kept | said)))
             return change
 
-        self._service.change(Intent("update", job.id, work))
+        self._service.change(DeferredOperation("update", job.id, work))
 
     def poke(self) -> None:
         """Let this node look at once at what changed."""
@@ -207,7 +208,7 @@ class TenureBridge:
                 said = replace(said, code=replace(said.code, trigger=trigger.to_json()))
             return replace(change, override=said)
 
-        self._service.change(Intent("update", job_id, work))
+        self._service.change(DeferredOperation("update", job_id, work))
 
     def _spec(self, job: Job, now: datetime) -> JobSpec:
         """The job as the ledger wants it; registers its function on the way."""
@@ -348,7 +349,7 @@ def _schedule(job: Job) -> BaseTrigger | None:
 
 def _lives(row: JobRow, now: datetime) -> bool:
     """Not finished: something is due, it is paused, or nothing was due when it was added."""
-    rule, problem = read(row.spec.trigger)
+    rule, problem = read_trigger(row.spec.trigger)
     try:
         due = None if rule is None else rule.next_after(max(now, moment(row.since)))
     except ConfigurationError:
@@ -365,5 +366,5 @@ def _is_news(synced: Synced) -> bool:
         return False
     if was.state is JobState.REMOVED or was.generation == job.generation:
         return True
-    rules = (read(spec.trigger)[0] for spec in (was.code, job.code))
+    rules = (read_trigger(spec.trigger)[0] for spec in (was.code, job.code))
     return not all(rule is not None and last_listed(rule) is not None for rule in rules)

@@ -13,43 +13,48 @@ from typing import Protocol
 from tenure.core import run_rules
 from tenure.core.cluster import NodeId
 from tenure.core.keys import is_generated, planner_of
-from tenure.core.records import (
-    OPEN,
+from tenure.core.messages import (
     PLAIN,
-    Change,
-    ChangeRecord,
     Claimed,
     ClaimRequest,
     Ended,
     Ending,
     Forgotten,
     Held,
-    Instant,
-    JobId,
-    JobRow,
-    JobSpec,
-    JobState,
+    JobChange,
     JobStats,
     LogLine,
     LostRun,
     MissedJob,
     MissedRun,
-    NodeFacts,
     Past,
     Planned,
     Pruned,
-    RollCall,
-    RunId,
-    RunKind,
-    RunRow,
-    RunState,
+    Reconciled,
+    RunQuery,
+    RunRequest,
     Synced,
     Tally,
     Unplanned,
 )
+from tenure.core.records import (
+    OPEN,
+    Change,
+    ChangeRecord,
+    Instant,
+    JobId,
+    JobRow,
+    JobSpec,
+    JobState,
+    NodeFacts,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+)
 from tenure.core.run_rules import Sync
 from tenure.core.stats import stats_of
-from tenure.stores.ledger import FIRST, JobChange, Ledger, RunQuery, RunRequest
+from tenure.stores.ledger import FIRST, Ledger
 from tenure.stores.memory.tables import MemoryRun, Tables
 from tenure.stores.notices import JobsChanged, Notice
 
@@ -482,7 +487,7 @@ class MemoryLedger(Ledger):
         waits = row.state is JobState.ACTIVE and self._tables.opened(row.id, RunState.WAITING)
         return bool(waits) and free != 0
 
-    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> RollCall:
+    def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Reconciled:
         with self._world.mutex:
             now, lost, held = self.now(), [], []
             for row in self._tables.of(application):
@@ -495,7 +500,7 @@ class MemoryLedger(Ledger):
                         held.append(Held(run.id, run.token, run.asked_to_end, must_answer))
             if lost:
                 self._wake(application)
-            return RollCall(tuple(held), tuple(lost), now)
+            return Reconciled(tuple(held), tuple(lost), now)
 
     def _lose(self, row: JobRow, run: MemoryRun, node: NodeId, now: Instant) -> LostRun:
         after = run_rules.after_loss(run.behind(), row.spec.rules, removed=row.state is JobState.REMOVED)

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 
 from tenure.core.cluster import NodeId
 from tenure.core.keys import due_key
+from tenure.core.messages import ClaimedRun, NewRun, RunQuery
 from tenure.core.records import (
     ChangeRecord,
-    ClaimedRun,
     Instant,
     JobId,
     JobRow,
     JobState,
-    NewRun,
     NodeFacts,
     RunId,
     RunKind,
@@ -23,7 +22,6 @@ from tenure.core.records import (
     RunState,
 )
 from tenure.core.run_rules import After, AttemptState, RunCandidate
-from tenure.stores.ledger import RunQuery
 
 
 @dataclass(slots=True)

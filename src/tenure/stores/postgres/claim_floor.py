@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenure.core.records import ClaimRequest
+from tenure.core.messages import ClaimRequest
 from tenure.stores.postgres.arrays import longs, texts
 from tenure.util.clock import boottime
 

@@ -10,11 +10,8 @@ from typing import Any, NamedTuple
 
 from tenure.core.cluster import NodeId
 from tenure.core.keys import due_key, planner_of, set_key
-from tenure.core.policy import rules_of
-from tenure.core.records import (
+from tenure.core.messages import (
     PLAIN,
-    Change,
-    ChangeRecord,
     Claimed,
     ClaimedRun,
     ClaimRequest,
@@ -22,32 +19,40 @@ from tenure.core.records import (
     Ending,
     Forgotten,
     Held,
-    Instant,
-    JobId,
-    JobRow,
+    JobChange,
     JobStats,
     LogLine,
     LostRun,
     MissedJob,
     MissedRun,
-    NodeFacts,
     Past,
     Planned,
     Pruned,
-    RollCall,
+    Reconciled,
+    RunQuery,
+    RunRequest,
+    Synced,
+    Tally,
+    Unplanned,
+)
+from tenure.core.policy import rules_of
+from tenure.core.records import (
+    Change,
+    ChangeRecord,
+    Instant,
+    JobId,
+    JobRow,
+    NodeFacts,
     Rules,
     RunId,
     RunKind,
     RunRow,
     RunState,
-    Synced,
-    Tally,
-    Unplanned,
 )
 from tenure.core.run_rules import cancelled_by
 from tenure.core.stats import stats_of
 from tenure.stores import statements
-from tenure.stores.ledger import FIRST, JobChange, Ledger, RunQuery, RunRequest
+from tenure.stores.ledger import FIRST, Ledger
 from tenure.stores.postgres.arrays import doubles, longs, texts
 from tenure.stores.postgres.claim_floor import Look
 from tenure.stores.postgres.rows import (
@@ -387,12 +392,12 @@ class PostgresLedger(Ledger):
             for ending, accepted, state, wakes in zip(endings, *answer, strict=True)
         ]
 
-    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> RollCall:
+    def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Reconciled:
         ((now, ids, tokens, asked, must_answer, lost),) = self._run(
-            "roll_call", node=node, application=application, stops=stopping
+            "reconcile", node=node, application=application, stops=stopping
         )
         held = tuple(map(Held, ids or (), tokens or (), asked or (), must_answer or ()))
-        return RollCall(held, self._lost(lost) if lost else (), now)
+        return Reconciled(held, self._lost(lost) if lost else (), now)
 
     def _lost(self, ids: Sequence[int]) -> tuple[LostRun, ...]:
         return tuple(

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from tenure.core import run_rules
 from tenure.core.keys import due_key
-from tenure.core.records import Change, JobId, JobRow, JobSpec, JobState, NewRun, RunId, RunKind, RunRow
+from tenure.core.messages import JobChange, NewRun, RunRequest
+from tenure.core.records import Change, JobId, JobRow, JobSpec, JobState, RunId, RunKind, RunRow
 from tenure.core.run_rules import Sync
-from tenure.stores.ledger import JobChange, RunRequest
 from tenure.stores.row_checks import storable
 from tenure.stores.sqlite.rows import (
     Micros,

@@ -16,23 +16,9 @@ from typing import NamedTuple
 
 from tenure.core import run_rules
 from tenure.core.cluster import NodeId
+from tenure.core.messages import Claimed, ClaimedRun, ClaimRequest, Ended, Ending, Held, LostRun, Reconciled
 from tenure.core.policy import rules_of
-from tenure.core.records import (
-    Claimed,
-    ClaimedRun,
-    ClaimRequest,
-    Ended,
-    Ending,
-    Held,
-    Instant,
-    JobId,
-    JobState,
-    LostRun,
-    RollCall,
-    RunId,
-    RunKind,
-    RunState,
-)
+from tenure.core.records import Instant, JobId, JobState, RunId, RunKind, RunState
 from tenure.core.run_rules import Admission, After, AttemptState, RunCandidate
 from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
 from tenure.stores.sqlite.rows import (
@@ -364,12 +350,12 @@ def take_back(connection: sqlite3.Connection, application: str, now: Micros) -> 
     )
 
 
-def roll_call(
+def reconcile(
     connection: sqlite3.Connection, node: NodeId, application: str, lost: tuple[LostRun, ...], now: Micros
-) -> RollCall:
+) -> Reconciled:
     """What this node has."""
     held = execute(connection, "held", application=application, node=node)
-    return RollCall(
+    return Reconciled(
         tuple(Held(RunId(one), token, asked, bool(must)) for one, token, asked, must in held), lost, instant(now)
     )
 

@@ -15,37 +15,31 @@ from typing import Any
 
 from tenure.core.cluster import NodeId
 from tenure.core.keys import digest_of, is_generated, planner_of, set_key
-from tenure.core.policy import rules_of
-from tenure.core.records import (
-    OPEN,
-    ChangeRecord,
+from tenure.core.messages import (
     Claimed,
     ClaimRequest,
     Ended,
     Ending,
     Forgotten,
-    Instant,
-    JobId,
-    JobRow,
-    JobState,
+    JobChange,
     JobStats,
     LogLine,
     MissedJob,
     MissedRun,
-    NodeFacts,
     Past,
     Planned,
     Pruned,
-    RollCall,
-    RunId,
-    RunRow,
-    RunState,
+    Reconciled,
+    RunQuery,
+    RunRequest,
     Synced,
     Tally,
     Unplanned,
 )
+from tenure.core.policy import rules_of
+from tenure.core.records import OPEN, ChangeRecord, Instant, JobId, JobRow, JobState, NodeFacts, RunId, RunRow, RunState
 from tenure.core.stats import Began, stats_of
-from tenure.stores.ledger import FIRST, JobChange, Ledger, RunQuery, RunRequest
+from tenure.stores.ledger import FIRST, Ledger
 from tenure.stores.notices import JobsChanged, Notice
 from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
 from tenure.stores.sqlite import changes as sqlite_changes
@@ -315,17 +309,17 @@ class SqliteLedger(Ledger):
         self._wake(*waking)
         return ended
 
-    def roll_call(self, node: NodeId, application: str, *, stopping: bool = False) -> RollCall:
+    def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Reconciled:
         with self._desk.read():
             marks = stopping and sqlite_claims.unmarked(self._connection, node, application)
             if not marks and not sqlite_claims.orphans(self._connection, application):
-                return sqlite_claims.roll_call(self._connection, node, application, (), self._now())
+                return sqlite_claims.reconcile(self._connection, node, application, (), self._now())
         with self._desk.write():
             now = self._now()
             if marks:
                 sqlite_claims.mark_stopping(self._connection, node, application)
             lost = sqlite_claims.take_back(self._connection, application, now)
-            called = sqlite_claims.roll_call(self._connection, node, application, lost, now)
+            called = sqlite_claims.reconcile(self._connection, node, application, lost, now)
         if lost:
             self._wake(application)
         return called

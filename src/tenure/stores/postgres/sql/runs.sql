@@ -18,13 +18,13 @@ SELECT accepted, became, wakes
 -- Put back runs that this node was given but does not have.
 SELECT {schema}.put_back_runs(%(ids)s, %(tokens)s)
 
--- name: roll_call
+-- name: reconcile
 -- Take back the runs of dead nodes, and list the runs that this node has.
 SELECT at, held_ids, held_tokens, held_asked, held_must_answer, lost_ids
-  FROM {schema}.roll_call(%(node)s::uuid, %(application)s::text, %(stops)s)
+  FROM {schema}.reconcile(%(node)s::uuid, %(application)s::text, %(stops)s)
 
 -- name: lost
--- What became of the runs that a roll call took back.
+-- What became of the runs that a reconciliation took back.
 SELECT r.id, j.name, r.key, date_part('epoch', r.scheduled_for), r.attempt, r.node::text, r.state::text, r.reason
   FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job WHERE r.id = ANY (%(ids)s::bigint[])
 

@@ -115,7 +115,7 @@ BEGIN
                JOIN {schema}.run r ON r.id = x.id WHERE x.accepted AND (x.wakes OR x.became = 'pending')) n;
 END $$;
 
--- Puts back runs that this node was given but does not have. Returns how many. The next roll call lists a busy one
+-- Puts back runs that this node was given but does not have. Returns how many. The next reconciliation lists a busy one
 -- again.
 CREATE OR REPLACE FUNCTION {schema}.put_back_runs(ids bigint[], tokens text[]) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -129,7 +129,7 @@ END $$;
 
 -- Takes back the runs of dead nodes, and lists the runs that the caller has. With `stops` the caller was told to
 -- stop: its runs are marked, so that they count as interrupted and not as lost if the caller is gone next.
-CREATE OR REPLACE FUNCTION {schema}.roll_call(caller uuid, of_application text, stops boolean,
+CREATE OR REPLACE FUNCTION {schema}.reconcile(caller uuid, of_application text, stops boolean,
     OUT at float8, OUT held_ids bigint[], OUT held_tokens text[], OUT held_asked text[],
     OUT held_must_answer boolean[], OUT lost_ids bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$

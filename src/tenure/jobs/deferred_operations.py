@@ -1,4 +1,4 @@
-"""What somebody wants of a job, checked, and to be worked out once a ledger is there; the same for both colours of the scheduler."""
+"""Operations on jobs: checked when they are called, worked out once a ledger is there. Shared by `Scheduler` and `AsyncScheduler`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from tenure.core.arguments import encode
+from tenure.core.messages import JobChange, RunQuery, RunRequest
 from tenure.core.policy import rules
 from tenure.core.records import Instant, JobRow, JobState, RunRow
 from tenure.errors import ConfigurationError, UnknownJob
 from tenure.jobs import operations
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.functions import Function, bind
-from tenure.jobs.operations import KEPT, ChangeNote, Kept, Looks
-from tenure.stores.ledger import JobChange, Ledger, RunQuery, RunRequest
+from tenure.jobs.operations import UNSET, ChangeNote, Looks, Unset
+from tenure.stores.ledger import Ledger
 from tenure.triggers import Trigger
 from tenure.util.durations import Duration
 from tenure.util.names import named
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Intent(Generic[T]):
+class DeferredOperation(Generic[T]):
     """Works something out by looking at the ledger; changes nothing."""
 
     verb: str
@@ -69,8 +70,8 @@ class Seen:
             return ledger.runs(query)
 
 
-class Intents:
-    """Makes intents for one application."""
+class DeferredOperations:
+    """Makes the operations of one application."""
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
@@ -84,7 +85,7 @@ class Intents:
         kwargs: Mapping[str, Any] | None,
         policy: Mapping[str, object],
         said: ChangeNote,
-    ) -> Intent[JobChange]:
+    ) -> DeferredOperation[JobChange]:
         """A job of its own for a registered function."""
         name = named(name, "job name")
         function = self._function(fn)
@@ -100,44 +101,48 @@ class Intents:
             there = ledger.jobs(self._definitions.application, name, removed=True)
             return operations.added_over(there[0], change, now) if there else change
 
-        return Intent("add", name, work)
+        return DeferredOperation("add", name, work)
 
     def update(
         self,
         name: str,
         *,
-        trigger: Trigger | Kept | None,
-        kwargs: Mapping[str, Any] | Kept,
+        trigger: Trigger | Unset | None,
+        kwargs: Mapping[str, Any] | Unset,
         policy: Mapping[str, object],
         said: ChangeNote,
-    ) -> Intent[JobChange]:
+    ) -> DeferredOperation[JobChange]:
         """Other words for a job that is there."""
-        placed = trigger if isinstance(trigger, Kept) else self._definitions.placed(trigger)
-        text = KEPT if isinstance(kwargs, Kept) else encode(kwargs)
+        placed = trigger if isinstance(trigger, Unset) else self._definitions.placed(trigger)
+        text = UNSET if isinstance(kwargs, Unset) else encode(kwargs)
 
         def work(ledger: Looks) -> JobChange:
             job = self._known(ledger, name)
-            if not isinstance(kwargs, Kept):
+            if not isinstance(kwargs, Unset):
                 self._bind(job, kwargs)
             return operations.updated(job, ledger.now(), trigger=placed, kwargs=text, policy=policy, said=said)
 
-        return Intent("update", name, work)
+        return DeferredOperation("update", name, work)
 
-    def pause(self, name: str, until: Duration | datetime | None, said: ChangeNote) -> Intent[JobChange]:
+    def pause(self, name: str, until: Duration | datetime | None, said: ChangeNote) -> DeferredOperation[JobChange]:
         """Nothing of it begins."""
-        return Intent(
+        return DeferredOperation(
             "pause", name, lambda ledger: operations.paused(self._known(ledger, name), ledger.now(), until, said)
         )
 
-    def resume(self, name: str, said: ChangeNote) -> Intent[JobChange]:
+    def resume(self, name: str, said: ChangeNote) -> DeferredOperation[JobChange]:
         """It goes on."""
-        return Intent("resume", name, lambda ledger: operations.resumed(self._known(ledger, name), ledger.now(), said))
+        return DeferredOperation(
+            "resume", name, lambda ledger: operations.resumed(self._known(ledger, name), ledger.now(), said)
+        )
 
-    def remove(self, name: str, said: ChangeNote) -> Intent[JobChange]:
+    def remove(self, name: str, said: ChangeNote) -> DeferredOperation[JobChange]:
         """It is taken away."""
-        return Intent("remove", name, lambda ledger: operations.removed(self._known(ledger, name), ledger.now(), said))
+        return DeferredOperation(
+            "remove", name, lambda ledger: operations.removed(self._known(ledger, name), ledger.now(), said)
+        )
 
-    def restore(self, name: str, said: ChangeNote) -> Intent[JobChange]:
+    def restore(self, name: str, said: ChangeNote) -> DeferredOperation[JobChange]:
         """It is there again."""
 
         def work(ledger: Looks) -> JobChange:
@@ -146,15 +151,17 @@ class Intents:
                 raise operations.unknown(ledger, self._definitions.application, name)
             return operations.restored(rows[0], ledger.now(), said)
 
-        return Intent("restore", name, work)
+        return DeferredOperation("restore", name, work)
 
-    def reset(self, name: str, said: ChangeNote) -> Intent[JobChange]:
+    def reset(self, name: str, said: ChangeNote) -> DeferredOperation[JobChange]:
         """It is what the code says."""
-        return Intent("reset", name, lambda ledger: operations.reset(self._known(ledger, name), ledger.now(), said))
+        return DeferredOperation(
+            "reset", name, lambda ledger: operations.reset(self._known(ledger, name), ledger.now(), said)
+        )
 
     def run_now(
         self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: ChangeNote
-    ) -> Intent[RunRequest]:
+    ) -> DeferredOperation[RunRequest]:
         """A run at once."""
         text = None if kwargs is None else encode(kwargs)
 
@@ -163,7 +170,7 @@ class Intents:
             self._bind(job, kwargs)
             return operations.requested(job, key, text, said)
 
-        return Intent("run_now", name, work)
+        return DeferredOperation("run_now", name, work)
 
     def _known(self, ledger: Looks, name: str) -> JobRow:
         return operations.known(ledger, self._definitions.application, name)

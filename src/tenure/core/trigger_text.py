@@ -1,0 +1,36 @@
+"""The text of a trigger, as rows have it: read once, and asked for its zone. Every other module reads triggers here."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+from functools import lru_cache
+
+from tenure.core.records import Instant
+from tenure.errors import ConfigurationError, TenureError
+from tenure.triggers import Trigger, from_json, zone
+
+
+@lru_cache(maxsize=10_000)
+def read_trigger(text: str | None) -> tuple[Trigger | None, str]:
+    """The trigger, if there is a text that can be read; and what is wrong with it, else ''. A job with such a text must be seen, to be removed."""
+    try:
+        return (None, "") if text is None else (from_json(text), "")
+    except TenureError as error:
+        return None, str(error)
+
+
+def trigger_of(text: str) -> Trigger:
+    """The trigger; raises what is wrong with the text."""
+    trigger, problem = read_trigger(text)
+    if trigger is None:
+        raise ConfigurationError(problem)
+    return trigger
+
+
+def zone_of(trigger: Trigger | str | None, due: Instant | None = None, *, default: str = "UTC") -> tzinfo:
+    """The zone of a job, in which its due times are written: for bodies, for people and in tests. `default` is for triggers without one.
+
+    Where the parts of a trigger have several zones, it is that of the part that is due at this instant.
+    """
+    found = trigger if trigger is None or isinstance(trigger, Trigger) else read_trigger(trigger)[0]
+    return zone((None if found is None else found.zone_at(due)) or default)
