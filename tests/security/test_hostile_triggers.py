@@ -156,7 +156,7 @@ def test_the_drop_in_lists_the_others(sqlite_url, monkeypatch):
             [(application,)] = db.execute("SELECT application FROM tenure_job").fetchall()
         tables = Scheduler(sqlite_url, application=application, capacity=0)
         spec = JobSpec(application, "bomb", "f", json.dumps({"v": 1, **NESTED}), Rules())
-        with tables.ledger() as ledger:
+        with tables._service.ledger() as ledger:
             ledger.change(JobChange(application, "bomb", Change.ADDED, spec=spec, next_due=ledger.now() - 5))
         assert [job.id for job in scheduler.get_jobs()] == ["good"]
     finally:
