@@ -31,7 +31,7 @@ HOUR = 3600.0
 _numbers = itertools.count(1)
 
 
-class Seat:
+class LiveNode:
     """Alive for ever."""
 
     id = "me"
@@ -41,7 +41,7 @@ class Seat:
         pass
 
 
-class NoHands:
+class FullExecutor:
     """No slot is free."""
 
     @property
@@ -64,7 +64,7 @@ class NoHands:
         pass
 
 
-class FreeHands(NoHands):
+class FreeExecutor(FullExecutor):
     """A slot is free."""
 
     def room(self):
@@ -77,8 +77,8 @@ class FreeHands(NoHands):
 class Stage:
     """A node, a ledger, a job every ten seconds, and one that is never due."""
 
-    def __init__(self, monkeypatch, *, plans=True, keep_for=HOUR, leap=0.0, hands=NoHands):
-        self.hands = hands
+    def __init__(self, monkeypatch, *, plans=True, keep_for=HOUR, leap=0.0, executor=FullExecutor):
+        self.executor = executor
         self.steady, self.leap, self.plans = 1000.0, leap, plans
         for module in ("loop", "claimer", "clock_watch", "missed", "planner", "reconciler", "retention"):
             monkeypatch.setattr(f"tenure.scheduling.{module}.boottime", lambda: self.steady)
@@ -87,10 +87,10 @@ class Stage:
         )
         monkeypatch.setattr("tenure.scheduling.planner.tzdata_version", lambda: "2026a")
         monkeypatch.setattr("tenure.scheduling.planner.__version__", "1")
-        store = MemoryStore(MemoryURL(f"conductor{next(_numbers)}"), clock=self.now)
+        store = MemoryStore(MemoryURL(f"loop{next(_numbers)}"), clock=self.now)
         self.session = store.session("test", 1.0)
         self.ledger = self.session.ledger
-        self.session.join(NodeCard(Seat.id, "me", 10.0, None))
+        self.session.join(NodeCard(LiveNode.id, "me", 10.0, None))
         self.definitions = Definitions("app", "UTC", 0)
         self.definitions.define(
             lambda: None, every(seconds=10), "tick", kwargs=None, process=False, policy={"overlap": "allow"}
@@ -104,9 +104,9 @@ class Stage:
         options = EngineOptions(
             "app", "UTC", Cadence(heartbeat_every=1.0), keep_for=keep_for, keep=0, keep_keys=keep_for
         )
-        seat, registry = Seat(), self.definitions.registry
-        context = LoopContext(seat, self, self.hands(), registry, DatabaseClock(), options, LoopSignals(seat))
-        self.conductor = SchedulerLoop(context, reporter=None, make_run=None)
+        node, registry = LiveNode(), self.definitions.registry
+        context = LoopContext(node, self, self.executor(), registry, DatabaseClock(), options, LoopSignals(node))
+        self.loop = SchedulerLoop(context, reporter=None, make_run=None)
 
     def now(self):
         return NOON + self.steady + self.leap
@@ -114,7 +114,7 @@ class Stage:
     def go_on(self, seconds):
         for _ in range(seconds):
             self.steady += 1.0
-            self.conductor.turn(self.session)
+            self.loop.turn(self.session)
 
     @property
     def is_leader(self):
@@ -139,7 +139,7 @@ def test_a_return_that_is_taken_for_granted_puts_right_what_the_leap_has_put_off
     """The whole cluster began while the clock was ahead, and doubts nothing."""
     scene = stage(leap=HOUR)
     scene.go_on(1)
-    scene.conductor.heard(JobsChanged("app"))
+    scene.loop.heard(JobsChanged("app"))
     scene.go_on(2)
     assert scene.put_off > HOUR
     scene.leap = 0.0
@@ -158,7 +158,7 @@ def test_a_slow_database_keeps_nothing_put_off(stage, monkeypatch):
         return look(*which)
 
     monkeypatch.setattr(scene.ledger, "planned_beyond", slowly)
-    scene.conductor.heard(JobsChanged("app"))
+    scene.loop.heard(JobsChanged("app"))
     scene.go_on(2)
     scene.leap = 0.0
     scene.go_on(31)
@@ -218,18 +218,18 @@ def test_the_planner_plans_what_some_live_node_can_run_and_nothing_else(stage):
     scene.ledger.change(replace_function(scene, "theirs"))
     scene.steady += 30.0
     before = scene.job.next_due
-    scene.conductor.heard(JobsChanged("app"))
+    scene.loop.heard(JobsChanged("app"))
     scene.go_on(5)
     assert scene.job.next_due == before, "no live node has it"
     scene.session.join(NodeCard("other", "other", 10.0, None))
     scene.ledger.write_facts(NodeFacts("other", "app", frozenset({"theirs"}), None, 1, 0, "1", "2026a"))
-    scene.conductor.heard(JobsChanged("app"))
+    scene.loop.heard(JobsChanged("app"))
     scene.go_on(2)
     assert scene.job.next_due >= before + 30
     scene.session.declare("other", None, "a test")
     scene.steady += 30.0
     before = scene.job.next_due
-    scene.conductor.heard(JobsChanged("app"))
+    scene.loop.heard(JobsChanged("app"))
     scene.go_on(5)
     assert scene.job.next_due == before, "and no live node has it again"
 
@@ -280,9 +280,9 @@ def test_pauses_that_end_together_do_not_hold_up_claims(stage, monkeypatch):
     slices = []
     while len(changes) < len(names):
         before = len(changes)
-        scene.conductor.planner.plan(scene.ledger)
+        scene.loop.planner.plan(scene.ledger)
         slices.append(len(changes) - before)
-        assert scene.conductor.agenda.due(Step.PLAN) <= scene.steady or len(changes) == len(names)
+        assert scene.loop.agenda.due(Step.PLAN) <= scene.steady or len(changes) == len(names)
     assert slices == [3, 3, 3]
     assert sorted(changes) == names
 
@@ -296,9 +296,9 @@ def test_a_resumed_job_is_claimed_at_once_also_if_others_were_planned_with_it(st
     scene.steady += (
         scene.put_off - 2
     )  # the pause is over, and the other job is to be planned, from two seconds ahead on
-    scene.conductor.agenda.at(Step.CLAIM, math.inf)
-    scene.conductor.planner.plan(scene.ledger)
-    assert scene.conductor.agenda.due(Step.CLAIM) == scene.steady
+    scene.loop.agenda.at(Step.CLAIM, math.inf)
+    scene.loop.planner.plan(scene.ledger)
+    assert scene.loop.agenda.due(Step.CLAIM) == scene.steady
     assert scene.ledger.jobs("app", "by hand")[0].state is JobState.ACTIVE
     assert scene.job.next_due > before
 
@@ -318,12 +318,12 @@ def test_new_zone_rules_for_many_jobs_do_not_hold_up_claims(stage, monkeypatch):
         return real(one)
 
     monkeypatch.setattr(scene.ledger, "change", change)
-    scene.conductor._context.identity = Seat.id
-    scene.conductor.clock_watch.observe(scene.now(), scene.steady)
+    scene.loop._context.identity = LiveNode.id
+    scene.loop.clock_watch.observe(scene.now(), scene.steady)
     for _ in range(3):
         slices.append(0)
-        scene.conductor._learn(scene.ledger)
-        scene.steady = scene.conductor.agenda.due(Step.LEARN)
+        scene.loop._learn(scene.ledger)
+        scene.steady = scene.loop.agenda.due(Step.LEARN)
     assert slices == [3, 3, 3]
     assert len(set(changed)) == 9
 
@@ -340,9 +340,9 @@ def test_new_zone_rules_reach_all_jobs_on_a_slow_database(stage, monkeypatch):
         return look(*which)
 
     monkeypatch.setattr(scene.ledger, "planned_by_others", slowly)
-    scene.conductor._context.identity = Seat.id
-    scene.conductor.clock_watch.observe(scene.now(), scene.steady)
-    scene.conductor._learn(scene.ledger)
+    scene.loop._context.identity = LiveNode.id
+    scene.loop.clock_watch.observe(scene.now(), scene.steady)
+    scene.loop._learn(scene.ledger)
     assert scene.ledger.jobs("app", "nightly")[0].generation > before.generation
 
 
@@ -360,12 +360,12 @@ def test_a_job_that_other_zone_rules_have_planned_is_planned_in_time_on_a_slow_d
         return look(*which, **how)
 
     monkeypatch.setattr(scene.ledger, "unplanned", slowly)
-    monkeypatch.setattr(scene.conductor.planner, "_go_over", lambda _: None)
-    scene.conductor._context.identity = Seat.id
+    monkeypatch.setattr(scene.loop.planner, "_go_over", lambda _: None)
+    scene.loop._context.identity = LiveNode.id
     scene.steady = before.next_due - NOON - 1
-    scene.conductor.clock_watch.observe(scene.now(), scene.steady)
-    scene.conductor._learn(scene.ledger)
-    scene.conductor.planner.plan(scene.ledger)
+    scene.loop.clock_watch.observe(scene.now(), scene.steady)
+    scene.loop._learn(scene.ledger)
+    scene.loop.planner.plan(scene.ledger)
     assert scene.ledger.jobs("app", "daily")[0].generation > before.generation
 
 
@@ -378,7 +378,7 @@ def test_nothing_is_forgotten_by_a_clock_that_is_believed_only_since_a_moment(st
     query = RunQuery("app", "by hand")
     scene.leap = HOUR
     scene.go_on(150)
-    assert not scene.conductor._context.clock.doubts
+    assert not scene.loop._context.clock.doubts
     assert scene.ledger.runs(query)
     scene.go_on(120)
     assert not scene.ledger.runs(query)
@@ -387,10 +387,10 @@ def test_nothing_is_forgotten_by_a_clock_that_is_believed_only_since_a_moment(st
 def prunes_on_until_it_rests(scene):
     """Turn after turn, no time in between but what retention itself asks for."""
     pauses = []
-    while (pause := scene.conductor.agenda.due(Step.PRUNE) - scene.steady) < 1.0:
+    while (pause := scene.loop.agenda.due(Step.PRUNE) - scene.steady) < 1.0:
         pauses.append(pause)
         scene.steady += max(pause, 0.0)
-        scene.conductor.turn(scene.session)
+        scene.loop.turn(scene.session)
     return pauses
 
 
@@ -406,12 +406,10 @@ def test_retention_goes_on_until_nothing_is_overdue(stage):
     scene.go_on(1)
     assert prunes_on_until_it_rests(scene)
     assert scene.ledger.runs(query) == []
-    assert scene.conductor.agenda.due(Step.PRUNE) - scene.steady <= PRUNE_SOON, (
-        "there was something: it looks again soon"
-    )
+    assert scene.loop.agenda.due(Step.PRUNE) - scene.steady <= PRUNE_SOON, "there was something: it looks again soon"
     scene.steady += PRUNE_SOON
     scene.go_on(1)
-    assert scene.conductor.agenda.due(Step.PRUNE) - scene.steady > PRUNE_SOON, "there was nothing"
+    assert scene.loop.agenda.due(Step.PRUNE) - scene.steady > PRUNE_SOON, "there was nothing"
 
 
 def test_retention_that_fails_tries_less_and_later_until_it_gets_through(stage, monkeypatch):
@@ -429,18 +427,18 @@ def test_retention_that_fails_tries_less_and_later_until_it_gets_through(stage, 
         return real(application, limit=limit, **rest)
 
     monkeypatch.setattr(scene.ledger, "prune", prune)
-    conductor = scene.conductor
-    conductor.agenda.soon(Step.PRUNE)
-    conductor.retention._batch, conductor.retention._pruned_up_to = 100, 0
+    loop = scene.loop
+    loop.agenda.soon(Step.PRUNE)
+    loop.retention._batch, loop.retention._pruned_up_to = 100, 0
     for run in scene.ledger.request_runs([requested(job, f"run {number}", None) for number in range(100)]):
         scene.ledger.cancel(run.id, "", "")
     scene.steady += HOUR / 2 + PRUNE_EVERY
     for _ in range(4):
         with pytest.raises(StoreUnavailable):
-            conductor.turn(scene.session)
-        assert conductor.agenda.due(Step.PRUNE) == scene.steady + PRUNE_SOON
+            loop.turn(scene.session)
+        assert loop.agenda.due(Step.PRUNE) == scene.steady + PRUNE_SOON
         count = len(limits)
-        conductor.turn(scene.session)
+        loop.turn(scene.session)
         assert len(limits) == count, "not at every turn"
         scene.steady += PRUNE_SOON
     assert limits == [100, 50, 25, 12]
@@ -452,24 +450,24 @@ def test_retention_that_fails_tries_less_and_later_until_it_gets_through(stage, 
 def test_retention_is_put_off_for_a_claim_but_not_for_ever(stage):
     scene = stage(keep_for=HOUR / 2)
     scene.go_on(int(PRUNE_EVERY) + 2)
-    conductor, ledger = scene.conductor, scene.ledger
+    loop, ledger = scene.loop, scene.ledger
     soon = scene.steady + PRUNE_TIME / 2
-    conductor.retention._not_after = scene.steady + PRUNE_WAITS
-    conductor.agenda.soon(Step.PRUNE)
-    conductor.agenda.at(Step.CLAIM, soon)
-    conductor.retention.prune(ledger)
-    assert conductor.agenda.due(Step.PRUNE) == soon
+    loop.retention._not_after = scene.steady + PRUNE_WAITS
+    loop.agenda.soon(Step.PRUNE)
+    loop.agenda.at(Step.CLAIM, soon)
+    loop.retention.prune(ledger)
+    assert loop.agenda.due(Step.PRUNE) == soon
     scene.steady += PRUNE_WAITS
-    conductor.agenda.at(Step.CLAIM, scene.steady)
-    conductor.retention.prune(ledger)
-    assert conductor.agenda.due(Step.PRUNE) > scene.steady, "a slice was done"
+    loop.agenda.at(Step.CLAIM, scene.steady)
+    loop.retention.prune(ledger)
+    assert loop.agenda.due(Step.PRUNE) > scene.steady, "a slice was done"
 
 
 def test_claims_in_vain_come_less_and_less_often_until_something_else_is_the_answer(stage):
     """Others have locked what is due, perhaps for as long as a transaction of a user is open."""
-    scene = stage(hands=FreeHands)
+    scene = stage(executor=FreeExecutor)
     scene.go_on(1)
-    conductor, ledger, vain = scene.conductor, scene.ledger, True
+    loop, ledger, vain = scene.loop, scene.ledger, True
     claim = ledger.claim
 
     def claims(request):
@@ -477,8 +475,8 @@ def test_claims_in_vain_come_less_and_less_often_until_something_else_is_the_ans
 
     def pauses(count):
         for _ in range(count):
-            conductor.claimer.claim(scene.ledger)
-            yield round(conductor.agenda.due(Step.CLAIM) - scene.steady, 3)
+            loop.claimer.claim(scene.ledger)
+            yield round(loop.agenda.due(Step.CLAIM) - scene.steady, 3)
 
     ledger.claim = claims
     assert list(pauses(8)) == [0.003, 0.006, 0.012, 0.024, 0.048, 0.096, 0.1, 0.1]

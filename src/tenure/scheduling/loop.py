@@ -29,7 +29,7 @@ from tenure.util.clock import boottime
 logger = logging.getLogger("tenure")
 
 LEARN_EVERY, LEARN_SOON = 10.0, 1.0
-"""Seconds until the next learning; the second while more jobs are to be planned anew by other zone rules."""
+"""Seconds until the next learning; the second while more jobs are to be replanned by other zone rules."""
 RETRY_STEP = 5.0
 """Seconds until a step is tried again that failed for a reason of its own."""
 NOT_JOINED = 0.05
