@@ -174,7 +174,7 @@ class Explorer:
         lease = process.lease.lease
         vacant = not state.election[2] or state.election[1] not in dict(state.rows)
         return (vacant or any(m.kind == "release" for m in state.messages)) and (
-            NAME not in lease.hands
+            NAME not in lease.holdings
             and not lease.gone
             and lease.terms_until > 0
             and not _under_way(state, process, "acquire")

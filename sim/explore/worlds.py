@@ -60,7 +60,7 @@ class Frozen:
 
     def __init__(self, lease: Any) -> None:
         self.lease = lease
-        hand = lease.hands.get(NAME)
+        hand = lease.holdings.get(NAME)
         held = None if hand is None else (hand.phase.value, hand.attempt, hand.term, hand.after_beat, hand.owned)
         self.key = (
             lease.sent, lease.acked, lease.attempts, lease.until, lease.gone, tuple(sorted(lease.under_way.items())), held,
@@ -217,9 +217,11 @@ def _tidied(lease: Any) -> Any:
             attempt=hand.attempt if hand.phase is copies.lease.Phase.OPEN else 0,
             after_beat=hand.after_beat if hand.after_beat >= first else 0,
         )
-        for name, hand in lease.hands.items()
+        for name, hand in lease.holdings.items()
     }
-    return replace(lease, until=max(lease.until, 0.0), hands=hands, stretch=0, epoch=0, acked=0, adverts={}, checked={})
+    return replace(
+        lease, until=max(lease.until, 0.0), holdings=hands, trust_period=0, epoch=0, acked=0, adverts={}, checked={}
+    )
 
 
 def _ranked(state: State) -> State:
@@ -229,7 +231,7 @@ def _ranked(state: State) -> State:
     for process in state.processes:
         lease, mine = process.lease.lease, counts.setdefault(process.node, set())
         mine.update((lease.sent, lease.acked, *lease.under_way))
-        for hand in lease.hands.values():
+        for hand in lease.holdings.values():
             terms.add(hand.term)
             mine.add(hand.after_beat)
         for node, watch in process.watches:
@@ -265,7 +267,7 @@ def _ranked(state: State) -> State:
 def _tries(state: State, process: Process) -> dict[int, int]:
     """The attempts of a process that somebody still speaks of, and the last one."""
     spoken = {m.number for m in state.messages if m.kind == "acquire" and m.node == process.node}
-    spoken |= {hand.attempt for hand in process.lease.lease.hands.values() if hand.attempt}
+    spoken |= {hand.attempt for hand in process.lease.lease.holdings.values() if hand.attempt}
     ranks = {old: new for new, old in enumerate(sorted(spoken), 1)}
     return {process.lease.lease.attempts: len(ranks), **ranks}
 
@@ -282,7 +284,7 @@ def _ranked_process(
         name: replace(
             hand, term=of_term[hand.term], after_beat=mine[hand.after_beat], attempt=tries.get(hand.attempt, 0)
         )
-        for name, hand in lease.hands.items()
+        for name, hand in lease.holdings.items()
     }
     under_way = {mine[number]: at for number, at in lease.under_way.items()}
     ranked = replace(
@@ -290,7 +292,7 @@ def _ranked_process(
         sent=mine[lease.sent],
         acked=mine[lease.acked],
         under_way=under_way,
-        hands=hands,
+        holdings=hands,
         attempts=tries[lease.attempts],
     )
     watches = tuple(

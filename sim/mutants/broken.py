@@ -35,25 +35,25 @@ def compare_open(lease: Any, number: int, answer: Any) -> Any:
     """An attempt that is open counts as nothing in hand."""
     after, actions = _compare(lease, number, answer)
     for row in answer.elections:
-        hand = lease.hands.get(row.name)
+        hand = lease.holdings.get(row.name)
         if row.held and row.holder == lease.node and hand is not None and hand.phase is L.Phase.OPEN:
             actions.append(L.Release(row.name, row.term))
     return after, actions
 
 
 def compare_old(lease: Any, number: int, answer: Any) -> Any:
-    hands = {name: replace(hand, after_beat=0) for name, hand in lease.hands.items()}
-    return _compare(replace(lease, hands=hands), number, answer)
+    hands = {name: replace(hand, after_beat=0) for name, hand in lease.holdings.items()}
+    return _compare(replace(lease, holdings=hands), number, answer)
 
 
 def acquired_anyway(lease: Any, name: str, attempt: int, term: int | None, now: float) -> Any:
     """An answer is an answer, whatever happened since the question."""
-    if name in lease.hands and not L._is_open(lease, name, attempt):
+    if name in lease.holdings and not L._is_open(lease, name, attempt):
         return lease, []
     if term is None or lease.gone or now >= lease.terms_until:
-        return L._without_hand(lease, name), []
+        return L._without_holding(lease, name), []
     hand = L.Holding(L.Phase.HELD, attempt, term, after_beat=lease.sent)
-    return L._with_hand(lease, name, hand), [L.Announce(name, term, lease.stretch)]
+    return L._with_holding(lease, name, hand), [L.Announce(name, term, lease.trust_period)]
 
 
 def newest_nonce(lease: Any) -> float:
@@ -70,21 +70,21 @@ def revived(term: Any) -> bool:
 
 def watch_at_send() -> list[Any]:
     sent = SimSession.beat
-    observed = copies.campaign.ControlLoop.observed
+    renewed = copies.heartbeat.BeatRenewed
 
     def beat(self: Any, beat: Any) -> Any:
         K.process.things["sent"] = beat.sent_at  # type: ignore[union-attr]
         return sent(self, beat)
 
-    def at_send(self: Any, answer: Any, at: float) -> None:
+    def at_send(answer: Any, at: float) -> Any:
         del at
-        observed(self, answer, K.process.things["sent"])  # type: ignore[union-attr]
+        return renewed(answer, K.process.things["sent"])  # type: ignore[union-attr]
 
-    return [(SimSession, "beat", beat), (copies.campaign.ControlLoop, "observed", at_send)]
+    return [(SimSession, "beat", beat), (copies.heartbeat, "BeatRenewed", at_send)]
 
 
 def no_wait() -> list[Any]:
-    row, notice = Rows.epoch_row, copies.failover.EpochGuard.notice
+    row, notice = Rows.epoch_row, copies.epoch.EpochGuard.notice
 
     def at_once(self: Any, session: Any) -> None:
         notice(self, session)
@@ -93,7 +93,7 @@ def no_wait() -> list[Any]:
 
     return [
         (Rows, "epoch_row", lambda self, timeline: replace(row(self, timeline), max_ttl=5.0)),
-        (copies.failover.EpochGuard, "notice", at_once),
+        (copies.epoch.EpochGuard, "notice", at_once),
     ]
 
 
@@ -103,7 +103,7 @@ def inherited_mutex() -> list[Any]:
     def forked(self: Any) -> None:
         self.become("")
 
-    return [(copies.standing.LeaseState, "forked", forked)]
+    return [(copies.lease_state.LeaseState, "forked", forked)]
 
 
 # Planning

@@ -409,7 +409,7 @@ class Checker:
 
 
 _WATCHED = (
-    (copies.standing.LeaseState, "step"),
+    (copies.lease_state.LeaseState, "step"),
     (copies.election.Election, "withdrawn"),
     (copies.executor.Executor, "_begin"),
     (copies.executor.Executor, "lose"),

@@ -18,11 +18,17 @@ from tenure.triggers import tzdata_version
 COPIED = frozenset(
     f"tenure.{name}"
     for name in [
+        "cluster.base_node",
         "cluster.callbacks",
+        "cluster.candidate",
         "cluster.control_loop",
+        "cluster.elector",
         "cluster.epoch",
+        "cluster.failure_detector",
         "cluster.heartbeat",
         "cluster.lease_state",
+        "cluster.message_loop",
+        "cluster.messages",
         "cluster.node",
         "core.database_clock",
         "core.lease",
@@ -132,11 +138,10 @@ watch = load("tenure.core.liveness")
 plan = load("tenure.core.planning")
 verbs = load("tenure.jobs.operations")
 timekeeper = load("tenure.core.database_clock")
-standing = load("tenure.cluster.lease_state")
-pacemaker = load("tenure.cluster.heartbeat")
-failover = load("tenure.cluster.epoch")
-campaign = load("tenure.cluster.control_loop")
-herald = load("tenure.cluster.callbacks")
+lease_state = load("tenure.cluster.lease_state")
+heartbeat = load("tenure.cluster.heartbeat")
+epoch = load("tenure.cluster.epoch")
+base_node = load("tenure.cluster.base_node")
 node = load("tenure.cluster.node")
 election = load("tenure.election")
 run = load("tenure.run")

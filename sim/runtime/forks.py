@@ -55,13 +55,13 @@ def live(setting: Setting, child: Process) -> None:
 
 def _run_hook(nodes: set[Any]) -> None:
     """What the interpreter calls in a child; globals are the child's own, so that only its nodes are in them."""
-    module = vars(copies.node)
-    before = {name: module[name] for name in ("_NODES", "_SHARED_MUTEX")}
+    nodes_of, shared_of = vars(copies.base_node), vars(copies.node)
+    before, mutex = nodes_of["_NODES"], shared_of["_SHARED_MUTEX"]
     try:
-        module["_NODES"] = set(nodes)  # time may pass in the hook, in which others enter theirs
+        nodes_of["_NODES"] = set(nodes)  # time may pass in the hook, in which others enter theirs
         copies.node._after_fork_in_child()
     finally:
-        module.update(before)
+        nodes_of["_NODES"], shared_of["_SHARED_MUTEX"] = before, mutex
 
 
 def _look_after(setting: Setting, child: Process) -> None:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeVar
 
-from tenure.cluster.node import Candidate, Node, shared
+from tenure.cluster.candidate import Candidate
+from tenure.cluster.node import Node, shared
 from tenure.core.cluster import MARGIN, Cadence, Leader, NodeId, TermRecord, Trust
 from tenure.errors import ConfigurationError
 from tenure.events import Elected, ElectionEvent, Lost
@@ -271,11 +272,16 @@ class Election:
         """From when on this election wants to be won; None while it does not want to, or has a term that is not drained."""
         return None if self._barred or self._stopping or self._term is not None else self._not_before
 
-    def announced(self, term: int, stretch: int, node: NodeId) -> None:
+    def announced(self, term: int, trust_period: int, node: NodeId) -> None:
         """A term was won."""
         with self._changed:
             self._term = Term(
-                self.name, term, node=node, stretch=stretch, trust=lambda: self._seat.trust, schema=self._schema
+                self.name,
+                term,
+                node=node,
+                trust_period=trust_period,
+                trust=lambda: self._seat.trust,
+                schema=self._schema,
             )
             self._loss_told = False
             self._changed.notify_all()

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class Term:
-    """One unbroken stretch of leadership. `number` only ever grows; `trusted` is worked out anew at every look."""
+    """One unbroken period of leadership. `number` only ever grows; `trusted` is worked out anew at every look."""
 
     def __init__(
-        self, election: str, number: int, *, node: NodeId, stretch: int, trust: Callable[[], Trust], schema: str
+        self, election: str, number: int, *, node: NodeId, trust_period: int, trust: Callable[[], Trust], schema: str
     ) -> None:
         self.election = election
         self.number = number
         self.node = node
-        self._stretch = stretch
+        self._trust_period = trust_period
         self._trust = trust
         self._schema = schema
         self._told = threading.Event()
@@ -41,13 +41,13 @@ class Term:
     def trusted(self) -> bool:
         """Whether this node leads at this very moment."""
         trust = self._trust()
-        return not self._told.is_set() and trust.stretch == self._stretch and boottime() < trust.until
+        return not self._told.is_set() and trust.trust_period == self._trust_period and boottime() < trust.until
 
     @property
     def remaining(self) -> float:
         """For how many seconds this term is trusted if no further heartbeat is acknowledged; 0 when it is over."""
         trust = self._trust()
-        if self._told.is_set() or trust.stretch != self._stretch:
+        if self._told.is_set() or trust.trust_period != self._trust_period:
             return 0.0
         return max(trust.until - boottime(), 0.0)
 

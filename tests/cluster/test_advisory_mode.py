@@ -22,6 +22,7 @@ from harness import belief
 from harness.processes import Worker
 from harness.scratch import eventually
 from tenure import Election
+from tenure.cluster.messages import Wake
 from tenure.core.cluster import Beat, NodeCard
 from tenure.errors import ConfigurationError
 from tenure.events import Elected, Lost
@@ -408,7 +409,7 @@ class TestTheTrapsOfBareLocks:
     def test_a_silent_connection_is_kept_alive(self, elections):
         election = elections(heartbeat_every=0.5, validate_every=0.3, validate_timeout=0.2, keepalive_every=0.1)
         election.wait_until_leading(5)
-        session = election._seat._threads[0]._session
+        session = election._seat._parts.loop._session
         before = session.said_at
         eventually(lambda: session.said_at > before, within=0.3, what="a keepalive")
 
@@ -486,7 +487,7 @@ def terminate(url, pids):
 
 
 def enter(session):
-    """A node with a session lock and one beat, as the keeper makes it."""
+    """A node with a session lock and one beat, as the loop makes it."""
     node = str(uuid.uuid4())
     advert = session.hold_session_lock(node, GRACE)
     session.join(NodeCard(node, node, TTL))
@@ -503,18 +504,22 @@ def began_by(url):
 
 
 def refusals(caplog):
-    return [record for record in caplog.records if "that is no live node has its lock" in record.message]
+    return [record for record in caplog.records if "that is not a live node has its lock" in record.message]
 
 
 def unlock_behind_its_back(election):
-    """What a pool's reset does. Only the session itself can: this is the keeper's own connection."""
-    keeper, done = election._seat._threads[0], threading.Event()
+    """What a pool's reset does. Only the session itself can, on the thread of its loop."""
+    loop, done = election._seat._parts.loop, threading.Event()
+    receive = loop._receive
 
-    def reset():
-        keeper._session._connection.execute("SELECT pg_advisory_unlock_all()")
+    def reset(message):
+        loop._receive = receive
+        loop._session._connection.execute("SELECT pg_advisory_unlock_all()")
         done.set()
+        receive(message)
 
-    keeper._post(reset)
+    loop._receive = reset
+    loop.post(Wake())
     assert done.wait(5)
 
 

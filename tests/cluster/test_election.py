@@ -258,7 +258,7 @@ def test_eight_threads_see_no_belief_past_the_deadline(enter: Callable[..., Elec
     threads = [threading.Thread(target=look) for _ in range(8)]
     for thread in threads:
         thread.start()
-    a._seat._threads[0]._turn = _unreachable  # type: ignore[attr-defined]
+    a._seat._parts.heartbeat_thread._turn = _unreachable  # type: ignore[attr-defined]
     assert not term.wait(WITHIN)
     time.sleep(0.2)
     stop.set()
@@ -275,12 +275,12 @@ def _unreachable() -> None:
 def test_is_leader_is_worked_out_at_each_call() -> None:
     """No thread needs to run for belief to end."""
     now = boottime()
-    term = Term("x", 1, node="n", stretch=3, trust=lambda: Trust(now + 0.05, 3), schema="tenure")
+    term = Term("x", 1, node="n", trust_period=3, trust=lambda: Trust(now + 0.05, 3), schema="tenure")
     assert term.trusted
     time.sleep(0.06)
     assert not term.trusted
-    other = Term("x", 1, node="n", stretch=2, trust=lambda: Trust(now + 100, 3), schema="tenure")
-    assert not other.trusted, "a term of an earlier stretch is never believed again"
+    other = Term("x", 1, node="n", trust_period=2, trust=lambda: Trust(now + 100, 3), schema="tenure")
+    assert not other.trusted, "a term of an earlier period is never believed again"
 
 
 def test_refused_connections_make_few_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,9 +92,9 @@ def test_a_lapse_is_for_ever(node):
     assert node.leads(9.1) is None
 
 
-def test_after_a_lapse_a_new_term_may_be_won_in_a_new_stretch(node):
+def test_after_a_lapse_a_new_term_may_be_won_in_a_new_period(node):
     node.win(1, 0.1)
-    before = node.lease.stretch
+    before = node.lease.trust_period
     node.beat(8.5, mine(1))
     node.step(Drained("x", 1), 8.6)
     node.step(ReleaseAcked("x", 1), 8.7)
@@ -316,4 +316,4 @@ def test_7_nothing_that_was_sent_under_an_old_identity_is_acted_on():
 def test_a_hand_says_from_which_beat_on_it_may_be_spoken_of(node):
     node.send(1.0)
     node.win(1, 1.1)
-    assert node.lease.hands["x"] == Holding(Phase.HELD, 1, 1, after_beat=2)
+    assert node.lease.holdings["x"] == Holding(Phase.HELD, 1, 1, after_beat=2)

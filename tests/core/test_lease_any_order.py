@@ -84,7 +84,7 @@ class Anything(Node):
                 self.good[how[0]] = self.now
                 self.check(self.step(SessionChecked(how[0], self.now), self.now), before)
             case "acquire":
-                if how[0] not in before.hands and not before.gone and self.now < before.terms_until:
+                if how[0] not in before.holdings and not before.gone and self.now < before.terms_until:
                     self.check(self.step(AcquireSent(how[0]), self.now), before)
             case "granted":
                 self.check(self.step(AcquireAnswered(how[0], before.attempts - how[1], how[2]), self.now), before)
@@ -101,7 +101,7 @@ class Anything(Node):
 
     def check(self, actions, before):
         after = self.lease
-        assert after.stretch >= before.stretch
+        assert after.trust_period >= before.trust_period
         assert after.gone >= before.gone
         assert after.until >= before.until or after.gone, "trust that was won is never taken back"
         assert after.until <= self.now + D, "and never reaches further than a beat sent now"
@@ -114,7 +114,7 @@ class Anything(Node):
         withdrawn = [action.term for action in mine if isinstance(action, Withdraw)]
         announced = [action for action in mine if isinstance(action, Announce)]
         believed, was = self.leads(self.now, name), machine.believes(before, name, self.now)
-        held = before.hands.get(name)
+        held = before.holdings.get(name)
         assert len(withdrawn) <= 1
         assert len(announced) <= 1
         if withdrawn:
@@ -122,7 +122,7 @@ class Anything(Node):
             assert (held.phase, held.term) == (Phase.HELD, withdrawn[0]), "only what was in hand is withdrawn"
             assert believed is None or announced
         if announced:
-            assert before.hands[name].phase is Phase.OPEN
+            assert before.holdings[name].phase is Phase.OPEN
             assert self.now < self.lease.terms_until
             assert believed == announced[0].term
             self.announced[name] += 1

@@ -44,7 +44,7 @@ class Node:
         return machine.believes(self.lease, name, at)
 
     def phase(self, name="x"):
-        hand = self.lease.hands.get(name)
+        hand = self.lease.holdings.get(name)
         return None if hand is None else hand.phase
 
 

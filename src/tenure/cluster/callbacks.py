@@ -1,4 +1,4 @@
-"""The herald: a thread that tells the application what happened, and notices when trust runs out while nothing else happens."""
+"""The callback thread tells the application what happened, and notices when trust runs out while nothing else happens."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ logger = logging.getLogger("tenure")
 
 
 class CallbackThread(VitalThread):
-    """Calls what it is given, one after another. What a callback raises is logged and harms nothing."""
+    """Calls what it is given, one after another. It logs what a callback raises, and goes on."""
 
-    def __init__(self, standing: LeaseState, label: str) -> None:
+    def __init__(self, state: LeaseState, label: str) -> None:
         super().__init__(f"tenure callbacks {label}")
-        self._standing = standing
+        self._state = state
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
     def call(self, what: Callable[[], None]) -> None:
-        """Do this soon, after everything asked for before."""
+        """Call this soon, after everything that was given before."""
         self._calls.put(what)
 
+    def look_at_clock(self) -> None:
+        """A term was won: there is a deadline to watch from now on."""
+        self._calls.put(lambda: None)
+
     def stop(self, patience: float) -> None:
-        """End after what was asked for before."""
+        """End after what was given before."""
         self._calls.put(None)
         if threading.current_thread() is not self:
             self.join(patience)
@@ -38,7 +42,7 @@ class CallbackThread(VitalThread):
             try:
                 what = self._calls.get(timeout=self._patience())
             except queue.Empty:
-                self._standing.step(Tick())
+                self._state.step(Tick())
                 continue
             if what is None:
                 return
@@ -49,7 +53,7 @@ class CallbackThread(VitalThread):
 
     def _patience(self) -> float | None:
         """Until the trust of a held term runs out; for ever if nothing is held."""
-        standing = self._standing.lease
-        if not any(hand.phase is Phase.HELD for hand in standing.hands.values()):
+        lease = self._state.lease
+        if not any(holding.phase is Phase.HELD for holding in lease.holdings.values()):
             return None
-        return max(standing.terms_until - boottime(), 0.0)
+        return max(lease.terms_until - boottime(), 0.0)

@@ -1,4 +1,7 @@
-"""When the database is not the one that the terms were granted on: nobody is granted anything until no lost grant can be believed in, then the epoch is raised."""
+"""Handles failover and restore (promise G1).
+
+After the database's identity changes, nodes grant no terms until every lease from before has expired. Then they raise the epoch.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ logger = logging.getLogger("tenure")
 
 
 class EpochGuard:
-    """What one node has noticed of it. `forget` drops what was watched in the old database; `resume` is called when grants are allowed."""
+    """What one node has noticed. `forget` drops what was watched in the old database; `resume` is called when grants are allowed."""
 
     def __init__(self, *, forget: Callable[[], None], resume: Callable[[], None]) -> None:
         self._forget, self._resume = forget, resume
@@ -24,18 +27,19 @@ class EpochGuard:
         """When the epoch may be raised, if there is something to raise it for."""
 
     def put_back(self) -> None:
-        """The same database was put back in time, which only we have seen."""
+        """The same database was put back in time, which only this node has seen."""
         self._put_back = True
 
     def notice(self, session: Session) -> None:
-        """A grant was refused, or may be: look, and wait until everybody who may have had a lost grant has stopped believing in it."""
+        """A grant was refused, or may be: look, and wait until no node can believe in a grant that was lost."""
         epoch = session.epoch()
         if epoch.settled:
             self._noticed, self.ripe_at = None, math.inf
             self._resume()
         elif epoch != self._noticed:
             logger.warning(
-                "the database is not the one that the terms were granted on (failover, restore or copy): no grants for %g s, then the epoch is raised",
+                "the database is not the one that the terms were granted on (failover, restore or copy): "
+                "no grants for %g s, then the epoch is raised",
                 epoch.max_ttl,
                 extra={"action": "database_moved"},
             )
@@ -43,7 +47,7 @@ class EpochGuard:
             self._forget()
 
     def turn(self, session: Session) -> None:
-        """Stop grants for everybody, or raise the epoch, if it is time."""
+        """Stop grants on all nodes, or raise the epoch, if it is time."""
         if self._put_back:
             self._put_back = False
             session.unsettle(session.epoch())

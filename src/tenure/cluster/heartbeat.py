@@ -1,7 +1,8 @@
-"""The pacemaker: a thread that sends this node's heartbeat on a connection of its own and does nothing else.
+"""The heartbeat: one numbered beat after another keeps this node's lease (promise G2).
 
-Whatever the application does with its event loop, its pools and its locks, the beat goes on. Between beats, where sessions are
-evidence, it checks that its session still holds the lock that its row advertises.
+In lease mode a thread with a connection of its own sends it and does nothing else: the beat goes on, whatever the application does
+with its event loop, its pools and its locks. Between beats, where sessions are evidence, the thread checks that its session still
+holds the lock that its row advertises. In advisory mode the loop that holds the lock sends the beats.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
+from tenure.cluster.candidate import Candidates
+from tenure.cluster.control_loop import ControlLoop
 from tenure.cluster.lease_state import LeaseState
-from tenure.core.cluster import Advert, Beat, BeatAnswer, BeatVerdict, Cadence, NodeCard, NodeId, Vacancy
+from tenure.cluster.messages import BeatRenewed, IdentityChanged
+from tenure.core.cluster import Advert, Beat, BeatAnswer, BeatVerdict, Cadence, NodeCard
 from tenure.core.lease import BeatAnswered, BeatFailed, BeatSent, SessionChecked
 from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
 from tenure.stores import Session, Store
@@ -24,67 +28,105 @@ from tenure.util.failure_log import FailureLog
 from tenure.util.vital_thread import VitalThread
 
 START_WITHIN = 5.0
-"""The store answered when it was prepared; for so many seconds a first attempt that was too slow is tried again."""
+"""The store answered when it was prepared; for so many seconds a first beat that was too slow is tried again."""
 
 logger = logging.getLogger("tenure")
 
 
+class Heartbeat:
+    """When the next beat of a node is due, how to send it, and what became of the first."""
+
+    def __init__(self, state: LeaseState, cadence: Cadence, shown: str) -> None:
+        self._state, self._cadence, self._shown = state, cadence, shown
+        self.due_at = 0.0
+        self.wake = threading.Event()
+        self.first: threading.Event = threading.Event()
+        """Set after the first beat, or the failure in `failure`."""
+        self.failure: TenureError | None = None
+
+    def beat_now(self) -> None:
+        """The answer to the next beat is needed at once."""
+        self.due_at = 0.0
+        self.wake.set()
+
+    def send(self, session: Session, advert: Advert | None, names: tuple[str, ...]) -> tuple[BeatAnswer, float]:
+        """Send a beat: its answer, and when that arrived."""
+        lease = self._state.lease
+        number, sent_at = lease.sent + 1, boottime()
+        self._state.step(BeatSent(number, sent_at, advert))
+        try:
+            answer = session.beat(Beat(lease.node, number, sent_at, lease.until, advert, names))
+        except BaseException:
+            self._state.step(BeatFailed(number))
+            raise
+        received_at = boottime()
+        late = answer.verdict is BeatVerdict.LATE
+        self.due_at = received_at + SOON if late else sent_at + self._cadence.heartbeat_every
+        self._state.step(BeatAnswered(number, answer))
+        return answer, received_at
+
+    @contextmanager
+    def until_it_ends(self) -> Iterator[None]:
+        """Wrap the work of the thread that beats: when it ends, nothing must wait for a first beat any more."""
+        try:
+            yield
+        except BaseException as error:
+            self.failure = StoreUnavailable(f"{self._shown}: the heartbeat ended with {type(error).__name__}")
+            raise
+        finally:
+            self.first.set()
+
+    def could_not_start(self, error: Exception) -> None:
+        """There will be no first beat, for this reason."""
+        self.failure = error if isinstance(error, TenureError) else StoreUnavailable(f"{self._shown}: {error}")
+        self.first.set()
+
+
 class HeartbeatThread(VitalThread):
-    """Beats until it is told to leave. Hooks are called on this thread and must not block."""
+    """Beats until it is told to leave, and tells the control loop what it learns."""
 
     def __init__(
         self,
         store: Store,
-        standing: LeaseState,
+        state: LeaseState,
         cadence: Cadence,
+        candidates: Candidates,
         *,
+        heartbeat: Heartbeat,
+        loop: ControlLoop,
         label: str,
-        quiet: FailureLog,
+        failures: FailureLog,
         host_evidence: bool,
         session_evidence: bool,
-        names: Callable[[], tuple[str, ...]],
-        on_beat: Callable[[BeatAnswer, float], None],
-        on_check: Callable[[dict[str, Vacancy], float], None],
-        on_joined: Callable[[NodeId], None],
     ) -> None:
         super().__init__(f"tenure heartbeat {label}")
-        self._store, self._standing, self._cadence = store, standing, cadence
-        self._label, self._quiet, self._names = label, quiet, names
+        self._store, self._state, self._cadence, self._candidates = store, state, cadence, candidates
+        self._heartbeat, self._loop = heartbeat, loop
+        self._label, self._failures = label, failures
         self._host_evidence, self._session_evidence = host_evidence, session_evidence
-        self._on_beat, self._on_check, self._on_joined = on_beat, on_check, on_joined
         self._session: Session | None = None
         self._lock: LockFile | None = None
         self._advert: Advert | None = None
-        self._checks_from = 0.0
-        self._beats_from = 0.0
+        self._check_at = 0.0
         self._backoff = Backoff()
-        self._wake = threading.Event()
         self._leaving: str | None = None
         self._needs_identity = True
-        self.first: threading.Event = threading.Event()
-        """Set after the first beat, or the failure in `failure`."""
-        self.failure: TenureError | None = None
         self._start_by = boottime() + START_WITHIN
 
     @property
     def lock_file(self) -> LockFile | None:
-        """To be inherited by children that run our work."""
+        """Children that run this node's work inherit it."""
         return self._lock
 
-    def beat_now(self) -> None:
-        """Somebody has a question that the next beat answers."""
-        self._beats_from = 0.0
-        self._wake.set()
-
     def rejoin(self) -> None:
-        """The present identity is dead."""
+        """Take a new identity: the present one is dead."""
         self._needs_identity = True
-        self.beat_now()
+        self._heartbeat.beat_now()
 
-    def leave(self, why: str, patience: float) -> None:
+    def leave(self, patience: float) -> None:
         """Say goodbye and end."""
-        self._leaving = why
-        self._wake.set()
+        self._leaving = "left"
+        self._heartbeat.wake.set()
         self.join(patience)
 
     def abandon(self) -> None:
@@ -95,50 +137,40 @@ class HeartbeatThread(VitalThread):
             self._lock.let_go()
 
     def work(self) -> None:
-        try:
-            self._beat_until_told()
-        except BaseException as error:
-            self.failure = StoreUnavailable(f"{self._store.shown}: the heartbeat ended with {type(error).__name__}")
-            raise
-        finally:
-            self.first.set()  # there will be none for whoever still waits for it
-
-    def _beat_until_told(self) -> None:
-        while self._leaving is None:
-            self._wake.clear()
-            try:
-                self._turn()
-                self._backoff.worked()
-                self._quiet.worked("heartbeat")
-                self.first.set()
-            except Exception as error:
-                self._stumble(error)
-            if self._leaving is None:
-                self._wake.wait(max(self._next() - boottime(), 0.0))
-        self._goodbye()
+        with self._heartbeat.until_it_ends():
+            while self._leaving is None:
+                self._heartbeat.wake.clear()
+                try:
+                    self._turn()
+                    self._backoff.worked()
+                    self._failures.worked("heartbeat")
+                    self._heartbeat.first.set()
+                except Exception as error:
+                    self._recover(error)
+                if self._leaving is None:
+                    self._heartbeat.wake.wait(max(self._next() - boottime(), 0.0))
+            self._goodbye()
 
     def _next(self) -> float:
-        due = self._beats_from
-        if self._advert is not None:
-            due = min(due, self._checks_from)
-        return due
+        due = self._heartbeat.due_at
+        return due if self._advert is None else min(due, self._check_at)
 
     def _turn(self) -> None:
         if self._session is None:
             self._session = self._store.session(f"{self._label}:heartbeat", self._cadence.attempt_timeout)
             if self._lock is not None:
-                self._session.use_lock_file(self._lock)  # or it would beat where nobody looks
+                self._session.use_lock_file(self._lock)  # or it would beat where no node looks
         if self._needs_identity:
             self._take_identity(self._session)
         if self._advert is None and self._session_evidence and self._store.sessions_are_evidence:
             self._hold_lock(self._session)
-        if boottime() >= self._beats_from:
+        if boottime() >= self._heartbeat.due_at:
             self._beat(self._session)
-        elif self._advert is not None and boottime() >= self._checks_from:
+        elif self._advert is not None and boottime() >= self._check_at:
             self._check(self._session, self._advert)
 
     def _take_identity(self, session: Session) -> None:
-        """The lock file comes first: whoever sees the row must be able to prove our death."""
+        """Join as a new node. The lock file comes first: a node that sees our row must be able to prove our death."""
         if self._lock is not None:
             self._lock.remove()
             self._lock = None
@@ -163,69 +195,54 @@ class HeartbeatThread(VitalThread):
             raise ConfigurationError(
                 f"ttl: {self._cadence.ttl:g} s is more than the {longest:g} s that this database was set up for."
             )
-        self._standing.become(node)
+        self._state.become(node)
         session.join(NodeCard(node, self._label, self._cadence.ttl, host))
         self._needs_identity = False
         self._advert = None
-        self._beats_from = 0.0
-        self._on_joined(node)
+        self._heartbeat.due_at = 0.0
+        self._loop.post(IdentityChanged())
 
     def _hold_lock(self, session: Session) -> None:
         began_at = boottime()
-        self._advert = session.hold_session_lock(self._standing.node, self._cadence.session_grace)
+        self._advert = session.hold_session_lock(self._state.node, self._cadence.session_grace)
         if self._advert is not None:
-            self._standing.step(SessionChecked(self._advert.nonce, began_at))
-            self._checks_from = began_at + self._cadence.validate_every
-            self._beats_from = 0.0  # the row must say so at once, or must stop saying something else
+            self._state.step(SessionChecked(self._advert.nonce, began_at))
+            self._check_at = began_at + self._cadence.validate_every
+            self._heartbeat.due_at = 0.0  # the row must say so at once, or must stop saying something else
 
     def _beat(self, session: Session) -> None:
         if self._lock is not None and not self._lock.still_open():
-            logger.error(
-                "the descriptor of this node's lock was closed by the application", extra={"action": "lock_closed"}
-            )
+            logger.error("the application closed the descriptor of this node's lock", extra={"action": "lock_closed"})
             self._take_identity(session)  # others may have taken it for our death already
-        standing = self._standing.lease
-        number, sent_at = standing.sent + 1, boottime()
-        self._standing.step(BeatSent(number, sent_at, self._advert))
-        try:
-            answer = session.beat(Beat(standing.node, number, sent_at, standing.until, self._advert, self._names()))
-        except BaseException:
-            self._standing.step(BeatFailed(number))
-            raise
-        received_at = boottime()
-        late = answer.verdict is BeatVerdict.LATE
-        self._beats_from = received_at + SOON if late else sent_at + self._cadence.heartbeat_every
-        self._standing.step(BeatAnswered(number, answer))
+        answer, received_at = self._heartbeat.send(session, self._advert, self._candidates.wanted())
         if self._lock is not None and not self._store.pulse_in_file:
-            self._lock.pulse(number)  # keeps those who clean up old files away
+            self._lock.pulse(self._state.lease.sent)  # a file that changes is not cleaned up
         if answer.verdict is BeatVerdict.RENEWED:
-            self._on_beat(answer, received_at)
+            self._loop.post(BeatRenewed(answer, received_at))
 
     def _check(self, session: Session, advert: Advert) -> None:
         began_at = boottime()
-        checked = session.check_session_lock(self._names(), self._cadence.validate_timeout)
-        self._checks_from = began_at + self._cadence.validate_every
+        checked = session.check_session_lock(self._candidates.wanted(), self._cadence.validate_timeout)
+        self._check_at = began_at + self._cadence.validate_every
         if not checked.held:
             raise StoreUnavailable(
                 f"{self._store.shown}: the session lost its lock (a pooler, or pg_advisory_unlock_all)"
             )
-        self._standing.step(SessionChecked(advert.nonce, began_at))
-        self._on_check(dict(checked.free), boottime())
+        self._state.step(SessionChecked(advert.nonce, began_at))
+        self._loop.locks_checked(dict(checked.free), boottime())
 
-    def _stumble(self, error: Exception) -> None:
+    def _recover(self, error: Exception) -> None:
         """Drop the connection and try again soon, then less soon, never less often than a heartbeat."""
         self._drop_session()
+        first = self._heartbeat.first.is_set()
         passing = isinstance(error, (StoreUnavailable, OSError)) and boottime() < self._start_by
-        if not self.first.is_set() and not passing:
-            self.failure = (
-                error if isinstance(error, TenureError) else StoreUnavailable(f"{self._store.shown}: {error}")
-            )
+        if not first and not passing:
             self._leaving = "could not start"
-            self.first.set()
+            self._heartbeat.could_not_start(error)
             return
-        if self.first.is_set():
-            self._quiet.failed("heartbeat", error)
-        self._beats_from = boottime() + self._backoff.pause(self._cadence.heartbeat_every)
+        if first:
+            self._failures.failed("heartbeat", error)
+        self._heartbeat.due_at = boottime() + self._backoff.pause(self._cadence.heartbeat_every)
 
     def _drop_session(self) -> None:
         if self._session is not None:
@@ -235,7 +252,7 @@ class HeartbeatThread(VitalThread):
     def _goodbye(self) -> None:
         with suppress(StoreError, OSError):
             if self._session is not None and not self._needs_identity:
-                self._session.leave(self._standing.node, self._leaving or "left")
+                self._session.leave(self._state.node, self._leaving or "left")
         self._drop_session()
         if self._lock is not None:
             self._lock.remove()

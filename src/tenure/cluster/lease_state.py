@@ -1,36 +1,34 @@
-"""The lease of this process behind a mutex: events in from any thread, actions out in order, trust to be read by everybody."""
+"""The lease of this node behind a mutex: events come in from any thread, actions go out in order, every thread may read the trust."""
 
 from __future__ import annotations
 
 import math
-import os
-import socket
 import threading
 from collections.abc import Callable
 
 from tenure.core import lease
-from tenure.core.cluster import Cadence, NodeId, Trust
-from tenure.core.lease import AcquireSent, Action, Event, Lease, Phase, Resign, Withdraw
-from tenure.stores import Session, Store
+from tenure.core.cluster import Acquired, AcquireOutcome, Cadence, NodeId, Trust
+from tenure.core.lease import AcquireAnswered, AcquireFailed, AcquireSent, Action, Event, Lease, Phase, Withdraw
 from tenure.util.clock import boottime
 
-NOBODY = ""
+NO_NODE = ""
+"""The identity of a node that has none."""
 
 
 class LeaseState:
-    """Drives `lease.step`. Actions are performed under the mutex, so that nobody hears of a loss before the win: they must not block."""
+    """Drives `lease.step`. Performs actions under the mutex, so that a loss is never told before its win: they must not block."""
 
     def __init__(self, cadence: Cadence, perform: Callable[[Action], None]) -> None:
         self._cadence = cadence
         self._perform = perform
         self._mutex = threading.RLock()
-        self._lease = Lease(NOBODY, cadence)
+        self._lease = Lease(NO_NODE, cadence)
         self.trust = Trust(-math.inf, 0)
         """Read without a lock: replaced as a whole, never changed."""
 
     @property
     def lease(self) -> Lease:
-        """The standing as it is now."""
+        """The lease as it is now."""
         return self._lease
 
     @property
@@ -41,16 +39,16 @@ class LeaseState:
     def become(self, node: NodeId) -> None:
         """Take on a new identity: nothing of the old one is believed any more."""
         with self._mutex:
-            old, self._lease = self._lease, Lease(node, self._cadence, stretch=self._lease.stretch + 1)
+            old, self._lease = self._lease, Lease(node, self._cadence, trust_period=self._lease.trust_period + 1)
             self.trust = self._lease.trust
-            for name, hand in old.hands.items():
-                if hand.phase is Phase.HELD:
-                    self._perform(Withdraw(name, hand.term, "this node has another identity now"))
+            for name, holding in old.holdings.items():
+                if holding.phase is Phase.HELD:
+                    self._perform(Withdraw(name, holding.term, "this node has another identity now"))
 
     def forked(self) -> None:
-        """In a forked child: the parent's identity is not ours, and its threads, which may have held the mutex, are not here."""
+        """In a forked child: drop the parent's identity, and the mutex, which a thread of the parent may have held."""
         self._mutex = threading.RLock()
-        self.become(NOBODY)
+        self.become(NO_NODE)
 
     def step(self, event: Event, *, only: NodeId | None = None) -> Lease:
         """Take an event in; `only` drops it unless the identity is still the one that it speaks of."""
@@ -63,43 +61,24 @@ class LeaseState:
                 self._perform(action)
             return self._lease
 
-    def open(self, name: str) -> tuple[NodeId, int] | None:
-        """Enter an attempt to acquire before it is sent; None if this is no time to try."""
+    def acquire(self, name: str, send: Callable[[NodeId], Acquired]) -> Acquired | None:
+        """Try to win: enter the attempt, send it, take its answer in. None if this is not the time to try."""
+        opened = self._open(name)
+        if opened is None:
+            return None
+        node, attempt = opened
+        try:
+            answer = send(node)
+        except BaseException:
+            self.step(AcquireFailed(name, attempt), only=node)
+            raise
+        granted = answer.outcome is AcquireOutcome.GRANTED
+        self.step(AcquireAnswered(name, attempt, answer.term if granted else None), only=node)
+        return answer
+
+    def _open(self, name: str) -> tuple[NodeId, int] | None:
         with self._mutex:
-            standing = self._lease
-            if name in standing.hands or standing.gone or boottime() >= standing.terms_until:
+            lease = self._lease
+            if name in lease.holdings or lease.gone or boottime() >= lease.terms_until:
                 return None
-            hand = self.step(AcquireSent(name)).hands[name]
-            return standing.node, hand.attempt
-
-
-class BaseNode:
-    """A node of either mode, as far as its standing says: who it is, and until when it may act."""
-
-    def __init__(self, store: Store, cadence: Cadence, label: str | None, perform: Callable[[Action], None]) -> None:
-        self.store, self.cadence = store, cadence
-        self._given_label = label
-        self._standing = LeaseState(cadence, perform)
-
-    @property
-    def id(self) -> NodeId:
-        """The present identity, '' while there is none."""
-        return self._standing.node
-
-    @property
-    def label(self) -> str:
-        """For people."""
-        return self._given_label or f"{socket.gethostname()}:{os.getpid()}"
-
-    @property
-    def trust(self) -> Trust:
-        """Until when this node may act."""
-        return self._standing.trust
-
-    def resign(self, name: str, term: int, reason: str) -> None:
-        """Stop believing in a term; its work is told, and it is given back when it has drained."""
-        self._standing.step(Resign(name, term, reason))
-
-    def session(self) -> Session:
-        """A short-lived connection for questions."""
-        return self.store.session(f"{self.label}:query", self.cadence.attempt_timeout)
+            return lease.node, self.step(AcquireSent(name)).holdings[name].attempt

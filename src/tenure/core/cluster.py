@@ -307,7 +307,7 @@ class TermRecord:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Until when a node may act, and in which unbroken stretch. Replaced as a whole, so that any thread may read it at any time."""
+    """Until when a node may act, and in which unbroken period. Replaced as a whole, so that any thread may read it at any time."""
 
     until: float
-    stretch: int
+    trust_period: int

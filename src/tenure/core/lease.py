@@ -2,27 +2,44 @@
 
 A node has one row in the database and sends one numbered beat every R. Everything it holds, it holds by that row.
 
-**Trust.** `s` is read from a clock that never steps *before* a beat is sent. If the beat is acknowledged, the node may act while
-`now < s + 0.8 ttl`. Others declare it dead only after they have seen the same count for a whole ttl, so that trust ends first,
+Trust
+-----
+`s` is read from a clock that never steps, *before* a beat is sent. If the beat is acknowledged, the node may act while
+`now < s + 0.8 ttl`. Other nodes declare it dead only after they have seen the same count for a whole ttl. So trust ends first,
 whatever the network did in between: delays only make `s` older. Offsets and steps of clocks never enter, only their rates, which
 may differ by 25 %.
 
-**A lapse is for ever.** When trust ran out, every term that was held ends. A later beat may well be acknowledged (nobody declared
-the node dead), and then new terms may be won, but the old ones are never believed again: they are drained and released. `stretch`
-counts the unbroken stretches of trust; a term belongs to the stretch in which it was won.
+A lapse is for ever
+-------------------
+When trust has run out, every term that was held ends. A later beat may well be acknowledged, if no node has declared this one dead.
+Then new terms may be won, but the old ones are never believed again: they are drained and released. `trust_period` counts the
+unbroken periods of trust; a term belongs to the period in which it was won.
 
-**Sessions.** Where the node's session holds an advisory lock and the row says so, others may take over `1.25 grace` after that lock
-was seen free. So belief in terms also ends `grace` after the start of the last good check, for *every* nonce that may stand in the
-row: that of the last acknowledged beat and of all beats sent since, acknowledged or not.
+Sessions
+--------
+Where the node's session holds an advisory lock and the row says so, others may take over `1.25 grace` after they saw that lock free.
+So belief in terms also ends `grace` after the start of the last good check. This holds for *every* nonce that may stand in the row:
+that of the last acknowledged beat and of all beats sent since, acknowledged or not.
 
-**Open, in hand, draining, releasing.** An attempt to acquire is entered as OPEN *before* it is sent. Its answer puts the term in hand,
-if the node has had trust all the time and has the same identity; otherwise it is abandoned and never acted on. The beat shows what the database
-believes that this node holds, and both sides are compared:
+Holdings
+--------
+A holding is what a node has in one election, from the attempt to acquire a term until its release is acknowledged:
 
-- the database shows a term that is neither open nor in hand: release it (an abandoned attempt succeeded after all);
-- a term in hand is not shown: it is lost, but only if its answer was processed before this beat was *sent*, because the snapshot of
-  a beat may be older than the answer to an attempt that went over the other connection;
-- a term that is being released is still shown: release it again.
+    AcquireSent        granted            resigned, lapsed,          drained               release acknowledged,
+        |              in time            asked, or not shown                              or not shown any more
+        v                 |                      |                      |                      |
+      OPEN --------------------> HELD ----------------> DRAINING ------------> RELEASING ------------> (none)
+        |                                                   |
+        +-- refused, failed, or trust lapsed: (none)        +-- drained, and the database has given it away: (none)
+
+An attempt is entered as OPEN *before* it is sent. Its answer makes it HELD if the node has had trust all the time under the same
+identity; otherwise the attempt is abandoned and its answer never acted on. Each beat shows what the database believes that this node
+holds. Both sides are compared:
+
+- The database shows a term for which there is no holding: release it (an abandoned attempt succeeded after all).
+- A held term is not shown: it is lost, but only if its answer was processed before this beat was *sent*. The snapshot of a beat may be
+  older than the answer to an attempt that went over the other connection.
+- A term that is being released is still shown: release it again.
 
 Stepping down always goes in the same order: belief off, work told, work drained, database.
 
@@ -44,7 +61,7 @@ _V = TypeVar("_V")
 
 
 class Phase(Enum):
-    """Where a hand is between the attempt to acquire and the acknowledged release."""
+    """Where a holding is between the attempt to acquire and the acknowledged release."""
 
     OPEN = "open"
     HELD = "held"
@@ -54,7 +71,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a node has in hand, or has reached out for, in one election."""
+    """What a node has, or has tried to acquire, in one election."""
 
     phase: Phase
     attempt: int
@@ -69,11 +86,11 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """All that one identity of a node knows about its own standing."""
+    """All that one identity of a node knows about itself."""
 
     node: NodeId
     cadence: Cadence
-    stretch: int = 0
+    trust_period: int = 0
     sent: int = 0
     acked: int = 0
     epoch: int = 0
@@ -87,7 +104,7 @@ class Lease:
     """What may stand in the row: by the last acknowledged beat, and by every beat sent since."""
     checked: Mapping[int, float] = field(default_factory=dict)
     """The start of the last good check of each nonce."""
-    hands: Mapping[str, Holding] = field(default_factory=dict)
+    holdings: Mapping[str, Holding] = field(default_factory=dict)
 
     @property
     def terms_until(self) -> float:
@@ -98,7 +115,7 @@ class Lease:
     @property
     def trust(self) -> Trust:
         """What every thread may read."""
-        return Trust(self.terms_until, self.stretch)
+        return Trust(self.terms_until, self.trust_period)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +221,11 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """A term was won in this stretch of trust: tell the election."""
+    """A term was won in this period of trust: tell the election."""
 
     name: str
     term: int
-    stretch: int
+    trust_period: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +260,7 @@ Action = Announce | Withdraw | Release | Rejoin | DatabaseRewound
 
 
 def step(lease: Lease, event: Event, now: float) -> tuple[Lease, list[Action]]:
-    """The standing after an event, and what has to be done about it. Trust that ran out is noticed before anything else."""
+    """The lease after an event, and what has to be done about it. Trust that ran out is noticed before anything else."""
     lease, actions = _lapse(lease, now)
     match event:
         case BeatSent(number, sent_at, advert):
@@ -262,25 +279,25 @@ def step(lease: Lease, event: Event, now: float) -> tuple[Lease, list[Action]]:
             lease = replace(lease, checked={**lease.checked, nonce: max(began_at, lease.checked.get(nonce, began_at))})
         case AcquireSent(name):
             attempt = lease.attempts + 1
-            lease = _with_hand(replace(lease, attempts=attempt), name, Holding(Phase.OPEN, attempt))
+            lease = _with_holding(replace(lease, attempts=attempt), name, Holding(Phase.OPEN, attempt))
         case AcquireAnswered(name, attempt, term):
             lease, more = _acquired(lease, name, attempt, term, now)
             actions += more
         case AcquireFailed(name, attempt):
             if _is_open(lease, name, attempt):
-                lease = _without_hand(lease, name)
+                lease = _without_holding(lease, name)
         case Resign(name, term, reason):
-            hand = lease.hands.get(name)
-            if hand is not None and hand.phase is Phase.HELD and hand.term == term:
-                lease = _with_hand(lease, name, replace(hand, phase=Phase.DRAINING, why=reason))
+            holding = lease.holdings.get(name)
+            if holding is not None and holding.phase is Phase.HELD and holding.term == term:
+                lease = _with_holding(lease, name, replace(holding, phase=Phase.DRAINING, why=reason))
                 actions.append(Withdraw(name, term, reason))
         case Drained(name, term):
             lease, more = _drained(lease, name, term)
             actions += more
         case ReleaseAcked(name, term):
-            hand = lease.hands.get(name)
-            if hand is not None and hand.phase is Phase.RELEASING and hand.term == term:
-                lease = _without_hand(lease, name)
+            holding = lease.holdings.get(name)
+            if holding is not None and holding.phase is Phase.RELEASING and holding.term == term:
+                lease = _without_holding(lease, name)
         case Tick():
             pass
     return lease, actions
@@ -288,23 +305,25 @@ def step(lease: Lease, event: Event, now: float) -> tuple[Lease, list[Action]]:
 
 def believes(lease: Lease, name: str, now: float) -> int | None:
     """The term in which this node leads now, if it does."""
-    hand = lease.hands.get(name)
-    return hand.term if hand is not None and hand.phase is Phase.HELD and now < lease.terms_until else None
+    holding = lease.holdings.get(name)
+    return holding.term if holding is not None and holding.phase is Phase.HELD and now < lease.terms_until else None
 
 
 def _lapse(lease: Lease, now: float) -> tuple[Lease, list[Action]]:
-    """Trust ran out: what is held ends, and what is open is abandoned, because somebody else may be granted a term before its answer."""
-    if now < lease.terms_until or not any(hand.phase in {Phase.HELD, Phase.OPEN} for hand in lease.hands.values()):
+    """Trust ran out: what is held ends, and what is open is abandoned, because another node may be granted a term before its answer."""
+    if now < lease.terms_until or not any(
+        holding.phase in {Phase.HELD, Phase.OPEN} for holding in lease.holdings.values()
+    ):
         return lease, []
-    held = {name: hand for name, hand in lease.hands.items() if hand.phase is Phase.HELD}
+    held = {name: holding for name, holding in lease.holdings.items() if holding.phase is Phase.HELD}
     reason = "no beat was acknowledged in time" if now >= lease.until else "its session could not be checked in time"
-    hands = {
-        name: replace(hand, phase=Phase.DRAINING, why=reason) if name in held else hand
-        for name, hand in lease.hands.items()
-        if hand.phase is not Phase.OPEN
+    holdings = {
+        name: replace(holding, phase=Phase.DRAINING, why=reason) if name in held else holding
+        for name, holding in lease.holdings.items()
+        if holding.phase is not Phase.OPEN
     }
-    return replace(lease, stretch=lease.stretch + bool(held), hands=hands), [
-        Withdraw(name, hand.term, reason) for name, hand in held.items()
+    return replace(lease, trust_period=lease.trust_period + bool(held), holdings=holdings), [
+        Withdraw(name, holding.term, reason) for name, holding in held.items()
     ]
 
 
@@ -319,13 +338,15 @@ def _answered(lease: Lease, number: int, answer: BeatAnswer) -> tuple[Lease, lis
         case BeatVerdict.GONE:
             held = [
                 Withdraw(n, h.term, "this node was declared dead")
-                for n, h in lease.hands.items()
+                for n, h in lease.holdings.items()
                 if h.phase is Phase.HELD
             ]
-            gone = replace(lease, under_way=under_way, gone=True, until=-math.inf, stretch=lease.stretch + 1, hands={})
+            gone = replace(
+                lease, under_way=under_way, gone=True, until=-math.inf, trust_period=lease.trust_period + 1, holdings={}
+            )
             return gone, [*held, Rejoin()]
         case BeatVerdict.RENEWED:
-            # A count that went back: unless the epoch was raised since, nobody has dealt with it yet.
+            # A count that went back: unless the epoch was raised since, no node has dealt with it yet.
             put_back = answer.was_seq < lease.acked and answer.epoch <= lease.epoch
             actions: list[Action] = [DatabaseRewound()] if put_back else []
             adverts = {n: advert for n, advert in lease.adverts.items() if n >= number}
@@ -344,25 +365,29 @@ def _answered(lease: Lease, number: int, answer: BeatAnswer) -> tuple[Lease, lis
 
 
 def _compare(lease: Lease, number: int, answer: BeatAnswer) -> tuple[Lease, list[Action]]:
-    """What the database gives this node, against what it has in hand."""
+    """Compare what the database gives this node with its holdings."""
     actions: list[Action] = []
     shown = {row.name: row for row in answer.elections if row.held and row.holder == lease.node}
     for name, row in shown.items():
-        hand = lease.hands.get(name)
-        if hand is None or (hand.term == row.term and hand.phase is Phase.RELEASING):
-            actions.append(Release(name, row.term, hand.why if hand else "won after it was given up"))
-        elif hand.term == row.term and hand.phase is Phase.HELD and row.asked:
-            lease = _with_hand(lease, name, replace(hand, phase=Phase.DRAINING, why="asked to resign"))
-            actions.append(Withdraw(name, hand.term, "asked to resign"))
-    for name, hand in list(lease.hands.items()):
-        if hand.phase is Phase.OPEN or hand.after_beat >= number or (name in shown and shown[name].term == hand.term):
+        holding = lease.holdings.get(name)
+        if holding is None or (holding.term == row.term and holding.phase is Phase.RELEASING):
+            actions.append(Release(name, row.term, holding.why if holding else "won after it was given up"))
+        elif holding.term == row.term and holding.phase is Phase.HELD and row.asked:
+            lease = _with_holding(lease, name, replace(holding, phase=Phase.DRAINING, why="asked to resign"))
+            actions.append(Withdraw(name, holding.term, "asked to resign"))
+    for name, holding in list(lease.holdings.items()):
+        if (
+            holding.phase is Phase.OPEN
+            or holding.after_beat >= number
+            or (name in shown and shown[name].term == holding.term)
+        ):
             continue
-        if hand.phase is Phase.RELEASING:
-            lease = _without_hand(lease, name)
+        if holding.phase is Phase.RELEASING:
+            lease = _without_holding(lease, name)
         else:
-            lease = _with_hand(lease, name, replace(hand, phase=Phase.DRAINING, owned=False))
-            if hand.phase is Phase.HELD:
-                actions.append(Withdraw(name, hand.term, "the database no longer gives it to this node"))
+            lease = _with_holding(lease, name, replace(holding, phase=Phase.DRAINING, owned=False))
+            if holding.phase is Phase.HELD:
+                actions.append(Withdraw(name, holding.term, "the database no longer gives it to this node"))
     return lease, actions
 
 
@@ -370,31 +395,31 @@ def _acquired(lease: Lease, name: str, attempt: int, term: int | None, now: floa
     if not _is_open(lease, name, attempt):
         return lease, []  # abandoned before its answer came
     if term is None or lease.gone or now >= lease.terms_until:
-        return _without_hand(lease, name), []  # refused, or abandoned: a later beat releases what was granted
-    hand = Holding(Phase.HELD, attempt, term, after_beat=lease.sent)
-    return _with_hand(lease, name, hand), [Announce(name, term, lease.stretch)]
+        return _without_holding(lease, name), []  # refused, or abandoned: a later beat releases what was granted
+    holding = Holding(Phase.HELD, attempt, term, after_beat=lease.sent)
+    return _with_holding(lease, name, holding), [Announce(name, term, lease.trust_period)]
 
 
 def _drained(lease: Lease, name: str, term: int) -> tuple[Lease, list[Action]]:
-    hand = lease.hands.get(name)
-    if hand is None or hand.phase is not Phase.DRAINING or hand.term != term:
+    holding = lease.holdings.get(name)
+    if holding is None or holding.phase is not Phase.DRAINING or holding.term != term:
         return lease, []
-    if not hand.owned:
-        return _without_hand(lease, name), []
-    return _with_hand(lease, name, replace(hand, phase=Phase.RELEASING)), [Release(name, term, hand.why)]
+    if not holding.owned:
+        return _without_holding(lease, name), []
+    return _with_holding(lease, name, replace(holding, phase=Phase.RELEASING)), [Release(name, term, holding.why)]
 
 
 def _is_open(lease: Lease, name: str, attempt: int) -> bool:
-    hand = lease.hands.get(name)
-    return hand is not None and hand.phase is Phase.OPEN and hand.attempt == attempt
+    holding = lease.holdings.get(name)
+    return holding is not None and holding.phase is Phase.OPEN and holding.attempt == attempt
 
 
-def _with_hand(lease: Lease, name: str, hand: Holding) -> Lease:
-    return replace(lease, hands={**lease.hands, name: hand})
+def _with_holding(lease: Lease, name: str, holding: Holding) -> Lease:
+    return replace(lease, holdings={**lease.holdings, name: holding})
 
 
-def _without_hand(lease: Lease, name: str) -> Lease:
-    return replace(lease, hands=_without(lease.hands, name))
+def _without_holding(lease: Lease, name: str) -> Lease:
+    return replace(lease, holdings=_without(lease.holdings, name))
 
 
 def _without(mapping: Mapping[_K, _V], key: _K) -> dict[_K, _V]:
