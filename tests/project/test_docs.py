@@ -251,8 +251,16 @@ def test_links_to_sections_lead_to_one() -> None:
 
 def test_the_files_that_are_named_are_there() -> None:
     for page in PAGES:
-        for path in re.findall(r"`((?:tests|docs|bench|src)/[\w/.*-]+\.(?:py|md|sql))`", page.read_text()):
+        for path in re.findall(r"`((?:tests|docs|bench|chaos|sim|src)/[\w/.*-]+\.(?:py|md|sql))`", page.read_text()):
             assert list(ROOT.glob(path)), f"{page.relative_to(ROOT)} names {path}"
+
+
+def test_the_modules_that_the_internals_name_are_there() -> None:
+    package = ROOT / "src/tenure"
+    folders = "|".join(folder.name for folder in package.iterdir() if folder.is_dir())
+    for page in (ROOT / "docs/internals").glob("*.md"):
+        for path in re.findall(rf"`((?:{folders})/[\w/.*-]*)`", page.read_text()):
+            assert list(package.glob(path)), f"{page.relative_to(ROOT)} names {path}"
 
 
 def test_every_command_is_in_the_reference() -> None:
