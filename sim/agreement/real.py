@@ -184,7 +184,7 @@ class RealPostgres(Real):
             session._connection.execute("SELECT pg_advisory_unlock_all()")
         deleted = "".join(f"DELETE FROM {self._schema}.{table};" for table in TABLES)  # noqa: S608 - our own names
         self._watch.execute(
-            f"{deleted} UPDATE {self._schema}.epoch e SET number = 0, timeline = h.timeline FROM {self._schema}.here() h".encode()  # noqa: S608
+            f"{deleted} UPDATE {self._schema}.epoch e SET number = 0, timeline = h.timeline FROM {self._schema}.server_identity() h".encode()  # noqa: S608
         )
 
     def look(self) -> None:

@@ -331,7 +331,7 @@ BEGIN
         -- soon, so the update below may wait for it.
         SELECT * INTO r FROM {schema}.run x WHERE x.id = of_run AND x.state <> 'running';
         EXIT WHEN FOUND;
-        PERFORM pg_sleep(0.005);   -- a reconciliation unlocks at once; the run's own body does not: it is about to complete
+        PERFORM pg_sleep(0.005);   -- a reconciliation unlocks at once; a body that is about to complete does not
     END LOOP;
     IF r.state IN ('pending', 'waiting') THEN
         UPDATE {schema}.run x SET state = 'cancelled', reason = said, finished_at = clock_timestamp()
