@@ -88,7 +88,7 @@ OWN = "0 3 * * * /usr/local/bin/backup --all\n"
         (SYSTEM, "/etc/cron.d/app", None, True, ""),
         (SYSTEM, None, None, True, "read as a user (root"),
         (SYSTEM, "my.cron", None, True, "read as a user (root"),
-        ("0 3 * * * shop-runner /srv/shop/nightly\n", "deploy/cron.d/app", None, True, "lies in cron.d"),
+        ("0 3 * * * shop-runner /srv/shop/nightly\n", "deploy/cron.d/app", None, True, "it is in cron.d"),
         ("# m h dom mon dow user command\n0 3 * * * shop-runner nightly\n", None, None, True, "heading"),
         ("# m h dom mon dow command\n0 3 * * * root nightly\n", None, None, False, "root was read as a command"),
         ("0 3 * * * shop-runner /srv/shop/nightly\n", None, None, False, "shop-runner was read as a command"),
@@ -116,7 +116,7 @@ def test_a_folder_of_crontabs_is_read_file_by_file(tmp_path) -> None:
     assert ["WHERE" in found.body[0] for found in imported.found] == [True, False]
     assert all("ran as shop-runner" in found.notes[0] for found in imported.found)
     assert [left.source for left in imported.left] == ["app.dpkg-old"]
-    assert "one: the sixth column was read as a user (it lies in cron.d)" in imported.differences[0]
+    assert "one: the sixth column was read as a user (it is in cron.d)" in imported.differences[0]
 
 
 def test_a_command_runs_in_the_home_directory_as_under_cron(tmp_path, monkeypatch) -> None:

@@ -186,7 +186,7 @@ class TestSqlite:
         assert (finding(url, "schema").severity, "no tables" in finding(url, "schema").what) == ("warning", True)
 
     def test_a_transaction_that_keeps_writing_and_its_process(self, path, monkeypatch):
-        monkeypatch.setattr(sqlite_doctor, "PATIENCE", 0.05)
+        monkeypatch.setattr(sqlite_doctor, "LOCK_TIMEOUT", 0.05)
         need_proc = Path("/proc/locks").exists()
         with closing(sqlite3.connect(path, isolation_level=None)) as writer:
             writer.execute("BEGIN IMMEDIATE")
@@ -213,8 +213,8 @@ class TestSqlite:
         os.close(lock.fileno())
         report = doctor.diagnose(f"sqlite:///{path}")
         (found,) = [found for found in report.findings if found.code == "silent-nodes"]
-        assert (found.severity, "proved dead" in found.what) == ("warning", True)
-        assert (report.holders[0].healthy, report.holders[0].state) == (False, "proved dead (its lock is free)")
+        assert (found.severity, "proven dead" in found.what) == ("warning", True)
+        assert (report.holders[0].healthy, report.holders[0].state) == (False, "proven dead (its lock is free)")
 
     def test_a_silent_node(self, path):
         _, lock = self.add_node(path)
@@ -247,7 +247,7 @@ class TestSqlite:
         monkeypatch.setattr(sqlite_doctor, "SMALL", 10)
         assert "not checked" in finding(f"sqlite:///{path}", "integrity").what
         monkeypatch.undo()
-        monkeypatch.setattr(sqlite_doctor, "LONGEST", -1.0)
+        monkeypatch.setattr(sqlite_doctor, "QUERY_TIMEOUT", -1.0)
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("CREATE TABLE big (x)")
             connection.executemany("INSERT INTO big VALUES (?)", [(n,) for n in range(20_000)])

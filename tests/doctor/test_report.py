@@ -87,7 +87,7 @@ class TestWhatItPrints:
         assert text.index("Problems") < text.index("Fine")
         assert "why: Without the store no term is granted" in text
         assert "do:  Create it" in text
-        assert "1 problem, 1 check fine. The store could not be examined to the end." in text
+        assert "1 problem, 1 check fine. The store could not be examined completely." in text
 
     def test_colour_only_on_a_terminal_and_not_against_the_users_wish(self, tmp_path, monkeypatch):
         url = f"sqlite:///{tmp_path}/x.db"

@@ -113,7 +113,7 @@ class TestBetween:
     )
     def test_a_pool_of_one_is_survived(self, postgres, ready, mode, words, monkeypatch):
         need("pgbouncer")
-        monkeypatch.setattr(network, "POOL_PATIENCE", 0.2)
+        monkeypatch.setattr(network, "POOL_TIMEOUT", 0.2)
         with PgBouncer(postgres, mode, pool_size=1) as bouncer:
             found = finding(bouncer.url(ready.rpartition("/")[2]), "pooler")
         assert found.severity == "warning"
@@ -132,7 +132,7 @@ class TestBetween:
         monkeypatch.setattr(inspector.Inspector, "plain", reset)
         found = finding(ready, "session-lock")
         assert found.severity == "problem"
-        assert "held by nobody" in found.what
+        assert "held by no process" in found.what
 
     @pytest.mark.parametrize(
         "scene", [(0.015, 0.5, "warning"), (0.055, 0.5, "problem"), (0.015, 10.0, "ok")], ids=lambda scene: scene[2]

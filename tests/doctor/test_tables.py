@@ -135,7 +135,7 @@ class TestLocks:
         (found,) = [found for found in report.findings if found.code == "blockers"]
         assert found.severity == "warning"
         assert (
-            f"session {pid} (role postgres, application 'shop', from 127.0.0.1) is idle in its transaction"
+            f"session {pid} (role postgres, application 'shop', from 127.0.0.1) has been idle in its transaction"
             in found.what
         )
         assert "RowShareLock on tenure.election" in found.what
@@ -192,7 +192,7 @@ class TestLocks:
             working.start()
             try:
                 eventually(lambda: finding(ready, "blockers", ttl=0.5).severity == "warning", what="older than a ttl")
-                assert "has a transaction open" in finding(ready, "blockers", ttl=0.5).what
+                assert "has had a transaction open" in finding(ready, "blockers", ttl=0.5).what
                 assert finding(ready, "blockers", ttl=30).severity == "ok"
             finally:
                 connection.cancel()

@@ -133,7 +133,7 @@ def test_a_table_of_postgresql_is_read(rows):
 def test_a_view_is_not_read_because_it_runs_functions_of_its_owner(rows):
     with psycopg.connect(rows, autocommit=True) as connection:
         connection.execute("CREATE VIEW looks_so AS SELECT * FROM apscheduler_jobs WHERE 1 / 0 = 1")
-    with pytest.raises(ConfigurationError, match=r"looks_so.*it is no table"):
+    with pytest.raises(ConfigurationError, match=r"looks_so.*it is not a table"):
         apscheduler.read(rows, table="looks_so")
     with pytest.raises(ConfigurationError, match="there is no such table"):
         apscheduler.read(rows, table="nothing")

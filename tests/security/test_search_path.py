@@ -81,7 +81,7 @@ class TestPlantedByAStranger:
         del node
         planted = plant()
         found = doctor.examine(database)
-        assert [one for one in found if "not looked at" in one.what] == []
+        assert [one for one in found if "not checked" in one.what] == []
         assert planted.ran() == set()
 
     def test_nothing_of_it_runs_in_an_import(self, database, plant):
@@ -145,13 +145,13 @@ class TestSessions:
         session = store.session("looks", 5.0)
         assert session._execute(session._cursor, "SHOW search_path", {}) == [(SEARCH_PATH,)]
         session.close()
-        desk = Inspector(Report(), store, parse(url), Cadence())
+        inspector = Inspector(Report(), store, parse(url), Cadence())
         try:
-            desk.open()
-            assert desk.ask_text("SHOW search_path") == [(SEARCH_PATH,)]
-            assert tuple(desk.plain(desk.main, "SHOW search_path")[0]) == (SEARCH_PATH,)
-            assert desk.main.execute("SHOW search_path").fetchone() != (
+            inspector.open()
+            assert inspector.ask_text("SHOW search_path") == [(SEARCH_PATH,)]
+            assert tuple(inspector.plain(inspector.main, "SHOW search_path")[0]) == (SEARCH_PATH,)
+            assert inspector.main.execute("SHOW search_path").fetchone() != (
                 SEARCH_PATH,
             )  # nothing is left for the next client
         finally:
-            desk.close()
+            inspector.close()

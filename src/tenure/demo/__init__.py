@@ -1,8 +1,9 @@
-"""`tenure demo`: five processes that run jobs and stand for an election, and an accident every few seconds.
+"""`tenure demo`: five processes run jobs and stand for an election, and every few seconds one is killed or frozen.
 
-The processes are real, and so are the accidents: kill -9, and SIGSTOP past the ttl. Each process writes down what it believes and
-which bodies it runs, with the time before and after. At the end the notes are laid side by side, and beside the audit of the ledger:
-whether two ever led at once, whether a due time was run twice, and whether one was lost.
+The processes are real, and so are the accidents: kill -9, and SIGSTOP past the ttl. Each process records when it
+believed that it led and which bodies it ran, with the time before and after. At the end these notes are compared with
+each other and with the audit of the ledger: whether two ever led at once, whether a due time ran twice, and whether one
+was lost.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tenure.util.system import need_posix
 
 
 def run(*, seconds: float = 36.0, postgres: str | None = None) -> int:
-    """Show it on this terminal. 1 if two processes led at once, or a due time was run twice or lost."""
+    """Run the demo on this terminal. 1 if two processes led at once, or a due time ran twice or was lost."""
     if seconds <= 0:
         raise ConfigurationError(f"seconds: {seconds:g} must be more than zero.")
     need_posix()

@@ -1,4 +1,4 @@
-"""What each process of the demo does: run jobs, stand for an election, and write down what it does and believes."""
+"""One process of the demo: it runs jobs, stands for an election, and records what it does and believes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SAMPLE_EVERY = 0.005
 
 
 def act(label: str, path: str, schema: str) -> None:
-    """Until standard input ends, or somebody kills us."""
+    """Run until standard input ends, or until the process is killed."""
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     notes = Notes(Path(path))
     scheduler = scheduler_for(None, schema, label=label)
@@ -38,13 +38,13 @@ def act(label: str, path: str, schema: str) -> None:
 
 
 class Notes:
-    """Lines of JSON in a file of its own, each written at once."""
+    """A file of JSON lines, each written at once."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, kind: str, term: int, before: float, after: float, **more: object) -> None:
-        """What was so between two looks at the clock."""
+        """Record what was true at some moment between two readings of the clock."""
         line = {"kind": kind, "term": term, "from": before, "to": after, **more}
         os.write(self._file, json.dumps(line).encode() + b"\n")
 
@@ -64,15 +64,15 @@ def scheduler_for(url: object, schema: str, *, label: str | None = None, capacit
 
 
 def define(scheduler: Scheduler, notes: Notes, url: str, schema: str) -> None:
-    """Three jobs. All may overlap: while a node is frozen with a run in hand, the others go on."""
+    """Define three jobs. All may overlap: while a frozen node holds a run, the others go on."""
 
     @contextmanager
     def noted(run: Run) -> Iterator[None]:
         before, late = boottime(), walltime().timestamp() - run.scheduled_for.timestamp()
-        told = {"job": run.job, "key": run.key, "attempt": run.attempt}
-        notes.write("began", 0, before, before, late=late, **told)
+        attempt = {"job": run.job, "key": run.key, "attempt": run.attempt}
+        notes.write("began", 0, before, before, late=late, **attempt)
         yield
-        notes.write("ended", 0, before, boottime(), **told)
+        notes.write("ended", 0, before, boottime(), **attempt)
 
     @scheduler.every("200ms", overlap="allow")
     def tick(run: Run) -> None:
@@ -91,7 +91,7 @@ def define(scheduler: Scheduler, notes: Notes, url: str, schema: str) -> None:
 
 
 def write_invoice(run: Run, url: str, schema: str) -> None:
-    """An effect in the same database, committed with the completion of its run."""
+    """Write an effect into the same database and commit it with the completion of its run."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=TTL, isolation_level=None)) as file:
             file.execute("BEGIN IMMEDIATE")
@@ -101,7 +101,7 @@ def write_invoice(run: Run, url: str, schema: str) -> None:
         import psycopg
 
         with psycopg.connect(url) as connection:
-            _write(run, connection, f"INSERT INTO {schema}.demo_invoice (run) VALUES (%s)")  # noqa: S608 - a name made by us
+            _write(run, connection, f"INSERT INTO {schema}.demo_invoice (run) VALUES (%s)")  # noqa: S608 - our own name
 
 
 def _write(run: Run, connection: Any, insert: str) -> None:

@@ -1,4 +1,4 @@
-"""The course of the demo: who leads, who plans, who is struck next."""
+"""The course of the demo: follows who leads and who plans, and kills or freezes one of them every few seconds."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ REDRAW_EVERY = 0.1
 SHORTEST_WITH_FREEZE = 15.0
 START_WITHIN = 30.0
 SETTLE_WITHIN = 15.0
-"""How long the runs of the last moments may take to end; a frozen node's come back after its ttl."""
+"""Seconds that the last runs have to end; those of a frozen node are taken over after its ttl."""
 
 
 @dataclass
 class Show:
-    """Accidents until the time is over, then a rest in which what is open comes to its end."""
+    """Accidents until the time is over, then a pause in which open runs end."""
 
     stage: Stage
     screen: Screen
@@ -43,12 +43,12 @@ class Show:
     last_belief: float = 0.0
     last_killed: Actor | None = None
     interrupted_terms: set[int] = field(default_factory=set)
-    """Terms that ended by kill -9; the gaps after them are the ones that evidence makes short."""
+    """Terms that ended by kill -9; after these, proof of death keeps the gap short."""
     interrupted: bool = False
     bodies: int = 0
     late: deque[float] = field(default_factory=lambda: deque(maxlen=100))
     since: datetime = field(init=False)
-    """The span of due times that is judged, by the ledger's clock: from here …"""
+    """The time span whose due times are judged, by the ledger's clock: from here …"""
     until: datetime = field(init=False)
     """… to here."""
 
@@ -56,7 +56,7 @@ class Show:
         self.since = self.until = self._ledger_time()
 
     def play(self) -> None:
-        """Start the processes, and strike."""
+        """Start the processes, and cause the accidents."""
         self.began = boottime()
         self.screen.say(f"five processes run three jobs and stand for one election in {self.stage.store.shown}")
         for _ in range(PROCESSES):
@@ -72,7 +72,7 @@ class Show:
                     self._thaw()
                     if due is not None and self.last_belief and boottime() >= self.began + due[0]:
                         due = next(accidents, None) if self._strike(due[1], session) else due
-                except StoreError:  # busy: look again
+                except StoreError:  # busy: try again
                     session.close()
                     session = None
                     continue
@@ -85,7 +85,7 @@ class Show:
             self.until = self._ledger_time()
 
     def settle(self) -> None:
-        """Thaw whoever is frozen, and wait for the runs that were due so far."""
+        """Thaw the frozen processes, and wait for the runs that were due so far."""
         for actor in self.stage.actors:
             actor.thaw_at = None if actor.thaw_at is None else 0.0
         self._thaw()
@@ -102,7 +102,7 @@ class Show:
         return service_of(self.stage.scheduler).look(lambda ledger: moment(ledger.now()))
 
     def _accidents(self) -> Iterator[tuple[float, str]]:
-        """When what happens: mostly kills, of the leader and of the planner in turn; once or twice a freeze, which needs longer."""
+        """When each accident happens: kills of the leader and the planner in turn, and one or two longer freezes."""
         moment, planner = 2.0, False
         freezes = [self.seconds / 3, 2 * self.seconds / 3] if self.seconds >= SHORTEST_WITH_FREEZE else []
         while moment < self.seconds - 1:
@@ -118,7 +118,7 @@ class Show:
     def _strike(self, accident: str, session: Session) -> bool:
         victim = self._planner(session) if accident == "kill planner" else self._leader()
         if victim is None:
-            return False  # as soon as there is one
+            return False  # try again until there is one
         roles = [f"leads in term {victim.term}"] if victim.state == "leads" else []
         roles += ["plans"] if victim is self._planner(session) else []
         what = f"{victim.label} (pid {victim.pid}), which {' and '.join(roles)}"
@@ -162,7 +162,7 @@ class Show:
                     actor.state = "stands by"
                 case "leads":
                     if not self.last_belief:
-                        self.began = boottime()  # the time counts from the first leader, however slow the machine is
+                        self.began = boottime()  # time counts from the first leader, however slow the machine is
                     self._say(self._won(session, actor, note))
                     if actor.state not in {"killed", "frozen"}:
                         actor.state, actor.term = "leads", note["term"]
@@ -191,7 +191,7 @@ class Show:
         if self.late:
             late = sorted(self.late)
             half, most = readable(late[len(late) // 2]), readable(late[-1])
-            lines.append(f"{self.bodies} bodies called; the last {len(late)} late: p50 {half}, largest {most}")
+            lines.append(f"{self.bodies} bodies called; lateness of the last {len(late)}: p50 {half}, largest {most}")
         left = max(self.seconds - (boottime() - self.began), 0.0) if self.last_belief else self.seconds
         lines.append(
             f"{counted(self.kills, 'kill')}, {counted(self.freezes, 'freeze')}, {left:.0f} s left (Ctrl-C ends it)"

@@ -1,4 +1,4 @@
-"""The database, the folder of notes and the processes; all of it is gone afterwards."""
+"""The database, the folder of notes and the processes of the demo, all removed afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tenure.stores import Store, store_for
 
 @dataclass
 class Actor:
-    """One process, as its notes and its accidents show it."""
+    """One process of the demo: its state, its notes and its accidents."""
 
     label: str
     process: subprocess.Popen[bytes]
@@ -42,7 +42,7 @@ class Actor:
         return self.process.pid
 
     def news(self) -> Iterator[dict[str, Any]]:
-        """The notes since the last call."""
+        """Notes written since the last call."""
         with suppress(FileNotFoundError), self.path.open("rb") as file:
             file.seek(self.read_to)
             for line in file:
@@ -52,12 +52,12 @@ class Actor:
                 yield json.loads(line)
 
     def notes(self) -> list[dict[str, Any]]:
-        """All of them."""
+        """All notes."""
         return list(Actor(self.label, self.process, self.path).news())
 
 
 class Stage:
-    """Where the demo takes place."""
+    """The database, the folder and the processes of the demo; removes them at the end."""
 
     def __init__(self, postgres: str | None) -> None:
         self._postgres = postgres
@@ -71,7 +71,7 @@ class Stage:
             self.url = self._postgres or f"sqlite:///{self.folder / 'demo.db'}"
             self.store = store_for(self.url, schema=self.schema)
             self.store.prepare()
-            self._execute("CREATE TABLE demo_invoice (run TEXT NOT NULL)")  # no key: whatever is written twice is seen
+            self._execute("CREATE TABLE demo_invoice (run TEXT NOT NULL)")  # no key, so that duplicates can be seen
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
@@ -82,19 +82,19 @@ class Stage:
     ) -> None:
         self.end_all()
         if self._postgres:
-            self._execute(f"DROP SCHEMA IF EXISTS {self.schema} CASCADE")  # a name made by us
+            self._execute(f"DROP SCHEMA IF EXISTS {self.schema} CASCADE")  # our own name
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def scheduler(self) -> Scheduler:
-        """To look with: it runs nothing."""
+        """A scheduler for queries; it runs nothing."""
         return scheduler_for(self.store, self.schema, capacity=0)
 
     def enter(self) -> Actor:
-        """Start one more process. It ends when its standard input does, so also when the demo is killed."""
+        """Start one more process. It ends when its standard input does, even if the demo is killed."""
         label = f"node-{next(self._number)}"
         path = self.folder / f"{label}.jsonl"
-        process = subprocess.Popen(  # noqa: S603 - ourselves
+        process = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-m", "tenure.demo", label, str(path), self.schema],
             stdin=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -116,7 +116,7 @@ class Stage:
                     actor.process.stdin.close()
 
     def invoices(self) -> list[str]:
-        """The runs whose effect is in the database, as often as it is."""
+        """Keys of the runs whose effect is in the database, once per effect."""
         return [str(row[0]) for row in self._execute("SELECT run FROM demo_invoice")]
 
     def _execute(self, sql: str) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""The end of the demo: what happened, from the notes of the processes and from the audit of the ledger."""
+"""The summary of the demo, from the notes of the processes and the audit of the ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenure.views import RunView
 
 
 def summarise(show: Show) -> int:
-    """Say it; 1 if a promise was broken, or nothing ran."""
+    """Print it. 1 if a promise was broken, or nothing ran."""
     stage = show.stage
     judgement = judge(
         Note(actor.label, note["kind"], note["term"], note["from"], note["to"])
@@ -41,20 +41,21 @@ def summarise(show: Show) -> int:
     return 1 if wrong or nothing else 0
 
 
-UNHEARD = 0.5
-"""What ended so shortly before its process was killed may be told by nobody, and is done again: this is what `run.complete(conn)` is for."""
+UNREPORTED = 0.5
+"""Seconds. A body that ended this shortly before its process was killed may not have been reported, and then runs
+again. `run.complete(conn)` exists to prevent that."""
 
 
 def bodies(show: Show) -> list[Body]:
-    """The calls of bodies for the due times that are judged, as the processes wrote them down."""
+    """The calls of bodies for the judged due times, as the processes recorded them."""
     found = []
     for actor in show.stage.actors:
         notes = [note for note in actor.notes() if note["kind"] in {"began", "ended"}]
-        heard = math.inf if actor.killed_at is None else actor.killed_at - UNHEARD
+        reported = math.inf if actor.killed_at is None else actor.killed_at - UNREPORTED
         ended = {
             (note["job"], note["key"], note["attempt"])
             for note in notes
-            if note["kind"] == "ended" and float(note["to"]) < heard
+            if note["kind"] == "ended" and float(note["to"]) < reported
         }
         for note in notes:
             if note["kind"] == "began" and datetime.fromisoformat(note["key"]) < show.until:
@@ -79,7 +80,7 @@ def _election(show: Show, judgement: Judgement) -> int:
     for overlap in judgement.overlaps:
         print(f"  {overlap}")
     if not judgement.stretches:
-        print("nobody ever led")
+        print("no process ever led")
     return len(judgement.overlaps) + (not judgement.stretches)
 
 
@@ -122,11 +123,14 @@ def _jobs(audits: Sequence[JobAudit], runs: Sequence[RunView], called: Bodies, i
 
 
 def _calls(called: Bodies, runs: Sequence[RunView]) -> str:
-    """A body that was killed after its run was committed is done, and is not called again."""
+    """A body that was killed after its run was committed counts as done, and is not called again."""
     over = {(run.job, run.key, run.attempt) for run in runs if run.state == "succeeded"}
     done = sum((body.job, body.key, body.attempt) in over for body in called.cut_short)
     after = f" ({done} of them after their run was committed: these are done)" if done else ""
-    return f"{called.called} called, {len(called.cut_short)} cut short by a kill{after}, {called.repeated} called again on another node"
+    return (
+        f"{called.called} called, {len(called.cut_short)} cut short by a kill{after}, "
+        f"{called.repeated} called again on another node"
+    )
 
 
 def _at(ordered: Sequence[float], share: float) -> str:

@@ -1,8 +1,8 @@
-"""What the notes of the processes prove, laid side by side.
+"""Compares the notes of the processes and finds broken promises.
 
-A stretch of belief reaches from the end of its first true answer to the beginning of its last, so that what is reported as an
-overlap really was one. A body that ended twice for one due time is a duplicate, unless one of them was in the hand of a process that
-had been frozen: that one was told, and refused.
+A period of belief reaches from the end of its first true answer to the beginning of its last, so a reported overlap
+really was one. A body that ended twice for one due time is a duplicate, unless one of the two ran in a process that had
+been frozen: the ledger refused that ending.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One answer of a process to itself: leads and sample are true, lost is not."""
+    """What one process believed: true if the kind is leads or sample, false if it is lost."""
 
     label: str
     kind: str
@@ -36,19 +36,19 @@ class BeliefPeriod:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the notes prove of the election."""
+    """What the notes prove about the election."""
 
     stretches: list[BeliefPeriod]
     samples: int
     overlaps: list[str]
 
     def gaps(self) -> list[tuple[int, float]]:
-        """The seconds without a believer after each term."""
+        """The seconds without a leader after each term."""
         return [(a.term, max(b.begin - a.end, 0.0)) for a, b in itertools.pairwise(self.stretches)]
 
 
 def judge(notes: Iterable[Note]) -> Judgement:
-    """Lay what they believed side by side."""
+    """Compare what the processes believed."""
     true = [note for note in notes if note.kind in {"leads", "sample"}]
     stretches = []
     for (label, term), group in itertools.groupby(
@@ -72,7 +72,7 @@ def judge(notes: Iterable[Note]) -> Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """One call of a body: `ended` if it returned, and not in the moment before a kill, when nobody may have heard of it."""
+    """One call of a body. `ended` if it returned, but not just before a kill, when its ending may be unreported."""
 
     label: str
     job: str
@@ -86,18 +86,18 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """What the notes prove of the runs."""
+    """What the notes prove about the runs."""
 
     called: int
     cut_short: tuple[Body, ...]
-    """Those that a kill ended, or that ended in the moment before."""
+    """Bodies that a kill ended, or that ended just before one."""
     repeated: int
-    """Bodies that were called again, because the attempt before was cut short or given up for lost."""
+    """Bodies that were called again, because the previous attempt was cut short or declared lost."""
     duplicates: list[str]
 
 
 def judge_bodies(bodies: Sequence[Body], invoices: Sequence[str]) -> Bodies:
-    """Lay what they ran side by side, and the effects in the database beside it."""
+    """Compare what the processes ran with the effects in the database."""
     by_key: dict[tuple[str, str], list[Body]] = defaultdict(list)
     for body in bodies:
         by_key[body.job, body.key].append(body)

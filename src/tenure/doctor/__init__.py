@@ -1,8 +1,8 @@
-"""`tenure doctor`: what is wrong with a store, why that matters, and what to do. It changes nothing and always comes back.
+"""`tenure doctor`: what is wrong with a store, why that matters, and what to do. It changes nothing and always returns.
 
-Every check yields a `Finding`, also when all is well, so that "nothing found" says what was looked at. PostgreSQL is asked inside
-read-only transactions, SQLite through a connection that writes nothing; each question has a deadline, and so has the whole. What the
-role may not see is said, not guessed.
+Every check yields a `Finding`, even if all is well, so that a clean report says what was checked. PostgreSQL is queried
+in read-only transactions, SQLite through a connection that writes nothing; each query has a deadline, and so has the
+whole examination. What the role may not see is reported, not guessed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tenure.util.durations import Duration, readable
 __all__ = ["CODES", "Finding", "Holder", "Lock", "Report", "Severity", "diagnose", "examine", "run"]
 
 DEADLINE = 40.0
-"""How long an examination may take as a whole, in seconds."""
+"""Seconds that the whole examination may take."""
 
 
 def examine(url: object = None, *, schema: str = "tenure", ttl: Duration = 10.0) -> list[Finding]:
-    """Everything that was looked at, worst first."""
+    """All findings, worst first."""
     return diagnose(url, schema=schema, ttl=ttl).findings
 
 
@@ -49,18 +49,18 @@ def run(
 
 
 def diagnose(url: object = None, *, schema: str = "tenure", ttl: Duration = 10.0) -> Report:
-    """The findings, and who holds what."""
+    """The whole report: findings, leaders, locks."""
     report = Report()
     try:
         cadence = Cadence.of(ttl)
         store = store_for(url, schema=schema, migrate=False)
         where = url if url is not None else os.environ.get("TENURE_URL")
     except ConfigurationError as error:
-        report.reachable = True  # nothing was tried: what is wrong is what was written
+        report.reachable = True  # nothing was tried: the configuration is wrong
         report.add("configuration", "problem", str(error), do="Correct what the message names.")
         return report
     report.store = store.shown
-    # On a thread that nobody waits for: a name server or a file system that hangs does so inside the kernel.
+    # On a thread that can be left behind: a hanging name server or file system blocks inside the kernel.
     examination = threading.Thread(
         target=_examine, args=(report, store, where, cadence), name="tenure doctor", daemon=True
     )
@@ -72,8 +72,9 @@ def diagnose(url: object = None, *, schema: str = "tenure", ttl: Duration = 10.0
         done.add(
             "deadline",
             "problem",
-            f"The examination did not end within {readable(DEADLINE)}; {seen} findings were made until then.",
-            do="Look at the network, the name server and the file system between this host and the store, then try again.",
+            f"The examination did not end within {readable(DEADLINE)}; it had made {seen} findings by then.",
+            do="Check the network, the name server and the file system between this host and the store, then try "
+            "again.",
         )
     done.findings.sort(key=lambda finding: show.ORDER.index(finding.severity))
     return done
@@ -93,11 +94,11 @@ def _examine(report: Report, store: Store, url: object, cadence: Cadence) -> Non
             case urls.MemoryURL():
                 report.reachable = True
                 report.add("connection", "ok", "memory:// lives inside one process: there is nothing to examine.")
-    except Exception as error:  # whatever it is, the person in front of the terminal must learn of it
+    except Exception as error:  # whatever it is, the reader must learn of it
         with suppress(Exception):
             report.add(
                 "deadline",
                 "problem",
                 f"The examination ended early: {type(error).__name__}: {error}",
-                do="Try again; if it stays, report it with this message.",
+                do="Try again; if it happens again, report it with this message.",
             )

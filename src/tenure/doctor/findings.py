@@ -1,4 +1,4 @@
-"""What the doctor says: findings with a code that stays, and who holds what."""
+"""Findings of the doctor: each has a stable code, a severity, what was found, why it matters and what to do."""
 
 from __future__ import annotations
 
@@ -11,72 +11,86 @@ Severity = Literal["ok", "note", "warning", "problem"]
 
 CODES: dict[str, str] = {
     # Both stores
-    "configuration": "What was written cannot work, so that nothing was tried.",
+    "configuration": "The configuration cannot work, so nothing was tried.",
     "connection": "Without the store no term is granted or renewed: leaders step down when their trust runs out.",
-    "deadline": "What was not looked at may be wrong as well.",
+    "deadline": "What was not checked may be wrong as well.",
     "schema": "A node refuses to start on tables that are missing, too old for it, or too new.",
-    "epoch": "The database is not the one that the epoch was written for (failover, restored backup, copied file). Terms may have been "
-    "lost, so that nothing is granted until every lease of before has run out and the epoch is raised.",
-    "silent-nodes": "A silent node keeps what it holds until another node has watched it for its ttl, or has proof of its death. "
-    "Where no other node runs, nobody watches.",
-    "zone-rules": "Jobs that were written with newer zone rules than any live node has go on by the newest that there are: where the two "
-    "differ they run at another time. They are planned anew when a node with newer rules comes.",
+    "epoch": "The database is not the one that the epoch was written for (failover, restored backup, copied file). "
+    "Terms may have been lost, so none is granted until every older lease has run out and the epoch is raised.",
+    "silent-nodes": "A silent node keeps what it holds until another node has watched it for its ttl, or has proof of "
+    "its death. If no other node runs, none watches.",
+    "zone-rules": "Jobs that were defined with newer zone rules than any live node has are planned with the newest "
+    "available ones: where the two differ, they run at another time. They are planned again when a node with newer "
+    "rules starts.",
     # PostgreSQL
-    "pooler": "Behind a pooler tenure does without LISTEN and session evidence: a crash on another host is noticed after a ttl "
-    "instead of seconds, and a hand-over at the next look instead of at once. What is promised holds.",
-    "session-lock": "A lock that belongs to a session is evidence only if the session keeps it. Bare advisory locks give two leaders "
-    "here, or none, and mode='advisory' cannot work.",
-    "read-only": "Beats and grants are writes. A leader loses its trust, and nobody can be elected.",
-    "server-version": "tenure is written for PostgreSQL 14 and newer.",
-    "encoding": "Names, errors and log lines may be in any script. A node refuses to start on a database that cannot store them.",
-    "durability": "A fence holds as long as a granted term survives a crash. Without these settings a power failure may bring "
-    "an older term back, or a broken table.",
-    "synchronous-commit": "tenure turns it on for its own transactions. Those of the application, also fenced ones, may be reported "
-    "as committed and be gone after a crash.",
-    "privileges": "A node whose role may not do these things cannot join, beat or be elected.",
+    "pooler": "Behind a pooler tenure does without LISTEN and session evidence: it notices a crash on another host "
+    "after a ttl instead of seconds, and a hand-over at its next look instead of at once. All promises hold.",
+    "session-lock": "A session lock is evidence only if the session keeps it. Here, bare advisory locks lead to two "
+    "leaders or none, and mode='advisory' cannot work.",
+    "read-only": "Heartbeats and grants are writes. A leader loses its trust, and no node can be elected.",
+    "server-version": "tenure supports PostgreSQL 14 and newer.",
+    "encoding": "Names, errors and log lines may be in any script. A node refuses to start on a database that cannot "
+    "store them.",
+    "durability": "A fence holds as long as a granted term survives a crash. Without these settings a power failure "
+    "may bring back an older term, or leave a broken table.",
+    "synchronous-commit": "tenure turns it on for its own transactions. Those of the application, even fenced ones, "
+    "may be reported as committed and be gone after a crash.",
+    "privileges": "A node whose role lacks these rights cannot join, send heartbeats or be elected.",
     "unlogged": "A crash empties unlogged tables: terms start again from low numbers, and old fences pass.",
-    "timeline": "tenure recognises a promoted replica, which may have missed the last grants, by its timeline. A server that does not "
-    "say which one it writes is recognised by its identity alone. Amazon Aurora needs no more: its nodes share one volume.",
-    "latency": "A beat that takes longer than attempt_timeout wins no trust; two in a row cost the term.",
-    "prepared-transactions": "A prepared transaction keeps its locks without a session, also across restarts, and no time-out ends it.",
-    "two-phase": "A fence in a transaction that is prepared and committed later holds up the next term for as long: "
+    "timeline": "tenure recognises a promoted replica, which may have missed the last grants, by its timeline. A "
+    "server "
+    "that does not say which one it writes is recognised by its identity alone. That is enough on Amazon Aurora, whose "
+    "nodes share one volume.",
+    "latency": "A heartbeat that takes longer than attempt_timeout earns no trust; two in a row cost the term.",
+    "prepared-transactions": "A prepared transaction keeps its locks without a session, even across restarts, and no "
+    "timeout ends it.",
+    "two-phase": "If a fenced transaction is prepared and committed later, the next term has to wait until then: "
     "two-phase commit is not supported with a fence.",
-    "blockers": "While a transaction keeps a row of ours locked, its election cannot change hands and its node cannot be declared dead; "
-    "a table lock stops the beats of everybody.",
-    "snapshots": "While an old snapshot is held, vacuum removes nothing that has died since. Claims do not become slower by it, but tables and "
-    "indexes grow, planning and looking at runs slow down, and the disk fills.",
-    "zombie-sessions": "A session lock without a live node behind it is left over from a process that froze, or from a connection "
-    "that the network forgot. It takes up a connection, and in mode='advisory' it keeps the others out.",
-    "slots": "A node that finds no free connection cannot beat: it loses its trust although nothing else is wrong.",
-    "clock": "Times that people read differ. tenure decides nothing from them.",
+    "blockers": "While a transaction keeps a row of tenure's locked, its election cannot change hands and its node "
+    "cannot be declared dead; a table lock stops all heartbeats.",
+    "snapshots": "While an old snapshot is held, vacuum removes nothing that has died since. Claims do not get slower, "
+    "but tables and indexes grow, planning and listing runs slow down, and the disk fills.",
+    "zombie-sessions": "A session lock without a live node behind it is left over from a frozen process, or from a "
+    "connection that the network dropped. It takes up a connection, and in mode='advisory' it keeps the others out.",
+    "slots": "A node that finds no free connection cannot send heartbeats: it loses its trust although nothing else is "
+    "wrong.",
+    "clock": "Only the times shown to readers differ. tenure decides nothing from them.",
     "visibility": "What cannot be seen may be wrong as well.",
     # SQLite
-    "file-system": "Locks on a file system that other machines may write mean nothing: two nodes may lead, and the file may break.",
+    "file-system": "Locks mean nothing on a file system that other machines may write: two nodes may lead, and the "
+    "file "
+    "may break.",
     "sqlite-version": "tenure uses statements that older versions do not know.",
     "writable": "Grants are writes, and write-ahead logging needs files beside the database.",
-    "journal-mode": "Without write-ahead logging readers wait for writers: a long transaction of the application stops the beats.",
-    "evidence-directory": "The beats of all nodes are in files in this folder. A node that cannot write there cannot take part, and "
-    "one that cannot be read must be watched through the database.",
-    "writer": "SQLite has one writer at a time. Beats go on, but nobody can join, be elected or resign until it ends.",
-    "leftovers": "Files of nodes that are gone. They harm nothing and take up a little room.",
+    "journal-mode": "Without write-ahead logging readers wait for writers: a long transaction of the application stops "
+    "the heartbeats.",
+    "evidence-directory": "All nodes write their heartbeats into files in this folder. A node that cannot write there "
+    "cannot take part, and one whose file cannot be read must be watched through the database.",
+    "writer": "SQLite has one writer at a time. Heartbeats go on, but no node can join, be elected or resign until it "
+    "ends.",
+    "leftovers": "Files of nodes that are gone. They do no harm and take up little space.",
     "integrity": "A broken file may forget terms or repeat them.",
 }
 """Every code, and why it matters."""
 
 
 def zone_rules(jobs: Sequence[tuple[str, str, str]]) -> tuple[str, Severity, str, str]:
-    """What is said of jobs (name, written with, planned by) that are planned by older zone rules than they were written with."""
+    """The finding about jobs (name, defined with, planned with) that are planned with older zone rules."""
     if not jobs:
-        return "zone-rules", "ok", "no job is planned by older zone rules than it was written with", ""
-    names = ", ".join(repr(name) for name, _, _ in jobs[:5]) + (" and others" if len(jobs) > 5 else "")  # noqa: PLR2004 - one more was asked for
+        return "zone-rules", "ok", "no job is planned with older zone rules than it was defined with", ""
+    names = ", ".join(repr(name) for name, _, _ in jobs[:5])
+    names += " and others" if len(jobs) > 5 else ""  # noqa: PLR2004 - the query reads one more than is shown
     written, planned = max(job[1] for job in jobs), jobs[0][2]
-    what = f"planned by the zone rules of tzdata {planned}, although written with {written}, which no live node has: {names}"
+    what = (
+        f"planned with the zone rules of tzdata {planned}, although defined with {written}, which no live node has: "
+        f"{names}"
+    )
     return "zone-rules", "warning", what, f"Upgrade the tzdata package of the nodes to {written} or newer."
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     code: str
     severity: Severity
@@ -100,7 +114,7 @@ class Holder:
     since: datetime | None
     healthy: bool
     state: str
-    """In words: alive, silent for 30 s, proved dead …"""
+    """Human-readable: alive, silent for 30 s, proven dead …"""
     process: int | None = None
     """The process on its host."""
     session: int | None = None
@@ -110,7 +124,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A lock on something of ours: held, or waited for."""
+    """A lock on one of tenure's tables or sessions: held, or waited for."""
 
     target: str
     mode: str
@@ -141,7 +155,7 @@ class Report:
         self.findings.append(Finding(code, severity, what, CODES[code], do))
 
     def copy(self) -> Report:
-        """As it is now, whatever the examination does later."""
+        """A copy that the examination does not change any more."""
         return replace(self, findings=list(self.findings), holders=list(self.holders), locks=list(self.locks))
 
     @property

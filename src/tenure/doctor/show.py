@@ -1,4 +1,4 @@
-"""The report for people and for programs."""
+"""Prints a report of the doctor, human-readable or as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDTH = 110
 
 
 def as_json(report: Report, out: TextIO | None = None) -> None:
-    """One object; its keys stay."""
+    """One JSON object; its keys are an interface."""
     out = out or sys.stdout
     whole = {
         "store": report.store,
@@ -35,7 +35,7 @@ def as_json(report: Report, out: TextIO | None = None) -> None:
 
 
 def as_text(report: Report, out: TextIO | None = None) -> None:
-    """What is wrong first; what is fine last, in one line each."""
+    """Problems first; passed checks last, in one line each."""
     out = out or sys.stdout
     coloured = _coloured(out)
 
@@ -127,7 +127,7 @@ def _locks(report: Report, say: Any) -> None:
 
 
 def _table(rows: list[tuple[str, ...]], say: Any) -> None:
-    rows = [tuple(map(printable, row)) for row in rows]  # labels and names are whatever the rows say
+    rows = [tuple(map(printable, row)) for row in rows]  # labels and names may contain any text
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         say("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -137,8 +137,8 @@ def _summary(report: Report) -> str:
     counts = [(severity, sum(finding.severity == severity for finding in report.findings)) for severity in ORDER]
     words = {"problem": "problems", "warning": "warnings", "note": "notes", "ok": "checks fine"}
     singular = {"problem": "problem", "warning": "warning", "note": "note", "ok": "check fine"}
-    told = ", ".join(f"{count} {(singular if count == 1 else words)[severity]}" for severity, count in counts if count)
-    return told + ("" if report.reachable else ". The store could not be examined to the end") + "."
+    found = ", ".join(f"{count} {(singular if count == 1 else words)[severity]}" for severity, count in counts if count)
+    return found + ("" if report.reachable else ". The store could not be examined completely") + "."
 
 
 def _since(moment: datetime | None) -> str:

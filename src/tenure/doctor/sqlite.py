@@ -1,4 +1,4 @@
-"""SQLite under examination: the file, the folder beside it, and the nodes whose pulse is in there."""
+"""Examines SQLite: the file, the folder of lock files beside it, and the nodes that write their heartbeats there."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ from tenure.stores.sqlite.store import OLDEST_SQLITE, SqliteStore
 from tenure.util.clock import boottime, sleep, walltime
 from tenure.util.durations import readable
 
-PATIENCE = 0.5
-"""How long to try for the write lock: what is held for longer is felt by those who wait to be elected."""
+LOCK_TIMEOUT = 0.5
+"""Seconds to try for the write lock. A transaction that holds it longer delays nodes that want to be elected."""
 SMALL = 64 * 2**20
-"""Files up to this size are checked from end to end."""
-LONGEST = 5.0
-"""No question takes longer, in seconds."""
+"""Files up to this size are checked completely."""
+QUERY_TIMEOUT = 5.0
 
 _WAL_WRITE_BYTE = 120
 _RESERVED_BYTE = 0x40000001
 
 
 def examine(report: Report, store: Store, cadence: Cadence) -> None:
-    """Look at everything that can be seen."""
-    del cadence  # the pulse is in a file of this host: there is no latency to compare a ttl with
-    _Patient(report, cast("SqliteStore", store)).examine()
+    """Run every check."""
+    del cadence  # heartbeats go to a file of this host: there is no latency to compare a ttl with
+    _Examination(report, cast("SqliteStore", store)).examine()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,10 @@ class _SeenNode:
     card: HostCard | None
     proof: Proof
     silent: float | None
-    """Seconds since its last pulse; None where there is no file to see it in."""
+    """Seconds since its last heartbeat; None if it has no file."""
 
 
-class _Patient:
+class _Examination:
     def __init__(self, report: Report, store: SqliteStore) -> None:
         self._report, self._store, self._path = report, store, store.path
         self._statements = statements.load("doctor", "sqlite")
@@ -78,7 +77,9 @@ class _Patient:
                 "schema",
                 "warning",
                 f"the file {path} does not exist yet",
-                do="Start a node or run `tenure migrate`, which create it; or correct the path (a relative one depends on the working directory).",
+                do="Start a node or run `tenure migrate`: both create it. Or correct the path (a relative one depends "
+                "on "
+                "the working directory).",
             )
             return
         self._writable()
@@ -136,14 +137,14 @@ class _Patient:
             self._report.add(
                 "file-system",
                 "problem",
-                f"{self._path.parent} lies on {found}, which other machines may write too",
+                f"{self._path.parent} is on {found}, which other machines may write too",
                 do="Move the file to a local disk, or use PostgreSQL.",
             )
         elif number is None:
             self._report.add(
                 "file-system",
                 "note",
-                "this system does not say what kind of file system it is",
+                "the kind of the file system is not known on this system",
                 do="Make sure that it is a local disk.",
             )
         else:
@@ -158,7 +159,8 @@ class _Patient:
                 "journal-mode",
                 "warning" if tables else "note",
                 f"the journal mode is {mode!r}, not write-ahead logging",
-                do="Nothing now: a node turns it on when it starts. If it was turned off, find the PRAGMA journal_mode that does so."
+                do="Nothing now: a node turns it on when it starts. If it was turned off, find the PRAGMA journal_mode "
+                "that does so."
                 if tables
                 else "Nothing: the first node turns it on.",
             )
@@ -167,7 +169,7 @@ class _Patient:
         size = self._path.stat().st_size
         if size > SMALL:
             self._report.add(
-                "integrity", "ok", f"not checked: {size // 2**20} MB would take long (PRAGMA quick_check does it)"
+                "integrity", "ok", f"not checked: {size // 2**20} MB would take long (run PRAGMA quick_check yourself)"
             )
             return
         try:
@@ -178,8 +180,8 @@ class _Patient:
             self._report.add(
                 "integrity",
                 "note",
-                f"the check was given up after {readable(LONGEST)}",
-                do="Run PRAGMA quick_check by hand.",
+                f"the check was abandoned after {readable(QUERY_TIMEOUT)}",
+                do="Run PRAGMA quick_check yourself.",
             )
             return
         except sqlite3.DatabaseError as error:
@@ -191,18 +193,19 @@ class _Patient:
                 "integrity",
                 "problem",
                 f"PRAGMA quick_check: {'; '.join(' '.join(text.split()) for text in said)}",
-                do="Stop all nodes, restore a backup or `.recover` the file, and start them again: the epoch is then raised.",
+                do="Stop all nodes, restore a backup or `.recover` the file, and start them again: they raise the "
+                "epoch.",
             )
 
     def _schema(self, connection: sqlite3.Connection, tables: set[str]) -> bool:
-        """Whether there are tables that this library can read."""
+        """True if there are tables that this library can read."""
         newest = sqlite_file.known().newest
         if "tenure_schema_version" not in tables:
             self._report.add(
                 "schema",
                 "warning",
-                "there are no tables of tenure's in this file",
-                do="Start a node or run `tenure migrate`, which create them.",
+                "this file has no tables of tenure's",
+                do="Start a node or run `tenure migrate`: both create them.",
             )
             return False
         version, oldest = self._ask(connection, "version")[0]
@@ -210,7 +213,8 @@ class _Patient:
             self._report.add(
                 "schema",
                 "problem",
-                f"tenure's tables have version {version} and need a library that knows version {oldest}; this one knows {newest}",
+                f"tenure's tables have version {version} and need a library that knows version {oldest}; "
+                f"this one knows {newest}",
                 do="Upgrade tenure here.",
             )
             return False
@@ -232,7 +236,7 @@ class _Patient:
             "writable",
             "problem",
             f"{_me()} may not write in the folder {self._path.parent}",
-            do="Give that user write access to the folder: SQLite keeps its log there, and tenure its lock files.",
+            do="Give that user write access to the folder: SQLite writes its log there, and tenure its lock files.",
         )
         return False
 
@@ -249,9 +253,9 @@ class _Patient:
             self._report.add("writable", "ok", f"{_me()} may write the file and its folder")
 
     def _writer(self) -> None:
-        """Ask for the write lock, and give it back at once."""
+        """Take the write lock, and give it back at once."""
         with closing(self._open("rw")) as connection:
-            deadline = boottime() + PATIENCE
+            deadline = boottime() + LOCK_TIMEOUT
             while True:
                 try:
                     connection.execute("BEGIN IMMEDIATE")
@@ -259,7 +263,7 @@ class _Patient:
                 except sqlite3.OperationalError as error:
                     name = getattr(error, "sqlite_errorname", "")
                     if not name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-                        if not name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):  # told by `writable`
+                        if not name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):  # `writable` reports these
                             raise
                         return
                     if boottime() < deadline:
@@ -268,14 +272,15 @@ class _Patient:
                     self._report.add(
                         "writer",
                         "warning",
-                        f"a transaction has been writing for more than {readable(PATIENCE)}{_writers(self._path)}",
+                        f"a transaction has held the write lock for more than {readable(LOCK_TIMEOUT)}"
+                        f"{_writers(self._path)}",
                         do="Find the transaction that stays open (a request, a shell, a migration) and end it.",
                     )
                 else:
-                    self._report.add("writer", "ok", "nobody keeps the write lock")
+                    self._report.add("writer", "ok", "the write lock is free")
                 return
 
-    # The folder beside it, and the nodes
+    # The folder beside the file, and the nodes
 
     def _evidence_directory(self, nodes: list[_SeenNode]) -> None:
         directory, alive = self._directory, [node for node in nodes if node.state == "alive"]
@@ -284,8 +289,8 @@ class _Patient:
                 "evidence-directory",
                 "problem" if alive else "ok",
                 f"the folder {directory} is missing"
-                + (f", and {len(alive)} nodes count as alive" if alive else ": the first node makes it"),
-                do="Restart the nodes: each makes its file anew. Then find out who removed the folder."
+                + (f", and {len(alive)} nodes count as alive" if alive else ": the first node creates it"),
+                do="Restart the nodes: each creates its file again. Then find out what removed the folder."
                 if alive
                 else "",
             )
@@ -296,14 +301,17 @@ class _Patient:
                 "evidence-directory",
                 "problem",
                 f"the folder {directory} {why}: no node starts with it",
-                do="Find out who made it, and remove it. Let no other user write the folder that the database is in.",
+                do="Find out who created it, and remove it. Let no other user write to the folder of the database.",
             )
         elif not _may(directory, os.R_OK | os.W_OK | os.X_OK):
             self._report.add(
                 "evidence-directory",
                 "problem",
-                f"{_me()} cannot read and write the folder {directory} (owner {status.st_uid}, mode {status.st_mode & 0o777:o})",
-                do=f"Run all nodes as one user, or give the database and {directory} a common group, and chmod g+rw the database: the next start does the rest.",
+                f"{_me()} cannot read and write the folder {directory} "
+                f"(owner {status.st_uid}, mode {status.st_mode & 0o777:o})",
+                do=f"Run all nodes as one user, or give the database and {directory} a common group, and chmod g+rw "
+                "the "
+                "database: the next start does the rest.",
             )
         else:
             self._report.add("evidence-directory", "ok", f"{directory} can be read and written")
@@ -320,25 +328,27 @@ class _Patient:
 
     def _epoch(self, *, written: bool) -> None:
         if not written:
-            self._report.add("epoch", "note", "no epoch was written yet", do="Nothing: the first node writes it.")
+            self._report.add("epoch", "note", "no epoch has been written yet", do="Nothing: the first node writes it.")
             return
         try:
-            session = self._store.session("doctor", PATIENCE)
+            session = self._store.session("doctor", LOCK_TIMEOUT)
             with closing(session):
                 epoch = session.epoch()
         except StoreError as error:
-            self._report.add("visibility", "note", f"not looked at: the epoch ({error})", do="Run the doctor again.")
+            self._report.add("visibility", "note", f"not checked: the epoch ({error})", do="Run the doctor again.")
             return
         if epoch.settled:
-            self._report.add("epoch", "ok", f"epoch {epoch.number} was written for this very file")
+            self._report.add("epoch", "ok", f"epoch {epoch.number} was written for this file")
             return
         recorded, actual = epoch.recorded, epoch.actual
         self._report.add(
             "epoch",
             "problem",
-            f"epoch {epoch.number} is not settled: it was written for the file with inode {recorded.relation or 'unknown'} on device "
-            f"{recorded.database}, this is inode {actual.relation} on device {actual.database} (a copy, or a restored backup)",
-            do=f"A running node raises it by itself after {readable(epoch.max_ttl)}; look again then. If no node runs, start one.",
+            f"epoch {epoch.number} is not settled: it was written for the file with inode "
+            f"{recorded.relation or 'unknown'} on device {recorded.database}, but this is inode {actual.relation} on "
+            f"device {actual.database} (a copy, or a restored backup)",
+            do=f"A running node raises it by itself after {readable(epoch.max_ttl)}; check again then. If no node is "
+            "running, start one.",
         )
 
     def _silence(self, nodes: list[_SeenNode]) -> None:
@@ -349,8 +359,11 @@ class _Patient:
             self._report.add(
                 "silent-nodes",
                 "warning",
-                f"node {node.label!r} ({node.id}{process}) counts as alive but is {_state(node)}, its ttl is {node.ttl:g} s",
-                do="See whether its process hangs. Any other node on this host declares it dead; start one if none runs.",
+                f"node {node.label!r} ({node.id}{process}) counts as alive but is {_state(node)}; "
+                f"its ttl is {node.ttl:g} s",
+                do="Check whether its process hangs. Any other node on this host declares it dead; start one if none "
+                "is "
+                "running.",
             )
         if not quiet:
             self._report.add("silent-nodes", "ok", f"alive: {len(alive)}, silent: none")
@@ -360,14 +373,15 @@ class _Patient:
         try:
             names = sorted(entry.name for entry in self._directory.iterdir())
         except OSError:
-            return  # told by `evidence-directory`
+            return  # `evidence-directory` reports it
         left = [name for name in names if name.endswith((".lock", ".bell")) and name.rpartition(".")[0] not in alive]
         if left:
             self._report.add(
                 "leftovers",
                 "note",
-                f"{len(left)} files of nodes that are not alive in {self._directory}: {', '.join(left[:3])}{', …' if len(left) > 3 else ''}",  # noqa: PLR2004 - enough to see
-                do="They may be removed when the processes they belonged to are gone.",
+                f"{len(left)} files of nodes that are not alive in {self._directory}: {', '.join(left[:3])}"
+                f"{', …' if len(left) > 3 else ''}",  # noqa: PLR2004 - enough for an example
+                do="You may remove them when the processes they belonged to are gone.",
             )
         else:
             self._report.add("leftovers", "ok", "no files of nodes that are gone")
@@ -391,12 +405,12 @@ class _Patient:
                 )
             )
 
-    # Asking
+    # Queries
 
     def _open(self, mode: str) -> sqlite3.Connection:
-        """Never creates a file, and gives up each question in time."""
+        """Never creates a file, and interrupts queries that take too long."""
         connection = sqlite3.connect(f"{self._path.as_uri()}?mode={mode}", uri=True, timeout=0.05, isolation_level=None)
-        deadline = boottime() + LONGEST
+        deadline = boottime() + QUERY_TIMEOUT
         connection.set_progress_handler(lambda: int(boottime() > deadline), 10_000)
         return connection
 
@@ -408,7 +422,7 @@ def _state(node: _SeenNode) -> str:
     if node.state != "alive":
         return node.state
     if node.proof is Proof.DEAD:
-        return "proved dead (its lock is free)"
+        return "proven dead (its lock is free)"
     if node.silent is not None and node.silent > node.ttl:
         return f"silent for {readable(node.silent)}"
     if node.silent is None:
@@ -425,7 +439,10 @@ def _me() -> str:
 
 
 def _writers(path: Path) -> str:
-    """Who has the write lock, where the kernel tells: a lock on one byte of the log's index, or of the database itself."""
+    """The process that has the write lock, if the kernel says so.
+
+    The lock is on one byte of the log's index, or of the database itself.
+    """
     wanted = {}
     for name, byte in ((path.name + "-shm", _WAL_WRITE_BYTE), (path.name, _RESERVED_BYTE)):
         try:
@@ -438,7 +455,8 @@ def _writers(path: Path) -> str:
         return ""
     for line in lines:
         fields = line.split()
-        if len(fields) < 8 or fields[1] != "POSIX" or fields[3] != "WRITE":  # noqa: PLR2004 - those that wait have an arrow and one more
+        # Waiting locks have one field more, an arrow.
+        if len(fields) < 8 or fields[1] != "POSIX" or fields[3] != "WRITE":  # noqa: PLR2004
             continue
         inode = fields[5].rpartition(":")[2]
         end = float("inf") if fields[7] == "EOF" else int(fields[7])

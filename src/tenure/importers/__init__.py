@@ -1,4 +1,7 @@
-"""Schedules of elsewhere, read and written as code for tenure, with what differs in meaning. Nothing is changed where they come from.
+"""Importers: they read the schedules of another program and write them as Python code, noting where their meaning
+differs.
+
+They change nothing where the schedules come from.
 
 crontab      a file as cron reads it
 systemd      timer units, with the services beside them

@@ -1,4 +1,7 @@
-"""The job stores of APScheduler 3 on SQLite and PostgreSQL. Rows are pickles: they are read without importing or calling anything that they name."""
+"""Imports the job stores of APScheduler 3 on SQLite and PostgreSQL.
+
+Their rows are pickles. They are read without importing or calling anything that they name.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +32,18 @@ if TYPE_CHECKING:
 
 DIFFERENCES = (
     (
-        "nothing is written back to the old store: stop the old scheduler before a node of this one starts, or both run. To keep your code as it "
-        "is, import nothing: see tenure.ext.apscheduler."
+        "nothing is written back to the old store: stop the old scheduler before a node of this one starts, or both "
+        "run. To keep your code as it is, import nothing: see tenure.ext.apscheduler."
     ),
     (
-        "misfire_grace_time was 1 s unless something else was written; here a due time that is more than 60 s late is missed, and the latest "
-        "missed one is made up for (grace=, missed=)."
+        "misfire_grace_time was 1 s by default; here a due time that is more than 60 s late is missed, and the latest "
+        "missed one runs late (grace=, missed=)."
     ),
-    "executors are not carried over: write queue= on a job, and queues= on the nodes that serve it.",
+    "executors are not imported: write queue= on a job, and queues= on the nodes that serve it.",
 )
 MAX_BYTES = 1_000_000
 MAX_PARTS = 10_000
-"""A row that has more is no job that an application has written."""
+"""No application writes jobs with more values than this."""
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _PLACES = ("1st", "2nd", "3rd", "4th", "5th", "last")
 _DEFAULT_GRACE = 1
@@ -54,21 +57,24 @@ def read(url: str, *, table: str = "apscheduler_jobs") -> Imported:
             found.append(_job(names, load(state)))
         except ConfigurationError as error:
             left.append(Left(str(id_), str(error)))
-        except Exception as error:  # a row is not believed: whatever it brings about, the others are read
+        except Exception as error:  # rows are not trusted: whatever one of them causes, read the others
             left.append(Left(str(id_), _unreadable(error)))
     return Imported(f"the table {table} of {parse(url)}", tuple(found), tuple(left), DIFFERENCES)
 
 
 def load(state: object) -> dict[str, Any]:
-    """The words of a pickled job. What is not a date, a zone or plain data becomes a `Stand`, which only has a name."""
+    """The attributes of a pickled job.
+
+    Anything but dates, zones and plain data becomes a `Stand`, which only has a name.
+    """
     if not isinstance(state, bytes | memoryview) or len(state) > MAX_BYTES:
-        raise ConfigurationError(f"its row is no pickle of at most {MAX_BYTES} bytes.")
+        raise ConfigurationError(f"its row is not a pickle of at most {MAX_BYTES} bytes.")
     try:
         loaded = _Reader(io.BytesIO(state)).load()
-    except Exception as error:  # whatever a torn or hostile row brings about
+    except Exception as error:  # whatever a torn or hostile row causes
         raise ConfigurationError(_unreadable(error)) from None
     if not isinstance(loaded, dict) or not {"trigger", "func", "id"} <= loaded.keys():
-        raise ConfigurationError("this is no job of APScheduler 3.")
+        raise ConfigurationError("this is not a job of APScheduler 3.")
     _refuse_large(loaded)
     return loaded
 
@@ -78,7 +84,7 @@ def _unreadable(error: Exception) -> str:
 
 
 def _refuse_large(loaded: object) -> None:
-    """Refuse what is larger written out than it was pickled: a few tuples, each twice in the next, fill any memory."""
+    """Refuse data that is far larger than its pickle: a few tuples, each twice in the next, would fill any memory."""
     parts, seen, length = [loaded], 0, 0
     while parts:
         seen += 1
@@ -98,7 +104,7 @@ def _refuse_large(loaded: object) -> None:
 
 
 class Stand:
-    """In the place of an object that was never made."""
+    """Stands for an object that is never created."""
 
     module, name = "", ""
 
@@ -117,7 +123,7 @@ class Stand:
 
 
 class _Tuple(tuple[Any, ...]):
-    """A tuple that hashes tuples of tuples for nobody: each of them twice in the next would take for ever."""
+    """A tuple that refuses to hash tuples of tuples: if each is twice in the next, hashing would take for ever."""
 
     __slots__ = ()
 
@@ -127,7 +133,7 @@ class _Tuple(tuple[Any, ...]):
         return super().__hash__()
 
 
-class _Reader(pickle._Unpickler):  # noqa: SLF001 - the one that is written in Python: what it makes of tuples can be chosen
+class _Reader(pickle._Unpickler):  # noqa: SLF001 - the one written in Python: it lets us choose the class of tuples
     stack: list[Any]
     pop_mark: Callable[[], list[Any]]
 
@@ -154,7 +160,7 @@ class _Reader(pickle._Unpickler):  # noqa: SLF001 - the one that is written in P
             return {"set": set, "frozenset": frozenset}[name]
         if (module, name) in {("zoneinfo", "ZoneInfo"), ("pytz", "_p"), ("pytz", "timezone")}:
             return _named
-        if (module, name) == ("builtins", "getattr"):  # a zone is pickled as the call of an attribute
+        if (module, name) == ("builtins", "getattr"):  # a zone is pickled as a call of an attribute
             return lambda of, _attribute: _named if of is _named else Stand()
         if (module, name) == ("pytz", "_UTC"):
             return lambda: UTC
@@ -167,7 +173,7 @@ def _named(key: str, *_rest: object) -> tzinfo:
 
 def _rows(url: str, table: str) -> list[tuple[object, object]]:
     if not re.fullmatch(r"[A-Za-z_][\w.]*", table, re.ASCII):
-        raise ConfigurationError(f"--table: {table!r} is no name of a table.")
+        raise ConfigurationError(f"--table: {table!r} is not the name of a table.")
     match parse(url):
         case SqliteURL(path) as file:
             question = f"SELECT id, job_state FROM {table} ORDER BY id"  # noqa: S608 - checked above
@@ -184,16 +190,18 @@ def _rows(url: str, table: str) -> list[tuple[object, object]]:
                     return _on_postgres(server, place, table)
             except psycopg.Error as error:
                 hidden = place.hide(str(error))
-                cause = error if hidden == str(error) else None  # it may be seen in a traceback
+                cause = error if hidden == str(error) else None  # a traceback would show the password
                 if isinstance(error, psycopg.OperationalError):
                     raise StoreUnavailable(f"{place} does not answer: {hidden}") from cause
                 raise _unread(place, table, hidden) from cause
-    raise ConfigurationError(f"{parse(url)}: jobs are read from SQLite and PostgreSQL.")
+    raise ConfigurationError(f"{parse(url)}: write the URL of a job store on SQLite or PostgreSQL.")
 
 
 def _on_postgres(server: psycopg.Connection[Any], place: PostgresURL, table: str) -> list[tuple[object, object]]:
-    """Only a table is read, and no name but its own is looked for where the role looks: views, policies and what others have put into
-    `public` could run functions as this role."""
+    """Read only a table, with a search path that has nothing else in it.
+
+    Views, row policies, and objects that others have put into `public` could run functions as this role.
+    """
     from psycopg import sql
 
     server.read_only = True
@@ -202,7 +210,7 @@ def _on_postgres(server: psycopg.Connection[Any], place: PostgresURL, table: str
         raise _unread(place, table, "there is no such table")
     schema, name, kind = row
     if kind not in {"r", "p"}:
-        raise _unread(place, table, "it is no table")
+        raise _unread(place, table, "it is not a table")
     server.execute("SET LOCAL search_path = pg_catalog, pg_temp")
     server.execute("SET LOCAL row_security = off")
     question = sql.SQL("SELECT id, job_state FROM {} ORDER BY id").format(sql.Identifier(schema, name))
@@ -219,22 +227,23 @@ _TABLE = """
 def _unread(place: object, table: str, why: str) -> ConfigurationError:
     first = why.splitlines()[0] if why else "no answer"
     return ConfigurationError(
-        f"{table} of {place} cannot be read: {first}. Write the URL of the SQLAlchemyJobStore; --table names another table."
+        f"{table} of {place} cannot be read: {first}. "
+        "Write the URL of the SQLAlchemyJobStore; --table names another table."
     )
 
 
 def _job(names: Names, job: Mapping[str, Any]) -> Found:
     notes = list[str]()
     if not isinstance(job["trigger"], Stand):
-        raise ConfigurationError("its trigger is none of APScheduler 3.")
+        raise ConfigurationError("its trigger is not one of APScheduler 3.")
     trigger, extra = _trigger(job["trigger"], notes)
     policy = {**_policy(job), **extra}
     module, _, function = str(job["func"]).partition(":")
     if not all(map(_is_name, (*module.split("."), function))):  # it becomes code
-        raise ConfigurationError(f"it calls {job['func']!r:.200}, which is no function at the top of a module.")
+        raise ConfigurationError(f"it calls {job['func']!r:.200}, which is not a function at the top of a module.")
     args, kwargs = job.get("args", ()), job.get("kwargs", {})
     if not isinstance(args, tuple | list) or not isinstance(kwargs, dict) or not all(map(_is_name, kwargs)):
-        raise ConfigurationError("its arguments are no list, or not named as Python names them.")
+        raise ConfigurationError("its arguments are not a list, or have names that Python does not allow.")
     call = f"{function}({', '.join([*map(repr, args), *(f'{key}={value!r}' for key, value in kwargs.items())])})"
     body: tuple[str, ...] = (f"from {module} import {function}", "", call)
     if not plain(list(args)) or not plain(kwargs):
@@ -266,7 +275,7 @@ def _policy(job: Mapping[str, Any]) -> dict[str, object]:
         policy["missed"] = "all"
     if (most := job.get("max_instances", 1)) != 1:
         if not isinstance(most, int):
-            raise ConfigurationError(f"its max_instances is {most!r:.80}, which is no number.")
+            raise ConfigurationError(f"its max_instances is {most!r:.80}, which is not a number.")
         policy["max_running"] = most
     return policy
 
@@ -275,7 +284,7 @@ def _trigger(stand: Stand, notes: list[str]) -> tuple[Trigger, dict[str, object]
     words = stand.words
     extra: dict[str, object] = {"jitter": float(words["jitter"])} if words.get("jitter") else {}
     if words.get("end_date") is not None:
-        notes.append(f"it was to end at {words['end_date'].isoformat()}: remove it then.")
+        notes.append(f"it had to end at {words['end_date'].isoformat()}: remove it then.")
     match stand.name:
         case "DateTrigger":
             return at(words["run_date"]), extra
@@ -288,7 +297,7 @@ def _trigger(stand: Stand, notes: list[str]) -> tuple[Trigger, dict[str, object]
                     raise ConfigurationError(f"its {name} is {texts[name]!r}, which tenure's cron does not have.")
             start = words.get("start_date")
             if start is not None and start > walltime():
-                notes.append(f"it was to begin at {start.isoformat()}: add it then.")
+                notes.append(f"it had to begin at {start.isoformat()}: add it then.")
             return as_trigger(read_fields(texts), _zone(words)), extra
         case "CalendarIntervalTrigger":
             return _calendar(words), extra
@@ -302,7 +311,7 @@ def _trigger(stand: Stand, notes: list[str]) -> tuple[Trigger, dict[str, object]
 
 
 def _fields(words: Mapping[str, Any]) -> dict[str, str]:
-    """The fields of a cron trigger as one writes them."""
+    """The fields of a cron trigger, as text."""
     texts = {field.words["name"]: _text(field) for field in words["fields"]}
     return {name: texts[name] for name in NAMES if name in texts}
 
@@ -311,18 +320,18 @@ def _calendar(words: Mapping[str, Any]) -> Trigger:
     steps: dict[str, Any] = dict(zip(("years", "months", "weeks", "days"), words["interval"], strict=True))
     clock: dict[str, Any] = dict(zip(("hour", "minute", "second"), words["time"], strict=True))
     made = CalendarIntervalTrigger(**steps, **clock, start_date=words["start_date"], timezone=_zone(words))
-    return _said(made, "a CalendarIntervalTrigger")
+    return _translated(made, "a CalendarIntervalTrigger")
 
 
 def _all_of(parts: list[Stand]) -> Trigger:
-    """Of cron triggers alone there is one rule for the times that they share."""
+    """Only plain cron triggers can be combined into one rule for the times that they share."""
     if any(part.name != "CronTrigger" or part.words.get("start_date") or part.words.get("end_date") for part in parts):
-        raise _no_counterpart("an AndTrigger of other than plain cron triggers")
+        raise _no_counterpart("an AndTrigger of triggers other than plain cron")
     given: list[dict[str, Any]] = [{**_fields(part.words), "timezone": _zone(part.words)} for part in parts]
-    return _said(AndTrigger([CronTrigger(**words) for words in given]), "an AndTrigger of these")
+    return _translated(AndTrigger([CronTrigger(**words) for words in given]), "an AndTrigger of these")
 
 
-def _said(made: BaseTrigger, what: str) -> Trigger:
+def _translated(made: BaseTrigger, what: str) -> Trigger:
     found = made.pure(walltime())
     if found is None:
         raise _no_counterpart(what)

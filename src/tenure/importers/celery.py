@@ -1,4 +1,4 @@
-"""The `beat_schedule` of a Celery app, as jobs that call its tasks in the node itself."""
+"""Imports the `beat_schedule` of a Celery app as jobs that call its tasks in the node itself."""
 
 from __future__ import annotations
 
@@ -12,17 +12,26 @@ from tenure.importers.found import Found, Imported, Left, Names, plain
 
 DIFFERENCES = (
     (
-        "these jobs call the tasks in tenure's nodes, without a broker and without Celery's workers. To keep your workers, import nothing: run "
-        "`celery beat -S tenure.ext.celery:Scheduler`."
+        "these jobs call the tasks in tenure's nodes, without a broker and without Celery's workers. To keep your "
+        "workers, import nothing: run `celery beat -S tenure.ext.celery:Scheduler`."
     ),
-    "Celery counts intervals from the start of a beat or from the last run; here the steps lie on a grid that all nodes share.",
-    "Celery starts a task although the last one still runs. Here the new one is skipped, and said to be; overlap='allow' is Celery's way.",
-    "retries, time limits and acks_late of a task are Celery's: write retries=, timeout= and on_lost= beside the trigger.",
+    (
+        "Celery counts intervals from the start of beat or from the last run; here they count from a fixed time that "
+        "all nodes share."
+    ),
+    (
+        "Celery starts a task even if the last one is still running. Here the new run is skipped and recorded as "
+        "skipped; overlap='allow' is Celery's way."
+    ),
+    (
+        "retries, time limits and acks_late of a task belong to Celery: write retries=, timeout= and on_lost= beside "
+        "the trigger."
+    ),
 )
 
 
 def read(app: Any, origin: str) -> Imported:
-    """All entries, also those of `add_periodic_task`."""
+    """All entries, including those of `add_periodic_task`."""
     app.finalize()
     app.loader.import_default_modules()
     names, found, left = Names(), list[Found](), list[Left]()
@@ -37,7 +46,7 @@ def read(app: Any, origin: str) -> Imported:
 def _job(names: Names, app: Any, entry: Any) -> Found:
     if not plain(list(entry.args or ())) or not plain(entry.kwargs):
         raise ConfigurationError(
-            "some of its arguments are objects, or worked out when it is sent. Write that into the body of a job."
+            "some of its arguments are objects, or computed when it is sent. Write a job with them in its body."
         )
     task = app.tasks.get(entry.task)
     policy, notes = dict[str, object](), list[str]()

@@ -1,4 +1,4 @@
-"""What was found, as a Python module."""
+"""Writes imported jobs as a Python module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def written(imported: Imported) -> str:
     plain = sorted(line for line in imports if line.startswith("import "))
     ours = [f"from tenure.triggers import {', '.join(sorted(words))}"] if words else []
     head = [
-        f'"""Jobs that were in {_quoted(imported.origin)}. Read what differs before you use them."""',
+        f'"""Jobs imported from {_quoted(imported.origin)}. Read what differs before you use them."""',
         "",
         *plain,
         *sorted(imports - set(plain)),
@@ -46,7 +46,7 @@ def written(imported: Imported) -> str:
 
 
 def code(trigger: Trigger) -> str:
-    """A trigger as one writes it."""
+    """The Python code of a trigger."""
     match trigger:
         case Cron():
             return f"cron({trigger.expr!r}{_zone(trigger.tz)})"
@@ -90,7 +90,7 @@ def _job(found: Found) -> Iterator[str]:
 
 
 def _needed(trigger: Trigger) -> set[str]:
-    """What the code of a trigger takes from `tenure.triggers`, beyond the decorators."""
+    """The names that the code of a trigger needs from `tenure.triggers`, besides the decorators."""
     match trigger:
         case Cron():
             return set()
@@ -106,12 +106,12 @@ def _left(left: Left) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As it stands inside a docstring."""
+    """Escaped for a docstring."""
     return _spelt_out(text.replace("\\", "\\\\").replace('"', '\\"'))
 
 
 def _spelt_out(text: str) -> str:
-    """Without what no source of Python may have, or what would end the line."""
+    """Without characters that Python source may not contain, or that would end the line."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 

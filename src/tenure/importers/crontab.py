@@ -1,4 +1,4 @@
-"""Crontabs, as Debian's cron reads them."""
+"""Imports crontabs, as Debian's cron reads them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,26 @@ from tenure.triggers import Trigger, cron
 
 DIFFERENCES = (
     (
-        "cron starts a command on its own host. Here any node starts it, once in the cluster: the command must be on all of them, or "
-        "write queue='…' on the job and queues=['…'] on the nodes that have it."
+        "cron starts a command on its own host. Here any node starts it, once in the cluster: the command must be on "
+        "all of them, or write queue='…' on the job and queues=['…'] on the nodes that have it."
     ),
-    "cron starts a command although the last one still runs. Here the new one is skipped, and said to be; overlap='allow' is cron's way.",
-    "cron forgets what was due while the machine was down. Here the latest is made up for; missed='skip' is cron's way.",
     (
-        "cron mails the output and does not care about exit codes. Here an exit code other than 0 is a failed run (retries=, scheduler.on(RunFailed)), "
-        "and output goes where the node's goes."
+        "cron starts a command even if the last one is still running. Here the new run is skipped and recorded as "
+        "skipped; overlap='allow' is cron's way."
     ),
-    "the command gets the environment of the node, not cron's short one, and its user.",
-    "cron starts a command in the home directory of the crontab's user (HOME=). So does this (cwd=), in that of the node's user.",
+    (
+        "cron forgets what was due while the machine was down. Here the latest missed due time runs late; "
+        "missed='skip' is cron's way."
+    ),
+    (
+        "cron mails the output and ignores exit codes. Here an exit code other than 0 is a failed run (retries=, "
+        "scheduler.on(RunFailed)), and output goes where the node's output goes."
+    ),
+    "the command runs with the environment and the user of the node, not with cron's short environment.",
+    (
+        "cron starts a command in the home directory of the crontab's user (HOME=). Here (cwd=) it starts in that of "
+        "the node's user."
+    ),
 )
 _ENVIRONMENT = re.compile(r"""^\s*(\w+)\s*=\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*$""")
 _FOLDER = re.compile(r"^\s*cd\s+[^;&|]+(?:&&|;)\s*")
@@ -56,7 +65,10 @@ _IN_FOLDER = re.compile(r"[A-Za-z0-9_-]+")
 def read(
     text: str, origin: str, *, tz: str, system: bool = False, note: str = "", names: Names | None = None
 ) -> Imported:
-    """All lines of a crontab. `system`: with a column for the user, as in /etc/crontab and /etc/cron.d. `note`: why it was read so."""
+    """All lines of a crontab.
+
+    `system`: it has a column for the user, as in /etc/crontab and /etc/cron.d. `note`: why it was read so.
+    """
     names, environment = names or Names(), dict[str, str]()
     found, left = list[Found](), list[Left]()
     for line in text.splitlines():
@@ -67,7 +79,7 @@ def read(
             continue
         times = _TIMES.match(line)
         if times is None:
-            left.append(Left(line.strip(), "this is no line of a crontab."))
+            left.append(Left(line.strip(), "this is not a line of a crontab."))
             continue
         expression, command = times[1], times[2].strip()
         user = ""
@@ -95,14 +107,17 @@ def read_folder(folder: Path, *, tz: str, system: bool | None) -> Imported:
                 read(text, str(file), tz=tz, system=with_user, note=note and f"{file.name}: {note}", names=names)
             )
         elif not file.name.startswith("."):
-            left.append(Left(file.name, "cron reads no file whose name has other characters than A-Z a-z 0-9 _ and -."))
+            left.append(Left(file.name, "cron reads only files whose names consist of A-Z a-z 0-9 _ and -."))
     left += [one for part in parts for one in part.left]
     differences = dict.fromkeys(text for part in parts for text in part.differences)
     return Imported(str(folder), tuple(one for part in parts for one in part.found), tuple(left), tuple(differences))
 
 
 def user_column(text: str, place: Path | None, given: bool | None = None) -> tuple[bool, str]:
-    """Whether the sixth column is a user, as in /etc/crontab, and a note where that was not said but found out. `place`: None for standard input."""
+    """Whether the sixth column is a user, as in /etc/crontab, and a note if that was detected and not given.
+
+    `place`: None for standard input.
+    """
     if given is not None:
         return given, ""
     if place is not None and (str(place) == "/etc/crontab" or str(place.parent) == "/etc/cron.d"):
@@ -112,7 +127,7 @@ def user_column(text: str, place: Path | None, given: bool | None = None) -> tup
     users = [word for word in first if _is_user(word)]
     in_cron_d = place is not None and place.parent.name == "cron.d"
     if heading[1] if heading else in_cron_d or "root" in first or (users and len(users) == len(first)):
-        why = "its heading says so" if heading else "it lies in cron.d" if in_cron_d else f"{users[0]} is a user here"
+        why = "its heading says so" if heading else "it is in cron.d" if in_cron_d else f"{users[0]} is a user here"
         return True, f"the sixth column was read as a user ({why}). --no-user-column reads it as part of the command."
     doubtful = [word for word, second in first.items() if word in users or (_unknown(word) and second[0] == "/")]
     if doubtful:
@@ -127,22 +142,23 @@ def _commands(text: str) -> list[str]:
 
 def _is_user(word: str) -> bool:
     """A user of this host, or root, that is not also the name of a program."""
-    return word == "root" or (_unknown(word) and os.path.expanduser(f"~{word}") != f"~{word}")  # noqa: PTH111 - Path raises for unknown users
+    # Path.expanduser raises for unknown users.
+    return word == "root" or (_unknown(word) and os.path.expanduser(f"~{word}") != f"~{word}")  # noqa: PTH111
 
 
 def _unknown(word: str) -> bool:
-    """It may be the name of a user, and is not that of a program."""
+    """True if it may be the name of a user and is not that of a program."""
     return bool(re.fullmatch(r"[a-z_][a-z0-9_-]*", word)) and word not in _BEFORE and not shutil.which(word)
 
 
 def local_zone() -> str:
-    """The zone of this host, by name; UTC where it has none."""
+    """The name of this host's zone, or UTC."""
     parts = Path("/etc/localtime").resolve().parts
     return "/".join(parts[parts.index("zoneinfo") + 1 :]) if "zoneinfo" in parts else "UTC"
 
 
 def _job(names: Names, trigger: Trigger, command: str, *, source: str, environment: dict[str, str], user: str) -> Found:
-    command, said = _stdin(command)
+    command, stdin = _stdin(command)
     given = {key: value for key, value in environment.items() if key not in {"MAILTO", "CRON_TZ", "SHELL", "LOGNAME"}}
     home = environment.get("HOME")
     folder = repr(home) if home else "os.path.expanduser('~')"
@@ -152,8 +168,8 @@ def _job(names: Names, trigger: Trigger, command: str, *, source: str, environme
     imports = ["import subprocess", *(["import os"] if given or not home else [])]
     if shell := environment.get("SHELL"):
         arguments.append(f"executable={shell!r}")
-    if said is not None:
-        arguments += [f"input={said!r}", "text=True"]
+    if stdin is not None:
+        arguments += [f"input={stdin!r}", "text=True"]
     notes = []
     if environment.get("MAILTO"):
         notes.append(f"nothing is mailed to {environment['MAILTO']}: write @scheduler.on(RunFailed).")
@@ -170,13 +186,13 @@ def _job(names: Names, trigger: Trigger, command: str, *, source: str, environme
 
 
 def _stdin(command: str) -> tuple[str, str | None]:
-    """A percent sign ends the command; what follows is its input, with further ones as ends of lines."""
+    """A percent sign ends the command; the rest is its input, in which further percent signs end lines."""
     parts = [part.replace("\\%", "%") for part in re.split(r"(?<!\\)%", command)]
     return parts[0], "\n".join(parts[1:]) + "\n" if len(parts) > 1 else None
 
 
 def _title(command: str) -> str:
-    """The program that a command is about: what comes after a change of folder, and what an interpreter is given."""
+    """The program that a command runs, without a leading `cd` or interpreter."""
     command = _FOLDER.sub("", command)
     try:
         words = shlex.split(command)

@@ -1,4 +1,4 @@
-"""What an importer found."""
+"""The result of an import: jobs, what was left out, and what differs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tenure.triggers import Trigger
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A job of elsewhere, in our words."""
+    """One imported job."""
 
     name: str
     trigger: Trigger
     body: tuple[str, ...]
     """Lines of Python."""
     source: str
-    """How it was written there."""
+    """How it was written in the other program."""
     policy: tuple[tuple[str, object], ...] = ()
     imports: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Something that cannot be carried over."""
+    """Something that could not be imported."""
 
     source: str
     why: str
@@ -34,7 +34,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """All of it."""
+    """The whole import."""
 
     origin: str
     found: tuple[Found, ...]
@@ -44,7 +44,7 @@ class Imported:
 
 
 class Names:
-    """Names of jobs that are names of Python functions, each given once."""
+    """Makes job names that are also names of Python functions, each unique."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
@@ -62,7 +62,7 @@ class Names:
 
 
 def plain(value: object) -> bool:
-    """Whether its `repr` is Python that makes it again."""
+    """True if its `repr` is Python code for the same value."""
     match value:
         case None | bool() | int() | float() | str() | bytes():
             return True

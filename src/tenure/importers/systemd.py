@@ -1,4 +1,4 @@
-"""systemd timers: `OnCalendar=` and `OnUnitActiveSec=`, with the command of the service beside."""
+"""Imports systemd timers (`OnCalendar=`, `OnUnitActiveSec=`), with the commands of their services."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ from tenure.triggers.zones import zone_key
 
 DIFFERENCES = (
     (
-        "systemd starts a service on its own host. Here any node starts it, once in the cluster: the command must be on all of them, or "
-        "write queue='…' on the job and queues=['…'] on the nodes that have it."
+        "systemd starts a service on its own host. Here any node starts it, once in the cluster: the command must be "
+        "on all of them, or write queue='…' on the job and queues=['…'] on the nodes that have it."
     ),
-    "AccuracySec= lets systemd start up to a minute late by default; here a run starts within milliseconds of its due time.",
-    "the command runs as the user and with the limits of the node; sandboxing, cgroups and journald's log of the service are systemd's.",
+    (
+        "AccuracySec= lets systemd start up to a minute late by default; here a run starts within milliseconds of its "
+        "due time."
+    ),
+    (
+        "the command runs as the user and with the limits of the node, without systemd's sandbox, cgroup and journal "
+        "for the service."
+    ),
 )
 _SHORT = {
     "minutely": "*-*-* *:*:00",
@@ -33,14 +39,15 @@ _SHORT = {
 }
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _SPAN = {
-    "us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60,
-    "minutes": 60, "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400, "days": 86400, "w": 604800, "week": 604800,
-    "weeks": 604800, "month": 2629800, "months": 2629800, "M": 2629800, "y": 31557600, "year": 31557600, "years": 31557600,
+    "us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1, "sec": 1, "second": 1, "seconds": 1,
+    "m": 60, "min": 60, "minute": 60, "minutes": 60, "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600,
+    "d": 86400, "day": 86400, "days": 86400, "w": 604800, "week": 604800, "weeks": 604800,
+    "month": 2629800, "months": 2629800, "M": 2629800, "y": 31557600, "year": 31557600, "years": 31557600,
 }  # fmt: skip
 
 
 def read(paths: list[Path], *, tz: str) -> Imported:
-    """Timer units; folders are searched for them."""
+    """Read timer units, and those in the given folders."""
     files = [file for path in paths for file in (sorted(path.glob("*.timer")) if path.is_dir() else [path])]
     names, found, left = Names(), list[Found](), list[Left]()
     for file in files:
@@ -52,7 +59,7 @@ def read(paths: list[Path], *, tz: str) -> Imported:
 
 
 def calendar(text: str, tz: str) -> Trigger:
-    """What `OnCalendar=` says: weekdays, date and time must all match."""
+    """The trigger of an `OnCalendar=`: weekdays, date and time must all match."""
     words = text.split()
     if len(words) > 1 and words[-1][0].isalpha():
         tz = zone_key(words.pop(), f"OnCalendar={text}")
@@ -67,13 +74,13 @@ def calendar(text: str, tz: str) -> Trigger:
     *year, month, day = date.split("-")
     if year not in ([], ["*"]):
         raise ConfigurationError(
-            f"OnCalendar={text}: a year is not carried over. Write at(datetime(…)) for a single date."
+            f"OnCalendar={text}: a year cannot be imported. Write at(datetime(…)) for a single date."
         )
     if "~" in date:
         month, _, day = date.removeprefix("*-").partition("~")
         if day not in {"01", "1"}:
             raise ConfigurationError(
-                f"OnCalendar={text}: days counted from the end of the month are not carried over, but for the last."
+                f"OnCalendar={text}: of the days counted from the end of the month only the last can be imported."
             )
         days = "L"
     else:
@@ -100,7 +107,7 @@ def span(text: str) -> float:
             break
         total, end = total + float(part[1]) * _SPAN.get(part[2], 1), part.end()
     if not end or end != len(text.strip()):
-        raise ConfigurationError(f"{text!r} is no time span.")
+        raise ConfigurationError(f"{text!r} is not a time span.")
     return total
 
 
@@ -112,13 +119,15 @@ def _job(names: Names, file: Path, tz: str) -> Found:
     parts: list[Trigger] = [calendar(text, tz) for text in timer.get("OnCalendar", [])]
     for text in (*timer.get("OnUnitActiveSec", []), *timer.get("OnUnitInactiveSec", [])):
         parts.append(every(seconds=span(text)))
-        notes.append("systemd counts from the last activation; here the steps lie on a grid that all nodes share.")
+        notes.append("systemd counts from the last activation; here it counts from a fixed time that all nodes share.")
     if not parts:
         raise ConfigurationError(
-            "it has neither OnCalendar= nor OnUnitActiveSec=: the start of a machine is no due time of a cluster."
+            "it has neither OnCalendar= nor OnUnitActiveSec=: the start of a machine is not a due time of a cluster."
         )
     if timer.keys() & {"OnBootSec", "OnStartupSec", "OnActiveSec"}:
-        notes.append("OnBootSec= and its like are left out: the start of a machine is no due time of a cluster.")
+        notes.append(
+            "OnBootSec= and similar settings are left out: the start of a machine is not a due time of a cluster."
+        )
     policy = _policy(timer, service)
     commands = service.get("ExecStart", [])
     body = tuple(f"subprocess.run({_arguments(command, service)})" for command in commands)
@@ -152,7 +161,7 @@ def _policy(timer: dict[str, list[str]], service: dict[str, list[str]]) -> tuple
 
 
 def _unit(file: Path) -> dict[str, list[str]]:
-    """All settings of a unit; an empty value forgets those before it."""
+    """All settings of a unit; an empty value clears those before it."""
     settings: dict[str, list[str]] = {}
     for line in re.sub(r"\\\n", " ", file.read_text()).splitlines():
         key, equals, value = line.strip().partition("=")
@@ -180,10 +189,10 @@ def _weekdays(text: str) -> set[int]:
     for item in text.split(","):
         ends = [end[:3].title() for end in re.split(r"\.\.|-", item) if end]
         if not ends or any(end not in _DAYS for end in ends):
-            raise ConfigurationError(f"OnCalendar: {item!r} is no weekday.")
+            raise ConfigurationError(f"OnCalendar: {item!r} is not a weekday.")
         low, high = _DAYS.index(ends[0]), _DAYS.index(ends[-1])
         if high < low:
-            raise ConfigurationError(f"OnCalendar: {item!r} runs backwards, which systemd refuses too.")
+            raise ConfigurationError(f"OnCalendar: {item!r} runs backwards, which systemd refuses as well.")
         days.update(range(low, high + 1))
     return days
 

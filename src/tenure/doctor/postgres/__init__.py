@@ -1,4 +1,4 @@
-"""PostgreSQL under examination: what stands in between, what the server promises, what the role may, and who holds what."""
+"""Examines PostgreSQL: poolers and latency, the server's settings, the role's rights, tenure's tables, and locks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tenure.util.urls import PostgresURL
 
 
 def examine(report: Report, store: Store, url: PostgresURL, cadence: Cadence) -> None:
-    """Look at everything that can be seen."""
-    desk = Inspector(report, cast("PostgresStore", store), url, cadence)
+    """Run every check, as far as the role may see."""
+    inspector = Inspector(report, cast("PostgresStore", store), url, cadence)
     try:
-        _examine(desk)
+        _examine(inspector)
     except psycopg.OperationalError as error:
         after = "stopped answering" if report.reachable else "could not be reached"
         report.reachable = False
@@ -35,29 +35,32 @@ def examine(report: Report, store: Store, url: PostgresURL, cadence: Cadence) ->
             "configuration", "problem", f"store URL {url.shown}: {url.hide(explained(error))}", do="Correct the URL."
         )
     finally:
-        desk.close()
+        inspector.close()
 
 
-def _examine(desk: Inspector) -> None:
-    desk.open()
-    found, report = desk.server, desk.report
+def _examine(inspector: Inspector) -> None:
+    inspector.open()
+    found, report = inspector.server, inspector.report
     report.reachable = True
-    report.server = f"PostgreSQL {found.version}, database {found.database}, schema {desk.schema}, role {found.role}"
+    report.server = (
+        f"PostgreSQL {found.version}, database {found.database}, schema {inspector.schema}, role {found.role}"
+    )
     report.add("connection", "ok", f"connected as {found.role} to database {found.database}")
-    desk.attempt("the clock", lambda: server.clock(desk))
-    server.settings(desk)
-    desk.attempt("the pooler", lambda: network.pooler(desk))
-    desk.attempt("latency", lambda: network.latency(desk))
-    server.slots(desk)
-    desk.attempt("locks on tenure's tables", lambda: locks.tables(desk))
-    desk.attempt("old snapshots", lambda: snapshots.held(desk))
-    desk.attempt("tenure's schema", lambda: tables.contents(desk))
+    inspector.attempt("the clock", lambda: server.clock(inspector))
+    server.settings(inspector)
+    inspector.attempt("the pooler", lambda: network.pooler(inspector))
+    inspector.attempt("latency", lambda: network.latency(inspector))
+    server.slots(inspector)
+    inspector.attempt("locks on tenure's tables", lambda: locks.tables(inspector))
+    inspector.attempt("old snapshots", lambda: snapshots.held(inspector))
+    inspector.attempt("tenure's schema", lambda: tables.contents(inspector))
     if not found.sees_all:
         report.add(
             "visibility",
             "note",
-            f"role {found.role} does not see what sessions of other roles do: their state, statements and addresses are missing here",
-            do=f"For a full picture: GRANT pg_monitor TO {desk.quoted(found.role)};",
+            f"role {found.role} may not see the sessions of other roles: their state, statements and addresses are "
+            "missing here",
+            do=f"For a full picture: GRANT pg_monitor TO {inspector.quoted(found.role)};",
         )
 
 
@@ -65,16 +68,19 @@ def _remedy(text: str) -> str:
     for words, do in _REMEDIES.items():
         if words in text:
             return do
-    return "Check host, port and network, and that the server runs."
+    return "Check host, port and network, and that the server is running."
 
 
 _REMEDIES = {
     "password": "Check user and password (URL, PGPASSWORD, ~/.pgpass) and pg_hba.conf.",
     "no pg_hba.conf entry": "Allow this host, user and database in pg_hba.conf.",
     "does not exist": "Check the names of database and role, or create them.",
-    "too many": "The connection slots are used up: raise max_connections or the role's CONNECTION LIMIT, or make pools smaller.",
+    "too many": "The connection slots are used up: raise max_connections or the role's CONNECTION LIMIT, or make pools "
+    "smaller.",
     "remaining connection slots": "The connection slots are used up: raise max_connections, or make pools smaller.",
     "starting up": "The server is starting: try again in a moment.",
-    "statement pooling mode": "Put the pooler into transaction or session mode, or give tenure a URL that leads to the server itself.",
-    "no answer": "Something accepts connections and does not answer: a frozen server, a firewall, or a pooler without server connections.",
+    "statement pooling mode": "Put the pooler into transaction or session mode, or give tenure a URL that leads to the "
+    "server itself.",
+    "no answer": "Something accepts connections and does not answer: a frozen server, a firewall, or a pooler without "
+    "server connections.",
 }

@@ -1,4 +1,4 @@
-"""The doctor's connections: every question is one round trip in one read-only transaction, with a deadline."""
+"""The doctor's connections. Every query is one round trip in one read-only transaction, with a deadline."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ from tenure.util.urls import PostgresURL
 
 CONNECT_TIMEOUT = 6
 ANSWER_TIMEOUT = 6.0
-"""For one exchange: longer than any that a node would bear, so that a slow network is measured and not just hung up on."""
+"""For one round trip: longer than a node would wait, so that a slow network is measured and not just reported."""
 
 _PATH = f"SET LOCAL search_path = {SEARCH_PATH}"
-_LIMITS = "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '500ms'; SET LOCAL idle_in_transaction_session_timeout = '8s'; SET LOCAL DateStyle = ISO"
+_LIMITS = (
+    "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '500ms'; "
+    "SET LOCAL idle_in_transaction_session_timeout = '8s'; SET LOCAL DateStyle = ISO"
+)
 
 Row = Any
 
 
 class Inspector:
-    """What all checks share: the report, what was learned so far, and ways to ask."""
+    """What all checks share: the report, the facts learned so far, and ways to query the server."""
 
     main: DeadlineConnection
     server: Row
@@ -45,7 +48,7 @@ class Inspector:
         self._connections: list[DeadlineConnection] = []
 
     def open(self) -> None:
-        """Connect, and ask first what must be seen outside of a read-only transaction."""
+        """Connect, and read the settings that must be seen outside of a read-only transaction."""
         self.main = self.connect()
         self.server = self.plain(self.main, self._statements["server"])[0]
 
@@ -69,7 +72,7 @@ class Inspector:
         return connection
 
     def attempt(self, what: str, check: Callable[[], None]) -> None:
-        """One check that fails does not keep the others from being made."""
+        """Run one check; if it fails, the others still run."""
         try:
             check()
         except psycopg.Error as error:
@@ -77,33 +80,33 @@ class Inspector:
             self.unseen(what, explained(error))
 
     def recover(self, error: psycopg.Error) -> None:
-        """Make the connection usable again, or give up with it."""
+        """Make the connection usable again, or raise the error."""
         if self.main.closed:
             raise error
         if self.main.info.transaction_status != TransactionStatus.IDLE:
             self.main.execute("ROLLBACK")
 
     def unseen(self, what: str, why: str) -> None:
-        """Say what could not be looked at."""
+        """Report a check that could not be made."""
         self.report.add(
             "visibility",
             "note",
-            f"not looked at: {what} ({why})",
-            do="Run the doctor again as a role that may, or later.",
+            f"not checked: {what} ({why})",
+            do="Run the doctor again later, or as a role that may see it.",
         )
 
     def ask(self, name: str, /, **values: object) -> list[Row]:
-        """One of the doctor's own questions; rows with names."""
+        """Run one of the doctor's own queries; rows with names."""
         with psycopg.ClientCursor(self.main, row_factory=namedtuple_row) as cursor:
             return self._asked(cursor, cursor.mogrify(self._statements[name], values))
 
     def ask_text(self, text: str) -> list[Row]:
-        """A statement that needs no values."""
+        """Run a statement without parameters."""
         with psycopg.ClientCursor(self.main, row_factory=tuple_row) as cursor:
             return self._asked(cursor, text)
 
     def plain(self, connection: DeadlineConnection, text: str, *values: object) -> list[Row]:
-        """Without a transaction around it."""
+        """Run a statement without a transaction around it."""
         with psycopg.ClientCursor(connection, row_factory=namedtuple_row) as cursor:
             return self._last(cursor, f"{_PATH}; {cursor.mogrify(text.encode(), values or None)}")
 
@@ -112,15 +115,15 @@ class Inspector:
         return int(self.plain(connection, "SELECT pg_backend_pid()")[0][0])
 
     def quoted(self, name: str) -> str:
-        """A name as SQL wants it."""
+        """An identifier, quoted for SQL."""
         return sql.Identifier(name).as_string(self.main)
 
     def _asked(self, cursor: psycopg.ClientCursor[Any], question: str) -> list[Row]:
-        # No session has to remember anything.
+        # One message, so that no session has to keep any state: a pooler may stand in between.
         return self._last(cursor, f"BEGIN READ ONLY; {_PATH}; {_LIMITS}; {question}; ROLLBACK")
 
     def _last(self, cursor: psycopg.ClientCursor[Any], questions: str) -> list[Row]:
-        """The rows of the only one that has any."""
+        """The rows of the only statement that returns any."""
         cursor.execute(questions.encode())
         while cursor.description is None and cursor.nextset():
             pass

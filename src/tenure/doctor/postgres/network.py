@@ -1,4 +1,4 @@
-"""What stands between this host and the server: poolers, and the length of the way."""
+"""Checks what is between this host and the server: poolers, and latency."""
 
 from __future__ import annotations
 
@@ -14,97 +14,98 @@ from tenure.stores.postgres.deadline import DeadlineConnection
 from tenure.util.clock import boottime
 from tenure.util.durations import readable
 
-POOL_PATIENCE = 1.0
+POOL_TIMEOUT = 1.0
 SAMPLES = 30
 SAMPLE_TIME = 2.0
 
 
-def pooler(desk: Inspector) -> None:
-    """Whether two clients share a server process, and whether one client changes it, without ever taking a lock."""
-    announced, real = desk.main.info.backend_pid, desk.server.pid
+def pooler(inspector: Inspector) -> None:
+    """Detect whether two clients share a server process, or one client moves between them, without taking a lock."""
+    announced, real = inspector.main.info.backend_pid, inspector.server.pid
     try:
-        other = desk.connect()
+        other = inspector.connect()
     except psycopg.OperationalError as error:
-        desk.report.add(
-            "pooler", "note", f"a second connection failed, so that no more can be told: {desk.store.explained(error)}"
+        inspector.report.add(
+            "pooler", "note", f"a second connection failed, so no more is known: {inspector.store.explained(error)}"
         )
         return
-    other.timeout = POOL_PATIENCE
+    other.timeout = POOL_TIMEOUT
     moved = ""
     try:
-        first = desk.pid(other)
+        first = inspector.pid(other)
     except psycopg.OperationalError:
-        desk.report.add(
+        inspector.report.add(
             "pooler",
             "warning",
-            f"a pooler announces process {announced} for server process {real}, and gave a second client no server connection "
-            f"within {readable(POOL_PATIENCE)}",
+            f"a pooler announces process {announced} for server process {real}, and gave a second client no server "
+            f"connection within {readable(POOL_TIMEOUT)}",
             do="Make its pool larger: a node uses up to three connections.",
         )
         return
     for _ in range(3):
-        desk.main.execute("BEGIN READ ONLY")
+        inspector.main.execute("BEGIN READ ONLY")
         try:
-            pinned = desk.pid(desk.main)
+            pinned = inspector.pid(inspector.main)
             if pinned == first:
                 moved = f"two clients were served by the same server process {first}"
-            if (later := desk.pid(other)) != first:
+            if (later := inspector.pid(other)) != first:
                 moved = f"one client was served by server process {first}, then by {later}"
         except psycopg.OperationalError:
-            if desk.main.closed:
+            if inspector.main.closed:
                 raise
-            moved = "a client waits for as long as another has a transaction open"
+            moved = "a client has to wait while another has a transaction open"
         finally:
-            if not desk.main.closed:
-                desk.main.execute("ROLLBACK")
+            if not inspector.main.closed:
+                inspector.main.execute("ROLLBACK")
         if moved:
             break
     if moved or announced != real:
-        desk.trips = 4  # BEGIN, the settings, the statement, COMMIT
+        inspector.trips = 4  # BEGIN, the settings, the statement, COMMIT
     if moved:
-        desk.report.add(
+        inspector.report.add(
             "pooler",
             "warning",
-            f"a pooler in transaction mode stands in between: {moved}",
-            do="Give tenure a URL that leads straight to the server (often port 5432), or leave it and know the slower takeover.",
+            f"there is a pooler in transaction mode in between: {moved}",
+            do="Give tenure a URL that leads straight to the server (often port 5432), or accept slower takeovers.",
         )
-        desk.report.add(
+        inspector.report.add(
             "session-lock",
             "warning",
-            f"sessions lose their locks: {moved}, so that a lock taken in one statement is not there in the next",
+            f"sessions lose their locks: {moved}, so a lock taken by one statement is gone in the next",
             do="Use the default mode='lease', which needs no session; take no bare advisory locks through this URL.",
         )
         return
     if announced != real:
-        desk.report.add(
+        inspector.report.add(
             "pooler",
             "note",
-            f"a pooler in session mode stands in between: it announces process {announced} for server process {real}",
+            f"there is a pooler in session mode in between: it announces process {announced} for server process {real}",
             do="Nothing has to be done. A URL that leads straight to the server makes takeovers between hosts faster.",
         )
     else:
-        desk.report.add("pooler", "ok", f"none: connected to server process {real} itself")
-    _session_lock(desk, other)
+        inspector.report.add("pooler", "ok", f"none: connected to server process {real} itself")
+    _session_lock(inspector, other)
 
 
-def _session_lock(desk: Inspector, other: DeadlineConnection) -> None:
-    """Take a lock that nobody else can want, look for it later from both sides, and give it back."""
+def _session_lock(inspector: Inspector, other: DeadlineConnection) -> None:
+    """Take a lock that no one else can want, look for it from both connections, and give it back."""
     key = secrets.randbits(62)
-    lock, pid = desk.plain(desk.main, "SELECT pg_try_advisory_lock(%s), pg_backend_pid()", key)[0]
-    desk.plain(desk.main, "SELECT 1")
-    mine = desk.plain(desk.main, _LOOK, key)[0]
+    lock, pid = inspector.plain(inspector.main, "SELECT pg_try_advisory_lock(%s), pg_backend_pid()", key)[0]
+    inspector.plain(inspector.main, "SELECT 1")
+    mine = inspector.plain(inspector.main, _LOOK, key)[0]
     other.timeout = ANSWER_TIMEOUT
-    theirs = desk.plain(other, _LOOK, key)[0]
-    (unlocked,) = desk.plain(desk.main, "SELECT pg_advisory_unlock(%s)", key)[0]
+    theirs = inspector.plain(other, _LOOK, key)[0]
+    (unlocked,) = inspector.plain(inspector.main, "SELECT pg_advisory_unlock(%s)", key)[0]
     if lock and unlocked and mine[0] == pid and mine[1] == [pid] and theirs[1] == [pid]:
-        desk.report.add("session-lock", "ok", "a session keeps its advisory lock from one statement to the next")
+        inspector.report.add("session-lock", "ok", "a session keeps its advisory lock from one statement to the next")
         return
-    desk.report.add(
+    inspector.report.add(
         "session-lock",
         "problem",
-        f"a session lock taken by server process {pid} was later seen from process {mine[0]} as held by {mine[1] or 'nobody'}, "
-        f"from another session as held by {theirs[1] or 'nobody'}, and {'could' if unlocked else 'could not'} be released",
-        do="Find what stands between this host and the server (a pooler, a proxy), and give tenure a direct URL.",
+        f"a session lock taken by server process {pid} was later seen from process {mine[0]} as held by "
+        f"{mine[1] or 'no process'}, from another session as held by {theirs[1] or 'no process'}, "
+        f"and {'could' if unlocked else 'could not'} be released",
+        do="Find what is between this host and the server (a pooler, a proxy), and give tenure a direct URL.",
     )
 
 
@@ -117,30 +118,30 @@ _LOOK = """
 """
 
 
-def latency(desk: Inspector) -> None:
+def latency(inspector: Inspector) -> None:
     samples: list[float] = []
     end = boottime() + SAMPLE_TIME
-    while len(samples) < SAMPLES and (boottime() < end or len(samples) < 2):  # noqa: PLR2004 - the first may be a cold one
+    while len(samples) < SAMPLES and (boottime() < end or len(samples) < 2):  # noqa: PLR2004 - the first may be slow
         began = boottime()
-        desk.main.execute("SELECT 1")
+        inspector.main.execute("SELECT 1")
         samples.append(boottime() - began)
     samples.sort()
     worst = samples[max(math.ceil(0.99 * len(samples)) - 1, 0)]
-    statement = worst * desk.trips
-    cadence = desk.cadence
+    statement = worst * inspector.trips
+    cadence = inspector.cadence
     measured = (
         f"99 % of {len(samples)} round trips took {_ms(worst)} or less, half of them {_ms(samples[len(samples) // 2])}"
     )
-    if desk.trips > 1:
-        measured += f"; behind a pooler a statement takes {desk.trips} of them, {_ms(statement)}"
+    if inspector.trips > 1:
+        measured += f"; behind a pooler a statement takes {inspector.trips} of them, {_ms(statement)}"
     attempt, check = cadence.attempt_timeout, cadence.validate_timeout
-    direct = desk.trips == 1
+    direct = inspector.trips == 1
     severity: Severity = "ok"
     if statement >= attempt or (direct and worst >= check):
         severity = "problem"
     elif statement * 4 >= attempt or (direct and worst * 2 >= check):
         severity = "warning"
-    arithmetic = f"With ttl {cadence.ttl:g} s a beat has attempt_timeout = {_ms(attempt)}"
+    arithmetic = f"With ttl {cadence.ttl:g} s a heartbeat has attempt_timeout = {_ms(attempt)}"
     if direct:
         arithmetic += f", a check of the session lock validate_timeout = {_ms(check)}"
     do = ""
@@ -157,9 +158,9 @@ def latency(desk: Inspector) -> None:
             every = cadence.validate_every
             patience = math.ceil(worst * 30) / 10
             do += f", and validate_timeout={patience:g}, session_grace={every + 2 * patience + 0.5:g}"
-        do += ", or find out why the way to the server is slow."
-    desk.report.add("latency", severity, f"{measured}. {arithmetic}.", do=do)
+        do += ", or find out why the network to the server is slow."
+    inspector.report.add("latency", severity, f"{measured}. {arithmetic}.", do=do)
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else readable(seconds)  # noqa: PLR2004 - a fraction is worth showing
+    return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else readable(seconds)  # noqa: PLR2004 - show a fraction

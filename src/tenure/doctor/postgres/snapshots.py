@@ -1,4 +1,4 @@
-"""Old snapshots: while one is held, vacuum removes nothing that has died since, and tenure's tables and indexes grow."""
+"""Checks for old snapshots. While one is held, vacuum removes nothing that has died since, and tenure's tables grow."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from tenure.util.durations import readable
 OLD = 600.0
 """Seconds. A report or a small dump is over by then."""
 MANY = 1_000_000
-"""Transactions since, where no time is known: of a replication slot."""
+"""Age in transactions, for replication slots, whose age in seconds is not known."""
 
 
-def held(desk: Inspector) -> None:
+def held(inspector: Inspector) -> None:
     """Name every session, prepared transaction and replication slot that keeps an old snapshot."""
-    rows = [row for row in desk.ask("snapshots") if _old(row)]
-    dead = desk.ask("dead", schema=desk.schema)
+    rows = [row for row in inspector.ask("snapshots") if _old(row)]
+    dead = inspector.ask("dead", schema=inspector.schema)
     beside = "".join(
-        f"; {row.dead:,} dead rows in {desk.schema}.{row.name} wait for vacuum" for row in dead if row.dead > row.live
+        f"; {row.dead:,} dead rows in {inspector.schema}.{row.name} wait for vacuum"
+        for row in dead
+        if row.dead > row.live
     )
     for row in rows:
-        desk.report.add(
+        inspector.report.add(
             "snapshots",
             "warning",
             f"{_who(row)} holds a snapshot that is {row.transactions:,} transactions old{beside}",
             do=_do(row),
         )
     if not rows:
-        desk.report.add("snapshots", "ok", "no old snapshot keeps vacuum from tenure's tables")
+        inspector.report.add("snapshots", "ok", "no old snapshot keeps vacuum from tenure's tables")
 
 
 def _old(row: Row) -> bool:
@@ -62,6 +64,6 @@ def _do(row: Row) -> str:
             return "End the long queries on that standby, or turn hot_standby_feedback off there."
         case _:
             return (
-                f"A dump or a report ends by itself. One that was forgotten: SELECT pg_terminate_backend({row.pid}); and set "
-                "idle_in_transaction_session_timeout for its role."
+                f"A dump or a report ends by itself. If it was forgotten: SELECT pg_terminate_backend({row.pid}); and "
+                "set idle_in_transaction_session_timeout for its role."
             )

@@ -1,4 +1,4 @@
-"""What the role may do with tenure's schema, and what the tables say."""
+"""Checks tenure's schema: its version and owner, the role's rights, the epoch, nodes and zone rules."""
 
 from __future__ import annotations
 
@@ -13,123 +13,129 @@ from tenure.util.durations import readable
 _RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
-def contents(desk: Inspector) -> None:
-    server = desk.server
-    found = desk.ask("schema", schema=desk.schema)
-    newest = postgres_schema.known(desk.schema).newest
+def contents(inspector: Inspector) -> None:
+    server = inspector.server
+    found = inspector.ask("schema", schema=inspector.schema)
+    newest = postgres_schema.known(inspector.schema).newest
     if not found:
-        desk.report.add(
+        inspector.report.add(
             "schema",
             "warning" if server.may_create else "problem",
-            f"there is no schema {desk.schema} in database {server.database}, and role {server.role} "
+            f"there is no schema {inspector.schema} in database {server.database}, and role {server.role} "
             f"{'may' if server.may_create else 'may not'} create it",
-            do="Start a node or run `tenure migrate`, which create it."
+            do="Start a node or run `tenure migrate`: both create it."
             if server.may_create
-            else "Run `tenure migrate` as a role that may, or have what `tenure migrate --print` prints applied.",
+            else "Run `tenure migrate` as a role that may, or have the output of `tenure migrate --print` applied.",
         )
         return
     if found[0].others:
-        desk.report.add(
+        inspector.report.add(
             "schema",
             "problem",
-            f"schema {desk.schema} belongs to role {found[0].owner}, what is in it to {', '.join(found[0].others)}: {found[0].owner} could replace "
-            "tenure's functions by others",
-            do=f"If {found[0].owner} is not to be trusted with that: ALTER SCHEMA {desk.schema} OWNER TO {desk.quoted(found[0].others[0])};",
+            f"schema {inspector.schema} belongs to role {found[0].owner}, but its contents to "
+            f"{', '.join(found[0].others)}: {found[0].owner} could replace tenure's functions",
+            do=f"If you do not trust {found[0].owner} with that: ALTER SCHEMA {inspector.schema} "
+            f"OWNER TO {inspector.quoted(found[0].others[0])};",
         )
-    tables = desk.ask("tables", schema=desk.schema)
-    _unlogged(desk, tables)
-    _grants(desk, found[0], tables)
+    tables = inspector.ask("tables", schema=inspector.schema)
+    _unlogged(inspector, tables)
+    _grants(inspector, found[0], tables)
     if not found[0].may_use:
-        desk.unseen("the contents of tenure's tables", f"role {server.role} has no USAGE on schema {desk.schema}")
+        inspector.unseen(
+            "the contents of tenure's tables", f"role {server.role} has no USAGE on schema {inspector.schema}"
+        )
         return
-    desk.attempt("the schema's version", lambda: _version(desk, {row.name for row in tables}, newest, found[0]))
-    if not any(finding.code == "schema" and finding.severity == "ok" for finding in desk.report.findings):
+    inspector.attempt(
+        "the schema's version", lambda: _version(inspector, {row.name for row in tables}, newest, found[0])
+    )
+    if not any(finding.code == "schema" and finding.severity == "ok" for finding in inspector.report.findings):
         return
     if server.recovering:
-        desk.unseen("the epoch", "a server in recovery cannot say which timeline it writes")
+        inspector.unseen("the epoch", "a server in recovery cannot say which timeline it writes")
     else:
-        desk.attempt("the epoch", lambda: _epoch(desk))
-    desk.attempt("the nodes and their terms", lambda: _nodes(desk))
-    desk.attempt("zone rules", lambda: _zone_rules(desk))
-    desk.attempt("advisory locks", lambda: locks.zombies(desk))
+        inspector.attempt("the epoch", lambda: _epoch(inspector))
+    inspector.attempt("the nodes and their terms", lambda: _nodes(inspector))
+    inspector.attempt("zone rules", lambda: _zone_rules(inspector))
+    inspector.attempt("advisory locks", lambda: locks.zombies(inspector))
 
 
-def _version(desk: Inspector, tables: set[str], newest: int, schema: Row) -> None:
+def _version(inspector: Inspector, tables: set[str], newest: int, schema: Row) -> None:
     if "schema_version" not in tables:
-        desk.report.add(
+        inspector.report.add(
             "schema",
             "problem",
-            f"schema {desk.schema} has no tables of tenure's",
+            f"schema {inspector.schema} has no tables of tenure's",
             do="Run `tenure migrate`, or name another schema.",
         )
         return
-    version, oldest = desk.ask_text(desk.store.statements["schema_version"])[0]
+    version, oldest = inspector.ask_text(inspector.store.statements["schema_version"])[0]
     how = (
         "Run `tenure migrate`."
         if schema.may_create
-        else f"Run `tenure migrate` as {schema.owner}: role {desk.server.role} may not."
+        else f"Run `tenure migrate` as {schema.owner}: role {inspector.server.role} may not."
     )
     if oldest > newest:
-        desk.report.add(
+        inspector.report.add(
             "schema",
             "problem",
-            f"schema {desk.schema} has version {version} and needs a library that knows version {oldest}; this one knows {newest}",
+            f"schema {inspector.schema} has version {version} and needs a library that knows version {oldest}; "
+            f"this one knows {newest}",
             do="Upgrade tenure here.",
         )
     elif version < newest:
-        desk.report.add(
-            "schema", "problem", f"schema {desk.schema} has version {version}, this library needs {newest}", do=how
+        inspector.report.add(
+            "schema", "problem", f"schema {inspector.schema} has version {version}, this library needs {newest}", do=how
         )
     else:
-        desk.report.add("schema", "ok", f"schema {desk.schema} has version {version}")
+        inspector.report.add("schema", "ok", f"schema {inspector.schema} has version {version}")
 
 
-def _unlogged(desk: Inspector, tables: list[Row]) -> None:
-    names = [f"{desk.schema}.{row.name}" for row in tables if row.unlogged]
+def _unlogged(inspector: Inspector, tables: list[Row]) -> None:
+    names = [f"{inspector.schema}.{row.name}" for row in tables if row.unlogged]
     if names:
-        desk.report.add(
+        inspector.report.add(
             "unlogged",
             "problem",
             f"unlogged: {', '.join(names)}",
             do="As its owner: " + " ".join(f"ALTER TABLE {name} SET LOGGED;" for name in names),
         )
     else:
-        desk.report.add("unlogged", "ok", "all tables survive a crash")
+        inspector.report.add("unlogged", "ok", "all tables survive a crash")
 
 
-def _grants(desk: Inspector, schema: Row, tables: list[Row]) -> None:
-    role = desk.quoted(desk.server.role)
-    grants = [] if schema.may_use else [f"GRANT USAGE ON SCHEMA {desk.schema} TO {role};"]
-    missing = [] if schema.may_use else [f"USAGE on schema {desk.schema}"]
+def _grants(inspector: Inspector, schema: Row, tables: list[Row]) -> None:
+    role = inspector.quoted(inspector.server.role)
+    grants = [] if schema.may_use else [f"GRANT USAGE ON SCHEMA {inspector.schema} TO {role};"]
+    missing = [] if schema.may_use else [f"USAGE on schema {inspector.schema}"]
     for row in tables:
         lacking = [right for right in _RIGHTS if right in set(roles.TABLES.get(row.name, ())) - set(row.may)]
         if lacking:
             missing.append(f"{', '.join(lacking)} on {row.name}")
-            grants.append(f"GRANT {', '.join(lacking)} ON {desk.schema}.{row.name} TO {role};")
-    functions = desk.ask("functions", schema=desk.schema)
+            grants.append(f"GRANT {', '.join(lacking)} ON {inspector.schema}.{row.name} TO {role};")
+    functions = inspector.ask("functions", schema=inspector.schema)
     for row in functions:
         if not row.may and row.signature.partition("(")[0] not in roles.INSIDE:
             missing.append(f"EXECUTE on {row.signature}")
-            grants.append(f"GRANT EXECUTE ON FUNCTION {desk.schema}.{row.signature} TO {role};")
+            grants.append(f"GRANT EXECUTE ON FUNCTION {inspector.schema}.{row.signature} TO {role};")
     if not missing:
-        desk.report.add("privileges", "ok", f"role {desk.server.role} has all that a node needs")
+        inspector.report.add("privileges", "ok", f"role {inspector.server.role} has all that a node needs")
         return
     fences = schema.may_use and any(row.may and row.signature.startswith("fence(") for row in functions)
-    desk.report.add(
+    inspector.report.add(
         "privileges",
         "problem",
-        f"role {desk.server.role} lacks {'; '.join(missing)}"
+        f"role {inspector.server.role} lacks {'; '.join(missing)}"
         + (". It may fence, but not run a node" if fences else ""),
         do=f"As the owner, {schema.owner}: \n{chr(10).join(grants)}",
     )
 
 
-def _epoch(desk: Inspector) -> None:
-    number, max_ttl, *ids = desk.ask_text(desk.store.statements["epoch"])[0]
+def _epoch(inspector: Inspector) -> None:
+    number, max_ttl, *ids = inspector.ask_text(inspector.store.statements["epoch"])[0]
     epoch = Epoch(number, max_ttl, recorded=Identity(*ids[:4]), actual=Identity(*ids[4:]))
-    _timeline(desk, epoch.actual.timeline)
+    _timeline(inspector, epoch.actual.timeline)
     if epoch.settled:
-        desk.report.add("epoch", "ok", f"epoch {number} was written for this server")
+        inspector.report.add("epoch", "ok", f"epoch {number} was written for this server")
         return
     names = {"system": "system identifier", "timeline": "timeline", "database": "database", "relation": "table"}
     changed = [
@@ -137,19 +143,20 @@ def _epoch(desk: Inspector) -> None:
         for name, words in names.items()
         if getattr(epoch.recorded, name) != getattr(epoch.actual, name)
     ]
-    desk.report.add(
+    inspector.report.add(
         "epoch",
         "problem",
         f"epoch {number} is not settled: it was written for {', '.join(changed)}",
-        do=f"A running node raises it by itself after {readable(max_ttl)}; look again then. If no node runs, start one.",
+        do=f"A running node raises it by itself after {readable(max_ttl)}; check again then. If no node is running, "
+        "start one.",
     )
 
 
-def _timeline(desk: Inspector, timeline: int) -> None:
+def _timeline(inspector: Inspector, timeline: int) -> None:
     if timeline:
-        desk.report.add("timeline", "ok", f"the server writes timeline {timeline}")
+        inspector.report.add("timeline", "ok", f"the server writes timeline {timeline}")
         return
-    desk.report.add(
+    inspector.report.add(
         "timeline",
         "note",
         "the server does not say which timeline it writes: pg_walfile_name(pg_current_wal_lsn()) is refused or missing",
@@ -158,29 +165,31 @@ def _timeline(desk: Inspector, timeline: int) -> None:
     )
 
 
-def _zone_rules(desk: Inspector) -> None:
-    code, severity, what, do = zone_rules([(row.name, row.written, row.planned) for row in desk.ask("zone_rules")])
-    desk.report.add(code, severity, what, do=do)
+def _zone_rules(inspector: Inspector) -> None:
+    code, severity, what, do = zone_rules([(row.name, row.written, row.planned) for row in inspector.ask("zone_rules")])
+    inspector.report.add(code, severity, what, do=do)
 
 
-def _nodes(desk: Inspector) -> None:
-    nodes = {row.id: row for row in desk.ask("nodes")}
+def _nodes(inspector: Inspector) -> None:
+    nodes = {row.id: row for row in inspector.ask("nodes")}
     silent = [row for row in nodes.values() if row.silent > row.ttl]
     for row in silent:
         leads = f", and still leads {', '.join(map(repr, row.leads))}" if row.leads else ""
         session = f"; its session {row.session} from {row.client or 'this host'} is still there" if row.session else ""
-        desk.report.add(
+        inspector.report.add(
             "silent-nodes",
             "warning",
-            f"node {row.label!r} ({row.id}) counts as alive but was silent for {readable(row.silent)}, its ttl is {row.ttl:g} s{leads}{session}",
-            do="See whether its process hangs. Any other node declares it dead after its ttl; start one if none runs.",
+            f"node {row.label!r} ({row.id}) counts as alive but has been silent for {readable(row.silent)}; "
+            f"its ttl is {row.ttl:g} s{leads}{session}",
+            do="Check whether its process hangs. Any other node declares it dead after its ttl; start one if none is "
+            "running.",
         )
     if not silent:
-        desk.report.add("silent-nodes", "ok", f"alive: {len(nodes)}, silent: none")
-    for row in desk.ask("held"):
+        inspector.report.add("silent-nodes", "ok", f"alive: {len(nodes)}, silent: none")
+    for row in inspector.ask("held"):
         node = nodes.get(row.node)
         state = row.state if node is None else f"silent for {readable(node.silent)}" if node in silent else "alive"
-        desk.report.holders.append(
+        inspector.report.holders.append(
             Holder(
                 row.name,
                 row.term,
