@@ -49,7 +49,7 @@ def gevent_too_late(folder: Path, url: str) -> int:
     command = ["flask_app:create_app()", "-k", "gevent", "--preload", "-b", "127.0.0.1:{port}"]
     with Served(folder, url, "flask_app.py", "gunicorn", *command) as served:
         said = served.worker.errors
-        eventually(lambda: any("gevent has replaced threads" in line for line in said), within=20, what="the refusal")
+        eventually(lambda: any("gevent replaced threads" in line for line in said), within=20, what="the refusal")
         assert _ask(served)["started"] is False
     return len(served.lines())
 

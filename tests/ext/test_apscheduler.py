@@ -462,7 +462,7 @@ def test_what_their_words_cannot_say_is_shown_as_a_sentence(sched):
     reader = BackgroundScheduler(timezone="UTC")
     reader.state = ours.STATE_PAUSED
     job = reader.get_job("rare")
-    assert (type(job.trigger), job.name) == (trigger_translation.Stated, "tell")
+    assert (type(job.trigger), job.name) == (trigger_translation.LedgerTrigger, "tell")
     assert job.next_run_time == sched.get_job("rare").next_run_time
     sched.add_job(tell, "cron", week=20, end_date=FAR, id="list", timezone="UTC")
     assert str(reader.get_job("list").trigger).startswith("list[due times until 20")

@@ -224,7 +224,7 @@ def test_a_class_method_runs_after_a_restart_where_it_is_allowed(sqlite_url, cap
     for _ in range(2):
         caplog.clear()
         first.add_job(Report.send, "cron", hour=3, id="send", replace_existing=True)
-        assert "job 'send': the database cannot keep its function" in caplog.text
+        assert "job 'send': its function or its arguments cannot be stored" in caplog.text
     first.shutdown()
     caplog.clear()
     again = BackgroundScheduler(timezone="UTC", jobstores=stores, functions=[Report.send])
@@ -296,7 +296,7 @@ def test_what_a_store_cannot_keep_is_said_when_it_is_added_and_after_a_restart(s
     first.add_job(tell, "cron", hour=3, id="kept")
     assert "cannot keep" not in caplog.text
     first.add_job(lambda: None, "cron", hour=3, id="lost")
-    assert "job 'lost': the database cannot keep its function or its arguments." in caplog.text
+    assert "job 'lost': its function or its arguments cannot be stored in the database." in caplog.text
     first.shutdown()
     again = BackgroundScheduler(timezone="UTC", jobstores=stores)
     again.start(paused=True)

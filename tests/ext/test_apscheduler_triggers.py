@@ -27,7 +27,7 @@ from tenure.ext.apscheduler import (
     zones,
 )
 from tenure.ext.apscheduler.fields import RANGES
-from tenure.ext.apscheduler.trigger_translation import LISTED, Starting, carried, due_times
+from tenure.ext.apscheduler.trigger_translation import LISTED, Starting, due_times, stored_trigger
 from tenure.ext.apscheduler.triggers import understood
 from tenure.triggers import base, from_json, zone
 from tenure.triggers.zones import timeline
@@ -241,7 +241,7 @@ def test_an_interval_is_counted_from_its_start():
     ],
 )
 def test_what_tenure_has_no_words_for_travels_as_a_list(trigger):
-    found = carried(trigger, NOON)
+    found = stored_trigger(trigger, NOON)
     read, after, listed = from_json(found.trigger.to_json()), NOON - timedelta(microseconds=1), []
     while (due := read.next_after(after)) is not None:
         listed.append(after := due)
@@ -293,8 +293,8 @@ def test_parts_that_never_meet_are_refused_within_one_budget_of_steps(year):
 
 def test_a_start_that_has_passed_is_said_in_one_rule():
     trigger = IntervalTrigger(hours=1, start_date="2026-06-02 00:30:00", timezone=SEOUL)
-    assert carried(trigger, NOON).write_on_at is not None
-    later = carried(trigger, NOON + timedelta(days=2))
+    assert stored_trigger(trigger, NOON).write_on_at is not None
+    later = stored_trigger(trigger, NOON + timedelta(days=2))
     assert later.write_on_at is None
     assert later.trigger.next_after(NOON + timedelta(days=2)) == NOON.replace(minute=30, second=0) + timedelta(days=2)
 

@@ -339,7 +339,7 @@ def test_the_entries_of_django_celery_beat_are_taken_with_their_changes(tmp_path
     assert tables["clocked"] == {"enabled": False, "count": 0, "ran": True}
     assert tables["later"]["count"] == 0
     [refused] = told["refused"]  # once, although all rows were read again
-    assert "entry 'always': every 0 s would be always" in refused
+    assert "entry 'always': a period of 0 s would always be due" in refused
 
 
 def test_the_schedule_of_the_page_can_be_shared() -> None:

@@ -139,7 +139,7 @@ def test_rows_that_name_anything_else_never_run_and_are_listed_once(kind, reques
     while len(found) < 2:
         found.add(called.get(timeout=30))
     assert found == {("healthy",), ("good",)}
-    listed = lambda: [record for record in caplog.records if getattr(record, "action", "") == "strangers"]  # noqa: E731
+    listed = lambda: [record for record in caplog.records if getattr(record, "action", "") == "unregistered"]  # noqa: E731
     eventually(lambda: all(name in str([record.getMessage() for record in listed()]) for name in evil[:-1]), within=30)
     assert "\x1b" not in caplog.text
     assert "importable=" in listed()[0].getMessage()

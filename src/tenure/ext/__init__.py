@@ -1,1 +1,1 @@
-"""tenure inside the programs that people have: one module for each, which is imported only by those who have it."""
+"""Integrations: one module or package per framework, imported only where that framework is installed."""

@@ -8,8 +8,8 @@ async def aggregate(jobs: Jobs) -> dict[str, int]:
     run = await jobs.run_now("daily_aggregate")
     return {"run": run.id}
 
-Without any of this, `FastAPI(lifespan=scheduler.lifespan)` starts and stops a scheduler, and so does `async with scheduler.lifespan(app):`
-inside a lifespan of one's own.
+Without this module, `FastAPI(lifespan=scheduler.lifespan)` starts and stops a scheduler, and so does
+`async with scheduler.lifespan(app):` inside your own lifespan.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ from tenure.errors import Busy, ConfigurationError, JobExists, StoreUnavailable,
 from tenure.scheduler import Scheduler
 
 ANSWERS: dict[type[TenureError], int] = {UnknownJob: 404, JobExists: 409, Busy: 409, StoreUnavailable: 503}
-"""What a request is answered when a verb refuses."""
+"""The HTTP status for each error of the scheduler's operations."""
 
 
 def init_app(app: Starlette, scheduler: Scheduler | AsyncScheduler) -> None:
-    """Take part while the application serves, inside the lifespan it has; give routes the scheduler (`Jobs`); answer what its verbs refuse."""
+    """Start and stop the scheduler with the application, inside its own lifespan.
+
+    Routes get the scheduler as `Jobs`, and errors of its operations become HTTP answers (`ANSWERS`).
+    """
     own = app.router.lifespan_context
 
     @asynccontextmanager

@@ -27,10 +27,10 @@ from tenure.scheduler import Scheduler
 
 
 def init_app(app: Flask, scheduler: Scheduler, *, start: bool = True) -> None:
-    """Run jobs in the application context, and take part in every process that serves; never in other `flask` commands.
+    """Run jobs in the application context, in every process that serves; never in other `flask` commands.
 
-    Under `flask run`, `app.run()` and gunicorn that is when the process begins to serve; under other servers it is the first request, unless
-    `app.testing`. `start=False` leaves it to you.
+    Under `flask run`, `app.run()` and gunicorn the scheduler starts when the process begins to serve; under other
+    servers with the first request, unless `app.testing`. `start=False` leaves the start to you.
     """
     put_around(scheduler, app.app_context)
     app.extensions["tenure"] = scheduler
@@ -49,7 +49,7 @@ def init_app(app: Flask, scheduler: Scheduler, *, start: bool = True) -> None:
 
 
 def _serves(reload: bool | None) -> bool:
-    """The reloader has the program in two processes; its child serves."""
+    """True in the process that serves: the reloader runs the program in two processes, and its child serves."""
     return is_running_from_reloader() or not (get_debug_flag() if reload is None else reload)
 
 

@@ -1,4 +1,7 @@
-"""Which process serves, and taking part in it. A program is also imported by commands, reloaders and masters that fork: those must not."""
+"""Starts the scheduler in processes that serve requests.
+
+A web application is also imported by commands, reloaders and masters that fork; those must not run jobs.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +20,28 @@ from tenure.util.durations import Duration
 logger = logging.getLogger("tenure")
 
 AGAIN = 5.0
-"""How long to wait for a database that does not answer."""
+"""Seconds between two attempts to start while the database does not answer."""
 DEVELOPING = 1.0
-"""How long a development server waits for what runs before it loads the program anew."""
+"""Seconds that a development server waits for running jobs before it reloads the program."""
 
 
 def take_part(scheduler: Scheduler, drain: Duration | None = None) -> None:
-    """Start, and stop when the process ends. A database that is away does not keep the program from serving: it is tried again."""
+    """Start, and stop when the process ends.
+
+    If the database is away, the program serves anyway and the start is retried.
+    """
     atexit.register(scheduler.stop, drain)
     if not _tried(scheduler):
         threading.Thread(target=_try_until_started, args=(scheduler,), name="tenure-start", daemon=True).start()
 
 
 def under_gunicorn() -> bool:
-    """In one of gunicorn's processes, master or worker."""
+    """True in gunicorn's processes, master or worker."""
     return "gunicorn.arbiter" in sys.modules and _called_from(lambda frame: _in(frame, "gunicorn."))
 
 
 def when_gunicorn_serves(begin: Callable[[], None]) -> None:
-    """Now, if this is a worker that loads the program; else (`--preload`) in every worker that the master forks."""
+    """Begin now in a worker that loads the program; else (`--preload`) in every worker that the master forks."""
     if _called_from(lambda frame: _in(frame, "gunicorn.workers.")):
         begin()
         return
@@ -43,8 +49,11 @@ def when_gunicorn_serves(begin: Callable[[], None]) -> None:
     green = _green()
 
     def forked() -> None:
-        """Called inside `os.fork` of the child; a worker becomes itself (user, signals) later, and then loads the program."""
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to know who forks
+        """Called in the child inside `os.fork`.
+
+        Later the worker sets its user and signals, and then loads the program.
+        """
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to know which code forks
         while frame is not None and _in(frame, "gevent."):
             frame = frame.f_back
         worker = None if frame is None else frame.f_locals.get("worker")
@@ -60,10 +69,10 @@ def when_gunicorn_serves(begin: Callable[[], None]) -> None:
                 load()
                 if _green() == green:
                     begin()
-                else:  # threads and locks from before would wait for each other for ever
+                else:  # threads and locks made before that would deadlock
                     logger.error(
-                        "gevent has replaced threads after this program was loaded (--preload), so that no jobs run here. Leave out --preload, or "
-                        "call gevent.monkey.patch_all() at the top of gunicorn.conf.py.",
+                        "gevent replaced threads after this program was loaded (--preload), so no jobs run here. "
+                        "Remove --preload, or call gevent.monkey.patch_all() at the top of gunicorn.conf.py.",
                         extra={"action": "not_started"},
                     )
 
@@ -73,12 +82,12 @@ def when_gunicorn_serves(begin: Callable[[], None]) -> None:
 
 
 def called_from(*modules: str) -> bool:
-    """One of these modules is on the way here."""
+    """True if one of these modules is on the call stack."""
     return _called_from(lambda frame: frame.f_globals.get("__name__") in modules)
 
 
 def _green() -> bool:
-    """Whether gevent has put its greenlets in the place of threads."""
+    """True if gevent has replaced threads by greenlets."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey is not None and bool(monkey.is_module_patched("threading"))
 
@@ -100,7 +109,8 @@ def _tried(scheduler: Scheduler) -> bool:
     try:
         scheduler.start()
     except StoreUnavailable as error:
-        logger.error("%s Trying again in %g s.", error, AGAIN, extra={"action": "not_started"})  # noqa: TRY400 - the sentence says it all
+        # The message says it all: no traceback.
+        logger.error("%s Trying again in %g s.", error, AGAIN, extra={"action": "not_started"})  # noqa: TRY400
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Something around the body of every job: an application context, a connection that is closed afterwards."""
+"""Runs the body of every job inside a context manager: an application context, or fresh database connections."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Around = Callable[[], AbstractContextManager[object]]
 
 
 def put_around(scheduler: Scheduler, around: Around) -> None:
-    """From its next start on, every body runs inside `around()`, in the thread or on the loop where it runs; not in a process of its own."""
+    """From its next start on, run every body inside `around()`, in its thread or on its loop; not in processes."""
     definitions = service_of(scheduler).definitions
     known = definitions.registry
     definitions.use_registry(_Inside(known.inner if isinstance(known, _Inside) else known, around))
 
 
 class _Inside(Registry):
-    """The functions of another registry, each inside something."""
+    """The functions of another registry, each inside the context manager."""
 
     def __init__(self, inner: Registry, around: Around) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""APScheduler 3's schedulers on tenure's engine: change the import line, and the program may run in any number of workers.
+"""APScheduler 3's schedulers on tenure's engine: change the import line, and the program may run in any number of
+workers.
 
 from tenure.ext.apscheduler import BackgroundScheduler
 
@@ -9,8 +10,9 @@ def daily_aggregate(): ...
 
 sched.start()
 
-Jobs are in the database of a `SQLAlchemyJobStore`, else in that of TENURE_URL, else in the file tenure.db. Each due time is run once, by whichever
-worker is alive. What differs from APScheduler is listed in docs/coming-from/apscheduler.md. A program that keeps APScheduler takes `make_cluster_safe`.
+Jobs are in the database of a `SQLAlchemyJobStore`, else in that of TENURE_URL, else in the file tenure.db. Each due
+time runs once, on whichever worker is alive. docs/coming-from/apscheduler.md lists what differs from APScheduler.
+Programs that keep APScheduler can use `make_cluster_safe`.
 """
 
 from __future__ import annotations
@@ -117,14 +119,16 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    "Scheduler": "Use BackgroundScheduler: it runs beside any loop or framework. For coroutines of an asyncio loop use AsyncIOScheduler.",
-    "JobStore": "Jobs are kept in SQLite or PostgreSQL: use SQLAlchemyJobStore(url=…). To keep that store keep APScheduler, with make_cluster_safe.",
+    "Scheduler": "Use BackgroundScheduler: it runs beside any loop or framework. For coroutines of an asyncio loop use "
+    "AsyncIOScheduler.",
+    "JobStore": "Jobs are kept in SQLite or PostgreSQL: use SQLAlchemyJobStore(url=…). To keep that store, keep "
+    "APScheduler and use make_cluster_safe.",
     "Executor": "Use ThreadPoolExecutor, ProcessPoolExecutor or AsyncIOExecutor.",
 }
 
 
 def __getattr__(name: str) -> object:
-    """What APScheduler has and this package has not: say what to use instead."""
+    """For names of APScheduler that this package lacks: say what to use instead."""
     instead = next((text for end, text in _ELSEWHERE.items() if name.endswith(end)), None)
     if instead is None or name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,9 @@
-"""`make_cluster_safe`: an APScheduler 3 that goes on as it is, with one thing added: before a run is handed to its executor it is claimed in a store that all
-workers share. Whoever comes second does not run it.
+"""`make_cluster_safe`: keeps APScheduler 3 as it is and adds one step. Before a run goes to its executor, the worker
+claims it in a store that all workers share; only the first worker runs it.
 
-Nothing is paused and resumed, so nothing can be missed or doubled in between. A claim is for one due time: a worker that dies after its claim takes that run with it (at
-most once). What runs is limited by `max_instances` per worker, as ever; only the classes of this package limit it across workers.
+Nothing is paused and resumed, so nothing can be missed or doubled in between. A claim is for one due time: if a worker
+dies after its claim, that run is lost (at most once). `max_instances` still counts per worker; only the classes of this
+package count across workers.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ logger = logging.getLogger("tenure")
 
 DAY = 86400.0
 CYCLE = 6
-"""Days until a key comes round again. A claim counts for half of it."""
+"""Days until a key is used again. A claim counts for half of that."""
 TIMEOUT = 2.0
-"""Seconds that a claim may take: it holds up the thread of the scheduler."""
+"""Seconds that a claim may take: it blocks the thread of the scheduler."""
 _MICROSECOND = timedelta(microseconds=1)
 
 S = TypeVar("S")
 
 
 def make_cluster_safe(scheduler: S, url: object = None, *, application: str = "apscheduler") -> S:
-    """Let the workers that share this store run each due time of this APScheduler once. Call it before `start()`, or after.
+    """Let the workers that share this store run each due time of this APScheduler once. Call it before or after
+    `start()`.
 
-    Any job store will do: memory, where each worker has its own list of the same jobs, or one that they share. Executors that are added later have to be
-    passed by calling it again.
+    Any job store will do: memory, where each worker has its own list of the same jobs, or one that they share. Call it
+    again after adding executors.
     """
     try:
         from apscheduler.executors.base import BaseExecutor  # type: ignore[import-untyped, unused-ignore]
@@ -50,12 +52,13 @@ def make_cluster_safe(scheduler: S, url: object = None, *, application: str = "a
         ) from None
     if not isinstance(scheduler, BaseScheduler):
         raise ConfigurationError(
-            f"make_cluster_safe: {scheduler!r} is no scheduler of APScheduler 3. Those of tenure.ext.apscheduler are safe already."
+            f"make_cluster_safe: {scheduler!r} is not a scheduler of APScheduler 3. "
+            "The schedulers of tenure.ext.apscheduler do not need it."
         )
     claims = Claims(url, application)
 
     class Claiming(BaseExecutor):  # type: ignore[misc]  # it ships no types
-        """Hands on what could be claimed."""
+        """Passes on the runs that this worker has claimed."""
 
         def __init__(self, inner: Any) -> None:
             super().__init__()
@@ -78,7 +81,8 @@ def make_cluster_safe(scheduler: S, url: object = None, *, application: str = "a
 
     claims.open()
     _go_on_without(scheduler, JobLookupError)
-    if not scheduler.running and "default" not in scheduler._executors:  # noqa: SLF001 - it is made at the start, where we would not see it
+    # APScheduler would make its default executor at the start, where we would not see it.
+    if not scheduler.running and "default" not in scheduler._executors:  # noqa: SLF001
         scheduler.add_executor(scheduler._create_default_executor(), "default")  # noqa: SLF001
     for alias, inner in list(scheduler._executors.items()):  # noqa: SLF001 - there is no other list of them
         if type(inner).__name__ != Claiming.__name__:
@@ -88,8 +92,11 @@ def make_cluster_safe(scheduler: S, url: object = None, *, application: str = "a
 
 
 def _go_on_without(scheduler: Any, gone: type[Exception]) -> None:
-    """Let a round of the scheduler go on where another worker has removed a job of a store that they share. `gone` would end APScheduler's thread:
-    it updates and removes jobs after it has submitted them, and all workers but one find that a date job is no longer there."""
+    """Let a round of the scheduler go on after another worker has removed a job from a shared store.
+
+    `gone` would end APScheduler's thread: it updates and removes jobs after it has submitted them, and all workers but
+    one then find that a date job no longer exists.
+    """
     if "_process_jobs" in vars(scheduler):
         return  # a second call
     here = threading.local()
@@ -123,7 +130,7 @@ def _go_on_without(scheduler: Any, gone: type[Exception]) -> None:
 
 
 class Claims:
-    """Who was first. One row for each due time of a few days, used again after that."""
+    """Records which worker was first. There is one row per due time of a few days; later due times reuse the rows."""
 
     def __init__(self, url: object, application: str) -> None:
         self._store = store_for(url)
@@ -133,11 +140,14 @@ class Claims:
         self._pid = 0
 
     def open(self) -> None:
-        """Raises what is wrong with the store."""
+        """Create or check the tables; raises if the store is not usable."""
         self._store.prepare()
 
     def claim(self, job: Any, due: datetime) -> bool:
-        """Whether this due time of this job is this worker's. Without an answer it is not: what cannot be claimed is not run."""
+        """True if this worker may run this due time.
+
+        Without an answer it may not: what cannot be claimed is not run.
+        """
         key, within = key_of(job, due, walltime())
         with self._mutex:
             try:
@@ -145,7 +155,7 @@ class Claims:
             except TenureError as error:
                 self._close()
                 logger.warning(
-                    "job %r, due %s, is not run here: it cannot be claimed (%s)",
+                    "job %r, due %s, does not run here: it cannot be claimed (%s)",
                     job.id,
                     due,
                     error,
@@ -155,7 +165,7 @@ class Claims:
 
     def _asked(self) -> Session:
         if self._pid != os.getpid():
-            self._session, self._pid = None, os.getpid()  # a fork: the connection stays the parent's
+            self._session, self._pid = None, os.getpid()  # after a fork: the connection belongs to the parent
         if self._session is None:
             self._session = self._store.session(f"apscheduler:{os.getpid()}", TIMEOUT)
         return self._session
@@ -167,10 +177,11 @@ class Claims:
 
 
 def key_of(job: Any, due: datetime, now: datetime) -> tuple[str, float | None]:
-    """What a due time is claimed as, and for how many seconds. Keys come round again, so that there are never more than fit into `CYCLE` days.
+    """The key under which a due time is claimed, and for how many seconds. Keys are reused after `CYCLE` days.
 
-    A due time that is older than its claim would count is claimed under its whole date, for ever: else it would take the key of one that is to come.
-    Intervals begin where their worker began, so that no two have the same due times: of them the slot of a common grid is claimed.
+    A due time that is older than a claim would last is claimed under its whole date, for ever: otherwise it would take
+    the key of a later one. Intervals begin when their worker starts, so no two workers have the same due times: for
+    these, a slot of a common grid is claimed.
     """
     name = _name_of(job)
     if length := getattr(job.trigger, "interval_length", None):
@@ -187,19 +198,19 @@ def key_of(job: Any, due: datetime, now: datetime) -> tuple[str, float | None]:
 
 
 def _name_of(job: Any) -> str:
-    """The id; but one that APScheduler made up is another in each worker: function, trigger and arguments stand for it."""
-    made_up = re.fullmatch("[0-9a-f]{32}", job.id) and job.func_ref and job._jobstore_alias is not None  # noqa: SLF001 - it is not added yet without
+    """The id. An id that APScheduler made up differs between workers: function, trigger and arguments replace it."""
+    # Without an alias the job is not added yet.
+    made_up = re.fullmatch("[0-9a-f]{32}", job.id) and job.func_ref and job._jobstore_alias is not None  # noqa: SLF001
     if made_up and "Memory" in type(job._scheduler._lookup_jobstore(job._jobstore_alias)).__name__:  # noqa: SLF001
-        told = as_json(
-            tuple(job.args), dict(job.kwargs)
-        )  # the same in every process; the order of a set in its repr is not
-        given = told or re.sub(" at 0x[0-9a-f]+", "", repr((job.args, sorted(job.kwargs.items()))))
+        # JSON is the same in every process; the repr of a set is not.
+        stored = as_json(tuple(job.args), dict(job.kwargs))
+        given = stored or re.sub(" at 0x[0-9a-f]+", "", repr((job.args, sorted(job.kwargs.items()))))
         return f"{job.func_ref} {job.trigger} {blake2b(given.encode(), digest_size=8).hexdigest()}"
     return str(job.id)
 
 
 def _without_jitter(trigger: Any, due: datetime) -> datetime:
-    """The due time before it was shifted, as far as it can be known: the first from the furthest shift on."""
+    """The due time before jitter shifted it, as far as it can be known: the first one within the largest shift."""
     jitter = getattr(trigger, "jitter", None)
     if not jitter or not hasattr(trigger, "fields"):
         return due

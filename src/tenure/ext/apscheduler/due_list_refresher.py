@@ -1,4 +1,7 @@
-"""One thread that writes on the lists of due times of those jobs that travel as lists, long before they end, and looks for what was skipped."""
+"""A thread that extends stored lists of due times long before they end.
+
+It also reports runs skipped by `max_instances`, and jobs whose functions are missing here.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +11,40 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from tenure.ext.apscheduler.job import Job
-from tenure.ext.apscheduler.max_instances import Crowded
+from tenure.ext.apscheduler.max_instances import MaxInstancesWatch
 from tenure.ext.apscheduler.tenure_bridge import TenureBridge
-from tenure.ext.apscheduler.unregistered import Strangers
+from tenure.ext.apscheduler.unregistered import UnregisteredJobs
 from tenure.util.clock import walltime
 
 logger = logging.getLogger("tenure")
 
 LONGEST = 60.0
-"""Seconds between two looks: clocks may be set in between."""
+"""Seconds between two rounds at most: clocks may be set in between."""
 
 
-class Upkeep:
-    """Idle as long as no job needs it."""
+class DueListRefresher:
+    """Sleeps as long as no job needs it."""
 
-    def __init__(self, desk: TenureBridge, jobs: Callable[[], Sequence[Job]], crowded: Crowded) -> None:
-        self._desk, self._jobs, self._crowded = desk, jobs, crowded
-        self._strangers = Strangers(desk)
+    def __init__(
+        self, bridge: TenureBridge, jobs: Callable[[], Sequence[Job]], max_instances: MaxInstancesWatch
+    ) -> None:
+        self._bridge, self._jobs, self._max_instances = bridge, jobs, max_instances
+        self._unregistered = UnregisteredJobs(bridge)
         self._bell = threading.Event()
         self._stopped = False
-        desk.functions.on_strange = self.wake
+        bridge.functions.on_missing = self.wake
         self._thread = threading.Thread(target=self._work, name="tenure due times", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """A job was added or changed, somebody listens, or jobs name functions that are not here."""
+        """Start a round now: a job or a listener was added, a job has changed, or functions are missing."""
         self._bell.set()
 
     def stop(self) -> None:
-        """End."""
+        """End the thread."""
         self._stopped = True
         self._bell.set()
 
@@ -47,21 +52,23 @@ class Upkeep:
         while not self._stopped:
             self._bell.clear()
             try:
-                self._strangers.look()
-                waits = [wait for wait in (self._look(), self._crowded.look()) if wait is not None]
+                self._unregistered.look()
+                waits = [wait for wait in (self._look(), self._max_instances.look()) if wait is not None]
                 wait = min(waits, default=None)
             except Exception as error:
-                logger.warning("the lists of due times could not be kept: %s", error, extra={"action": "upkeep_failed"})
+                logger.warning(
+                    "the lists of due times could not be extended: %s", error, extra={"action": "refresh_failed"}
+                )
                 wait = 1.0
             self._bell.wait(wait)
 
     def _look(self) -> float | None:
-        """Write on what is due, and say how long to sleep; None if no job needs it."""
+        """Extend the lists that need it. Returns how long to sleep; None if no job needs it."""
         now, soonest = walltime(), None
         for job in self._jobs():
             due: datetime | None = job.write_on_at
             if due is not None and due <= now:
-                self._desk.write_on(job)
+                self._bridge.write_on(job)
                 due = job.write_on_at
             if due is not None and (soonest is None or due < soonest):
                 soonest = due

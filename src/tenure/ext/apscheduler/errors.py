@@ -1,4 +1,7 @@
-"""Errors under APScheduler's names. Where APScheduler is installed they are also its own, so that `except` lines go on working."""
+"""Errors with APScheduler's names.
+
+If APScheduler is installed, they are also its own, so `except` lines keep working.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class JobLookupError(UnknownJob, _Lookup):
 
 
 class ConflictingIdError(JobExists, _Conflict):
-    """This process has added a job with this id already."""
+    """This process has already added a job with this id."""
 
     def __init__(self, job_id: str) -> None:
         Exception.__init__(
@@ -63,5 +66,5 @@ class SchedulerNotRunningError(TenureError, _NotRunning):
 
 
 def unsupported(what: str, instead: str) -> ConfigurationError:
-    """What cannot be carried over, with what to use."""
-    return ConfigurationError(f"{what} cannot be carried over to tenure. {instead}")
+    """The error for something that tenure does not support, with what to use instead."""
+    return ConfigurationError(f"{what} is not supported by tenure. {instead}")

@@ -1,4 +1,4 @@
-"""APScheduler's events, with its numbers, so that masks and listeners go on working."""
+"""APScheduler's events, with its numbers, so that masks and listeners keep working."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ EVENT_JOB_MAX_INSTANCES = 2**16
 EVENT_ALL = 2**17 - 1
 
 NOW = " (now)"
-"""The end of the name of a job that stands for all that is to be run once and now with one function."""
+"""Ends the name of the job that stands for all immediate one-time runs of a function."""
 
 _KEPT = 1000
-"""Outcomes that wait for the ledger's word."""
+"""Outcomes that wait for the ledger's answer, at most."""
 
 
 @dataclass(frozen=True)
 class SchedulerEvent:
-    """Something about the scheduler."""
+    """An event of the scheduler."""
 
     code: int
     alias: str | None = None
@@ -52,7 +52,7 @@ class SchedulerEvent:
 
 @dataclass(frozen=True)
 class JobEvent:
-    """Something about a job."""
+    """An event of a job."""
 
     code: int
     job_id: str
@@ -80,7 +80,7 @@ Listener = Callable[[Any], object]
 
 
 class Events:
-    """Who listens to what, which bodies run, and what they returned until the ledger has said yes to it."""
+    """The listeners, the running bodies, and their results until the ledger has accepted them."""
 
     def __init__(self) -> None:
         self._listeners: list[tuple[Listener, int]] = []
@@ -94,7 +94,7 @@ class Events:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Tell nothing of runs in this block: the start of the scheduler is told before what it runs."""
+        """Hold back events of runs in this block: listeners hear of the scheduler's start first."""
         self._open.clear()
         try:
             yield
@@ -106,11 +106,11 @@ class Events:
         self._listeners = [*self._listeners, (listener, mask)]
 
     def remove(self, listener: Listener) -> None:
-        """Call it no more."""
+        """Stop calling it."""
         self._listeners = [entry for entry in self._listeners if entry[0] != listener]
 
     def tell(self, event: Any) -> None:
-        """Call the listeners, here and now. What they raise is logged."""
+        """Call the listeners at once. What they raise is logged."""
         for listener, mask in self._listeners:
             if event.code & mask:
                 try:
@@ -119,11 +119,11 @@ class Events:
                     logger.exception("a listener for %s failed", event, extra={"action": "listener_failed"})
 
     def wants(self, code: int) -> bool:
-        """Whether anybody listens to such events."""
+        """True if a listener wants such events."""
         return any(code & mask for _, mask in self._listeners)
 
     def begin(self, run: Run) -> None:
-        """A body is called."""
+        """Note that a body is called."""
         self._open.wait()
         with self._mutex:
             self._begun[run.id] = run
@@ -132,7 +132,7 @@ class Events:
         self.tell(JobSubmissionEvent(EVENT_JOB_SUBMITTED, job_id, self.store_of(job_id), (run.scheduled_for,)))
 
     def begun(self) -> list[Run]:
-        """The runs whose bodies have been called; those that have ended since the last look are there once more."""
+        """The runs whose bodies are running, or have ended since the last call."""
         with self._mutex:
             found = list(self._begun.values())
             for run_id in self._over:
@@ -141,7 +141,7 @@ class Events:
         return found
 
     def note(self, run_id: int, retval: Any, failure: BaseException | None) -> None:
-        """What a body came to."""
+        """Note how a body ended."""
         with self._mutex:
             if self.wants(EVENT_JOB_MAX_INSTANCES):
                 self._over.add(run_id)
@@ -153,7 +153,7 @@ class Events:
                     self._outcomes.popitem(last=False)
 
     def heard(self, event: RunEvent) -> None:
-        """What became of a run."""
+        """Tell the listeners how a run ended."""
         self._open.wait()
         with self._mutex:
             retval, failure = self._outcomes.pop(event.run_id, (None, None))
@@ -177,7 +177,7 @@ class Events:
 
 
 def job_id_of(job: str, key: str) -> str:
-    """The id of a job: its name, but for what runs once and now."""
+    """The id of a job: its name, except for immediate one-time runs."""
     return key if job.endswith(NOW) else job
 
 

@@ -1,6 +1,7 @@
-"""The cron language of APScheduler: keyword fields, Monday is 0, all fields must match. Into sets, and from there into tenure's `cron`.
+"""The cron fields of APScheduler, parsed into sets and translated into tenure's `cron`.
 
-A field that is not given is `*`, but below the last one given it is its least value: `hour=3` is 03:00:00, `month=6` is 1 June, 00:00:00.
+Fields are keywords, Monday is 0, and all fields must match. A field that is not given is `*`, but below the last given
+one it is its lowest value: `hour=3` is 03:00:00, `month=6` is 1 June, 00:00:00.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _EXAMPLES = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field that was understood."""
+    """One parsed field."""
 
     name: str
     text: str
@@ -59,12 +60,12 @@ class Field:
 
     @property
     def is_default(self) -> bool:
-        """It was not given."""
+        """True if it was not given."""
         return not self.given
 
     @property
     def everything(self) -> bool:
-        """It leaves nothing out."""
+        """True if it allows every value."""
         low, high = RANGES[self.name]
         return len(self.numbers) == high - low + 1
 
@@ -106,9 +107,9 @@ def as_trigger(fields: Mapping[str, Field], tz: str) -> Trigger:
 
 
 def words(expr: str) -> dict[str, str] | None:
-    """The fields that say what an expression of tenure's cron says, as few as will do; None where that is not plain."""
+    """The fewest fields that say the same as an expression of tenure's cron; None if there are none."""
     parts = expr.lower().split()
-    second, minute, hour, day, month, week = parts if len(parts) == 6 else ["0", *parts]  # noqa: PLR2004 - seconds come first
+    second, minute, hour, day, month, week = parts if len(parts) == 6 else ["0", *parts]  # noqa: PLR2004
     if re.search(r"[#?\d]", week):
         return None
     said = {"month": month, "day": day.replace("l", "last"), "day_of_week": _days(week)}
@@ -120,7 +121,7 @@ def words(expr: str) -> dict[str, str] | None:
 
 
 def _days(week: str) -> str:
-    """Weekdays that follow each other, as a range."""
+    """Consecutive weekdays as a range."""
     numbers = [_WEEKDAYS.index(name) for name in week.split(",") if name in _WEEKDAYS]
     if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):  # noqa: PLR2004 - two are listed
         return f"{_WEEKDAYS[numbers[0]]}-{_WEEKDAYS[numbers[-1]]}"
@@ -128,7 +129,7 @@ def _days(week: str) -> str:
 
 
 def shared(first: Mapping[str, Field], second: Mapping[str, Field]) -> dict[str, Field] | None:
-    """The fields of the times that both allow; None if fields cannot say so, or if there are none."""
+    """The fields for the times that both allow; None if no fields can say that, or no time is left."""
     found = {name: _shared(first[name], second[name]) for name in NAMES}
     fields = {name: field for name, field in found.items() if field is not None}
     return fields if len(fields) == len(found) else None
@@ -186,7 +187,7 @@ def _number(name: str, text: str, item: str, words: Mapping[str, int], limits: t
     if text in words:
         return words[text]
     if not text.isdecimal():
-        _refuse(name, item, f"has {text!r}, which is no value of this field")
+        _refuse(name, item, f"has {text!r}, which is not a value of this field")
     if not limits[0] <= int(text) <= limits[1]:
         _refuse(name, item, f"has {text}, and the values are {limits[0]} to {limits[1]}")
     return int(text)
@@ -199,7 +200,7 @@ def _refuse(name: str, item: str, problem: str) -> NoReturn:
 
 
 def _text(field: Field) -> str:
-    """The numbers of a field in tenure's words. A star at the head is kept: it says how clock changes are taken."""
+    """The numbers of a field as tenure's cron writes them. A leading star stays: it decides about clock changes."""
     if field.everything or re.fullmatch(r"\*/\d+", field.text):
         return "*" if field.everything else field.text
     spans: list[list[int]] = []

@@ -1,5 +1,8 @@
-"""The functions that this process can run: under the id of a job with the arguments that stay in the process, and as 'module:function' for arguments that
-are in the ledger. Nothing is imported because a row says so: what a row names is looked for among what the application has loaded."""
+"""The functions that this process can run.
+
+A function is registered under the id of a job if its arguments stay in the process, and as 'module:function' if they
+are in the ledger. Rows never cause an import: a name in a row is looked up in what the application has loaded.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tenure.run import Run
 from tenure.util.clock import boottime
 
 LOADING = 5.0
-"""Seconds that a program may take to load its modules after it has started its scheduler."""
+"""Seconds that a program has to load its modules after it has started its scheduler."""
 
 
 class Functions(Registry):
@@ -31,9 +34,9 @@ class Functions(Registry):
         self._known: dict[str, Callable[..., Any]] = {}
         self._allowed: set[str | None] = set()
         self._missed: dict[str, float] = {}
-        self.strange: frozenset[str] = frozenset()
-        """Functions that jobs name and that are not to be found here."""
-        self.on_strange: Callable[[], object] = lambda: None
+        self.missing: frozenset[str] = frozenset()
+        """Functions that jobs name and that this process does not have."""
+        self.on_missing: Callable[[], object] = lambda: None
 
     def put(
         self, name: str, func: Callable[..., Any], args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -42,7 +45,7 @@ class Functions(Registry):
         own, own_named, events = tuple(args), dict(kwargs or {}), self._events
 
         def plain(run: Run, args: Any = None, kwargs: Any = None, job: Any = None) -> None:
-            del job  # what the ledger keeps about the job, not for its function
+            del job  # stored with the job, but not an argument of its function
             events.begin(run)
             try:
                 value = func(*(own if args is None else args), **(own_named if kwargs is None else kwargs))
@@ -70,11 +73,11 @@ class Functions(Registry):
         name = reference(func)
         if name is not None and self._known.get(name) != func:
             self._known[name] = func
-            self.put(name, func)  # once: a job that is called as its function is may have arguments of its own since
+            self.put(name, func)  # only once: a job with the same name may have put its own arguments since
         return name
 
     def lasts(self, func: Callable[..., Any]) -> bool:
-        """Whether other processes can find it. Class methods are not looked for: `functions=` must name them."""
+        """True if other processes can find it. Class methods are only found if `functions=` names them."""
         name = reference(func)
         return name is not None and (not inspect.ismethod(func) or name in self._allowed)
 
@@ -82,7 +85,8 @@ class Functions(Registry):
         """Run it in a process of its own; returns its arguments by name, as the ledger keeps them."""
         if reference(func) is None or is_coroutine(func):
             raise ConfigurationError(
-                f"job {name!r}: a process needs a plain function at the top of a module. Use a ThreadPoolExecutor for this one."
+                f"job {name!r}: a process needs a plain function at the top of a module. "
+                "Use a ThreadPoolExecutor for this one."
             )
         try:
             bound = inspect.signature(func).bind(*args, **kwargs)
@@ -92,23 +96,23 @@ class Functions(Registry):
         return encode(_by_name(name, bound))
 
     def named(self, name: str) -> Callable[..., Any] | None:
-        """The function that jobs of the ledger call so."""
+        """The function that jobs in the ledger know by this name."""
         if name not in self._functions and self._loaded is not None and (found := self._loaded.find(name)) is not None:
             self.put_shared(found)
         return self._known.get(name)
 
     def wanted(self, names: frozenset[str]) -> None:
-        """Look for the functions that jobs name. One that may still be loaded is strange only after a while."""
+        """Look for the functions that jobs name. One that may still be loaded counts as missing only after a while."""
         missing = [name for name in names if self.named(name) is None and name not in self._functions]
         now, loaded = boottime(), self._loaded
         self._missed = {name: self._missed.get(name, now) for name in missing}
-        self.strange = frozenset(
+        self.missing = frozenset(
             name
             for name, since in self._missed.items()
             if loaded is None or now - since >= LOADING or not loaded.may_come(name)
         )
-        if self.strange:
-            self.on_strange()
+        if self.missing:
+            self.on_missing()
 
     @property
     def advice(self) -> str:
@@ -117,12 +121,12 @@ class Functions(Registry):
             return "Name their functions in functions=[…], or remove the jobs."
         packages = " and ".join(self._loaded.packages)
         return (
-            f"Found are functions at the top of the modules of {packages}, once these are loaded; for others write importable=['package'] or functions=[…]. "
-            "Remove the jobs that are no longer wanted."
+            f"Only functions at the top of loaded modules of {packages} are found; for others write "
+            "importable=['package'] or functions=[…]. Remove the jobs that are no longer wanted."
         )
 
     def forget(self, name: str) -> None:
-        """A job was removed, and its arguments with it."""
+        """Forget the function and the arguments of a removed job."""
         if name not in self._known:
             self._functions.pop(name, None)
 
@@ -135,7 +139,7 @@ class Functions(Registry):
                     if inspect.isfunction(found) and found.__module__ == module.__name__:
                         self.put_shared(found)
             elif not callable(one) or self.put_shared(one) is None:
-                raise ConfigurationError(f"functions: {one!r} is no function at the top of a module.")
+                raise ConfigurationError(f"functions: {one!r} is not a function at the top of a module.")
             else:
                 self._allowed.add(reference(one))
 
@@ -147,9 +151,7 @@ def _by_name(name: str, bound: inspect.BoundArguments) -> dict[str, Any]:
         if kind is inspect.Parameter.VAR_KEYWORD:
             found.update(value)
         elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
-            raise ConfigurationError(
-                f"job {name!r}: in a process arguments are given by name, and {parameter!r} cannot be."
-            )
+            raise ConfigurationError(f"job {name!r}: arguments go to a process by name, and {parameter!r} has none.")
         else:
             found[parameter] = value
     return found

@@ -1,7 +1,8 @@
-"""The id of a job that was given none: the same in every worker, because all of them make it of the same things.
+"""Makes ids for jobs that were given none. Every worker makes the same id for the same job.
 
-It is made of the function and its arguments, and for a date of its time. Among jobs that are equal in these, the order in which a process adds them counts. The trigger is
-no part of it: a job whose cron was changed in the code is still that job.
+An id is made of the function and its arguments and, for a date, of its time. If several jobs are equal in these, the
+order in which the process adds them counts. The trigger is not part of it: a job whose cron expression was changed in
+the code is still that job.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tenure.ext.apscheduler.triggers import DateTrigger
 logger = logging.getLogger("tenure")
 
 _DIGEST = 8
-"""Bytes that stand for arguments in an id."""
+"""Bytes of the digest that stands for arguments in an id."""
 
 
 class Identities:
@@ -44,14 +45,14 @@ class Identities:
     ) -> str:
         """The id; `given` is what the program wrote, `taken` are the ids that this process has added."""
         if isinstance(trigger, DateTrigger) and trigger.now:
-            return uuid.uuid4().hex  # each call is a job
+            return uuid.uuid4().hex  # each call is its own job
         func, inner, inner_named = _taken_apart(called)
         words, told = _words((*inner, *args), {**inner_named, **kwargs})
         doubtful = running and not (told and (isinstance(given, str) or reference(func)))
         base = (given if isinstance(given, str) else _name(func)) + words
         if isinstance(trigger, DateTrigger):
             if doubtful:
-                return uuid.uuid4().hex  # only this process can run it, and nothing tells it from that of another
+                return uuid.uuid4().hex  # only this process can run it, and it looks like those of other processes
             base += f" at {trigger.run_date.astimezone(UTC).isoformat().removesuffix('+00:00')}Z"
         elif doubtful:
             self._doubt(base)
@@ -62,15 +63,16 @@ class Identities:
             return
         self._doubted.add(base)
         logger.warning(
-            "a job without an id was added while the scheduler runs; its function or its arguments have no text of their own, so every worker that adds such a job "
-            "means the same one, %r. Write id='…' if they are different jobs",
+            "a job without an id was added to a running scheduler, and its function or arguments cannot be told apart "
+            "by "
+            "a text: all workers that add such a job mean the same one, %r. Write id='…' if they are different jobs",
             base,
             extra={"action": "doubtful_id"},
         )
 
 
 def _taken_apart(func: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """What is called in the end, and the arguments that partials around it give."""
+    """The function inside partials, and the arguments that the partials give."""
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     while isinstance(func, functools.partial):
@@ -79,7 +81,7 @@ def _taken_apart(func: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 
 
 def _name(func: Any) -> str:
-    """'module:function' of anything that can be called. Lambdas, methods and inner functions have one too, which other processes cannot look up."""
+    """'module:function' of any callable, even of lambdas, methods and inner functions, which cannot be looked up."""
     if not inspect.isroutine(func) and not isinstance(func, type):
         func = type(func)  # an object with __call__
     if inspect.ismethod(func) and isinstance(owner := func.__self__, type):
@@ -89,7 +91,7 @@ def _name(func: Any) -> str:
 
 
 def _words(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, bool]:
-    """A short text for arguments, and whether it tells them from all others."""
+    """A short text for arguments, and whether it is unique to them."""
     if not args and not kwargs:
         return "", True
     text = as_json(args, kwargs)
@@ -101,7 +103,7 @@ def _words(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, bool]:
 
 
 def _word(value: object) -> str:
-    """One argument; of what has no text, its kind."""
+    """One argument as text; its type if it has none."""
     text = as_json((value,), {})
     if text is not None:
         return text

@@ -35,12 +35,14 @@ class Undefined:
 _OPTIONS = ("misfire_grace_time", "coalesce", "max_instances")
 
 UNDEFINED: Final = Undefined()
-"""What was not given."""
+"""The value of an option that was not given."""
 
 
 class Job(_Job):
-    """What `add_job` and `get_job` return. Changes go through its methods, or those of the scheduler. Where APScheduler is installed it is also one of its jobs,
-    for programs that ask `isinstance`."""
+    """What `add_job` and `get_job` return. Change it through its methods, or those of the scheduler.
+
+    If APScheduler is installed, it is also one of its jobs, for programs that check `isinstance`.
+    """
 
     __slots__ = (
         "_scheduler",
@@ -66,7 +68,7 @@ class Job(_Job):
         "write_on_at",
     )
 
-    def __init__(self, scheduler: BaseScheduler, id: str, func: Any, trigger: Any) -> None:  # noqa: A002 - APScheduler's word
+    def __init__(self, scheduler: BaseScheduler, id: str, func: Any, trigger: Any) -> None:  # noqa: A002 - their name
         self._scheduler = scheduler
         self.id = id
         self.func: Callable[..., Any] | None = func
@@ -88,18 +90,18 @@ class Job(_Job):
         self.given: frozenset[str] = frozenset()
         """The options that were given, not left to their defaults."""
         self.shared = False
-        """Its arguments are in the ledger, and any node that knows its function runs it."""
+        """True if its arguments are in the ledger, so that any node that has its function can run it."""
         self.starts: datetime | None = None
-        """When its trigger begins, where `next_run_time` said so."""
+        """When its trigger begins, if `next_run_time` said so."""
         self.write_on_at: datetime | None = None
 
     @property
     def _jobstore_alias(self) -> str | None:
-        """Where it is, under APScheduler's name for it."""
+        """The alias of its job store, under APScheduler's name for it."""
         return None if self.pending else self.jobstore
 
     def about(self, function: str) -> dict[str, str]:
-        """What the ledger keeps of it beside its arguments."""
+        """What the ledger stores about it besides its arguments."""
         said = {"name": (self.name, plain_name(function)), "jobstore": (self.jobstore, "default")}
         return {word: value for word, (value, usual) in said.items() if value != usual}
 
@@ -112,19 +114,19 @@ class Job(_Job):
         return self._scheduler.reschedule_job(self.id, trigger=trigger, **trigger_args)
 
     def pause(self) -> Job:
-        """Begin no more runs of it, anywhere."""
+        """Start no more runs of it, on any node."""
         return self._scheduler.pause_job(self.id)
 
     def resume(self) -> Job | None:
-        """Go on."""
+        """Resume it."""
         return self._scheduler.resume_job(self.id)
 
     def remove(self) -> None:
-        """Take it away."""
+        """Remove it."""
         self._scheduler.remove_job(self.id)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What it says of itself, in APScheduler's words."""
+        """Its attributes, under APScheduler's names."""
         if self.func_ref is None:
             raise ValueError(f"job {self.id!r}: {self.func!r} has no name under which another process finds it.")
         words = ("id", "trigger", "executor", "args", "kwargs", "name", *_OPTIONS, "next_run_time")
@@ -150,7 +152,7 @@ def resolved(func: Any) -> Callable[..., Any]:
     if isinstance(func, str):
         module, colon, path = func.partition(":")
         if not colon:
-            raise ConfigurationError(f"func: {func!r} names no function. Write 'package.module:function'.")
+            raise ConfigurationError(f"func: {func!r} does not name a function. Write 'package.module:function'.")
         try:
             func = functools.reduce(getattr, path.split("."), importlib.import_module(module))
         except (ImportError, AttributeError) as error:
@@ -161,8 +163,11 @@ def resolved(func: Any) -> Callable[..., Any]:
 
 
 def reference(func: Any) -> str | None:
-    """'module:function' for what other processes can find under that name; None for lambdas, partials and methods of instances, and where the name is that of
-    another: of what a decorator has wrapped, or of the class that a class method was inherited from."""
+    """'module:function', if other processes can find the function under that name; else None.
+
+    None for lambdas, partials and methods of instances, and if the name belongs to something else: to what a decorator
+    has wrapped, or to the class that a class method was inherited from.
+    """
     if inspect.ismethod(func) and not isinstance(func.__self__, type):
         return None
     module, path = getattr(func, "__module__", None), getattr(func, "__qualname__", None)
@@ -170,7 +175,10 @@ def reference(func: Any) -> str | None:
 
 
 def _is_named(func: Any, module: str, path: str) -> bool:
-    """Whether its module has it, or nothing yet, under this name. A function that is just being decorated has not got its name yet."""
+    """True if its module has it, or nothing yet, under this name.
+
+    While it is being decorated, the name is not bound.
+    """
     found: Any = sys.modules.get(module)
     for name in path.split("."):
         found = getattr(found, name, None)
@@ -181,16 +189,17 @@ def is_coroutine(func: Any) -> bool:
     """Whether calling it gives a coroutine."""
     while isinstance(func, functools.partial):
         func = func.func
-    return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(getattr(func, "__call__", None))  # noqa: B004 - the method itself is looked at
+    method = getattr(func, "__call__", None)  # noqa: B004 - the method itself is needed
+    return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(method)
 
 
 def plain_name(function: str) -> str:
-    """What a job of this function is called if nothing else is said."""
+    """The default name of a job of this function."""
     return function.rpartition(":")[2].rpartition(".")[2]
 
 
 def as_json(args: tuple[Any, ...], kwargs: dict[str, Any], about: Mapping[str, str] | None = None) -> str | None:
-    """Arguments as the ledger keeps them; None for what it cannot keep."""
+    """Arguments as the ledger stores them; None if it cannot."""
     try:
         return encode({"args": list(args), "kwargs": kwargs, **({"job": about} if about else {})})
     except ConfigurationError:

@@ -1,4 +1,4 @@
-"""Taking part: the life of a scheduler, its executors, its store and its listeners, under APScheduler's names."""
+"""Starting, pausing and stopping a scheduler; its executors, its store and its listeners, under APScheduler's names."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import Any
 from tenure.errors import ConfigurationError, StoreError
 from tenure.events import RunEvent, RunFailed, RunSkipped, RunSucceeded
 from tenure.ext.apscheduler import events
-from tenure.ext.apscheduler.due_list_refresher import Upkeep
+from tenure.ext.apscheduler.due_list_refresher import DueListRefresher
 from tenure.ext.apscheduler.errors import SchedulerAlreadyRunningError, SchedulerNotRunningError
 from tenure.ext.apscheduler.events import EVENT_ALL, Events, JobEvent, SchedulerEvent
 from tenure.ext.apscheduler.functions import Functions
 from tenure.ext.apscheduler.identity import Identities
 from tenure.ext.apscheduler.job import Job
-from tenure.ext.apscheduler.max_instances import Crowded
+from tenure.ext.apscheduler.max_instances import MaxInstancesWatch
 from tenure.ext.apscheduler.options import (
     DEFAULTS,
     Executor,
@@ -50,20 +50,23 @@ STATE_RUNNING = 1
 STATE_PAUSED = 2
 
 WAIT = 7 * 86400.0
-"""`shutdown(wait=True)` and `pause()` wait for what runs, as long as it takes."""
+"""Seconds that `shutdown(wait=True)` and `pause()` wait for running bodies: as long as it takes."""
 PATIENCE = 2.0
-"""How long `pause` waits for runs that have begun before it returns; they go on to their end."""
+"""Seconds that `pause` waits for running bodies before it returns; they go on to their end."""
 
 CROWD = 1000
-"""From so many jobs on it is worth looking for those that are over."""
+"""With this many jobs or more, look for those that are over."""
 TOGETHER = 0.5
-"""Seconds within which two signals are one: some programs send it to a process and to its group."""
+"""Two signals within this many seconds count as one: some programs send one to a process and to its group."""
 
 _ALL: weakref.WeakSet[Lifecycle] = weakref.WeakSet()
 
 
 class Lifecycle:
-    """Not started, nothing is opened. All methods of a started one act on the jobs of the whole cluster, but for `pause`, `resume` and `shutdown`."""
+    """Opens nothing before `start()`.
+
+    After it, all methods act on the jobs of the whole cluster, except `pause`, `resume` and `shutdown`.
+    """
 
     def __init__(
         self, gconfig: Mapping[str, Any] | None = None, prefix: str | None = "apscheduler.", **options: Any
@@ -78,25 +81,25 @@ class Lifecycle:
         self._identities = Identities()
         self._builder = builder()
         self._apart: str | None = None
-        """The application, where another scheduler of this process has the one that it would have."""
-        self._desk: TenureBridge | None = None
-        self._upkeep: Upkeep | None = None
+        """Its own application, if another scheduler of this process already has the default one."""
+        self._bridge: TenureBridge | None = None
+        self._refresher: DueListRefresher | None = None
         self._leaving: threading.Thread | None = None
         self.configure(gconfig or {}, prefix, **options)
 
     def configure(
         self, gconfig: Mapping[str, Any] | None = None, prefix: str | None = "apscheduler.", **options: Any
     ) -> None:
-        """Take in options, before the start."""
+        """Set options, before the start."""
         self._not_running()
         self._options.take({**flattened(gconfig or {}, prefix), **options})
         self._tz = zone_name(self._options.timezone) if self._options.timezone else local_zone()
         self.timezone = shown_zone(self._tz, self._options.timezone)
 
-    # Taking part
+    # Start and stop
 
     def start(self, paused: bool = False) -> None:
-        """Bring the jobs to the ledger and take part; with `paused=True`, not yet."""
+        """Write the jobs to the ledger and start running them; with `paused=True`, not yet."""
         self._not_running()
         with self._events.held():
             self._start(paused=paused)
@@ -106,22 +109,22 @@ class Lifecycle:
         with self._mutex:
             if "default" not in self._options.executors:
                 told.append(SchedulerEvent(events.EVENT_EXECUTOR_ADDED, "default"))
-            desk = self._opened()
+            bridge = self._opened()
             if "default" not in self._options.jobstores:
                 self._options.jobstores["default"] = MemoryJobStore()
                 told.append(SchedulerEvent(events.EVENT_JOBSTORE_ADDED, "default"))
-            desk = self._set_apart(desk)
+            bridge = self._set_apart(bridge)
             for job in self._jobs.values():
                 self._fill_in(job)
                 kept = isinstance(self._options.jobstores.get(job.jobstore), SQLAlchemyJobStore)
                 job.shared |= kept and isinstance(job.trigger, DateTrigger)  # the next start may not say it again
-            desk.add_all(list(self._jobs.values()))
-            desk.look_for_functions()
+            bridge.add_all(list(self._jobs.values()))
+            bridge.look_for_functions()
             if not paused:
-                self._take_part(desk.scheduler)
-            crowded = Crowded(desk.scheduler, self._events)
-            self._upkeep = Upkeep(desk, lambda: list(self._jobs.values()), crowded)
-            self._upkeep.start()
+                self._take_part(bridge.scheduler)
+            max_instances = MaxInstancesWatch(bridge.scheduler, self._events)
+            self._refresher = DueListRefresher(bridge, lambda: list(self._jobs.values()), max_instances)
+            self._refresher.start()
             self.state = STATE_PAUSED if paused else STATE_RUNNING
             _ALL.add(self)
             atexit.register(self._at_exit)
@@ -132,19 +135,19 @@ class Lifecycle:
         self._tell_late()
 
     def shutdown(self, wait: bool = True) -> None:
-        """Leave: run no more here, and with `wait` let what runs come to its end. The other nodes go on."""
+        """Stop running jobs here; with `wait`, wait for running ones. The other nodes go on."""
         self._running()
         atexit.unregister(self._at_exit)
         with self._mutex:
-            desk, self.state = self._opened(), STATE_STOPPED
-            upkeep, self._upkeep = self._upkeep, None
-        if upkeep is not None:
-            upkeep.stop()
-        self._leave(desk.scheduler, wait=wait)
+            bridge, self.state = self._opened(), STATE_STOPPED
+            refresher, self._refresher = self._refresher, None
+        if refresher is not None:
+            refresher.stop()
+        self._leave(bridge.scheduler, wait=wait)
         self._events.tell(SchedulerEvent(events.EVENT_SCHEDULER_SHUTDOWN))
 
     def pause(self) -> None:
-        """Begin nothing on this node until `resume`; the other nodes go on."""
+        """Start no more runs on this node until `resume`; the other nodes go on."""
         self._running()
         if self.state == STATE_PAUSED:
             return
@@ -154,7 +157,7 @@ class Lifecycle:
         self._events.tell(SchedulerEvent(events.EVENT_SCHEDULER_PAUSED))
 
     def resume(self) -> None:
-        """Take part again, once the runs from before the pause have ended."""
+        """Run jobs again, once the runs from before the pause have ended."""
         self._running()
         if self.state != STATE_PAUSED:
             return
@@ -165,36 +168,36 @@ class Lifecycle:
 
     @property
     def running(self) -> bool:
-        """Started; also while it is paused."""
+        """True after the start, even while it is paused."""
         return self.state != STATE_STOPPED
 
     def wakeup(self) -> None:
-        """Look at the ledger at once."""
+        """Check the ledger at once."""
         self._opened().poke()
 
     @property
     def tenure(self) -> Scheduler:
-        """tenure's own scheduler behind this one: its runs, its audit, its health."""
+        """tenure's own scheduler behind this one, for its runs, its audit and its health."""
         return self._opened().scheduler
 
     # Executors, stores and listeners
 
     def add_executor(self, given: Any, alias: str = "default", **executor_opts: Any) -> None:
-        """Before the start: one more executor."""
+        """Add an executor, before the start."""
         self._not_running()
         self._new_alias(alias, "executor", self._options.executors)
         self._options.executors[alias] = executor({"type": given, **executor_opts} if isinstance(given, str) else given)
         self._events.tell(SchedulerEvent(events.EVENT_EXECUTOR_ADDED, alias))
 
     def remove_executor(self, alias: str, shutdown: bool = True) -> None:
-        """Before the start: one less."""
+        """Remove an executor, before the start."""
         del shutdown
         self._not_running()
         self._options.executors.pop(alias)
         self._events.tell(SchedulerEvent(events.EVENT_EXECUTOR_REMOVED, alias))
 
     def add_jobstore(self, jobstore: Any, alias: str = "default", **jobstore_opts: Any) -> None:
-        """Before the start: where the jobs are."""
+        """Add a job store, before the start."""
         self._not_running()
         self._new_alias(alias, "job store", self._options.jobstores)
         self._options.jobstores[alias] = store(
@@ -203,23 +206,23 @@ class Lifecycle:
         self._events.tell(SchedulerEvent(events.EVENT_JOBSTORE_ADDED, alias))
 
     def remove_jobstore(self, alias: str, shutdown: bool = True) -> None:
-        """Before the start: not there."""
+        """Remove a job store, before the start."""
         del shutdown
         self._not_running()
         self._options.jobstores.pop(alias)
         self._events.tell(SchedulerEvent(events.EVENT_JOBSTORE_REMOVED, alias))
 
     def add_listener(self, callback: Callable[[Any], object], mask: int = EVENT_ALL) -> None:
-        """Hear of what happens on this node."""
+        """Call this function for events on this node."""
         self._events.add(callback, mask)
-        if self._upkeep is not None:
-            self._upkeep.wake()
+        if self._refresher is not None:
+            self._refresher.wake()
 
     def remove_listener(self, callback: Callable[[Any], object]) -> None:
-        """Hear no more."""
+        """Stop calling this function."""
         self._events.remove(callback)
 
-    # What the above is made of
+    # Helpers
 
     def _default_executor(self) -> Executor:
         return ThreadPoolExecutor()
@@ -231,7 +234,7 @@ class Lifecycle:
         inner.stop(WAIT if wait else 0)
 
     def _come_back(self, inner: Scheduler) -> None:
-        """Take part again, as soon as the store answers."""
+        """Start again, as soon as the store answers."""
         while self.state == STATE_RUNNING:
             try:
                 self._take_part(inner)
@@ -241,7 +244,7 @@ class Lifecycle:
                 sleep(1.0)
 
     def _later(self, action: Callable[[], object]) -> None:
-        """Do it after what was begun before, and wait a moment for it."""
+        """Do it after earlier pauses and resumes, and wait a moment for it."""
         before = self._leaving
 
         def work() -> None:
@@ -255,7 +258,7 @@ class Lifecycle:
 
     def _opened(self) -> TenureBridge:
         with self._mutex:
-            if self._desk is None:
+            if self._bridge is None:
                 self._options.executors.setdefault("default", self._default_executor())
                 url, application = self._options.place()
                 inner = Scheduler(
@@ -264,17 +267,17 @@ class Lifecycle:
                 inner.on(RunEvent)(self._heard)
                 functions = self._functions()
                 processes = {a for a, one in self._options.executors.items() if isinstance(one, ProcessPoolExecutor)}
-                self._desk = TenureBridge(inner, functions, frozenset(processes))
-            return self._desk
+                self._bridge = TenureBridge(inner, functions, frozenset(processes))
+            return self._bridge
 
     def _tell_late(self) -> None:
         late = self._opened().late
         while late:
-            with suppress(IndexError):  # another thread tells it
+            with suppress(IndexError):  # another thread reports it
                 self._events.tell(late.popleft())
 
     def _heard(self, event: RunEvent) -> None:
-        """What became of a run. Where it was the last of its job, the job is over."""
+        """Report how a run ended. If it was the last of its job, the job is over."""
         self._events.heard(event)
         if not isinstance(event, RunSucceeded | RunFailed | RunSkipped):
             return
@@ -292,7 +295,7 @@ class Lifecycle:
         return "default" if job is None else job.jobstore
 
     def _is_over(self, job_id: str, since: datetime) -> bool:
-        """Whether nothing is due after this. Only for what may be over the ledger is asked."""
+        """True if nothing is due after this. Asks the ledger only about jobs that may be over."""
         job = self._jobs.get(job_id)
         if job is None and not self._events.wants(events.EVENT_JOB_REMOVED):
             return False
@@ -305,20 +308,22 @@ class Lifecycle:
         return not rows
 
     def _functions(self) -> Functions:
-        """What is called from here; what stored jobs name is looked for, unless `functions=` says all of it."""
+        """The function registry. Names in stored jobs are looked up, unless `functions=` lists all functions."""
         allowed, importable = self._options.functions, self._options.importable
         if allowed is None:
             return Functions(self._events, Loaded([self._builder.package or self._builder.module, *importable]))
         if importable:
             raise ConfigurationError(
-                f"importable={list(importable)!r} beside functions=[…]: with functions= nothing else is looked for. Write one of them."
+                f"importable={list(importable)!r} beside functions=[…]: with functions= no other function is looked "
+                "for. "
+                "Write one of the two."
             )
         functions = Functions(self._events, None)
         functions.allow(allowed)
         return functions
 
     def _fill_in(self, job: Job) -> None:
-        """What was not given comes from `job_defaults`."""
+        """Set what was not given from `job_defaults`."""
         self._known_alias(job.executor, "executor", self._options.executors)
         for word, value in self._options.job_defaults.items():
             if word not in DEFAULTS:
@@ -329,18 +334,19 @@ class Lifecycle:
     def _new_alias(self, alias: str, what: str, known: Mapping[str, object]) -> None:
         if alias in known:
             raise ConfigurationError(
-                f'This scheduler already has {"an" if what[0] == "e" else "a"} {what} by the alias of "{alias}". Give one of them another alias, or remove it first.'
+                f'This scheduler already has {"an" if what[0] == "e" else "a"} {what} by the alias of "{alias}". '
+                "Give one of them another alias, or remove it first."
             )
 
     def _known_alias(self, alias: str, what: str, known: Mapping[str, object]) -> None:
         if alias != "default" and alias not in known:
             raise KeyError(f"No such {what}: {alias}")
 
-    def _set_apart(self, desk: TenureBridge) -> TenureBridge:
-        """Two schedulers of one process would be one node twice: the second has an application of its own."""
-        inner = desk.scheduler
+    def _set_apart(self, bridge: TenureBridge) -> TenureBridge:
+        """Give the second of two schedulers in one process its own application: both would be the same node."""
+        inner = bridge.scheduler
         if not self._has_twin(inner):
-            return desk
+            return bridge
         if self._options.application is not None:
             raise ConfigurationError(
                 f"two schedulers of this process are on {inner.store.shown} as application {inner.application!r}. "
@@ -348,34 +354,36 @@ class Lifecycle:
             )
         module = self._builder.module
         for number in count(1):
-            self._apart, self._desk = module if number == 1 else f"{module} {number}", None
-            desk = self._opened()
-            if not self._has_twin(desk.scheduler):
+            self._apart, self._bridge = module if number == 1 else f"{module} {number}", None
+            bridge = self._opened()
+            if not self._has_twin(bridge.scheduler):
                 break
         logger.warning(
-            "another scheduler of this process has the application %r on %s; the one that %s built takes %r. Write application='…' to give it a name of yours",
+            "another scheduler of this process already has the application %r on %s; the one that %s built takes %r. "
+            "Write application='…' to choose a name",
             inner.application,
             inner.store.shown,
             module,
             self._apart,
             extra={"action": "set_apart"},
         )
-        return desk
+        return bridge
 
     def _has_twin(self, inner: Scheduler) -> bool:
-        others = [other._desk for other in list(_ALL) if other is not self and other.running]  # noqa: SLF001 - one of us
+        others = [other._bridge for other in list(_ALL) if other is not self and other.running]  # noqa: SLF001
         mine = inner.store.shown, inner.application
         return any(
-            desk is not None and (desk.scheduler.store.shown, desk.scheduler.application) == mine for desk in others
+            bridge is not None and (bridge.scheduler.store.shown, bridge.scheduler.application) == mine
+            for bridge in others
         )
 
     def _at_exit(self) -> None:
-        """The program ends without `shutdown`: begin nothing more, and wait for what runs, as the pools of APScheduler do."""
-        upkeep, inner = self._upkeep, self._opened().scheduler
+        """The program ends without `shutdown`: start nothing more, and wait for running jobs, as APScheduler does."""
+        refresher, inner = self._refresher, self._opened().scheduler
         if inner.started:
             _let_ctrl_c_end_it()
-            if upkeep is not None:
-                upkeep.stop()
+            if refresher is not None:
+                refresher.stop()
             inner.stop(self._patience_at_exit())
 
     def _patience_at_exit(self) -> float:
@@ -391,12 +399,15 @@ class Lifecycle:
 
 
 def _once(job: Job) -> bool:
-    """It ran once and now, and nothing is left of it."""
+    """True for an immediate one-time run, of which nothing is left."""
     return isinstance(job.trigger, DateTrigger) and job.trigger.now
 
 
 def _let_ctrl_c_end_it() -> None:
-    """While the exit waits, another Ctrl-C ends the process at once, instead of a traceback out of the waiting. One that came together with the first is none."""
+    """While the exit waits, let another Ctrl-C end the process at once, without a traceback.
+
+    A second signal that came together with the first does not count.
+    """
     began_at = boottime()
 
     def end(number: int, _frame: object) -> None:

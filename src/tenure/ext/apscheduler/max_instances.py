@@ -1,4 +1,8 @@
-"""EVENT_JOB_MAX_INSTANCES. The ledger skips a due time whose job runs as often as it may; the worker where it runs finds that there, and tells its listeners."""
+"""Sends EVENT_JOB_MAX_INSTANCES.
+
+The ledger skips a due time if its job already has as many runs as it may. The worker where they run reads that from the
+ledger and tells its listeners.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +16,19 @@ from tenure.scheduler import Scheduler
 from tenure.util.instants import moment
 
 PERIOD = 1.0
-"""Seconds between two looks, while bodies run and somebody listens."""
+"""Seconds between two queries, while bodies are running and a listener wants the event."""
 _KEPT = 1000
 
 
-class Crowded:
-    """Nothing is asked of the database as long as nobody listens, or nothing runs here."""
+class MaxInstancesWatch:
+    """Queries the database only while a listener wants the event and bodies are running here."""
 
     def __init__(self, scheduler: Scheduler, events: Events) -> None:
         self._scheduler, self._events = scheduler, events
         self._told: deque[int] = deque(maxlen=_KEPT)
 
     def look(self) -> float | None:
-        """Tell what was skipped, and say when to look again; None: when somebody listens."""
+        """Report skipped runs. Returns the seconds until the next query; None: when a listener is added."""
         if not self._events.wants(EVENT_JOB_MAX_INSTANCES):
             return None
         since = dict[str, float]()

@@ -1,4 +1,4 @@
-"""APScheduler's configuration: job stores, executors and defaults, and what they mean here."""
+"""APScheduler's configuration: job stores, executors and defaults, and what they mean in tenure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ logger = logging.getLogger("tenure")
 
 DEFAULT_URL = "sqlite:///tenure.db"
 DEFAULT_TABLE = "apscheduler_jobs"
-_STORES = "Jobs are kept in SQLite or PostgreSQL: write jobstores={'default': SQLAlchemyJobStore(url='postgresql://…')} or set TENURE_URL."
+_STORES = (
+    "Jobs are kept in SQLite or PostgreSQL: write "
+    "jobstores={'default': SQLAlchemyJobStore(url='postgresql://…')} or set TENURE_URL."
+)
 _KEEP = "To keep this store, keep APScheduler and write make_cluster_safe(scheduler, url)."
 _EXECUTORS = "Write ThreadPoolExecutor, ProcessPoolExecutor or AsyncIOExecutor, or leave executors= out."
 
 
 @dataclass(frozen=True)
 class SQLAlchemyJobStore:
-    """Names the database. SQLAlchemy is not needed for it, and no pickles are kept."""
+    """Names the database. It needs no SQLAlchemy and stores no pickles."""
 
     url: object = None
     engine: Any = None
@@ -37,7 +40,7 @@ class SQLAlchemyJobStore:
 
 @dataclass(frozen=True)
 class MemoryJobStore:
-    """Says nothing about where: TENURE_URL does, or a file beside the program."""
+    """Names no database: the jobs are in TENURE_URL, or in a file beside the program."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ _EXECUTOR_TYPES: Mapping[str, Any] = {
 
 _OPTIONS = ("jobstores", "executors", "job_defaults", "timezone", "application", "functions", "importable")
 DEFAULTS = ("misfire_grace_time", "coalesce", "max_instances")
-"""What `job_defaults` of APScheduler knows; further words there are tenure's policies."""
+"""Keys of APScheduler's `job_defaults`; all others there are options of tenure."""
 
 _YES = frozenset({"true", "yes", "on", "y", "t", "1"})
 _NO = frozenset({"false", "no", "off", "n", "f", "0"})
@@ -84,7 +87,7 @@ _NO = frozenset({"false", "no", "off", "n", "f", "0"})
 
 @dataclass
 class Options:
-    """What a scheduler was configured with."""
+    """The configuration of a scheduler."""
 
     jobstores: dict[str, SQLAlchemyJobStore | MemoryJobStore] = field(default_factory=dict)
     executors: dict[str, Executor] = field(default_factory=dict)
@@ -92,12 +95,12 @@ class Options:
     timezone: object = None
     application: str | None = None
     functions: tuple[object, ...] | None = None
-    """All that stored jobs may name; None: what the application has loaded."""
+    """All functions that stored jobs may name; None: what the application has loaded."""
     importable: tuple[str, ...] = ()
     """Further packages of the application."""
 
     def take(self, config: Mapping[str, Any]) -> None:
-        """Take in what `configure` was given."""
+        """Set the options given to `configure`."""
         for word, value in config.items():
             match word:
                 case "jobstores":
@@ -116,7 +119,7 @@ class Options:
                 case "importable":
                     self.importable = _packages(value)
                 case "daemon" | "logger" | "jobstore_retry_interval" | "event_loop":
-                    pass  # nothing of it is left to decide
+                    pass  # these have no meaning in tenure
                 case _:
                     logger.warning(
                         "%s=%r is not an option of a scheduler and changes nothing. %s",
@@ -128,7 +131,7 @@ class Options:
 
     @property
     def capacity(self) -> int:
-        """Runs at once, on this node."""
+        """The number of runs at once on this node."""
         return sum(executor.max_workers for executor in self.executors.values())
 
     def place(self) -> tuple[object, str]:
@@ -147,7 +150,8 @@ class Options:
         if os.environ.get("TENURE_URL"):
             return None, application
         logger.warning(
-            "no store was named: jobs are kept in %s. Set TENURE_URL, or write jobstores={'default': SQLAlchemyJobStore(url=…)}",
+            "no store was named: jobs are kept in %s. Set TENURE_URL, or write jobstores={'default': "
+            "SQLAlchemyJobStore(url=…)}",
             Path("tenure.db").absolute(),
             extra={"action": "default_store"},
         )
@@ -217,7 +221,7 @@ def flattened(given: Mapping[str, Any], prefix: str | None) -> dict[str, Any]:
 
 
 def _meant(word: str) -> str:
-    """What to write instead of a word that is none."""
+    """What to write instead of an unknown option."""
     if word in DEFAULTS:
         return f"Write job_defaults={{{word!r}: …}}."
     near = difflib.get_close_matches(word.replace("_", ""), {one.replace("_", ""): one for one in _OPTIONS}, n=1)
@@ -226,7 +230,7 @@ def _meant(word: str) -> str:
 
 
 def _read(word: str, given: Any) -> Any:
-    """A default of jobs; configuration files have texts."""
+    """A default of jobs; in configuration files the values are strings."""
     if not isinstance(given, str):
         return given
     text = given.strip().lower()
@@ -244,7 +248,7 @@ def check_max_instances(options: Mapping[str, Any]) -> None:
 
 def _packages(given: Any) -> tuple[str, ...]:
     if isinstance(given, str) or not all(isinstance(name, str) for name in given):
-        raise ConfigurationError(f"importable: {given!r} is no list of packages. Write importable=['shop.jobs'].")
+        raise ConfigurationError(f"importable: {given!r} is not a list of packages. Write importable=['shop.jobs'].")
     return tuple(given)
 
 

@@ -1,4 +1,4 @@
-"""The jobs of a scheduler: APScheduler's methods and words, on tenure's engine."""
+"""The jobs of a scheduler: APScheduler's methods, on tenure's engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 
 class BaseScheduler(Lifecycle):
-    """What people do to jobs. Of a started scheduler all of it counts for the whole cluster."""
+    """Operations on jobs. On a started scheduler they apply to the whole cluster."""
 
     def add_job(  # noqa: PLR0917 - the order is APScheduler's
         self,
@@ -50,7 +50,7 @@ class BaseScheduler(Lifecycle):
         policy: Mapping[str, Any] | None = None,
         **trigger_args: Any,
     ) -> Job:
-        """Add a job. `policy` takes tenure's own words beside APScheduler's: `policy={"timeout": "20m", "retries": 2}`."""
+        """Add a job. `policy` takes tenure's own options: `policy={"timeout": "20m", "retries": 2}`."""
         called = resolved(func)
         made = make(trigger, trigger_args, self.timezone)
         self._known_alias(jobstore, "job store", self._options.jobstores)
@@ -126,32 +126,32 @@ class BaseScheduler(Lifecycle):
             job.first_run = first
             self._events.tell(JobEvent(events.EVENT_JOB_MODIFIED, job_id, job.jobstore))
             return job
-        desk = self._opened()
+        bridge = self._opened()
         function = bool(changes.keys() & {"func", "args", "kwargs", "executor"})
         job.shared = job.shared or function
         named = "name" in changes and job.func is not None
         if changes.keys() - {"name", "next_run_time"} or named:
-            desk.update(job, trigger="trigger" in changes, function=function, name=named)
+            bridge.update(job, trigger="trigger" in changes, function=function, name=named)
         if first is not UNDEFINED:
-            desk.start_at(job, first)
-        if self._upkeep is not None:
-            self._upkeep.wake()
+            bridge.start_at(job, first)
+        if self._refresher is not None:
+            self._refresher.wake()
         self._events.tell(JobEvent(events.EVENT_JOB_MODIFIED, job_id, job.jobstore))
         return self.get_job(job_id) or job
 
     def reschedule_job(self, job_id: str, jobstore: str | None = None, trigger: Any = None, **trigger_args: Any) -> Job:
-        """Give a job another trigger, from now on. A paused one goes on."""
+        """Give a job another trigger, from now on. A paused job is resumed."""
         job = self.modify_job(job_id, jobstore, trigger=make(trigger, trigger_args, self.timezone))
         if not job.pending and job.next_run_time is None:
             self._opened().scheduler.resume(job_id)
         return self.get_job(job_id) or job
 
     def pause_job(self, job_id: str, jobstore: str | None = None) -> Job:
-        """Begin no more runs of this job, anywhere."""
+        """Start no more runs of this job, on any node."""
         return self.modify_job(job_id, jobstore, next_run_time=None)
 
     def resume_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
-        """Go on from now."""
+        """Resume a job from now on."""
         job = self._find(job_id, jobstore)
         if job.pending:
             job.first_run = UNDEFINED
@@ -161,7 +161,7 @@ class BaseScheduler(Lifecycle):
         return self.get_job(job_id)
 
     def get_jobs(self, jobstore: str | None = None, pending: bool | None = None) -> list[Job]:
-        """The jobs of the cluster by their next run times; of a scheduler that is not started, those that were added."""
+        """The jobs of the cluster, by next run time; before the start, those that were added here."""
         if self.state == STATE_STOPPED:
             return [] if pending is False else [job for job in self._jobs.values() if jobstore in {None, job.jobstore}]
         return [] if pending else self._listed(jobstore)
@@ -176,19 +176,19 @@ class BaseScheduler(Lifecycle):
         return job if job is not None and jobstore in {None, job.jobstore} else None
 
     def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
-        """Take a job away, for all nodes. What runs goes on to its end."""
+        """Remove a job, for all nodes. Running runs go on to their end."""
         alias = self._store_of(job_id) if jobstore is None else self._find(job_id, jobstore).jobstore
         self._remove(job_id)
         self._events.tell(JobEvent(events.EVENT_JOB_REMOVED, job_id, alias))
 
     def remove_all_jobs(self, jobstore: str | None = None) -> None:
-        """Take all jobs of the application, or of one job store, away, for all nodes. What runs goes on to its end."""
+        """Remove all jobs of the application, or of one job store, for all nodes. Running runs go on to their end."""
         for job in self.get_jobs(jobstore) if self.state == STATE_STOPPED else self._listed(jobstore, due=True):
             self._remove(job.id)
         self._events.tell(SchedulerEvent(events.EVENT_ALL_JOBS_REMOVED, jobstore))
 
     def print_jobs(self, jobstore: str | None = None, out: TextIO | None = None) -> None:
-        """One line for each job."""
+        """Print one line per job."""
         out, jobs = out or sys.stdout, self.get_jobs(jobstore)
         if self.state == STATE_STOPPED:
             shown = {"Pending jobs:": [str(job) for job in jobs] or ["No pending jobs"]}
@@ -211,7 +211,7 @@ class BaseScheduler(Lifecycle):
         """Refused: nothing is imported because a file says so."""
         raise unsupported("import_jobs", "Add the jobs with add_job.")
 
-    # What the above is made of
+    # Helpers
 
     def _id_for(self, given: Callable[..., Any] | str, job: Job) -> str:
         called, running = job.func, self.state != STATE_STOPPED
@@ -233,20 +233,20 @@ class BaseScheduler(Lifecycle):
             raise JobLookupError(job_id) from None
 
     def _is_done(self, job_id: str) -> bool:
-        """A job that this process has added, and that is over."""
+        """True for a job that this process has added and that is over."""
         return self.state != STATE_STOPPED and not self._opened().rows(job_id)[0]
 
     def _keep(self, job: Job) -> None:
-        """Remember a job, unless it runs once and now."""
+        """Remember a job, unless it is an immediate one-time run."""
         if job.pending or not isinstance(job.trigger, DateTrigger) or not job.trigger.now:
             self._jobs[job.id] = job
             if len(self._jobs) >= self._crowd:
                 self._forget_dates()
-            if self._upkeep is not None:
-                self._upkeep.wake()
+            if self._refresher is not None:
+                self._refresher.wake()
 
     def _forget_dates(self) -> None:
-        """Dates of the past that this process has added and others have run: nothing else tells it that they are over."""
+        """Forget past dates that this process has added and others have run: nothing else says that they are over."""
         past = walltime() - _PAST
         over = [job.id for job in self._jobs.values() if not job.pending and _before(job.trigger, past)]
         for job_id in over:
@@ -254,7 +254,7 @@ class BaseScheduler(Lifecycle):
         self._crowd = max(2 * len(self._jobs), CROWD)
 
     def _warn_if_not_kept(self, job: Job) -> None:
-        """APScheduler refuses to put such a job into a store, or pickles it."""
+        """Warn of a job that the store cannot hold; APScheduler refuses such a job, or pickles it."""
         if (
             job.shared
             or _at_once(job.trigger)
@@ -262,7 +262,9 @@ class BaseScheduler(Lifecycle):
         ):
             return
         logger.warning(
-            "job %r: the database cannot keep its function or its arguments. Only processes that add it run it; after a restart none does until it is added again",
+            "job %r: its function or its arguments cannot be stored in the database. Only processes that add it run "
+            "it; "
+            "after a restart none does until it is added again",
             job.id,
             extra={"action": "not_kept"},
         )
@@ -279,11 +281,11 @@ class BaseScheduler(Lifecycle):
         return sorted(jobs, key=lambda job: (job.next_run_time is None, job.next_run_time or now, job.id))
 
     def _shown(self, row: JobRow, now: datetime) -> Job:
-        desk, job_id = self._opened(), row.spec.name
+        bridge, job_id = self._opened(), row.spec.name
         job = self._jobs.get(job_id)
         if job is None:
-            job = desk.stranger(row, Job(self, job_id, None, None))
-        return desk.show(job, row, now)
+            job = bridge.added_elsewhere(row, Job(self, job_id, None, None))
+        return bridge.show(job, row, now)
 
 
 def _at_once(trigger: object) -> bool:

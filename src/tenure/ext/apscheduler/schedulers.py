@@ -1,4 +1,4 @@
-"""The three schedulers that people import. They differ in who waits for whom."""
+"""The three schedulers that programs import. They differ in what `start()` and `shutdown()` wait for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BackgroundScheduler(BaseScheduler):
 
 
 class BlockingScheduler(BaseScheduler):
-    """Is the program: `start()` returns after `shutdown()`, or raises the interrupt that ended it."""
+    """Blocks the program: `start()` returns after `shutdown()`, or raises the interrupt that ended it."""
 
     def __init__(
         self, gconfig: Mapping[str, Any] | None = None, prefix: str | None = "apscheduler.", **options: Any
@@ -27,7 +27,7 @@ class BlockingScheduler(BaseScheduler):
         self._ended = threading.Event()
 
     def start(self, paused: bool = False) -> None:
-        """Take part until `shutdown`."""
+        """Run jobs until `shutdown`."""
         self._ended.clear()
         super().start(paused)
         try:
@@ -41,7 +41,7 @@ class BlockingScheduler(BaseScheduler):
             raise
 
     def shutdown(self, wait: bool = True) -> None:
-        """Leave, and let `start` return."""
+        """Stop, and let `start` return."""
         super().shutdown(wait)
         self._ended.set()
 
@@ -56,7 +56,7 @@ class AsyncIOScheduler(BaseScheduler):
         super().__init__(gconfig, prefix, **options)
 
     def start(self, paused: bool = False) -> None:
-        """Take part; call it where the loop runs."""
+        """Start running jobs; call it on the running loop."""
         if self._given_loop is None:
             self._loop = asyncio.get_running_loop()
         else:
@@ -70,13 +70,15 @@ class AsyncIOScheduler(BaseScheduler):
         service_of(inner).start(self._loop)
 
     def _patience_at_exit(self) -> float:
-        """For coroutines of a loop that stands still nothing waits: they would never end."""
+        """Do not wait for coroutines of a stopped loop: they would never end."""
         return super()._patience_at_exit() if self._loop.is_running() or self._loop.is_closed() else 0.0
 
     def _leave(self, inner: Scheduler, *, wait: bool) -> None:
-        """On the loop itself nothing may wait for coroutines of this loop: a thread does, which the end of the process waits for.
+        """Wait for the loop's coroutines on a thread, which the end of the process waits for; the loop itself may not
+        wait.
 
-        But uvicorn ends its process by the signal that it got, which waits for no thread. So where nothing runs, the node has left when this returns.
+        But uvicorn ends its process by the signal that it received, which waits for no thread. So if nothing is
+        running, the node has left when this returns.
         """
         drain = WAIT if wait else 0
         if not _on(self._loop):

@@ -1,7 +1,8 @@
-"""The function that a stored job names, looked for among what the application has loaded anyway. Nothing is imported, and nothing is called to find it.
+"""Looks up the function that a stored job names, in what the application has loaded. It imports and calls nothing.
 
-A name in a row is not trusted: it finds a plain function only where that function itself says that this is its name, in a module of the application. So no row
-reaches through a module into what it imported (`shop:os.system`), nor a class, a lambda, a method, or anything of a library.
+A name in a row is not trusted. It finds a plain function only if the function itself has that name, in a module of the
+application. So a row can neither reach through a module into its imports (`shop:os.system`), nor name a class, a
+lambda, a method, or anything in a library.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ class Builder:
 
     module: str
     package: str
-    """The outermost one; '' for a program that is none."""
+    """The outermost package; '' for a program that is not in one."""
 
 
 def builder() -> Builder:
-    """Who calls us: the nearest module that is neither this package, nor the standard library, nor a wrapper such as Flask-APScheduler."""
+    """The calling module: the nearest one outside this package, the standard library and Flask-APScheduler."""
     frame = sys._getframe(1)  # noqa: SLF001 - how logging and warnings find their callers
     while True:
         module = str(frame.f_globals.get("__name__", MAIN))
@@ -47,7 +48,7 @@ class Loaded:
         self.packages = tuple(dict.fromkeys((*filter(None, packages), MAIN)))
 
     def find(self, reference: str) -> Callable[..., Any] | None:
-        """The function called 'module:function', if it is loaded and ours."""
+        """The function 'module:function', if it is loaded and belongs to the application."""
         module, _, path = reference.partition(":")
         space = _names(module) if self.has(module) else None
         if space is None:
@@ -80,6 +81,6 @@ class Loaded:
 
 
 def _names(module: str) -> Mapping[str, object] | None:
-    """What is defined in a loaded module, without asking the module: its `__getattr__` may import."""
+    """The names in a loaded module, read without its `__getattr__`, which may import."""
     loaded = sys.modules.get(module)
     return object.__getattribute__(loaded, "__dict__") if isinstance(loaded, ModuleType) else None

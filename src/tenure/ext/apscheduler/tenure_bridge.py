@@ -1,4 +1,4 @@
-"""How jobs get into the ledger and are read back: the one place that speaks to tenure's own scheduler."""
+"""Writes jobs to the ledger and reads them back: the only module here that calls tenure's own scheduler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler.events import EVENT_JOB_MISSED, NOW, JobExecutionEvent
 from tenure.ext.apscheduler.functions import Functions
 from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json, plain_name, reference
-from tenure.ext.apscheduler.trigger_translation import Starting, carried, last_listed, stated
+from tenure.ext.apscheduler.trigger_translation import Starting, from_ledger, last_listed, stored_trigger
 from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
 from tenure.jobs import operations, start_report
 from tenure.jobs.deferred_operations import DeferredOperation
@@ -32,24 +32,24 @@ from tenure.util.instants import instant, moment
 logger = logging.getLogger("tenure")
 
 SOON = timedelta(seconds=1)
-"""A `next_run_time` or `run_date` that is so near is now."""
+"""A `next_run_time` or `run_date` within this time means now."""
 
 
 class TenureBridge:
-    """Jobs of one application, over one of tenure's schedulers."""
+    """The jobs of one application, on a scheduler of tenure."""
 
     def __init__(self, scheduler: Scheduler, functions: Functions, processes: frozenset[str]) -> None:
         self.scheduler, self.functions = scheduler, functions
         self._processes = processes
         self.late: deque[JobExecutionEvent] = deque()
-        """Dates that were over when they were added, to be told."""
+        """Events for dates that were already over when they were added."""
         self._service = service_of(scheduler)
         self._service.definitions.use_registry(functions)
 
     # Writing
 
     def add_all(self, jobs: Sequence[Job]) -> None:
-        """At start: what the program says about its jobs."""
+        """At the start: write the jobs that the program defines."""
         with self._service.ledger() as ledger:
             now = ledger.now()
             there = {row.spec.name for row in ledger.jobs(self.scheduler.application, removed=True)}
@@ -63,7 +63,7 @@ class TenureBridge:
             self._foretell(jobs, firsts, rows, moment(now))
 
     def add(self, job: Job) -> None:
-        """While it runs: a job that is there already is brought to what is said now."""
+        """While running: add a job, or update one that already exists."""
         with self._service.ledger() as ledger:
             now = ledger.now()
             new = False
@@ -78,7 +78,7 @@ class TenureBridge:
         self._service.poke()
 
     def update(self, job: Job, *, trigger: bool = False, function: bool = False, name: bool = False) -> None:
-        """Write what was changed in a job."""
+        """Write the changes of a job."""
         policy = self._policy(job)
 
         def work(ledger: operations.Looks) -> JobChange:
@@ -87,8 +87,8 @@ class TenureBridge:
             words: dict[str, Any] = {}
             if trigger:
                 words["trigger"] = None if spec.trigger is None else from_json(spec.trigger)
-            # The program speaks, as it does at its start, and not people by hand: what it says there counts again then.
-            # What people changed goes on and stays marked, unless this gives the job another trigger.
+            # This is the program, as at its start, not a change by hand: at the next start its definition counts again.
+            # Changes by hand stay in force and marked, unless this gives the job another trigger.
             by_hand = None if trigger else row.override
             change = replace(operations.updated(row, now, policy=policy, **words), override=by_hand)
             if function and change.spec is not None:
@@ -102,16 +102,16 @@ class TenureBridge:
         self._service.change(DeferredOperation("update", job.id, work))
 
     def poke(self) -> None:
-        """Let this node look at once at what changed."""
+        """Let this node check the ledger at once."""
         self._service.poke()
 
     def remove(self, job_id: str) -> None:
-        """Take a job away."""
+        """Remove a job."""
         self.scheduler.remove(job_id)
         self.functions.forget(job_id)
 
     def start_at(self, job: Job, when: datetime | None) -> None:
-        """`next_run_time` of a job that is there: None pauses it, now runs it, later makes it begin then."""
+        """Set `next_run_time` of an existing job: None pauses it, now runs it, a later time makes it begin then."""
         now = moment(self._service.look(lambda ledger: ledger.now()))
         if when is None:
             self.scheduler.pause(job.id)
@@ -126,27 +126,30 @@ class TenureBridge:
                 self.scheduler.resume(job.id)
 
     def write_on(self, job: Job) -> None:
-        """Continue the list of due times of a job, unless another node has done so."""
+        """Extend the list of due times of a job, unless another node has done so."""
         if (schedule := _schedule(job)) is None:
             return
         with self._service.ledger() as ledger:
             rows, now = ledger.jobs(self.scheduler.application, job.id), moment(ledger.now())
         there = None if not rows or rows[0].spec.trigger is None else last_listed(from_json(rows[0].spec.trigger))
-        fresh = carried(schedule, now)
+        fresh = stored_trigger(schedule, now)
         job.write_on_at = fresh.write_on_at
         if there is None:
-            job.write_on_at = None  # removed, or given another trigger by somebody
+            job.write_on_at = None  # removed, or it has another trigger now
         elif fresh.trigger is not None and ((end := last_listed(fresh.trigger)) is None or end > there):
             self._list_further(job.id, fresh.trigger)
 
     # Reading
 
     def look_for_functions(self) -> None:
-        """Find the functions that the ledger's jobs name, as far as the application has loaded them."""
+        """Look up the functions that jobs in the ledger name, in what the application has loaded."""
         self.functions.wanted(self._service.look(lambda ledger: ledger.functions(self.scheduler.application)))
 
     def rows(self, job_id: str | None = None, *, due: bool = False) -> tuple[list[JobRow], datetime]:
-        """The jobs with a next run time, and the ledger's time. With `due`, also those whose last run has not ended."""
+        """The jobs with a next run time, and the ledger's time.
+
+        With `due`, include those whose last run has not ended.
+        """
         with self._service.ledger() as ledger:
             now = moment(ledger.now())
             rows = ledger.jobs(self.scheduler.application, job_id)
@@ -158,15 +161,15 @@ class TenureBridge:
         return list(wanted), now
 
     def show(self, job: Job, row: JobRow, now: datetime) -> Job:
-        """Bring what a job says of itself to what the ledger says."""
+        """Update a job's attributes from the ledger."""
         text = row.spec.trigger
         rule = None if text is None else from_json(text)
         job.pending = False
         active = row.state is JobState.ACTIVE and rule is not None
         job.next_run_time = rule.next_after(max(now, moment(row.since))) if active and rule is not None else None
-        mine = None if (schedule := _schedule(job)) is None else carried(schedule, now).trigger
+        mine = None if (schedule := _schedule(job)) is None else stored_trigger(schedule, now).trigger
         if rule is not None and last_listed(rule) is None and mine != rule:
-            job.trigger, job.starts = stated(rule), None
+            job.trigger, job.starts = from_ledger(rule), None
         if job.executor not in self._processes:
             job.name = about(row.spec).get("name", job.name)
             if job.shared:  # another worker may have changed them
@@ -177,18 +180,18 @@ class TenureBridge:
                     job.kwargs = kwargs
         return job
 
-    def stranger(self, row: JobRow, blank: Job) -> Job:
+    def added_elsewhere(self, row: JobRow, blank: Job) -> Job:
         """A job that another process has added."""
         spec, job = row.spec, blank
         job.func_ref, job.func = spec.function, self.functions.named(spec.function)
         job.shared = True
-        job.trigger = None if spec.trigger is None else stated(from_json(spec.trigger))
+        job.trigger = None if spec.trigger is None else from_ledger(from_json(spec.trigger))
         job.name, job.jobstore = plain_name(spec.function), about(spec).get("jobstore", "default")
         job.misfire_grace_time, job.coalesce = spec.rules.grace, spec.rules.missed != "all"
         job.max_instances = spec.rules.max_running or 1
         return job
 
-    # What the above is made of
+    # Helpers
 
     def _sync(self, ledger: Ledger, changes: Sequence[JobChange]) -> None:
         synced = ledger.sync(self.scheduler.application, 0, changes)
@@ -196,7 +199,7 @@ class TenureBridge:
         start_report.tell(ledger, filter(_is_news, synced), brought, self._service.definitions.tz)
 
     def _list_further(self, job_id: str, trigger: Trigger) -> None:
-        """Both in force and as what the program says: no change by hand."""
+        """Write it both in force and as the program's definition: it is not a change by hand."""
 
         def work(ledger: operations.Looks) -> JobChange:
             row = operations.known(ledger, self.scheduler.application, job_id)
@@ -211,9 +214,9 @@ class TenureBridge:
         self._service.change(DeferredOperation("update", job_id, work))
 
     def _spec(self, job: Job, now: datetime) -> JobSpec:
-        """The job as the ledger wants it; registers its function on the way."""
+        """The job as the ledger stores it. Also registers its function."""
         trigger = _with_first_run(job, now)
-        found = carried(trigger, now)
+        found = stored_trigger(trigger, now)
         job.write_on_at = found.write_on_at
         function, kwargs = self._function(job)
         given = rules(self._policy(job), where=f"job {job.id!r}")
@@ -222,7 +225,7 @@ class TenureBridge:
         )
 
     def _function(self, job: Job) -> tuple[str, str]:
-        """Under which name the function is registered, and the arguments that the ledger keeps."""
+        """The name under which the function is registered, and the arguments that the ledger stores."""
         func = job.func
         if func is None:
             return job.func_ref or job.id, as_json(job.args, job.kwargs, job.about(job.func_ref or job.id)) or "{}"
@@ -247,7 +250,7 @@ class TenureBridge:
         return policy | job.policy
 
     def _once_and_now(self, job: Job, now: datetime) -> bool:
-        """To be run once, at once, with arguments that the ledger can keep: no job of its own is needed."""
+        """True for an immediate one-time run whose arguments can be stored: it needs no job of its own."""
         trigger = job.trigger
         if not isinstance(trigger, DateTrigger) or not trigger.now or job.executor in self._processes:
             return False
@@ -259,7 +262,7 @@ class TenureBridge:
         )
 
     def _begin(self, job: Job, now: datetime, *, new: bool) -> datetime | None:
-        """What follows the writing of a job: a pause, or a run that is due already. Returns what was asked for as its first run."""
+        """After writing a job: pause it, or request a run that is already due. Returns the requested first run time."""
         trigger, first = job.trigger, job.first_run
         if self._once_and_now(job, now):
             self._run_once(job, now)
@@ -277,7 +280,7 @@ class TenureBridge:
     def _foretell(
         self, jobs: Sequence[Job], firsts: Mapping[str, datetime | None], rows: Sequence[JobRow], now: datetime
     ) -> None:
-        """Say when jobs that were just added run next."""
+        """Set the next run time of jobs that were just added."""
         found = {row.spec.name: row for row in rows}
         for job in jobs:
             row, first = found.get(job.id), firsts[job.id]
@@ -300,35 +303,39 @@ class TenureBridge:
         self.scheduler.run_now(name, kwargs={"args": list(job.args), "kwargs": job.kwargs}, key=job.id)
 
     def _run_first(self, job: Job, now: datetime) -> None:
-        """One run before the next due time, however many workers ask for it."""
+        """Request one run before the next due time, however many workers request it."""
         due = None if job.trigger is None else job.trigger.get_next_fire_time(None, now)
         before = "ever" if due is None else due.astimezone(now.tzinfo).isoformat()
         self.scheduler.run_now(job.id, key=f"first before {before}")
 
     def _run_late(self, job: Job, trigger: DateTrigger, now: datetime) -> None:
-        """A date in the past. Within its grace the ledger has its run; without any limit that run is asked for, under the same key: one run, ever."""
+        """Handle a date in the past.
+
+        Within its grace the ledger has its run. Without any limit the run is requested under the same key, so it runs
+        once, ever.
+        """
         due = instant(trigger.run_date)
         with self._service.ledger() as ledger:
             row = next(iter(ledger.jobs(self.scheduler.application, job.id)), None)
             if row is None or row.state is JobState.PAUSED or due < row.kept_since:
-                return  # removed or paused, or so old that the ledger has forgotten whether it ran
+                return  # removed, paused, or so old that the ledger no longer knows whether it ran
             query = RunQuery(row.spec.application, job.id, since=due, before=due + 1, limit=100)
             run = next((run for run in ledger.runs(query) if run.key == due_key(due)), None)
             if run is None and due + row.spec.rules.on_time > instant(now):
                 return  # it is about to be planned
             if run is not None and (run.state is not RunState.SKIPPED or run.reason != MISSED):
-                return  # it has run, it is going to, or somebody decided otherwise
+                return  # it has run or will run, or it was cancelled
             if "misfire_grace_time" in job.given and job.misfire_grace_time is None:
                 ledger.request_runs(operations.backfilled(row, [due]))
                 return
         logger.warning(
-            "job %r: its date %s is over; it is not run", job.id, trigger.run_date, extra={"action": "missed"}
+            "job %r: its date %s is over; it does not run", job.id, trigger.run_date, extra={"action": "missed"}
         )
         self.late.append(JobExecutionEvent(EVENT_JOB_MISSED, job.id, job.jobstore, trigger.run_date))
 
 
 def about(spec: JobSpec) -> Mapping[str, str]:
-    """What the ledger keeps of a job beside its arguments."""
+    """What the ledger stores about a job besides its arguments."""
     kept = shown(spec.kwargs).get("job")
     return {word: text for word, text in kept.items() if isinstance(text, str)} if isinstance(kept, dict) else {}
 
@@ -348,7 +355,7 @@ def _schedule(job: Job) -> BaseTrigger | None:
 
 
 def _lives(row: JobRow, now: datetime) -> bool:
-    """Not finished: something is due, it is paused, or nothing was due when it was added."""
+    """True unless it is finished: something is due, it is paused, or nothing was due when it was added."""
     rule, problem = read_trigger(row.spec.trigger)
     try:
         due = None if rule is None else rule.next_after(max(now, moment(row.since)))
@@ -360,7 +367,7 @@ def _lives(row: JobRow, now: datetime) -> bool:
 
 
 def _is_news(synced: Synced) -> bool:
-    """Of a new job `_run_late` says what is to be said, and lists of due times differ with every start."""
+    """True if a change is worth logging: `_run_late` reports new jobs, and lists of due times differ at every start."""
     job, was = synced.row, synced.was
     if was is None:
         return False

@@ -1,7 +1,8 @@
-"""How APScheduler's triggers travel to the ledger, where every node must read the same due times out of a text.
+"""Translates APScheduler's triggers for the ledger, where every node must read the same due times from a text.
 
-Most can be said in tenure's own triggers. What cannot (`end_date`, a `start_date` to come, `week`, `year`, `AndTrigger`, triggers of one's own)
-travels as the list of its next due times, which the processes that have the trigger write on long before it ends.
+Most of them have an equivalent in tenure. The others (`end_date`, a future `start_date`, `week`, `year`, `AndTrigger`,
+custom triggers) are stored as the list of their next due times. Processes that have the trigger extend the list long
+before it ends.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from tenure.triggers.zones import EPOCH
 from tenure.util.clock import walltime
 
 LISTED = 100
-"""Due times in a list: as many as are ever made up for after an outage."""
+"""Due times in a list: as many as ever run late after an outage."""
 
 
 class Starting(BaseTrigger):
-    """Due at `first`, whatever the trigger says, and from then on by the trigger: what `next_run_time` asks for."""
+    """Due at `first`, whatever the trigger says, and from then on by the trigger: the meaning of `next_run_time`."""
 
     def __init__(self, first: datetime, trigger: BaseTrigger) -> None:
         self.first, self.jitter = first, trigger.jitter
@@ -52,7 +53,7 @@ class Starting(BaseTrigger):
         return str(self.then)
 
 
-class Stated(BaseTrigger):
+class LedgerTrigger(BaseTrigger):
     """A trigger that was read from the ledger."""
 
     def __init__(self, rule: Trigger) -> None:
@@ -72,13 +73,13 @@ class Stated(BaseTrigger):
         return self.rule.explain() if end is None else f"list[due times until {end:%Y-%m-%d %H:%M:%S %Z}]"
 
 
-def stated(rule: Trigger) -> BaseTrigger:
-    """A trigger that was read from the ledger: one of APScheduler's, where its words say exactly the same."""
+def from_ledger(rule: Trigger) -> BaseTrigger:
+    """A trigger read from the ledger, as one of APScheduler's if that says exactly the same."""
     try:
         found = _in_their_words(rule)
     except ConfigurationError:
         found = None
-    return found if found is not None and found.pure(walltime()) == rule else Stated(rule)
+    return found if found is not None and found.pure(walltime()) == rule else LedgerTrigger(rule)
 
 
 def _in_their_words(rule: Trigger) -> BaseTrigger | None:
@@ -96,32 +97,32 @@ def _in_their_words(rule: Trigger) -> BaseTrigger | None:
             given["second"] = rule.at.second
             return CalendarIntervalTrigger(**given, start_date=rule.start, timezone=rule.tz)
         case Union() if last_listed(rule) is None:
-            return OrTrigger([stated(part) for part in rule.parts])
+            return OrTrigger([from_ledger(part) for part in rule.parts])
         case _:
             return None
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """A trigger as the ledger gets it."""
+class StoredTrigger:
+    """A trigger as it is stored in the ledger."""
 
     trigger: Trigger | None
-    """None when nothing is due any more."""
+    """None when nothing more is due."""
     write_on_at: datetime | None = None
-    """When a list should be written on; None for what never needs it."""
+    """When the list should be extended; None if never."""
 
 
-def carried(trigger: BaseTrigger, now: datetime) -> Carried:
-    """What to write into the ledger for a trigger, from now on."""
+def stored_trigger(trigger: BaseTrigger, now: datetime) -> StoredTrigger:
+    """The stored form of a trigger, from now on."""
     pure = trigger.pure(now)
     if pure is not None:
-        return Carried(pure)
+        return StoredTrigger(pure)
     listed = list(islice(due_times(trigger, now), LISTED))
     if not listed:
-        return Carried(None)
+        return StoredTrigger(None)
     ends = len(listed) < LISTED
     middle = listed[len(listed) // 2]
-    return Carried(Union.of(*map(_at, listed)), None if ends else middle)
+    return StoredTrigger(Union.of(*map(_at, listed)), None if ends else middle)
 
 
 def due_times(trigger: BaseTrigger, now: datetime) -> Iterator[datetime]:
@@ -134,14 +135,14 @@ def due_times(trigger: BaseTrigger, now: datetime) -> Iterator[datetime]:
 
 
 def ends(trigger: BaseTrigger, since: datetime) -> bool:
-    """Whether nothing is due after this."""
+    """True if nothing is due after this."""
     if isinstance(trigger, DateTrigger):
         return trigger.run_date <= since
     return trigger.pure(since) is None and trigger.get_next_fire_time(since, since + timedelta(microseconds=1)) is None
 
 
 def last_listed(trigger: Trigger) -> datetime | None:
-    """The end of a list; None for a trigger that is none."""
+    """The last due time of a list; None for any other trigger."""
     parts = trigger.parts if isinstance(trigger, Union) else (trigger,)
     ends = [part.when for part in parts if isinstance(part, triggers.At)]
     return max(ends) if len(ends) == len(parts) else None

@@ -1,6 +1,7 @@
-"""APScheduler's triggers, under their own names. They are values of the program; how they travel to the ledger is said in `carried`.
+"""APScheduler's triggers, under their own names. `trigger_translation` stores them in the ledger.
 
-`get_next_fire_time` answers as APScheduler's own do, without the jitter: that shifts the start of a run, never the due time that names it.
+`get_next_fire_time` answers as APScheduler's own triggers do, but without jitter: jitter shifts the start of a run,
+never the due time that names it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tenure.util.clock import walltime
 
 _MOMENT = timedelta(microseconds=1)
 _YEARS = 40
-"""How many years are looked through for a `week` that meets the other fields."""
+"""Years to search for a `week` that matches the other fields."""
 
 
 class BaseTrigger(ABC):
@@ -34,12 +35,13 @@ class BaseTrigger(ABC):
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         """The due time after the previous one; without one, the first from `now` on."""
 
-    def within(self, previous_fire_time: datetime | None, now: datetime, steps: Steps | None) -> datetime | None:  # noqa: ARG002 - those that search take steps
-        """`get_next_fire_time` as a part of an `AndTrigger`, on its budget."""
+    def within(self, previous_fire_time: datetime | None, now: datetime, steps: Steps | None) -> datetime | None:
+        """`get_next_fire_time` as a part of an `AndTrigger`. Triggers that search take from its budget of steps."""
+        del steps
         return self.get_next_fire_time(previous_fire_time, now)
 
-    def pure(self, now: datetime) -> Trigger | None:  # noqa: ARG002 - most that cannot be said cannot be said at any time
-        """The same rule in tenure's words, as far as it matters from now on; None if there are none for it."""
+    def pure(self, now: datetime) -> Trigger | None:  # noqa: ARG002 - only some translations depend on the time
+        """The same rule as a trigger of tenure, as far as it matters from now on; None if there is none."""
         return None
 
     def __repr__(self) -> str:
@@ -80,7 +82,7 @@ class CronTrigger(BaseTrigger):
 
     @classmethod
     def from_crontab(cls, expr: str, timezone: object = None) -> CronTrigger:
-        """Five fields as APScheduler reads them: Monday is 0 here too, and both day fields must match."""
+        """Five fields as APScheduler reads them: Monday is 0, and both day fields must match."""
         values = expr.split()
         if len(values) != 5:  # noqa: PLR2004 - a crontab has five
             raise ConfigurationError(f"from_crontab: {expr!r} has {len(values)} fields. Write five.")
@@ -88,7 +90,7 @@ class CronTrigger(BaseTrigger):
         return cls(minute=minute, hour=hour, day=day, month=month, day_of_week=day_of_week, timezone=timezone)
 
     def shared(self, other: CronTrigger) -> CronTrigger | None:
-        """One trigger for the times of both; None if no fields say that."""
+        """One trigger for the times that both have; None if no fields can say that."""
         bounds = (self.start_date, self.end_date, other.start_date, other.end_date)
         both = fields.shared(self._fields, other._fields)
         if self.tz != other.tz or any(bounds) or both is None:
@@ -116,7 +118,7 @@ class CronTrigger(BaseTrigger):
             if due.year > limit + _YEARS:
                 return None
             before = (self._skipped(due) - _MOMENT).astimezone(UTC)
-            # Where clocks go back at midnight, the moment before it comes twice, and the first may lie before this due time.
+            # If clocks go back at midnight, the moment before it comes twice; the first may be before this due time.
             due = self._rule.next_after(max(before, due.astimezone(UTC)))
         return _shown(due, self.end_date, self.timezone)
 
@@ -125,7 +127,7 @@ class CronTrigger(BaseTrigger):
         return None if bounded or self._dated else self._rule
 
     def _skipped(self, due: datetime) -> datetime:
-        """The first midnight after a due time that may be of a year and a week that match."""
+        """The first midnight after a due time whose year and week may match."""
         if due.year in self._years.numbers:
             return due.replace(hour=0, minute=0, second=0, fold=0) + timedelta(days=1)
         return due.replace(year=due.year + 1, month=1, day=1, hour=0, minute=0, second=0, fold=0)
@@ -139,7 +141,7 @@ class CronTrigger(BaseTrigger):
 
 
 class IntervalTrigger(BaseTrigger):
-    """`IntervalTrigger(minutes=5)`. Without `start_date` it is counted from 1970, so that all workers agree."""
+    """`IntervalTrigger(minutes=5)`. Without `start_date` it counts from 1970, so that all workers agree."""
 
     def __init__(  # noqa: PLR0917 - the order is APScheduler's
         self,
@@ -163,7 +165,7 @@ class IntervalTrigger(BaseTrigger):
         self.jitter = jitter
         self._rule = triggers.every(self.interval, anchor=self._start, tz=self.tz)
         self.start_date = self._start or self._rule.next_after(walltime())
-        """Where none was given, a due time of the grid that all workers share."""
+        """If none was given, a due time that all workers share."""
 
     @property
     def interval_length(self) -> float:
@@ -205,7 +207,10 @@ class DateTrigger(BaseTrigger):
 
 
 class CalendarIntervalTrigger(BaseTrigger):
-    """`CalendarIntervalTrigger(months=2, hour=9, start_date='2026-01-31')`. `start_date` must be given, so that all workers agree."""
+    """`CalendarIntervalTrigger(months=2, hour=9, start_date='2026-01-31')`.
+
+    It needs `start_date`, so that workers agree.
+    """
 
     def __init__(
         self,
@@ -230,7 +235,8 @@ class CalendarIntervalTrigger(BaseTrigger):
             )
         if start_date is None:
             raise ConfigurationError(
-                "calendarinterval: without start_date every worker would count from the day it was started. Write start_date='2026-01-31'."
+                "calendarinterval: without start_date every worker would count from the day it was started. Write "
+                "start_date='2026-01-31'."
             )
         self.tz = zone_among(timezone)
         self.timezone = shown_zone(self.tz, timezone)
@@ -239,7 +245,8 @@ class CalendarIntervalTrigger(BaseTrigger):
         self.start_date, self.end_date = _day(start_date), None if end_date is None else _day(end_date)
         if self.end_date is not None and self.end_date < self.start_date:
             raise ConfigurationError(
-                f"calendarinterval: end_date cannot be earlier than start_date, and {self.end_date} is before {self.start_date}."
+                f"calendarinterval: end_date cannot be earlier than start_date, and {self.end_date} is before "
+                f"{self.start_date}."
             )
         rule: dict[str, Any] = dict(given)
         self._rule = triggers.calendar(start=self.start_date, at=time(hour, minute, second), tz=self.tz, **rule)
@@ -282,7 +289,7 @@ class OrTrigger(BaseTrigger):
 
 
 class AndTrigger(BaseTrigger):
-    """Due when all its parts are. Of cron triggers in one zone that is another cron trigger."""
+    """Due when all its parts are. For cron triggers in one zone that is another cron trigger."""
 
     def __init__(self, triggers: Sequence[Any], jitter: float | None = None) -> None:
         self.triggers = [understood(trigger) for trigger in triggers]
@@ -300,7 +307,8 @@ class AndTrigger(BaseTrigger):
         except OutOfStepsError:
             raise ConfigurationError(
                 f"{self}: its parts have no due time in common in {STEPS:,} steps from {now}. "
-                f"A field that is not given is its lowest value: day_of_week='sat' alone is 00:00. Write hour='*', or one cron trigger with all fields."
+                "A field that is not given is its lowest value: day_of_week='sat' alone is 00:00. Write hour='*', or "
+                "one cron trigger with all fields."
             ) from None
 
     def within(self, previous_fire_time: datetime | None, now: datetime, steps: Steps | None) -> datetime | None:
@@ -333,7 +341,7 @@ def _one_cron(parts: Sequence[BaseTrigger]) -> CronTrigger | None:
 
 
 class Foreign(BaseTrigger):
-    """A trigger of a class that we do not know: it is asked, and must answer the same in every worker."""
+    """A trigger of an unknown class: its own method answers, and must give the same answer in every worker."""
 
     def __init__(self, trigger: Any) -> None:
         self.trigger = trigger
@@ -358,7 +366,7 @@ ALIASES: Mapping[str, type[BaseTrigger]] = {
 
 
 def make(trigger: object, given: Mapping[str, Any], timezone: object) -> BaseTrigger:
-    """What `add_job` was given: an alias with its words, a trigger, or nothing, which is once and now."""
+    """The trigger given to `add_job`: an alias with arguments, a trigger, or nothing, which means once and now."""
     if trigger is None:
         return DateTrigger(timezone=timezone)
     if not isinstance(trigger, str):
@@ -377,7 +385,7 @@ def make(trigger: object, given: Mapping[str, Any], timezone: object) -> BaseTri
 
 
 def understood(trigger: Any) -> BaseTrigger:
-    """One of ours, or one of APScheduler's own made into ours."""
+    """One of our triggers, or one of APScheduler's own converted."""
     if isinstance(trigger, BaseTrigger):
         return trigger
     if not hasattr(trigger, "get_next_fire_time"):
@@ -395,14 +403,14 @@ def _cron(trigger: Any) -> BaseTrigger:
 
 
 def _interval(trigger: Any) -> BaseTrigger:
-    # Where no start_date was given APScheduler takes the moment of its making, which no two workers share.
+    # If no start_date was given, APScheduler takes the time of construction, which no two workers share.
     start = None if trigger.start_date.microsecond else trigger.start_date
     words: dict[str, Any] = {"seconds": trigger.interval_length, "end_date": trigger.end_date}
     return IntervalTrigger(**words, start_date=start, timezone=trigger.timezone, jitter=trigger.jitter)
 
 
 def _calendar(trigger: Any) -> BaseTrigger:
-    at, bounds = trigger._time, {"start_date": trigger.start_date, "end_date": trigger.end_date}  # noqa: SLF001 - it has no other name
+    at, bounds = trigger._time, {"start_date": trigger.start_date, "end_date": trigger.end_date}  # noqa: SLF001
     steps = {unit: getattr(trigger, unit) for unit in ("years", "months", "weeks", "days")}
     words: dict[str, Any] = {"hour": at.hour, "minute": at.minute, "second": at.second, **steps, **bounds}
     return CalendarIntervalTrigger(**words, timezone=trigger.timezone, jitter=trigger.jitter)
@@ -419,7 +427,7 @@ _CONVERT: Mapping[str, Any] = {
 
 
 def _after(previous: datetime | None, now: datetime, start: datetime | None = None) -> datetime:
-    """After which instant to look, in UTC: there no clock is ever changed."""
+    """The instant after which to search, in UTC, where clocks never change."""
     if previous is not None:
         return previous.astimezone(UTC)
     since = now.astimezone(UTC)
@@ -427,7 +435,7 @@ def _after(previous: datetime | None, now: datetime, start: datetime | None = No
 
 
 def _shown(due: datetime | None, end: datetime | None, tz: tzinfo) -> datetime | None:
-    """In the zone object of the trigger, unless it is over."""
+    """The time in the zone object of the trigger, unless it is over."""
     return None if due is None or (end and due - EPOCH > end - EPOCH) else due.astimezone(tz)
 
 
@@ -438,7 +446,7 @@ def _day(given: date | str) -> date:
 
 
 def _register() -> None:
-    """Where APScheduler is installed, let `isinstance` say that these are its triggers: they have the same attributes."""
+    """If APScheduler is installed, let `isinstance` accept these as its triggers: they have the same attributes."""
     try:
         from apscheduler.triggers import base, calendarinterval, combining, cron, date, interval
     except ImportError:

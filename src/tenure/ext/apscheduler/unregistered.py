@@ -1,4 +1,4 @@
-"""Jobs of the ledger that this worker cannot run, because it has not got their functions: people are told which, once."""
+"""Warns, once, of jobs in the ledger that this worker cannot run because it does not have their functions."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ logger = logging.getLogger("tenure")
 _NAMED = 20
 
 
-class Strangers:
-    """Asks the ledger only when there is something to tell."""
+class UnregisteredJobs:
+    """Queries the ledger only when there is something to report."""
 
-    def __init__(self, desk: TenureBridge) -> None:
-        self._desk = desk
+    def __init__(self, bridge: TenureBridge) -> None:
+        self._bridge = bridge
         self._told: set[str] = set()
 
     def look(self) -> None:
-        """Warn of the jobs whose functions are not to be found here, if they were not named before."""
-        functions = self._desk.functions
-        fresh = functions.strange - self._told
+        """Warn of jobs whose functions are missing here, unless they were already named."""
+        functions = self._bridge.functions
+        fresh = functions.missing - self._told
         if not fresh:
             return
-        rows, _ = self._desk.rows()
+        rows, _ = self._bridge.rows()
         self._told |= fresh
         jobs = [row.spec for row in rows if row.spec.function in fresh]
         named = [f"{spec.name!r} ({spec.function!r})" for spec in jobs if spec.function != spec.name]
@@ -36,16 +36,17 @@ class Strangers:
                 "its function" if len(named) == 1 else "their functions",
                 _few(named),
                 functions.advice,
-                extra={"action": "strangers"},
+                extra={"action": "unregistered"},
             )
         own = [repr(spec.name) for spec in jobs if spec.function == spec.name]
         if own:
             logger.warning(
-                "%s only in processes that add %s, and this one does not: %s. Their functions or arguments are not in the database. Remove the jobs that are no longer wanted (`tenure remove JOB`)",
+                "%s only in processes that add %s, and this one does not: %s. Their functions or arguments are not in "
+                "the database. Remove the jobs that are no longer wanted (`tenure remove JOB`)",
                 f"{counted(len(own), 'job')} run{'s' if len(own) == 1 else ''}",
                 "it" if len(own) == 1 else "them",
                 _few(own),
-                extra={"action": "strangers"},
+                extra={"action": "unregistered"},
             )
 
 

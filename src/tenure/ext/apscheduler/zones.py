@@ -1,4 +1,7 @@
-"""Zones and datetimes as APScheduler takes them: by name, `zoneinfo`, `pytz` or fixed offset; naive datetimes belong to the trigger's zone."""
+"""Zones and datetimes as APScheduler accepts them.
+
+Zones are given by name, `zoneinfo`, `pytz` or fixed offset; naive datetimes are in the trigger's zone.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _OFFSETS = {
     "+09:30": "Australia/Darwin",
     "-09:30": "Pacific/Marquesas",
 }
-"""Zones that have had one offset for years and are to keep it, for the offsets that the database has no other name for."""
+"""Zones with a long-standing fixed offset, for offsets that have no other name in the time zone database."""
 
 
 def zone_name(tz: object, what: str = "timezone") -> str:
@@ -54,22 +57,24 @@ def _fixed(offset: timedelta, what: str) -> str:
     shown = f"{'-' if offset < timedelta(0) else '+'}{minutes // 60:02}:{minutes % 60:02}"
     if shown not in _OFFSETS:
         raise ConfigurationError(
-            f"{what}: no zone of the time zone database has the fixed offset {shown}. Write the name of a zone such as 'America/St_Johns', "
-            f"or an offset of whole hours."
+            f"{what}: no zone of the time zone database has the fixed offset {shown}. "
+            "Write the name of a zone such as 'America/St_Johns', or an offset of whole hours."
         )
     return _OFFSETS[shown]
 
 
 def shown_zone(name: str, timezone: object, *dates: object) -> tzinfo:
-    """The zone object in which due times are shown: the one that was given, so that they compare with the program's own datetimes, else that of its name.
-    Zones of pytz are taken by their names, as APScheduler does."""
+    """The zone object in which due times are shown: the given one, so that they compare with the program's datetimes.
+
+    Zones of pytz are taken by name, as APScheduler does.
+    """
     given = timezone or next((one.tzinfo for one in dates if isinstance(one, datetime) and one.tzinfo), None)
     named = isinstance(getattr(given, "zone", None), str)
     return given if isinstance(given, tzinfo) and not named else zone(name)
 
 
 def local_zone() -> str:
-    """The machine's own zone, as APScheduler takes it where none is given; UTC where it has no name."""
+    """The machine's zone, which APScheduler uses if none is given; UTC if it has no name."""
     for found in (os.environ.get("TZ", "").removeprefix(":"), _linked(), _written()):
         if found:
             try:
@@ -80,7 +85,7 @@ def local_zone() -> str:
 
 
 def aware(given: object, tz: str, what: str) -> datetime | None:
-    """A datetime, a date or a text as an aware datetime; what has no zone is read in `tz`."""
+    """A datetime, a date or a text as an aware datetime; without a zone it is in `tz`."""
     match given:
         case None:
             return None
@@ -98,7 +103,7 @@ def aware(given: object, tz: str, what: str) -> datetime | None:
 
 
 def zone_among(timezone: object, *dates: object) -> str:
-    """The zone of a trigger: the one given, else that of its dates, else the machine's."""
+    """The zone of a trigger: the given one, else that of its dates, else the machine's."""
     if timezone:
         return zone_name(timezone)
     for given in dates:
@@ -110,11 +115,11 @@ def zone_among(timezone: object, *dates: object) -> str:
 def _read(text: str, what: str) -> datetime:
     found = _DATE.fullmatch(text.strip())
     if found is None:
-        raise ConfigurationError(f"{what}: {text!r} is no date. Write '2026-12-31' or '2026-12-31 09:00:00'.")
+        raise ConfigurationError(f"{what}: {text!r} is not a date. Write '2026-12-31' or '2026-12-31 09:00:00'.")
     year, month, day, hour, minute, second = (int(number or 0) for number in found.groups()[:6])
     fraction, offset = found.groups()[6:]
     try:
-        when = datetime(year, month, day, hour, minute, second, int((fraction or "0").ljust(6, "0")))  # noqa: DTZ001 - its zone comes next
+        when = datetime(year, month, day, hour, minute, second, int((fraction or "0").ljust(6, "0")))  # noqa: DTZ001
     except ValueError as error:
         raise ConfigurationError(f"{what}: {text!r}: {error}.") from None
     return when if offset is None else datetime.fromisoformat(f"{when.isoformat()}{offset}")

@@ -1,4 +1,4 @@
-"""The beat: Celery's entries in tenure's ledger, and Celery's own way of sending."""
+"""The beat: Celery's entries are jobs in tenure's ledger, and Celery itself sends the messages."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from tenure.util.signals import Requests
 logger = get_logger("celery.beat")
 
 AGAIN = 5.0
-"""How long to wait for a database that does not answer."""
+"""Seconds between two attempts while the database does not answer."""
 CAPACITY = 8
 """Messages that one beat sends at once."""
 RETRIES = 20
-"""How often a message is tried again while the broker is away: for about eight minutes."""
+"""How often a message is sent again while the broker is away: for about eight minutes."""
 BACKOFF = ("1s", "30s")
 MAX_LOST = 10
 DRAIN = "10s"
 AWAKE = 1.0
-"""How long the main thread of a beat sleeps at most."""
+"""The longest sleep of a beat's main thread, in seconds."""
 LOOK_EVERY = 0.02
-"""How often a beat that leaves looks whether it has left."""
+"""Seconds between two checks whether a stopping beat has left."""
 
 BEAT = "celery beat"
-"""Who removes the jobs of entries that are gone."""
+"""The ledger's `by` for jobs that a beat removes because their entries are gone."""
 
 _NAMESPACE = uuid5(NAMESPACE_URL, "tenure.ext.celery")
 
@@ -52,32 +52,34 @@ def task_id(application: str, entry: str, scheduled_for: datetime) -> str:
 
 
 class Shared:
-    """What makes a beat one of many; put before a scheduler class of Celery's.
+    """A mixin for Celery's scheduler classes that shares the entries between several beats.
 
-    Settings: `tenure_url` (else TENURE_URL), and `tenure_options`, which go to `tenure.Scheduler`. Nothing is opened before the first tick.
+    Settings: `tenure_url` (else TENURE_URL), and `tenure_options`, which go to `tenure.Scheduler`. Nothing is opened
+    before the first tick.
     """
 
     app: Any
     schedule: Any
     max_interval: float
     _node: Node | None = None
-    _goodbye: Goodbye | None = None
+    _stopper: NodeStopper | None = None
     _entries: Mapping[str, Any] = {}
     _gone: frozenset[str] = frozenset()
-    """Entries that are gone, and whose jobs are still to be removed."""
+    """Entries that are gone and whose jobs still have to be removed."""
     _looks_from = 0.0
 
     def tick(self, *_args: object, **_kwargs: object) -> float:
-        """Take part, and take in what was changed; tenure itself does the rest. Returns when to call it again.
+        """Start the node and apply changed entries; tenure does the rest. Returns the seconds until the next call.
 
-        That is soon: the kernel may give a signal to any thread, and Python calls its handler when the main thread wakes.
+        That is soon: the kernel may deliver a signal to any thread, and Python runs its handler when the main thread
+        wakes.
         """
         if boottime() >= self._looks_from:
             self._looks_from = boottime() + self._look()
         return min(max(self._looks_from - boottime(), 0.0), AWAKE)
 
     def _look(self) -> float:
-        """Take in what was changed. Returns after how long to look again."""
+        """Apply changed entries. Returns the seconds until the next check."""
         entries = dict(self.schedule)
         try:
             node = self._node
@@ -85,22 +87,22 @@ class Shared:
                 node = self._take_in(entries)
             self._remove_gone(node)
         except StoreUnavailable as error:
-            logger.error("beat: %s Trying again in %g s.", error, AGAIN)  # noqa: TRY400 - the sentence says it all
+            logger.error("beat: %s Trying again in %g s.", error, AGAIN)  # noqa: TRY400 - the message says it all
             return AGAIN
         return self.max_interval
 
     def close(self) -> None:
-        """Send no more, end what is being sent, and leave.
+        """Send no more, finish what is being sent, and leave.
 
-        Celery calls this in its signal handler, on top of whatever the main thread is at, be it this very method.
+        Celery calls this in its signal handler, which may interrupt anything on the main thread, even this method.
         """
-        if self._goodbye is not None:
-            self._goodbye.say()
+        if self._stopper is not None:
+            self._stopper.stop()
         super().close()  # type: ignore[misc]
 
     @property
     def info(self) -> str:
-        """For the banner."""
+        """The line about the store in Celery's banner."""
         return f"    . store -> {self.node({}).store.shown}"
 
     def node(self, entries: Mapping[str, Any]) -> Node:
@@ -118,42 +120,42 @@ class Shared:
         return node
 
     def trigger(self, entry: Any) -> Trigger | None:
-        """When an entry is due; None for one that is to be left out."""
+        """When an entry is due; None to leave it out."""
         return trigger_of(entry.name, entry.schedule)
 
-    def wanted(self, entry: Any, run: Run) -> bool:  # noqa: ARG002 - for those who know more of an entry
-        """Whether this due time is to be sent."""
+    def wanted(self, entry: Any, run: Run) -> bool:  # noqa: ARG002 - for subclasses
+        """True if this due time is to be sent."""
         return True
 
     def sent(self, entry: Any, run: Run) -> None:
-        """A message is with the broker."""
+        """Called after the broker has accepted a message."""
 
     def _take_in(self, entries: Mapping[str, Any]) -> Node:
         node, old = self.node(entries), self._node
         self._gone = self._gone.union(self._entries).difference(entries)
         if old is not None:
-            goodbye = self._goodbye
-            self._node = self._goodbye = None
+            stopper = self._stopper
+            self._node = self._stopper = None
             old.stop()
-            if goodbye is not None:
-                goodbye.forget()
+            if stopper is not None:
+                stopper.discard()
         _bring_back(node, entries)
         node.start()
-        self._node, self._entries, self._goodbye = node, entries, Goodbye(node)
+        self._node, self._entries, self._stopper = node, entries, NodeStopper(node)
         return node
 
     def _remove_gone(self, node: Node) -> None:
         for name in sorted(self._gone):
-            with suppress(UnknownJob):  # another beat was faster
+            with suppress(UnknownJob):  # another beat has removed it
                 node.remove(name, by=BEAT, why="its entry is gone")
             self._gone -= {name}
 
     def _sender(self, application: str, entry: Any) -> Callable[[Run], None]:
         def send(run: Run) -> None:
             if not self.wanted(entry, run):
-                run.log("not sent: the entry does not want it")
+                run.log("not sent: the entry is disabled, not yet started or expired")
                 return
-            message = object.__new__(type(entry))  # a copy would be made anew, which not every kind of entry can be
+            message = object.__new__(type(entry))  # not every kind of entry can be copied by its constructor
             vars(message).update(vars(entry))
             headers = {**entry.options.get("headers", {}), "scheduled_for": run.scheduled_for.isoformat()}
             message.options = {"task_id": _id(application, entry.name, run.key), **entry.options, "headers": headers}
@@ -164,23 +166,26 @@ class Shared:
         return send
 
 
-class Goodbye:
-    """Stops a node for a caller that may have interrupted anything: on a thread that is there already, and without a lock on the caller's side."""
+class NodeStopper:
+    """Stops a node for a signal handler, which may have interrupted anything.
+
+    It uses a thread that already exists, and takes no lock on the caller's side.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node, self._requests, self._gone = node, Requests(), False
         self._wanted: SimpleQueue[bool] = SimpleQueue()  # its `put` may interrupt another
-        threading.Thread(target=self._serve, name="tenure goodbye", daemon=True).start()
+        threading.Thread(target=self._serve, name="tenure stopper", daemon=True).start()
 
-    def say(self) -> None:
-        """Return when the node has left. A second signal does not wait for what is being sent, a third one for nothing."""
+    def stop(self) -> None:
+        """Return when the node has left. A second signal does not wait for messages being sent, a third for nothing."""
         if not self._gone and self._requests.add():
             self._wanted.put(True)
         while not self._gone and self._requests.count < 3:  # noqa: PLR2004
             sleep(LOOK_EVERY)
 
-    def forget(self) -> None:
-        """The node was stopped otherwise."""
+    def discard(self) -> None:
+        """End the thread: the node was stopped in another way."""
         self._wanted.put(False)
 
     def _serve(self) -> None:
@@ -200,18 +205,18 @@ class Scheduler(Shared, celery.beat.Scheduler):  # type: ignore[misc]
     """Entries from `beat_schedule` and `add_periodic_task`."""
 
     def setup_schedule(self) -> None:
-        """What is configured, and what Celery adds to it."""
+        """The configured entries, and those that Celery adds."""
         self.merge_inplace(self.app.conf.beat_schedule)
         self.install_default_entries(self.schedule)
 
 
 def _bring_back(node: Node, entries: Mapping[str, Any]) -> None:
-    """Entries that were gone, and whose jobs a beat therefore removed: disabled, and now enabled again."""
+    """Restore the jobs that a beat removed because their entries were gone, if the entries are back."""
     with service_of(node).ledger() as ledger:
         removed = ledger.removed(node.application, list(entries))
     for job in removed:
         if job.removed_by == BEAT:
-            with suppress(JobError):  # another beat was faster
+            with suppress(JobError):  # another beat has restored it
                 node.restore(job.spec.name, by=BEAT, why="its entry is back")
 
 

@@ -1,4 +1,4 @@
-"""django-celery-beat's entries: `celery -A app beat -S tenure.ext.celery.django:DatabaseScheduler`."""
+"""A beat for the entries of django-celery-beat: `celery -A app beat -S tenure.ext.celery.django:DatabaseScheduler`."""
 
 from __future__ import annotations
 
@@ -20,29 +20,32 @@ logger = get_logger("celery.beat")
 
 
 class DatabaseScheduler(Shared, schedulers.DatabaseScheduler):  # type: ignore[misc]
-    """Entries from Django's tables, with what is changed there. `start_time`, `expires`, `enabled` and `one_off` are looked at before each message."""
+    """Entries from Django's tables, followed as they change.
 
-    _told: Mapping[str, str] = {}
-    """What was said of rows that are left out."""
+    `start_time`, `expires`, `enabled` and `one_off` are read before each message.
+    """
+
+    _logged: Mapping[str, str] = {}
+    """The last message about each row that is left out."""
 
     def enabled_models_qs(self) -> Any:
-        """All of them: those that are not due for hours are jobs, too."""
+        """All enabled entries: those that are not due for hours are jobs, too."""
         return self.Model.objects.enabled()
 
     def trigger(self, entry: Any) -> Trigger | None:
-        """A row that cannot be understood is left out, and said so once; the others go on."""
+        """A row with an unsupported schedule is left out and logged once; the others go on."""
         if isinstance(entry.schedule, clocked):
             return at(entry.schedule.clocked_time)
         try:
             return super().trigger(entry)
         except ConfigurationError as error:
-            if self._told.get(entry.name) != str(error):  # all rows are read again whenever one of them is changed
-                logger.error("beat: %s", error)  # noqa: TRY400 - the sentence says it all
-                self._told = {**self._told, entry.name: str(error)}
+            if self._logged.get(entry.name) != str(error):  # all rows are read again whenever one of them changes
+                logger.error("beat: %s", error)  # noqa: TRY400 - the message says it all
+                self._logged = {**self._logged, entry.name: str(error)}
             return None
 
     def wanted(self, entry: Any, run: Run) -> bool:
-        """What its row says now."""
+        """True if its row wants this due time now."""
         try:
             row = self.Model.objects.filter(pk=entry.model.pk, enabled=True).first()
         finally:
@@ -53,7 +56,7 @@ class DatabaseScheduler(Shared, schedulers.DatabaseScheduler):  # type: ignore[m
         return begun and (row.expires is None or run.scheduled_for < row.expires)
 
     def sent(self, entry: Any, run: Run) -> None:
-        """Note it where Django's admin shows it. What runs only once is not enabled any more."""
+        """Record it where Django's admin shows it, and disable an entry that runs only once."""
         rows = self.Model.objects.filter(pk=entry.model.pk)
         try:
             rows.update(last_run_at=run.scheduled_for, total_run_count=F("total_run_count") + 1)

@@ -1,4 +1,4 @@
-"""Celery's schedules as triggers of tenure."""
+"""Translates Celery's schedules into triggers of tenure."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ _KNOWN = ("celery.", "django_celery_beat.")
 
 
 def trigger_of(name: str, given: Any) -> Trigger:
-    """What an entry's schedule means. Intervals lie on a grid that all beats share, instead of counting from a beat's start."""
+    """The trigger of an entry. Intervals count from a fixed time that all beats share, not from the start of a beat."""
     if isinstance(given, solar):
-        raise _refused(name, given, "the sun keeps no calendar that tenure has")
+        raise _refused(name, given, "tenure has no trigger for the position of the sun")
     if not type(given).__module__.startswith(_KNOWN) and any(
         "is_due" in vars(kind) or "remaining_estimate" in vars(kind) for kind in _own(type(given))
     ):
-        raise _refused(name, given, "it decides by code of its own when it is due")
+        raise _refused(name, given, "its own code decides when it is due")
     if isinstance(given, crontab):
         return _cron(name, given)
     if isinstance(given, schedule):
         if given.seconds <= 0:
             raise ConfigurationError(
-                f"entry {name!r}: every {given.seconds:g} s would be always. Write more than zero."
+                f"entry {name!r}: a period of {given.seconds:g} s would always be due. Write more than zero."
             )
         return every(seconds=given.seconds)
     raise _refused(name, given, "tenure does not know this kind")
 
 
 def _cron(name: str, given: Any) -> Trigger:
-    """Celery wants both day fields to match, Debian's cron one of them unless the other begins with a star."""
+    """In Celery both day fields must match; in Debian's cron one is enough, unless the other begins with a star."""
     tz = getattr(given.tz, "key", None)
     if tz is None:
         raise ConfigurationError(
-            f"entry {name!r}: the zone {given.tz!r} has no name, so that other beats could not be told of it. Set timezone='Europe/Berlin' or the like."
+            f"entry {name!r}: the zone {given.tz!r} has no name, so other beats could not look it up. "
+            "Write a named zone, such as timezone='Europe/Berlin'."
         )
-    minute = _field(given._orig_minute, given.minute, 60)  # noqa: SLF001 - only there does one see a leading star
+    minute = _field(given._orig_minute, given.minute, 60)  # noqa: SLF001 - only this shows a leading star
     hour = _field(given._orig_hour, given.hour, 24)  # noqa: SLF001
     day = _field(given._orig_day_of_month, given.day_of_month, 31)  # noqa: SLF001
     month = _field(given._orig_month_of_year, given.month_of_year, 12)  # noqa: SLF001
@@ -54,7 +55,10 @@ def _cron(name: str, given: Any) -> Trigger:
 
 
 def _field(written: Any, values: set[int], count: int) -> str:
-    """A field as numbers, since Celery knows ranges and names that cron does not; a leading star stays, for it decides about clock changes."""
+    """A field as numbers, because Celery has ranges and names that cron has not.
+
+    A leading star stays: it decides how clock changes are handled.
+    """
     if len(values) == count:
         return "*"
     numbers = ",".join(map(str, sorted(values)))
@@ -69,6 +73,6 @@ def _own(kind: type) -> list[type]:
 def _refused(name: str, given: object, why: str) -> ConfigurationError:
     kind = f"{type(given).__module__}.{type(given).__qualname__}"
     return ConfigurationError(
-        f"entry {name!r}: a {kind} cannot be shared by several beats: {why}. Keep this entry in an app of its own with Celery's own beat, or "
-        "write crontab(…) or a number of seconds."
+        f"entry {name!r}: a {kind} cannot be shared by several beats: {why}. Keep this entry in an app of its own with "
+        "Celery's own beat, or write crontab(…) or a number of seconds."
     )

@@ -1,4 +1,4 @@
-"""tenure in Django: `INSTALLED_APPS = [..., "tenure.ext.django"]`, and in the `jobs/functions.py` of any app
+"""tenure in Django: `INSTALLED_APPS = [..., "tenure.ext.django"]`, and in the `jobs.py` of any app
 
 from tenure.ext.django import scheduler
 
@@ -8,7 +8,8 @@ def daily_aggregate(run: Run) -> None:
         aggregate(day=run.scheduled_for.date())
         run.complete(connection)
 
-`manage.py tenure start` runs jobs, in as many processes as you like; `TENURE = {"SERVE": True}` runs them in the processes that serve.
+`manage.py tenure start` runs jobs, in as many processes as you like; `TENURE = {"SERVE": True}` runs them in the
+processes that serve requests.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["scheduler"]
 
 
 def __getattr__(name: str) -> Any:
-    """The scheduler of the project, made when it is first asked for: Django's settings must be there."""
+    """The scheduler of the project, made at its first use, because it needs Django's settings."""
     if name == "scheduler":
         from tenure.ext.django.project import scheduler
 

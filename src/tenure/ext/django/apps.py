@@ -1,4 +1,4 @@
-"""The app: finds the jobs of the project, and takes part in the processes that serve if the settings say so."""
+"""The Django app: finds the jobs of the project and, if the settings say so, runs them in the processes that serve."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class TenureConfig(AppConfig):  # type: ignore[misc]
     default = True
 
     def ready(self) -> None:
-        """Import every `jobs/functions.py`."""
-        from tenure.ext.django.project import fresh_connections, said, scheduler
+        """Import the `jobs.py` of every app."""
+        from tenure.ext.django.project import fresh_connections, scheduler, tenure_setting
 
         put_around(scheduler, fresh_connections)
         autodiscover_modules("jobs")
-        if not said().get("SERVE", False):
+        if not tenure_setting().get("SERVE", False):
             return
         if under_gunicorn():
             when_gunicorn_serves(lambda: take_part(scheduler))

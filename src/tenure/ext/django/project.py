@@ -18,25 +18,23 @@ from tenure.scheduling.service import SchedulerService
 from tenure.stores import Session, Store
 
 OURS = {"URL", "DATABASE", "SERVE"}
-"""What `TENURE` may say beside the options of `Scheduler`, in capitals: {"RELEASE": 3, "TTL": "10s"}."""
+"""Settings in `TENURE` besides the options of `Scheduler`, which are in capitals: {"RELEASE": 3, "TTL": "10s"}."""
 
 
 class ProjectService(SchedulerService):
-    """Its store is one of the project's databases, looked up when it is first used: tests have others."""
+    """Its store is one of the project's databases, looked up at the first use: tests have their own databases."""
 
     @property
     def store(self) -> Store:
         if self._store is None and self._url is None:
-            self._url = url_of(said().get("DATABASE", "default"))
+            self._url = url_of(tenure_setting().get("DATABASE", "default"))
         return super().store
 
     @contextmanager
     def session(self) -> Iterator[Session]:
         with super().session() as session:
             yield session
-        if hasattr(
-            mail, "outbox"
-        ):  # in tests, at whose end Django drops their database: nothing may be connected to it then
+        if hasattr(mail, "outbox"):  # a test: Django drops its database afterwards, so stay disconnected
             self.close()
 
 
@@ -46,13 +44,13 @@ class ProjectScheduler(Scheduler):
     _service_type = ProjectService
 
 
-def said() -> dict[str, Any]:
-    """What the settings say of tenure."""
+def tenure_setting() -> dict[str, Any]:
+    """The `TENURE` setting."""
     return dict(getattr(settings, "TENURE", {}))
 
 
 def url_of(alias: str) -> str:
-    """Where a database of the project is."""
+    """The URL of a database of the project."""
     connection = connections[alias]
     if connection.vendor == "sqlite":
         name = str(connection.settings_dict["NAME"])
@@ -66,15 +64,15 @@ def url_of(alias: str) -> str:
         given = connection.get_connection_params()
         return conninfo.make_conninfo("", **{key: value for key, value in given.items() if key in known})
     raise ConfigurationError(
-        f"database {alias!r} is {connection.display_name}, on which tenure cannot keep its jobs. Name one on PostgreSQL or SQLite: "
-        "TENURE = {'DATABASE': 'other'}, or TENURE = {'URL': 'postgresql://…'}."
+        f"database {alias!r} is {connection.display_name}, which tenure does not support. Write one on PostgreSQL or "
+        "SQLite: TENURE = {'DATABASE': 'other'}, or TENURE = {'URL': 'postgresql://…'}."
     )
 
 
 @contextmanager
 def fresh_connections() -> Iterator[None]:
-    """Around every body, as Django does around every request."""
-    if _on_a_loop():  # the ORM's connections are in other threads then
+    """Close old connections around every body, as Django does around every request."""
+    if _on_a_loop():  # the ORM's connections belong to other threads then
         yield
         return
     close_old_connections()
@@ -93,7 +91,7 @@ def _on_a_loop() -> bool:
 
 
 def _made() -> ProjectScheduler:
-    words = said()
+    words = tenure_setting()
     options = {word.lower(): value for word, value in words.items() if word not in OURS}
     options.setdefault("tz", settings.TIME_ZONE or "UTC")
     return ProjectScheduler(words.get("URL"), **options)

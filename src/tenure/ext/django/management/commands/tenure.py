@@ -1,4 +1,4 @@
-"""`manage.py tenure start` runs the project's jobs; every other verb is that of `tenure`, on the project's database."""
+"""`manage.py tenure start` runs the project's jobs; all other commands are those of `tenure`, on its database."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import sys
 
 from django.core.management.base import BaseCommand
 
-from tenure.ext.django.project import said, scheduler, url_of
+from tenure.ext.django.project import scheduler, tenure_setting, url_of
 
 
 class Command(BaseCommand):  # type: ignore[misc]
-    """One word for all verbs."""
+    """All commands of `tenure`, as one command of `manage.py`."""
 
-    help = "Run the project's jobs (start), look at them (status, jobs, runs, why …), do something to them (run-now, pause …)."
+    help = "Run the project's jobs (start), show them (status, jobs, runs, why …), or change them (run-now, pause …)."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Whatever tenure's command line knows."""
+        """Leave all arguments to tenure's command line."""
         parser.add_argument(
             "words", nargs=argparse.REMAINDER, metavar="COMMAND …", help="start, or any other command of tenure"
         )
 
     def handle(self, *_args: object, words: list[str], **_options: object) -> None:
-        """Start, or ask the command line."""
+        """Run the scheduler, or call the command line."""
         match words:
             case ["start"]:
                 scheduler.run()
             case ["start", "--lines"]:
                 scheduler.run(lines=True)
             case _:
-                sys.exit(_ask(words))
+                sys.exit(_call(words))
 
 
-def _ask(words: list[str]) -> int:
-    settings = said()
+def _call(words: list[str]) -> int:
+    settings = tenure_setting()
     where = {"TENURE_URL": str(settings.get("URL") or url_of(settings.get("DATABASE", "default")))}
     if "SCHEMA" in settings:
         where["TENURE_SCHEMA"] = settings["SCHEMA"]
