@@ -201,7 +201,7 @@ def test_the_package_that_built_the_scheduler_is_its_application(shop, monkeypat
 def test_what_may_be_found_is_said_in_one_way():
     with pytest.raises(ConfigurationError, match=r"importable='shop'|importable: 'shop'"):
         BackgroundScheduler(importable="shop")
-    with pytest.raises(ConfigurationError, match="Write one of them"):
+    with pytest.raises(ConfigurationError, match="Write one of the two"):
         BackgroundScheduler(importable=["shop"], functions=[tell]).start()
 
 

@@ -2,7 +2,7 @@
 """The command line. Every command gives one clear answer, and its exit code gives it again:
 
 0    yes, done
-1    the answer is no: no such job or run; it failed; not accounted for; no node leads; not in time; not settled; a finding
+1    the answer is no: no such job or run, it failed, not accounted for, no leader, not in time, not settled, a finding
 2    wrong usage or configuration
 3    the database does not answer
 4    the database answers but cannot be used: tables missing, too new, no permission

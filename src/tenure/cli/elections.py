@@ -213,7 +213,8 @@ def _raise_epoch(arguments: argparse.Namespace, session: Session) -> int:
     noticed = session.epoch()
     if not arguments.json:
         say(
-            f"no new terms are granted from now on. Waiting {noticed.max_ttl:g} s, until no node can still believe in a "
+            f"no new terms are granted from now on. Waiting {noticed.max_ttl:g} s, until no node can still believe in "
+            "a "
             "forgotten term. If this is interrupted, candidates raise the epoch by themselves; if there are none, run "
             "`tenure epoch raise` again."
         )

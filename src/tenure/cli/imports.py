@@ -25,7 +25,8 @@ def add(command: Command) -> None:
         "import",
         run,
         "print another program's schedules as jobs",
-        "Read a crontab, systemd timers, the beat_schedule of a Celery app or the job store of APScheduler 3, and print "
+        "Read a crontab, systemd timers, the beat_schedule of a Celery app or the job store of APScheduler 3, and "
+        "print "
         "a Python module with the same jobs. Comments in it say where their meaning differs. Nothing is changed where "
         "they come from. Exit code 1 if something was left out.",
         "crontab -l | tenure import crontab - > jobs.py",

@@ -33,7 +33,8 @@ def once(command: Command) -> None:
         running.once,
         "run a command unless another process has",
         "Run the command unless a command has already run under this name on any host, or has run within that time. If "
-        "the command fails or cannot be started, it does not count: the next caller may run it. Ends with the exit code "
+        "the command fails or cannot be started, it does not count: the next caller may run it. Ends with the exit "
+        "code "
         "of the command; or with 0, without running anything, if another process has run it.",
         "tenure once nightly --within 12h -- ./report     # in cron on every host: one runs it",
         "tenure once load-2026 -- ./load                  # once for ever",
@@ -51,7 +52,8 @@ def _start(command: Command) -> None:
         "start",
         running.start,
         "run a scheduler",
-        "Import a scheduler and run it until SIGTERM, SIGINT or SIGHUP. Then it starts no more runs and waits for those "
+        "Import a scheduler and run it until SIGTERM, SIGINT or SIGHUP. Then it starts no more runs and waits for "
+        "those "
         "that are running (`drain`); a second signal gives them one second; a third ends the process at once.\n\n"
         "The current folder is on Python's path. The store is the scheduler's own, or TENURE_URL if it names none.",
         "tenure start app.jobs:scheduler",
@@ -164,7 +166,8 @@ def _run_now(command: Command) -> None:
             "run-now",
             job_operations.run_now,
             "run a job now",
-            "Request a run, whatever the trigger says. A node with a free slot runs it. With --wait, exit code 1 unless "
+            "Request a run, whatever the trigger says. A node with a free slot runs it. With --wait, exit code 1 "
+            "unless "
             "it succeeded.",
             "tenure run-now daily_aggregate",
             "tenure run-now report --kwargs '{\"customer\": 7}' --wait 5m",
@@ -211,8 +214,10 @@ def _job_operations(command: Command) -> None:
             "remove",
             job_operations.remove,
             "remove a job",
-            "Remove a job. Runs that have not started are cancelled, running ones go on to their end. Its history stays "
-            "for `keep_for`, and until then `tenure restore` brings it back. A job that code defines stays removed until "
+            "Remove a job. Runs that have not started are cancelled, running ones go on to their end. Its history "
+            "stays "
+            "for `keep_for`, and until then `tenure restore` brings it back. A job that code defines stays removed "
+            "until "
             "it is restored or its definition changes. Returns when no further run starts; exit code 1 if a node did "
             "not answer within its ttl.",
             "tenure remove report:7",

@@ -1,12 +1,13 @@
 """`tenure lead`: a command that runs only while this node leads.
 
-The promise is that every process of the command's group is dead before another node can lead. So the stop begins early: when no beat
-was acknowledged for so long that less than `grace` of trust remains, the group gets SIGTERM, and SIGKILL shortly before trust ends.
-Once the command was told to stop, a late acknowledgement takes nothing back.
+The promise is that every process of the command's group is dead before another node can lead. So the stop begins
+early: when no beat was acknowledged for so long that less than `grace` of trust remains, the group gets SIGTERM, and
+SIGKILL shortly before trust ends. Once the command was told to stop, a late acknowledgement takes nothing back.
 
-Three things hold when this process itself cannot: the command inherits the node's lock, so that nobody on this host takes over while
-any of it lives; the kernel kills it with its parent (PDEATHSIG); and a guard, a process forked before anything else, kills the group
-when the pipe to this process closes, or when the deadline that it was last told passes, because this process was frozen.
+Three things hold when this process itself cannot: the command inherits the node's lock, so that nobody on this host
+takes over while any of it lives; the kernel kills it with its parent (PDEATHSIG); and a guard, a process forked before
+anything else, kills the group when the pipe to this process closes, or when the deadline that it was last told passes,
+because this process was frozen.
 """
 
 from __future__ import annotations
@@ -155,7 +156,10 @@ class CommandOutcome:
 
 
 class Lead:
-    """Runs a command while an election is led. To be used once, from the main thread, before any other thread was started."""
+    """Runs a command while an election is led.
+
+    To be used once, from the main thread, before any other thread was started.
+    """
 
     def __init__(
         self,

@@ -223,8 +223,10 @@ def _store(command: Command) -> None:
         "Terms are numbered from epoch · 2^20 on. tenure raises the epoch by itself when it sees that the database is "
         "not the one that granted the terms: after a failover, a restored dump, a copied file. Use `raise` after a "
         "restore that tenure cannot see, such as a storage snapshot put back under a running server.\n\n"
-        "`raise` stops all grants, waits until no node can still believe in a forgotten term, then raises the epoch, so "
-        "no term number is ever given out twice. Leaders that the database knows go on. Exit code 1 if the epoch is not "
+        "`raise` stops all grants, waits until no node can still believe in a forgotten term, then raises the epoch, "
+        "so "
+        "no term number is ever given out twice. Leaders that the database knows go on. Exit code 1 if the epoch is "
+        "not "
         "settled.",
         "tenure epoch",
         "tenure epoch raise",

@@ -107,7 +107,8 @@ def once(arguments: argparse.Namespace) -> int:
     except _Failed as failed:
         if not arguments.quiet:
             say(
-                f"the command ended with {failed.code}: {arguments.name!r} does not count as done, the next caller may run it"
+                f"the command ended with {failed.code}: {arguments.name!r} does not count as done, the next caller may "
+                "run it"
             )
         return failed.code
     return 0

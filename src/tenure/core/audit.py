@@ -1,10 +1,11 @@
 """The audit: compares every due time of a span with the ledger. Carries G4: no due time is lost without being named.
 
-Due times are computed again, from the triggers that were in force at the time; nothing is taken from a planner. Each is one of
+Due times are computed again, from the triggers that were in force at the time; nothing is taken from a planner.
+Each is one of
 
-  ended         it has a run that is final, or stands in a row that was skipped for several
-  no run, why   the job was paused, removed or changed before it was planned, retention has removed its runs, or it was planned
-                with other zone rules than those of this process
+  ended         it has a final run, or is covered by one row that stands for several skipped due times
+  no run, why   the job was paused, removed or changed before it was planned, retention has removed its runs,
+                or it was planned with other zone rules than those of this process
   open          its run is not final, or it is still to be planned
   unaccounted   nothing explains it: a promise was broken
   unexpected    a planned run that no trigger explains, or a second one for the same due time
@@ -27,10 +28,10 @@ from tenure.triggers import At, tzdata_version
 from tenure.util.instants import shown
 
 MARGIN = 60.0
-"""A due time without a run counts as open for this much longer than on-time: the audit does not read everything in one instant."""
+"""A due time without a run counts as open for this much longer than on-time: the audit takes a while to read."""
 UNDERWAY = 10.0
-"""Longest time between computing a change and committing it. Its first due times may have passed by then, and runs of the
-old trigger may have begun."""
+"""Longest time between computing a change and committing it. Its first due times may have passed by then, and runs of
+the old trigger may have begun."""
 
 OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE = "open", "unaccounted", "unexpected", "unreadable"
 _UNCLEAN = frozenset({UNACCOUNTED, UNEXPECTED, UNREADABLE})
@@ -43,7 +44,8 @@ class AuditFinding:
     """Consecutive due times with the same result."""
 
     kind: str
-    """OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, or why there is no run: 'paused', 'removed', 'changed', 'forgotten', 'other zone rules'."""
+    """OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, or why there is no run: 'paused', 'removed', 'changed', 'forgotten',
+    'other zone rules'."""
     first: Instant
     last: Instant
     count: int
@@ -52,13 +54,13 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True)
 class JobAudit:
-    """What the ledger says of the due times of one job in [since, until)."""
+    """What the ledger says about the due times of one job in [since, until)."""
 
     name: str
     since: Instant
     until: Instant
     due: int
-    """How many due times there were, those still to come included."""
+    """How many due times there were, including future ones."""
     counts: Mapping[str, int]
     """How they ended: 'succeeded', 'skipped(overlap)' …, and the kinds of findings."""
     findings: tuple[AuditFinding, ...]
@@ -103,21 +105,24 @@ def audit(
 ) -> JobAudit:
     """Compare the due times of a job in [since, until) with its runs.
 
-    `runs` are those scheduled in the span, and rows that stand for several and reach into it. Read the job before the runs: what is planned in between is
-    then found, and not missed. What retention removes in between is not: if the audit is not clean, read again.
-    `plain` are due times, in microseconds, of further planned runs that ended so. If the audit is not clean, give all of them as `runs`: of a plain one it cannot say more.
-    A due time that was not planned when the job was changed is explained by the change only if the span reaches beyond it.
+    `runs` are those scheduled in the span, and rows that stand for several due times and reach into it. Read the job
+    before its runs, so that runs planned in between are found. Runs that retention removes in between are not: if the
+    audit is not clean, read again.
+    `plain` are due times, in microseconds, of further planned runs that ended in a state. If the audit is not clean,
+    pass all of them as `runs`: it says nothing more about plain ones.
+    A due time that was not planned when the job was changed is explained by the change only if the span reaches beyond
+    the change.
     """
     life = stretches(job, changes)
-    books = _Books(job, life, runs, plain or {}, since=since, until=until, now=now)
+    progress = _Audit(job, life, runs, plain or {}, since=since, until=until, now=now)
     for stretch in life:
-        books.go_through(stretch)
-    books.look_for_strangers()
-    return books.close()
+        progress.go_through(stretch)
+    progress.find_unexpected()
+    return progress.close()
 
 
-class _Books:
-    """One audit on its way."""
+class _Audit:
+    """One audit in progress."""
 
     def __init__(
         self,
@@ -150,12 +155,15 @@ class _Books:
         self._plain: dict[int, str] = {}
         for state, keys in plain.items():
             self._plain |= dict.fromkeys(keys, state.value)
-        """Those that no due time was found for yet."""
+        """Runs for which no due time has been found yet."""
         for key in self._runs.keys() & self._plain.keys():
             self._find(UNEXPECTED, key / 1e6, "two runs belong to one due time")
 
     def go_through(self, stretch: TriggerPeriod) -> None:
-        """The due times of one stretch, in order. Those without a run wait until it is known whether any later one has a run."""
+        """Check the due times of one period of the trigger, in order.
+
+        Those without a run wait until it is known whether any later one has a run.
+        """
         if stretch.unreadable and stretch.start < self._until and stretch.end >= self._since:
             self._find(UNREADABLE, max(stretch.start, self._since), f"its trigger {stretch.unreadable}")
         without: list[Instant] = []
@@ -188,8 +196,8 @@ class _Books:
             self._unevaluated.append(stretch)
             self._find(UNREADABLE, max(stretch.start, self._since), f"its trigger cannot be evaluated: {error}")
 
-    def look_for_strangers(self) -> None:
-        """Planned runs that no trigger explains, and rows that do not stand for as many as they say."""
+    def find_unexpected(self) -> None:
+        """Find planned runs that no trigger explains, and rows whose count of skipped due times is wrong."""
         for key in self._plain:
             self._find(UNEXPECTED, key / 1e6, "its run belongs to no due time")
         for key, run in self._runs.items():
@@ -216,7 +224,11 @@ class _Books:
                 self._findings.append(AuditFinding(UNACCOUNTED, heap.scheduled_for, last, excess, text))
 
     def _may_be_due(self, run: RunRow) -> bool:
-        """It is of a trigger that was written just after, or of an `at` that was past when it was written, or that was in force for a moment longer than its end says, or of one that cannot be read."""
+        """True if a trigger of nearby, or one that cannot be read, may explain the run.
+
+        It may belong to a trigger that was written just after it, to an `at` that was past when it was written, or to a
+        trigger that was in force a moment longer than its end says.
+        """
         at = run.scheduled_for
         unread = [stretch for stretch in self._life if stretch.unreadable or stretch in self._unevaluated]
         if any(stretch.start < at <= stretch.end for stretch in unread):
@@ -231,7 +243,7 @@ class _Books:
         return any(trigger.following(at - _TICK) == at for trigger in triggers)
 
     def _was_cancelled_ahead(self, run: RunRow) -> bool:
-        """Somebody cancelled it before it was due. It stays, whatever the trigger became between the two."""
+        """True if it was cancelled before it was due. It stays, whatever the trigger became in between."""
         ended = run.finished_at
         if run.state is not RunState.CANCELLED or ended is None or ended >= run.scheduled_for:
             return False
@@ -311,7 +323,7 @@ class _Books:
 
 
 def _rules_since(job: JobRow, life: Sequence[TriggerPeriod]) -> Instant:
-    """Since when the zone rules of here are those that the job is planned with: what was due before cannot be computed anew."""
+    """Since when the job has been planned with the zone rules of this process. Earlier due times cannot be recomputed."""
     if job.next_reading is not None and job.next_reading.partition("@")[0] != tzdata_version():
         return math.inf
     changes = [stretch.ended for stretch in life if stretch.ended is not None and stretch.ended.why.startswith(ANEW)]

@@ -32,7 +32,8 @@ def why(
 ) -> str:
     """Say what became of the due time at, or close to, an instant; without one, how the job is doing now.
 
-    `runs` are those of the job around that instant (the newest ones for now), `live` whether a live node has its function registered.
+    `runs` are those of the job around that instant (the newest ones for now), `live` whether a live node has its
+    function registered.
     """
     try:
         return _Answer(job, stretches(job, changes), list(runs), now=now, live=live).give(at)
@@ -55,7 +56,11 @@ class _Answer:
     def _for_now(self) -> str:
         job, here = self._job, self._life[-1]
         if job.state is JobState.REMOVED:
-            return f"{self._name} was removed{_changed_by(here)} at {self._at(here.start)}. It does not run until it is restored (`tenure restore {job.spec.name}`){' or its definition in the code changes' if job.code.in_code else ''}."
+            return (
+                f"{self._name} was removed{_changed_by(here)} at {self._at(here.start)}. It does not run until it is "
+                "restored (`tenure restore "
+                f"{job.spec.name}`){' or its definition in the code changes' if job.code.in_code else ''}."
+            )
         if job.state is JobState.PAUSED:
             return self._paused_now(here)
         if job.state is JobState.DONE:
@@ -68,11 +73,13 @@ class _Answer:
             parts.append(self._told(begun[0]))
         elif not self._live:
             parts.append(
-                f"No live node has the function {job.spec.function!r} of {self._name} registered: nothing is planned or run until one does."
+                f"No live node has the function {job.spec.function!r} of {self._name} registered: nothing is planned "
+                "or run until one does."
             )
         elif job.next_due is not None and job.next_due + job.spec.rules.on_time < self._now:
             parts.append(
-                f"{self._name} has been due since {self._at(job.next_due)} and is not planned yet: no node with its function has got to it."
+                f"{self._name} has been due since {self._at(job.next_due)} and is not planned yet: no node with its "
+                "function has got to it."
             )
         elif ended := [run for run in self._runs if run.state.final]:
             parts.append(self._told(ended[-1]))
@@ -82,7 +89,10 @@ class _Answer:
         told = " ".join(parts[:2] if len(parts) > 2 else parts)  # noqa: PLR2004 - two sentences
         if job.next_reading is not None and job.next_reading < job.spec.tzdata:
             by = job.next_reading.partition("@")[0]
-            told += f" It is planned with the zone rules of tzdata {by}, although it was defined with {job.spec.tzdata}, which no live node has: upgrade the tzdata package."
+            told += (
+                f" It is planned with the zone rules of tzdata {by}, although it was defined with {job.spec.tzdata}, "
+                "which no live node has: upgrade the tzdata package."
+            )
         return told
 
     def _paused_now(self, here: TriggerPeriod) -> str:
@@ -93,8 +103,14 @@ class _Answer:
         if job.paused_until is None:
             return f"{self._name} was paused{by}{because} at {since} and stays paused until it is resumed."
         if job.paused_until <= self._now:
-            return f"The pause of {self._name}{by}{because} ended at {self._at(job.paused_until)}: the next node that plans resumes it."
-        return f"{self._name} was paused{by}{because} at {since}, until {self._at(job.paused_until)}. {self._next(here, job.paused_until)}"
+            return (
+                f"The pause of {self._name}{by}{because} ended at {self._at(job.paused_until)}: the next node that "
+                "plans resumes it."
+            )
+        return (
+            f"{self._name} was paused{by}{because} at {since}, until {self._at(job.paused_until)}. "
+            f"{self._next(here, job.paused_until)}"
+        )
 
     def _overridden(self) -> str:
         job = self._job
@@ -104,7 +120,10 @@ class _Answer:
             f" by {job.override.by}" if job.override.by else "",
             f" ({job.override.why})" if job.override.why else "",
         )
-        return f" It runs as changed{by}{because} at {self._at(job.override.at)}, not as the code defines it: {in_force(job.spec, job.code)}."
+        return (
+            f" It runs as changed{by}{because} at {self._at(job.override.at)}, not as the code defines it: "
+            f"{in_force(job.spec, job.code)}."
+        )
 
     def _next(self, here: TriggerPeriod, after: Instant | None = None) -> str:
         if here.unreadable:
@@ -122,7 +141,10 @@ class _Answer:
         asked = self._near(at, RunKind.MANUAL)
         if here is None:
             first = self._life[0]
-            return f"{self._name} did not exist at {self._at(at)}: it was added{_changed_by(first)} at {self._at(first.start)}."
+            return (
+                f"{self._name} did not exist at {self._at(at)}: it was added{_changed_by(first)} at "
+                f"{self._at(first.start)}."
+            )
         if here.state is JobState.REMOVED:
             return f"{self._name} had been removed{_changed_by(here)} at {self._at(here.start)}."
         due = None if here.trigger is None else self._due_near(here.trigger, at)
@@ -165,13 +187,19 @@ class _Answer:
             by, because = f" by {began.by}" if began.by else "", f" ({began.why})" if began.why else ""
             since = self._at(began.at)
         end = f" to {self._at(here.end)}" if here.ended is not None else ""
-        return f"{self._name} was paused{by}{because} from {since}{end}: what is due during a pause, as at {self._at(at)}, does not run."
+        return (
+            f"{self._name} was paused{by}{because} from {since}{end}: what is due during a pause, as at "
+            f"{self._at(at)}, does not run."
+        )
 
     def _not_due(self, trigger: Trigger, at: Instant) -> str:
         before, after = last_due(trigger, at), trigger.following(at)
         around = [f"{word} {self._at(due)}" for word, due in (("before", before), ("after", after)) if due is not None]
         nearest = f"The nearest due times are {' and '.join(around)}." if around else "It is never due."
-        return f"{self._at(at)} is not a due time of {self._name}: {trigger.explain()} {nearest}{self._clock_change(trigger, at)}"
+        return (
+            f"{self._at(at)} is not a due time of {self._name}: {trigger.explain()} "
+            f"{nearest}{self._clock_change(trigger, at)}"
+        )
 
     def _clock_change(self, trigger: Trigger, at: Instant) -> str:
         for change in trigger.changes(moment(at - _CHANGE_NEAR)):
@@ -186,13 +214,25 @@ class _Answer:
         if due > self._now:
             return f"{self._name} is due at {when}, in {readable(due - self._now)}." + self._if_no_node()
         if due < job.kept_since:
-            return f"{self._name} was due at {when}; its runs before {self._at(job.kept_since)} were forgotten by retention."
+            return (
+                f"{self._name} was due at {when}; its runs before {self._at(job.kept_since)} were forgotten by "
+                "retention."
+            )
         if job.state is JobState.ACTIVE and job.next_due is not None and due >= job.next_due:
-            return f"{self._name} was due at {when} and is not planned yet: no live node has had its function registered since then."
+            return (
+                f"{self._name} was due at {when} and is not planned yet: no live node has had its function registered "
+                "since then."
+            )
         if here.ended is not None:
             what = f"{here.ended.what.value}{f' by {here.ended.by}' if here.ended.by else ''}"
-            return f"{self._name} was due at {when}, and was not planned yet when the job was {what} at {self._at(here.end)}; after that only later due times counted."
-        return f"{self._name} was due at {when}, and nothing in the ledger says what became of it. Run `tenure audit {job.spec.name}`."
+            return (
+                f"{self._name} was due at {when}, and was not planned yet when the job was {what} at "
+                f"{self._at(here.end)}; after that only later due times counted."
+            )
+        return (
+            f"{self._name} was due at {when}, and nothing in the ledger says what became of it. Run `tenure audit "
+            f"{job.spec.name}`."
+        )
 
     def _if_no_node(self) -> str:
         return "" if self._live else f" But no live node has its function {self._job.spec.function!r} registered."
@@ -209,10 +249,16 @@ class _Answer:
             case RunState.SUCCEEDED:
                 return f"{subject} ran{self._where(run)} and succeeded{self._ended(run)}."
             case RunState.FAILED:
-                return f"{subject} failed{self._where(run)}{self._ended(run)}: {last_line(run.reason) or 'no reason was given'}."
+                return (
+                    f"{subject} failed{self._where(run)}{self._ended(run)}: "
+                    f"{last_line(run.reason) or 'no reason was given'}."
+                )
             case RunState.LOST if run.reason == STOPPED:
                 rule = f"on_lost={self._job.spec.rules.on_lost!r}"
-                return f"{subject} was lost: its node was stopped while it ran{self._where(run)}, and there is no other attempt ({rule})."
+                return (
+                    f"{subject} was lost: its node was stopped while it ran{self._where(run)}, and there is no other "
+                    f"attempt ({rule})."
+                )
             case RunState.LOST:
                 return f"{subject} was lost: its node died {_times(run.losses)}, the last time{self._where(run)}."
             case RunState.CANCELLED:
@@ -222,11 +268,15 @@ class _Answer:
             case RunState.RUNNING:
                 since = run.claimed_at if run.started_at is None else run.started_at
                 stops = (
-                    ". That node was asked to stop and is waiting for it; if its process is gone, the next node to notice takes the run over"
+                    ". That node was asked to stop and is waiting for it; if its process is gone, the next node to "
+                    "notice takes the run over"
                     if run.stopping
                     else ""
                 )
-                return f"{subject} has been running{self._where(run)}{f' since {self._at(since)}' if since else ''}{stops}."
+                return (
+                    f"{subject} has been "
+                    f"running{self._where(run)}{f' since {self._at(since)}' if since else ''}{stops}."
+                )
             case RunState.WAITING:
                 return f"{subject} is waiting: {self._behind(run)}."
             case _:
@@ -239,10 +289,16 @@ class _Answer:
                 return f"{again}{f' (the last one ended with {last_line(run.reason)})' if run.reason else ''}."
             return f"begins at {self._at(run.due_at)}." + self._if_no_node()
         if not self._live:
-            return f"has been pending since {self._at(run.due_at)}: no live node has its function {self._job.spec.function!r} registered."
+            return (
+                f"has been pending since {self._at(run.due_at)}: no live node has its function "
+                f"{self._job.spec.function!r} registered."
+            )
         queue = self._job.spec.rules.queue
         interrupted = " (interrupted by the stop of its node)" if run.reason == STOPPED else ""
-        return f"has been pending since {self._at(run.due_at)}{interrupted}: no node that has its function and serves the queue {queue!r} has had a free slot."
+        return (
+            f"has been pending since {self._at(run.due_at)}{interrupted}: no node that has its function and serves the "
+            f"queue {queue!r} has had a free slot."
+        )
 
     def _skipped(self, run: RunRow) -> str:
         rules = self._job.spec.rules

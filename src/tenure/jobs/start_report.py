@@ -1,4 +1,7 @@
-"""What the log says of the definitions that a process brings to the ledger at its start. Nothing that concerns a job of the code happens without a line."""
+"""What the log says of the definitions that a process brings to the ledger at its start.
+
+Nothing that concerns a job of the code happens without a line.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,8 @@ def _tell_of_change(was: JobRow, job: JobRow) -> None:
         )
     elif was.override is not None:
         logger.warning(
-            "job %r runs as defined here again, because its definition has changed (%s). Until now it ran as changed%s: %s",
+            "job %r runs as defined here again, because its definition has changed (%s). Until now it ran as "
+            "changed%s: %s",
             name,
             change,
             _by_and_at(was.override.by, was.override.at),
@@ -59,7 +63,8 @@ def _tell_of_change(was: JobRow, job: JobRow) -> None:
 def _warn_of_removed(job: JobRow) -> None:
     name = job.spec.name
     logger.warning(
-        "job %r is defined here, but was removed%s: it does not run. `tenure restore %s`, or a change of its definition, brings it back",
+        "job %r is defined here, but was removed%s: it does not run. `tenure restore %s`, or a change of its "
+        "definition, brings it back",
         name,
         _by_and_at(job.removed_by, job.removed_at),
         name,
@@ -72,7 +77,8 @@ def _tell_of_difference(job: JobRow, brought: JobSpec) -> None:
     name = job.spec.name
     if job.override is not None and brought.same_as(job.code):
         logger.info(
-            "job %r runs as changed%s, not as defined here: %s. `tenure reset %s`, or a change of its definition, ends that",
+            "job %r runs as changed%s, not as defined here: %s. `tenure reset %s`, or a change of its definition, ends "
+            "that",
             name,
             _by_and_at(job.override.by, job.override.at),
             in_force(job.spec, job.code),
