@@ -154,13 +154,13 @@ class AsyncElection:
         """Give up the present term now, if there is one."""
         self._election.resign()
 
-    async def bar(self) -> None:
+    async def withdraw(self) -> None:
         """Never lead from now on."""
-        self._election.bar()
+        self._election.withdraw()
 
-    async def unbar(self) -> None:
+    async def stand(self) -> None:
         """Stand for this election again."""
-        self._election.unbar()
+        self._election.stand()
 
     def on(self, *kinds: type[ElectionEvent]) -> Callable[[Listener], Listener]:
         """Call a function, on a thread of its own, or a coroutine function, on this loop, for `Elected` or `Lost`."""

@@ -217,12 +217,12 @@ class Election:
         """Give up the present term now, if there is one. The work is told; the others wake when it has stopped."""
         self._give_up("resigned")
 
-    def bar(self) -> None:
+    def withdraw(self) -> None:
         """Never lead from now on: resign, and stay in the cluster without standing for this election."""
         self._barred = True
-        self._give_up("barred")
+        self._give_up("withdrawn")
 
-    def unbar(self) -> None:
+    def stand(self) -> None:
         """Stand for this election again."""
         self._barred = False
         self._seat.look(self.name)
@@ -293,7 +293,7 @@ class Election:
         )
         self._seat.tell(lambda: self._tell(Elected(self.name, term, self.label)))
         if self._barred or self._stopping:  # it was won while we stepped aside
-            self._seat.tell(lambda: self._give_up("barred"))
+            self._seat.tell(lambda: self._give_up("withdrawn"))
         self._tell_observers()
 
     def withdrawn(self, term: int, reason: str) -> None:

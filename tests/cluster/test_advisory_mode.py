@@ -95,9 +95,9 @@ class TestOneLeads:
         election = elections(candidate=False)
         assert election.wait_until_leading(0.5) is None
         assert holders(database) == []
-        election.unbar()
+        election.stand()
         assert election.wait_until_leading(5)
-        election.bar()
+        election.withdraw()
         eventually(lambda: holders(database) == [], what="lock given back")
 
     def test_the_body_of_terms_is_the_term(self, elections):
@@ -330,7 +330,7 @@ class TestRefused:
     def test_an_election_that_became_one_of_leases_later_is_said_once(self, database, elections, caplog):
         election = elections(candidate=False)
         run(database, "INSERT INTO tenure.election (name, mode) VALUES (%s, 'lease')", [NAME])
-        election.unbar()
+        election.stand()
 
         def said():
             return [record for record in caplog.records if "is run in mode 'lease'" in record.getMessage()]

@@ -107,7 +107,7 @@ def test_waiting_resigning_and_asking(url: str) -> None:
         ):
             first = await a.wait_until_leading(WITHIN)
             assert first is not None
-            await b.unbar()
+            await b.stand()
             assert await b.wait_until_leading(0) is None
             assert await b.wait_until_leading(0.05) is None
             assert await first.wait("10ms") is True

@@ -105,7 +105,7 @@ def test_an_exception_in_the_body_resigns_too(enter: Callable[..., Election]) ->
     a, b = enter("a"), enter("b", candidate=False)
     with pytest.raises(ZeroDivisionError):
         for _ in a.terms():
-            a.bar()
+            a.withdraw()
             _ = 1 / 0
     eventually(lambda: b.leader() is None, within=WITHIN, what="the term is released")
 
@@ -125,8 +125,8 @@ def test_a_term_is_released_only_after_its_body_was_left(enter: Callable[..., El
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     eventually(lambda: a._in_body, within=WITHIN, what="the body runs")
-    b.unbar()
-    a.bar()
+    b.stand()
+    a.withdraw()
     assert told.wait(WITHIN), "the work is told"
     assert b.wait_until_leading(0) is None, "nobody leads beside work that goes on"
     go_on.set()
@@ -150,14 +150,14 @@ def test_listeners_return_before_the_term_is_released(enter: Callable[..., Elect
     def fails(event: Lost) -> None:
         raise RuntimeError(event.reason)
 
-    a.unbar()
+    a.stand()
     assert a.wait_until_leading(WITHIN)
-    b.unbar()
-    a.bar()
+    b.stand()
+    a.withdraw()
     assert b.wait_until_leading(0) is None
     go_on.set()
     assert b.wait_until_leading(WITHIN) is not None
-    assert seen == [Elected("x", 1, "a"), Lost("x", 1, "a", "barred")]
+    assert seen == [Elected("x", 1, "a"), Lost("x", 1, "a", "withdrawn")]
 
 
 def test_a_leader_resigns_when_asked_from_elsewhere(enter: Callable[..., Election], url: str) -> None:
@@ -173,9 +173,9 @@ def test_a_leader_resigns_when_asked_from_elsewhere(enter: Callable[..., Electio
 def test_barred_nodes_never_lead(enter: Callable[..., Election]) -> None:
     a = enter("a", candidate=False)
     assert a.wait_until_leading(0.5) is None
-    a.unbar()
+    a.stand()
     assert a.wait_until_leading(WITHIN)
-    a.bar()
+    a.withdraw()
     assert not a.is_leader
     assert a.wait_until_leading(0.5) is None
 
@@ -319,7 +319,7 @@ def test_work_that_does_not_stop_keeps_its_term_until_it_does(enter: Callable[..
     assert inside.wait(WITHIN)
     a.stop(drain=0.1)
     assert not a.is_leader
-    b.unbar()
+    b.stand()
     assert b.wait_until_leading(2.5) is None, "more than two ttls later its term is still held"
     go_on.set()
     assert b.wait_until_leading(WITHIN)
@@ -369,6 +369,6 @@ def test_a_start_while_work_that_outlived_a_stop_lets_go_is_not_undone(
 def test_the_history_says_why_a_term_ended(enter: Callable[..., Election]) -> None:
     a = enter("a")
     assert a.wait_until_leading(WITHIN)
-    a.bar()
+    a.withdraw()
     eventually(lambda: a.leader() is None, within=WITHIN, what="the term is released")
-    assert a.history()[0].ended_by == "barred"
+    assert a.history()[0].ended_by == "withdrawn"

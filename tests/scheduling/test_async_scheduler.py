@@ -60,8 +60,8 @@ def test_the_verbs_and_questions_are_the_same(url) -> None:
         threaded = Scheduler(url)
         threaded.job(name="body")(lambda: None)
         scheduler = AsyncScheduler(threaded)
-        with threaded.ledger() as ledger:
-            ledger.sync("default", 0, threaded.definitions.changes(ledger.now()))
+        with threaded._service.ledger() as ledger:
+            ledger.sync("default", 0, threaded._service.definitions.changes(ledger.now()))
         added = await scheduler.add("body", every("1h"), name="x", retries=1)
         with pytest.raises(JobExists):
             await scheduler.add("body", every("1h"), name="x")

@@ -143,7 +143,7 @@ def test_a_one_off_that_is_added_again_where_one_of_the_code_was_removed_is_kept
     shop("5h")
     people.remove("poll")
     people.job(name="poll")(lambda: None)
-    with people.ledger() as ledger:
+    with people._service.ledger() as ledger:
         now = ledger.now()
     assert people.add("poll", at(moment(now - 86400)), name="poll", missed="skip").state == "done"
     again = people.add("poll", at(moment(now + 86400)), name="poll", by="ada")
@@ -178,7 +178,7 @@ def _connect(url: str) -> Any:
 
 
 def test_a_date_in_the_past_is_told_once(any_url, caplog):
-    with Scheduler(any_url, application="shop").ledger() as ledger:
+    with Scheduler(any_url, application="shop")._service.ledger() as ledger:
         yesterday = moment(float(int(ledger.now())) - 86400)
     for _ in range(2):
         scheduler = Scheduler(any_url, application="shop", capacity=0)

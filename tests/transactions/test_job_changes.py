@@ -295,9 +295,9 @@ def test_verbs_see_what_their_transaction_did_before(client):
         assert threaded.find_run(asked.id).state == "cancelled"
 
     def threaded_jobs():
-        with threaded.ledger() as ledger:
+        with threaded._service.ledger() as ledger:
             return [row.spec.name for row in ledger.jobs(threaded.application)]
 
-    with threaded.ledger():
+    with threaded._service.ledger():
         pass  # the tables are there, as Django must not wait for them inside its transaction
     scene(client, body)

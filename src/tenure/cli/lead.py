@@ -56,7 +56,7 @@ CANNOT_EXECUTE = 126
 NOT_FOUND = 127
 BY_SIGNAL = 128
 
-VOLUNTARY = {"asked to resign", "resigned", "stopped", "barred"}
+VOLUNTARY = {"asked to resign", "resigned", "stopped", "withdrawn"}
 """Reasons after which the database still keeps the term for us until the work has stopped."""
 
 

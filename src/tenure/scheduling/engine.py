@@ -176,7 +176,7 @@ class Engine:
         parts.loop.rest()
         parts.executor.give_back(0.0)
         parts.executor.end_abandoned()
-        parts.election.bar()
+        parts.election.withdraw()
         drained = parts.executor.drain(drain)
         if not drained:
             waited, late = boottime() - began_at, len(parts.executor.running)

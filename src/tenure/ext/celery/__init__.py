@@ -7,6 +7,7 @@ id.
 
 from __future__ import annotations
 
-from tenure.ext.celery.beat import Scheduler, task_id
+from tenure.ext.celery.beat import BeatScheduler as Scheduler
+from tenure.ext.celery.beat import task_id
 
 __all__ = ["Scheduler", "task_id"]

@@ -201,7 +201,7 @@ class NodeStopper:
             self._gone = True
 
 
-class Scheduler(Shared, celery.beat.Scheduler):  # type: ignore[misc]
+class BeatScheduler(Shared, celery.beat.Scheduler):  # type: ignore[misc]
     """Entries from `beat_schedule` and `add_periodic_task`."""
 
     def setup_schedule(self) -> None:
