@@ -1,4 +1,4 @@
-"""The same election in the other colour: thin bridges over the threaded runtime, with the same method names.
+"""The same election, async: thin bridges over the threaded runtime, with the same method names.
 
 The heartbeat does not run on the event loop, so that a coroutine that blocks it costs no term. What can be cancelled is cancelled:
 
@@ -134,7 +134,7 @@ class AsyncElection:
             async with term:
                 await work(term)
 
-    async def wait_until_leading(self, timeout: Duration | None = None) -> AsyncTerm | None:  # noqa: ASYNC109 - the same word as in the other colour
+    async def wait_until_leading(self, timeout: Duration | None = None) -> AsyncTerm | None:  # noqa: ASYNC109 - as `Election` has it
         """The term once this node leads, None after the time-out. 0 means one try."""
         changes = self._changes()
         await self.start()

@@ -1,4 +1,4 @@
-"""The same scheduler in the other colour: the verbs and questions as coroutines, thin bridges over the threaded runtime.
+"""The same scheduler, async: operations and queries as coroutines, thin bridges over the threaded runtime.
 
 async with AsyncScheduler("postgresql:///app") as scheduler:      # coroutine jobs run on this loop
     await scheduler.run_now("daily_aggregate", by="ops")
@@ -156,7 +156,7 @@ class AsyncScheduler(Decorators):
         by: str = "",
         **policy: Unpack[Policy],
     ) -> JobView:
-        """Add a job at run time; see `Scheduler.add`. `conn` may be of either colour."""
+        """Add a job at run time; see `Scheduler.add`. `conn` may be sync or async."""
         operations = self._service.operations
         return await self._change(
             operations.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
@@ -364,5 +364,5 @@ class AsyncScheduler(Decorators):
 
 
 async def _awaited(outcome: Any) -> Any:
-    """Of a connection of either colour."""
+    """The outcome of a sync or an async connection."""
     return await outcome if inspect.isawaitable(outcome) else outcome

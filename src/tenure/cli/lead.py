@@ -243,7 +243,7 @@ class Lead:
 
     def _start(self, term: Term) -> Group | None:
         lock = self._election.lock_fileno
-        kept = [] if lock is None else [os.dup(lock)]  # the pacemaker may let go of its own at any time
+        kept = [] if lock is None else [os.dup(lock)]  # the heartbeat thread may let go of its own at any time
         try:
             if not term.trusted:
                 return None  # and so the lock may be another identity's

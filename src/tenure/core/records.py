@@ -86,7 +86,7 @@ class RunKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The policies of a job, in numbers. `tenure.policy` makes them of what people write."""
+    """The policies of a job, in numbers. `tenure.core.policy` makes them of what people write."""
 
     missed: Missed = "latest"
     grace: float | None = None
@@ -121,7 +121,7 @@ class JobSpec:
     """`Trigger.to_json()`; None for a job that runs only when asked."""
     rules: Rules = field(default_factory=Rules)
     kwargs: str = "{}"
-    """See `tenure.arguments`."""
+    """See `tenure.core.arguments`."""
     in_code: bool = True
     """Defined by a decorator and synced at start, or added at run time."""
     release: int = 0

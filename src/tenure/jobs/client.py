@@ -216,7 +216,7 @@ def _requested(conn: Any, store: Store, request: RunRequest) -> RunRow | None:
 
 
 def _here(outcome: T | Coroutine[Any, Any, T]) -> T:
-    """What was written, unless the connection is of the other colour."""
+    """What was written, unless the connection is async."""
     if isinstance(outcome, Coroutine):
         outcome.close()
         raise ConfigurationError("conn: this connection is for coroutines. Write await AsyncScheduler(scheduler)….")

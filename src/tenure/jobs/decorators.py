@@ -127,7 +127,7 @@ class Definitions:
 class Decorators:
     """`@scheduler.cron(…)` and its like. Each returns the function itself; one function may carry several, with different names.
 
-    `process=True` runs the body in a process of its own, which can be killed. `kwargs` are the arguments by name: JSON, and the types of `tenure.arguments`.
+    `process=True` runs the body in a process of its own, which can be killed. `kwargs` are the arguments by name: JSON, and the types of `tenure.core.arguments`.
     """
 
     _definitions: Definitions

@@ -1,4 +1,4 @@
-"""The caller's connection, whatever it is: a driver's own, SQLAlchemy's or Django's, in both colours.
+"""The caller's connection, whatever it is: a driver's own, SQLAlchemy's or Django's, sync or async.
 
 Frameworks are asked whether a transaction is open, and then passed by: what is said goes to the driver underneath.
 """

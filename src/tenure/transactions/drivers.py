@@ -2,7 +2,7 @@
 
 Each driver is a `Line` that says how to send a statement and whether a transaction is open. What the server decides there is a
 `Decision`: a fence, the completion of a run, an effect. What is sent, in which order, is written once for PostgreSQL and once for
-SQLite, as generators that both colours run. No driver is imported unless the caller's connection is one of its own.
+SQLite, as generators that sync and async code run. No driver is imported unless the caller's connection is one of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What nodes do with runs on SQLite: claim, end, lose and give back. Functions over a connection that has the write lock.
 
-Who has the write lock has the lock of every row: what `tenure.stores.admission` is told here is true until it is written.
+Who has the write lock has the lock of every row: what `tenure.core.run_rules` is told here is true until it is written.
 `claimable` and `nothing_claimed` only look, and need no lock.
 """
 
