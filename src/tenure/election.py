@@ -85,7 +85,7 @@ class Election:
     ) -> None:
         self.name = election_name(name)
         self.fenced = fenced
-        self._barred = not candidate
+        self._stands = candidate
         self._schema = schema
         cadence = Cadence.of(
             ttl,
@@ -219,12 +219,12 @@ class Election:
 
     def withdraw(self) -> None:
         """Never lead from now on: resign, and stay in the cluster without standing for this election."""
-        self._barred = True
+        self._stands = False
         self._give_up("withdrawn")
 
     def stand(self) -> None:
         """Stand for this election again."""
-        self._barred = False
+        self._stands = True
         self._seat.look(self.name)
 
     def on(self, *kinds: type[ElectionEvent]) -> Callable[[Listener], Listener]:
@@ -270,7 +270,7 @@ class Election:
 
     def ready_at(self) -> float | None:
         """From when on this election wants to be won; None while it does not want to, or has a term that is not drained."""
-        return None if self._barred or self._stopping or self._term is not None else self._not_before
+        return None if not self._stands or self._stopping or self._term is not None else self._not_before
 
     def announced(self, term: int, trust_period: int, node: NodeId) -> None:
         """A term was won."""
@@ -292,7 +292,7 @@ class Election:
             extra={"action": "elected", "election": self.name, "term": term},
         )
         self._seat.tell(lambda: self._tell(Elected(self.name, term, self.label)))
-        if self._barred or self._stopping:  # it was won while we stepped aside
+        if not self._stands or self._stopping:  # it was won while we stepped aside
             self._seat.tell(lambda: self._give_up("withdrawn"))
         self._tell_observers()
 

@@ -91,7 +91,7 @@ class TestOneLeads:
         assert [type(event) for event in heard] == [Elected, Lost]
         assert heard[1].reason == "asked to resign"
 
-    def test_a_barred_candidate_holds_nothing_and_an_unbarred_one_leads(self, database, elections):
+    def test_a_withdrawn_candidate_holds_nothing_and_one_that_stands_again_leads(self, database, elections):
         election = elections(candidate=False)
         assert election.wait_until_leading(0.5) is None
         assert holders(database) == []

@@ -170,7 +170,7 @@ def test_a_leader_resigns_when_asked_from_elsewhere(enter: Callable[..., Electio
     assert not a.is_leader
 
 
-def test_barred_nodes_never_lead(enter: Callable[..., Election]) -> None:
+def test_withdrawn_nodes_never_lead(enter: Callable[..., Election]) -> None:
     a = enter("a", candidate=False)
     assert a.wait_until_leading(0.5) is None
     a.stand()
