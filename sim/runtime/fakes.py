@@ -12,6 +12,7 @@ from typing import Any
 from sim.runtime import hosts
 from sim.runtime.hosts import File
 from sim.runtime.kernel import K, Task
+from tenure.util.fork import ForkOrder
 
 WALL = 1_800_000_000.0
 """What the wall of a process without an error shows when a history begins: seconds since 1970."""
@@ -321,6 +322,7 @@ MODULES: dict[str, Any] = {
     "uuid": SimpleNamespace(uuid4=uuid4),
     "logging": SimpleNamespace(getLogger=lambda _: Silent(), Logger=Silent),
     "tenure.util.randomness": SimpleNamespace(fraction=fraction, between=between),
+    "tenure.util.fork": SimpleNamespace(ForkOrder=ForkOrder, in_child=lambda _order: lambda hook: hook),
     "tenure.util.clock": SimpleNamespace(boottime=K.boottime, walltime=walltime, sleep=sleep),
     "tenure.stores.host_lock": SimpleNamespace(
         LockFile=hosts.LockFile,

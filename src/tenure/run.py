@@ -9,7 +9,6 @@ def daily_aggregate(run: Run) -> None:
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
@@ -26,6 +25,7 @@ from tenure.transactions.connections import AsyncConnection, SyncConnection
 from tenure.transactions.effects import RunClaim
 from tenure.util.clock import boottime
 from tenure.util.durations import Duration, seconds
+from tenure.util.fork import ForkOrder, in_child
 from tenure.util.instants import moment
 
 _MUTEX = threading.Lock()
@@ -242,10 +242,7 @@ def current_run() -> Run:
     return run
 
 
+@in_child(ForkOrder.LOCKS)
 def _after_fork_in_child() -> None:
     global _MUTEX  # noqa: PLW0603 - another thread of the parent may have held it
     _MUTEX = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

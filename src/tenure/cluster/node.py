@@ -8,7 +8,6 @@ one process that use the same store and cadence share one node.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 
@@ -23,6 +22,7 @@ from tenure.core.cluster import Cadence
 from tenure.errors import StoreUnavailable
 from tenure.stores import Store
 from tenure.util.failure_log import FailureLog
+from tenure.util.fork import ForkOrder, in_child
 
 logger = logging.getLogger("tenure")
 
@@ -140,11 +140,8 @@ def retire(node: Node) -> None:
             del _SHARED[key]
 
 
+@in_child(ForkOrder.NODES)
 def _after_fork_in_child() -> None:
     global _SHARED_MUTEX  # noqa: PLW0603 - another thread of the parent may have held it
     _SHARED_MUTEX = threading.Lock()
     base_node.forget_all_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

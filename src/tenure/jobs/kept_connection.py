@@ -6,7 +6,6 @@ when it has been idle for too long, and it is looked at before it is used again,
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 
 from tenure.stores import Session, Store
 from tenure.util.clock import boottime
+from tenure.util.fork import ForkOrder, in_child
 
 KEPT = 60.0
 """For how many seconds an unused connection is kept."""
@@ -76,10 +76,7 @@ class Spare:
 _ALL: weakref.WeakSet[Spare] = weakref.WeakSet()
 
 
+@in_child(ForkOrder.CONNECTIONS)
 def _after_fork_in_child() -> None:
     for spare in list(_ALL):
         spare.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -43,6 +43,7 @@ from tenure.jobs.functions import Function
 from tenure.run import CURRENT, Run, RunControl
 from tenure.scheduling.attempt import Attempt
 from tenure.triggers import zone
+from tenure.util.fork import ForkOrder, in_child
 from tenure.util.signals import receive_exit_codes
 
 logger = logging.getLogger("tenure")
@@ -329,15 +330,12 @@ def _serve_starts() -> None:
             made.put(error)
 
 
+@in_child(ForkOrder.LOCKS)
 def _after_fork_in_child() -> None:
     global _WANTED, _MUTEX  # other threads of the parent may have been at them
     _WANTED, _MUTEX = queue.SimpleQueue(), threading.Lock()
     _STARTER.clear()
     _ALL.clear()  # the parent's children are not ours to end
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 # Between parent and child
@@ -421,8 +419,7 @@ class Parent:
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe, self._mutex, self._number = pipe, threading.Lock(), 0
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forked)
+        in_child(ForkOrder.LOCKS)(self._forked)
 
     def listens_to(self, number: int) -> None:
         """This body begins."""

@@ -29,6 +29,7 @@ from tenure.stores import Store
 from tenure.util import async_bridge
 from tenure.util.clock import boottime, walltime
 from tenure.util.durations import Duration, seconds
+from tenure.util.fork import ForkOrder, in_child
 from tenure.util.fork_checks import refuse_before_fork
 from tenure.util.instants import moment
 
@@ -233,10 +234,7 @@ def _not_negative(value: Duration, what: str) -> float:
 _ALL: weakref.WeakSet[SchedulerService] = weakref.WeakSet()
 
 
+@in_child(ForkOrder.SCHEDULERS)
 def _after_fork_in_child() -> None:
     for service in list(_ALL):
         service.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

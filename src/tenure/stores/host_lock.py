@@ -26,6 +26,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tenure.core.cluster import HostCard, NodeId
+from tenure.util.fork import ForkOrder, in_child
 
 try:
     import fcntl as _fcntl
@@ -230,16 +231,13 @@ _WATCHED: dict[tuple[int, int], _Watched] = {}
 _WATCHED_MUTEX = threading.Lock()
 
 
+@in_child(ForkOrder.FILES)
 def _after_fork_in_child() -> None:
     global _WATCHED_MUTEX  # noqa: PLW0603 - another thread of the parent may have held it
     _WATCHED_MUTEX = threading.Lock()
     for watched in _WATCHED.values():
         os.close(watched.fd)
     _WATCHED.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _pidfd(card: HostCard) -> int | None:

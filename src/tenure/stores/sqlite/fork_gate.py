@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+from tenure.util.fork import ForkOrder, in_child
+
 
 class Closing(Protocol):
     """Something with a connection."""
@@ -77,6 +79,7 @@ def inherited(path: Path) -> bool:
     return (status.st_dev, status.st_ino) in _inherited
 
 
+@in_child(ForkOrder.FILES)
 def _after_fork_in_child() -> None:
     gate.__init__()  # type: ignore[misc] # the threads that it knew are not here
     _inherited.clear()
@@ -88,4 +91,4 @@ def _after_fork_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=gate.close, after_in_parent=gate.open, after_in_child=_after_fork_in_child)
+    os.register_at_fork(before=gate.close, after_in_parent=gate.open)
