@@ -1,4 +1,5 @@
-"""Where terms are kept: one protocol, three stores. `store_for` is the way in."""
+"""Keeps elections, jobs and runs in a database: one protocol, three stores (memory, SQLite, PostgreSQL). `store_for`
+makes a store from a URL. All of G1 to G5 rests on what a store does in one transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ __all__ = ["Session", "Store", "store_for"]
 
 
 def store_for(url: object = None, *, schema: str = "tenure", migrate: bool = True) -> Store:
-    """The store behind a URL (or TENURE_URL). Nothing is opened yet. Drivers are imported here and not before."""
+    """Return the store behind a URL (or TENURE_URL). Opens nothing yet. Drivers are imported here and not before."""
     if isinstance(url, Store):
         return url
     if url is None:
@@ -35,7 +36,8 @@ def store_for(url: object = None, *, schema: str = "tenure", migrate: bool = Tru
                 from tenure.stores.postgres.store import PostgresStore
             except ImportError as error:
                 raise ConfigurationError(
-                    f"PostgreSQL needs the driver psycopg 3, which could not be imported ({error}). Run: pip install 'tenure[postgres]'."
+                    f"PostgreSQL needs the driver psycopg 3, which could not be imported ({error}). "
+                    "Run: pip install 'tenure[postgres]'."
                 ) from error
 
             return PostgresStore(parsed, schema=schema, migrate=migrate)

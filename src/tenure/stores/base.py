@@ -1,7 +1,9 @@
-"""What a store must do. The conformance suite (tests/stores/test_conformance.py) says it in behaviour, this file in names.
+"""The protocol of a store (G1, G2): nodes, elections and their terms.
 
-A `Store` knows how to open sessions; a `Session` is one connection used by one thread at a time. A session that raised
-`StoreUnavailable` is closed by its owner and replaced: no operation is ever retried inside a store, because only the caller knows
+The conformance suite (tests/stores/test_conformance.py) states it in behaviour, this file in names.
+
+A `Store` opens sessions. A `Session` is one connection, used by one thread at a time. If a session raises
+`StoreUnavailable`, its owner closes and replaces it. A store never retries an operation, because only the caller knows
 what an unknown outcome means.
 """
 
@@ -34,11 +36,11 @@ from tenure.stores.notices import Notice
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The answer to a check of one's own session lock."""
+    """The answer to a check of this node's own session lock."""
 
     held: bool
     free: Mapping[str, Vacancy]
-    """The elections asked about whose holders' session locks are free."""
+    """Of the elections in the request, those whose holders' session locks are free."""
 
 
 class Session(ABC):
@@ -46,37 +48,39 @@ class Session(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the connection; never raises."""
+        """End the connection. Never raises."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """In a forked child: let go of what the parent's connection uses, without a goodbye to the server."""
+        """In a forked child: let go of the parent's connection without telling the server."""
 
     def keep(self, seconds: float) -> bool:
-        """Get ready to lie unused, and to end by itself some time after so many seconds. False: close it instead."""
+        """Prepare to stay unused, and to end by itself some time after this many seconds. If False, close
+        it instead."""
         del seconds
         return False
 
     def fresh(self, idle: float) -> bool:
-        """Whether a kept connection that was unused for so many seconds still works. Asked before anything is sent over it."""
+        """True if a kept connection still works after this many unused seconds. Called before anything is
+        sent over it."""
         del idle
         return False
 
     @abstractmethod
     def listen(self, node: NodeId) -> None:
-        """Be woken from now on, as this node."""
+        """From now on receive the notices for this node."""
 
     @abstractmethod
     def fileno(self) -> int | None:
-        """What becomes readable when another node wants attention, if there is such a thing."""
+        """A descriptor that becomes readable when a notice arrives; None if this store has none."""
 
     @abstractmethod
     def notices(self) -> list[Notice]:
-        """What other nodes have told us since the last call."""
+        """The notices that arrived since the last call."""
 
     @abstractmethod
     def join(self, card: NodeCard) -> None:
-        """Enter a node. Its first beat gives it trust."""
+        """Add a node. Its first beat gives it trust."""
 
     @abstractmethod
     def beat(self, beat: Beat) -> BeatAnswer:
@@ -88,47 +92,49 @@ class Session(ABC):
 
     @abstractmethod
     def declare(self, dead: NodeId, pulse: Pulse | None, why: str) -> bool:
-        """Declare another node dead, comparing its pulse; without a pulse there must be proof. True if it was this call that did it."""
+        """Declare another node dead if its pulse is still this one. Without a pulse there must be proof. True if this
+        call declared it."""
 
     @abstractmethod
     def cards(self, ids: Iterable[NodeId]) -> list[NodeCard]:
-        """How these live nodes introduced themselves."""
+        """The cards of those of these nodes that are alive."""
 
     @abstractmethod
     def acquire(self, request: Acquire) -> Acquired:
-        """Try to be granted a term."""
+        """Request a term."""
 
     def succeed(self, dead: NodeId, why: str, request: Acquire) -> tuple[bool, Acquired]:
-        """Declare a leader dead, of which there is proof, and try to be granted its term; in one transaction where that saves time."""
+        """Declare a leader dead, given proof, and request its term; in one transaction where that saves time."""
         return self.declare(dead, None, why), self.acquire(request)
 
     def rehearse(self) -> None:
-        """Do what a succession takes, and undo it, so that the server has planned it when it counts. Nothing where that saves nothing."""
+        """Execute the statements of a succession and roll them back, so that the server has planned them when they
+        count. Does nothing where that saves nothing."""
         return
 
     @abstractmethod
     def release(self, node: NodeId, name: str, term: int, why: str) -> bool:
-        """Release a term, comparing term and holder, and wake the others. False if it was not ours any more."""
+        """Release a term, comparing term and holder, and wake the others. False if the node no longer held it."""
 
     @abstractmethod
     def ask(self, name: str) -> int | None:
-        """Ask the leader to resign; the term that was asked."""
+        """Request that the leader resign. Returns the leader's term."""
 
     @abstractmethod
     def leader(self, name: str) -> Leader | None:
-        """Who leads."""
+        """The leader of an election."""
 
     @abstractmethod
     def elections(self) -> list[Leader]:
-        """Every election that is held, by name."""
+        """Every election that has a leader, by name."""
 
     @abstractmethod
     def terms(self, name: str | None, limit: int) -> list[TermRecord]:
-        """The newest terms first."""
+        """Terms, newest first."""
 
     @abstractmethod
     def epoch(self) -> Epoch:
-        """The epoch, and whether this is the database that it was written for."""
+        """The epoch, and whether this is still the database that it was written for."""
 
     @abstractmethod
     def unsettle(self, epoch: Epoch) -> None:
@@ -136,11 +142,11 @@ class Session(ABC):
 
     @abstractmethod
     def raise_epoch(self, noticed: Epoch) -> bool:
-        """Raise the epoch if it and the server's identity are still as noticed."""
+        """Raise the epoch if it and the server's identity are still as observed."""
 
     @abstractmethod
     def sweep(self) -> None:
-        """Remove rows that nobody needs."""
+        """Remove rows that are no longer needed."""
 
     @property
     def ledger(self) -> Ledger:
@@ -148,16 +154,17 @@ class Session(ABC):
         raise NotImplementedError
 
     def use_lock_file(self, lock: LockFile) -> None:
-        """Beat through this file, where the store does that."""
+        """Write heartbeats to this file, if the store does that."""
         del lock
 
     def hold_session_lock(self, node: NodeId, grace: float) -> Advert | None:
-        """Take a session lock that lives exactly as long as this connection; None where sessions prove nothing."""
+        """Take a session lock that lives exactly as long as this connection; None if sessions of this store prove
+        nothing."""
         del node, grace
         return None
 
     def check_session_lock(self, names: tuple[str, ...], timeout: float) -> Checked:
-        """Verify that the lock is still there, and probe those of the holders of these elections."""
+        """Check that the lock is still held, and probe those of the holders of these elections."""
         del names, timeout
         return Checked(held=False, free={})
 
@@ -168,41 +175,43 @@ class Store(ABC):
     @property
     @abstractmethod
     def shown(self) -> str:
-        """What may be shown of the URL."""
+        """The URL without its secrets."""
 
     @property
     @abstractmethod
     def key(self) -> object:
-        """Equal for stores that are the same database with the same settings."""
+        """Equal for two stores if they are the same database with the same settings."""
 
     @property
     @abstractmethod
     def evidence_directory(self) -> Path | None:
-        """Where the lock files of nodes on this host lie; None where there can be no host evidence."""
+        """The folder with the lock files of this host's nodes; None if there can be no host evidence."""
 
     @property
     def pulse_in_file(self) -> bool:
-        """The beat is a counter in the lock file (SQLite), so that a node cannot do without one."""
+        """True if the heartbeat is a counter in the lock file (SQLite), so that every node needs one."""
         return False
 
     @abstractmethod
     def prepare(self) -> None:
-        """Check that this store can be used at all, and migrate it. Raises what a user must be told at start."""
+        """Check that this store can be used, and migrate it. Raises what the user must know at start."""
 
     @abstractmethod
     def session(self, purpose: str, timeout: float) -> Session:
-        """Open a connection; `purpose` ends up where operators can see it."""
+        """Open a connection. Operators see `purpose` in the server's list of sessions."""
 
     @abstractmethod
     def migration(self, since: int = 0) -> str:
-        """The SQL that creates tenure's tables, or upgrades them from a version, to read or to run."""
+        """The SQL that creates tenure's tables, or upgrades them from a version."""
 
     def grants(self, role: str, *, effects_only: bool = False) -> str:
-        """The SQL that gives a role what a node needs, or only what transactions need that fence and complete."""
+        """The SQL that gives a role what a node needs, or only what transactions need to fence and complete."""
         del role, effects_only
-        raise ConfigurationError(f"{self.shown}: has no roles to grant anything to. Who may write the file may do all.")
+        raise ConfigurationError(
+            f"{self.shown}: has no roles to grant anything to. A user who may write the file may do everything."
+        )
 
     @property
     def sessions_are_evidence(self) -> bool:
-        """Whether a node's session may serve as evidence: a direct PostgreSQL connection."""
+        """True if a node's session may serve as evidence: over a direct PostgreSQL connection."""
         return False

@@ -1,13 +1,14 @@
-"""Host evidence: the proof that a node on this host is dead, in milliseconds instead of a ttl (promise G6).
+"""Host evidence: proves that a node on this host is dead, in milliseconds instead of a ttl (G6).
 
-A node takes an exclusive `flock` on a file of its own before its first beat and keeps it for its life. The kernel drops the lock when
-the last process that has the descriptor is gone; children that run our work inherit it, so that the lock outlives the parent as long
-as they do. Another node proves the death by getting the lock (shared: probers do not disturb each other), after it made sure that it
-has the file the node's row speaks of: same boot, device, inode and nonce. Whatever cannot be made sure of proves nothing.
+A node takes an exclusive `flock` on a file of its own before its first beat and keeps it for its life. The kernel drops
+the lock when the last process that has the descriptor is gone. Children that run our work inherit the descriptor, so
+the lock outlives the parent as long as they do. Another node proves the death by getting the lock (shared, so that
+probers do not disturb each other), after it has checked that this is the file named in the node's row: same boot,
+device, inode and nonce. What it cannot check proves nothing.
 
-A pidfd tells *when* to look. It is no proof by itself: working children may have outlived their parent.
+A pidfd tells *when* to look. It is not a proof by itself: working children may have outlived their parent.
 
-On SQLite the file also carries the pulse, so that a heartbeat needs no write to the user's database.
+On SQLite the file also carries the pulse, so a heartbeat needs no write to the user's database.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _CONTENT = re.compile(rb".{%d}[0-9a-f]{32}" % _PULSE_BYTES, re.DOTALL)
 
 
 class Proof(Enum):
-    """What a probe has shown."""
+    """The result of a probe."""
 
     DEAD = "dead"
     ALIVE = "alive"
@@ -67,7 +68,7 @@ class LockFile:
             raise
 
     def card(self) -> HostCard:
-        """What others need to find and judge it."""
+        """The data by which other nodes find and check this file."""
         return HostCard(
             boot_id=boot_id(),
             pid=os.getpid(),
@@ -83,7 +84,7 @@ class LockFile:
         os.pwrite(self._fd, number.to_bytes(_PULSE_BYTES, "little"), 0)
 
     def intact(self) -> bool:
-        """Whether others still find this very file under its name."""
+        """True if other nodes still find this very file under its name."""
         try:
             found = self.path.stat()
         except OSError:
@@ -91,7 +92,7 @@ class LockFile:
         return (found.st_dev, found.st_ino) == (self._status.st_dev, self._status.st_ino)
 
     def still_open(self) -> bool:
-        """Whether the descriptor is still ours: an application may close everything it does not know."""
+        """True if the descriptor is still ours: an application may close every descriptor that it does not know."""
         try:
             status = os.fstat(self._fd)
         except OSError:
@@ -99,15 +100,15 @@ class LockFile:
         return (status.st_dev, status.st_ino) == (self._status.st_dev, self._status.st_ino)
 
     def fileno(self) -> int:
-        """To be inherited by children that run our work."""
+        """The descriptor that children which run our work inherit."""
         return self._fd
 
     def let_go(self) -> None:
-        """In a forked child: close, never unlock. The lock belongs to all who share the descriptor."""
+        """In a forked child: close, never unlock. The lock belongs to all processes that share the descriptor."""
         os.close(self._fd)
 
     def remove(self) -> None:
-        """The node has left: nobody needs the file any more."""
+        """Delete the file after the node has left."""
         if self.still_open():
             os.close(self._fd)
         self.path.unlink(missing_ok=True)
@@ -146,7 +147,7 @@ def read_pulse(directory: Path, node: NodeId, card: HostCard) -> int | None:
 
 
 def last_pulse_at(directory: Path, node: NodeId) -> float | None:
-    """When a lock file was last written, on the wall clock: for people."""
+    """The wall-clock time of the last write to a lock file, for display only."""
     path = file_of(directory, node, ".lock")
     try:
         return None if path is None else path.stat().st_mtime
@@ -155,13 +156,13 @@ def last_pulse_at(directory: Path, node: NodeId) -> float | None:
 
 
 def file_of(directory: Path, node: object, suffix: str) -> Path | None:
-    """Where a node's file lies, made from its id; None for an id that would lead anywhere else: rows are not believed."""
+    """The path of a node's file, made from its id. None for an id that would lead elsewhere: rows are not trusted."""
     plain = isinstance(node, str) and re.fullmatch(r"[\w-]{1,64}", node, re.ASCII)
     return directory / f"{node}{suffix}" if plain else None
 
 
 def clear(directory: Path, node: NodeId) -> None:
-    """Remove what a dead node left behind."""
+    """Remove the files of a dead node."""
     lock, bell = (file_of(directory, node, suffix) for suffix in (".lock", ".bell"))
     if lock is not None:
         lock.unlink(missing_ok=True)
@@ -171,9 +172,10 @@ def clear(directory: Path, node: NodeId) -> None:
 
 
 def sweep(directory: Path, older_than: float) -> None:
-    """Remove lock files of nodes that nobody holds and that were last written before this time (seconds since 1970).
+    """Remove unlocked lock files of nodes that were last written before this time (seconds since 1970).
 
-    The folder may have other programs' files in it, such as `poetry.lock`: a lock file of a node is known by its name and its content.
+    The folder may contain other programs' files, such as `poetry.lock`: a node's lock file is recognised by its name
+    and its content.
     """
     if fcntl is None:
         return
@@ -191,9 +193,11 @@ def sweep(directory: Path, older_than: float) -> None:
 
 
 def watch_process(card: HostCard) -> int | None:
-    """A descriptor that becomes readable when the process ends; None where there is no such thing, or it is not that process.
+    """A descriptor that becomes readable when the process ends; None if the platform has none, or if it is another
+    process.
 
-    All nodes of this process share it: a hundred candidates in four processes watch four processes. `forget_process` lets it go.
+    All nodes of this process share it: a hundred candidates in four processes watch four processes. `forget_process`
+    gives it back.
     """
     if not hasattr(os, "pidfd_open") or card.boot_id != boot_id() or card.pid_namespace != pid_namespace():
         return None
@@ -209,7 +213,7 @@ def watch_process(card: HostCard) -> int | None:
 
 
 def forget_process(fd: int) -> None:
-    """One node watches this process no more; the last one closes the descriptor."""
+    """One node stops watching this process. The last one closes the descriptor."""
     with _WATCHED_MUTEX:
         for process, watched in _WATCHED.items():
             if watched.fd == fd:
@@ -221,7 +225,7 @@ def forget_process(fd: int) -> None:
 
 
 class _Watched:
-    """A process that nodes of this one watch."""
+    """A process that nodes of this process watch."""
 
     def __init__(self, fd: int) -> None:
         self.fd, self.users = fd, 0
@@ -245,14 +249,15 @@ def _pidfd(card: HostCard) -> int | None:
         fd = os.pidfd_open(card.pid)
     except OSError:
         return None
-    if started(card.pid) != card.started:  # the number was used again
+    if started(card.pid) != card.started:  # the pid was reused
         os.close(fd)
         return None
     return fd
 
 
 def runtime_directory() -> Path | None:
-    """$TENURE_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenure, else a private folder in the temporary directory; None if none is safe."""
+    """$TENURE_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenure, else a private folder in the temporary directory; None if none
+    is safe."""
     given = os.environ.get("TENURE_RUNTIME_DIR")
     user = os.getuid() if hasattr(os, "getuid") else 0
     candidates = [Path(given)] if given else []
@@ -264,7 +269,8 @@ def runtime_directory() -> Path | None:
 
 
 def make_beside(directory: Path, database: os.stat_result) -> str:
-    """Make the folder for a database that is a file, for those who may write the database. Returns what speaks against using it, or ''."""
+    """Create the folder beside a database file, for the users who may write the database. Returns why it cannot be
+    used, or ''."""
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)
         if hasattr(os, "geteuid"):
@@ -283,25 +289,28 @@ def make_beside(directory: Path, database: os.stat_result) -> str:
 
 
 def distrusted(directory: Path, database: os.stat_result) -> str:
-    """What speaks against using the folder beside a database, or ''."""
+    """Why the folder beside a database cannot be used, or ''."""
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        return "is a symbolic link" if stat.S_ISLNK(status.st_mode) else "is no folder"
+        return "is a symbolic link" if stat.S_ISLNK(status.st_mode) else "is not a folder"
     if not _may_write(database, status.st_uid):
         return f"belongs to user {status.st_uid}, who may not write the database"
     foreign = status.st_mode & 0o020 and status.st_gid != database.st_gid
     if hasattr(os, "geteuid") and (status.st_mode & 0o022 & ~_folder_mode(database) or foreign):
-        return f"may be written by users who may not write the database (mode {stat.S_IMODE(status.st_mode):o}, group {status.st_gid})"
+        return (
+            "may be written by users who may not write the database "
+            f"(mode {stat.S_IMODE(status.st_mode):o}, group {status.st_gid})"
+        )
     return ""
 
 
 def _folder_mode(database: os.stat_result) -> int:
-    """The owner's, and of those besides who may write the database."""
+    """The owner's rights, and those of the other users who may write the database."""
     return 0o700 | sum(bits for write, bits in ((0o020, 0o070), (0o002, 0o007)) if database.st_mode & write)
 
 
 def _may_write(database: os.stat_result, user: int) -> bool:
-    """Whether a user may write the database, as its mode and the system's groups have it."""
+    """True if a user may write the database, by its mode and the system's groups."""
     if user in {0, database.st_uid} or database.st_mode & 0o002 or not hasattr(os, "getgrouplist"):
         return True
     if not database.st_mode & 0o020:
@@ -319,7 +328,7 @@ def _may_write(database: os.stat_result, user: int) -> bool:
 
 @functools.cache
 def boot_id() -> str:
-    """The kernel's name for this boot, '' where it has none. Read once: no process outlives its boot."""
+    """The kernel's id of this boot; '' if it has none. Read once: no process outlives its boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -327,7 +336,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> int:
-    """Process numbers mean something only inside one of these."""
+    """The id of this process's pid namespace. A pid has a meaning only inside one."""
     try:
         return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -335,7 +344,7 @@ def pid_namespace() -> int:
 
 
 def started(pid: int) -> int:
-    """When a process started, in ticks since boot; 0 if that cannot be seen, which proves nothing."""
+    """When a process started, in ticks since boot; 0 if that cannot be read, which proves nothing."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -344,7 +353,7 @@ def started(pid: int) -> int:
 
 
 def _open_matching(directory: Path, node: NodeId, card: HostCard) -> int | None:
-    """The node's lock file, opened, if it is the one on its card. The name is made from the id, never read from a row."""
+    """Open the node's lock file if it matches the card. The name is made from the id, never read from a row."""
     path = file_of(directory, node, ".lock")
     if path is None:
         return None
@@ -364,7 +373,7 @@ def _open_matching(directory: Path, node: NodeId, card: HostCard) -> int | None:
 
 
 def _open_plain(path: Path) -> int | None:
-    """Open a regular file, no link, and nothing at which opening or reading could wait, such as a named pipe."""
+    """Open a regular file: not a link, and nothing on which opening or reading could block, such as a named pipe."""
     flags = (getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
     try:
         fd = os.open(path, functools.reduce(operator.or_, flags, os.O_RDONLY))
@@ -377,12 +386,12 @@ def _open_plain(path: Path) -> int | None:
 
 
 def _mode(directory: Path) -> int:
-    """Who may enter the directory may read and probe its files."""
+    """A user who may enter the directory may read and probe its files."""
     return stat.S_IMODE(directory.stat().st_mode) & 0o666
 
 
 def _private(path: Path, user: int) -> bool:
-    """Create it if it is not there. A folder of somebody else, or one that others may write, proves nothing."""
+    """Create the folder if necessary. A folder that another user owns or may write proves nothing."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.lstat()

@@ -1,17 +1,21 @@
-"""What the ledger of a store must do: one protocol, said in behaviour by the conformance suite in tests/stores/ledger.
+"""The protocol of a ledger: jobs and their runs (G3, G4, G5). The suite in tests/stores/ledger states it in behaviour.
 
-A `Ledger` speaks over the connection of its `Session` and is used by one thread at a time. Every operation is one transaction, takes
-at most the session's timeout, then raises `StoreUnavailable`; nothing is retried inside. `now` is always the ledger's own clock: the
-server's on PostgreSQL, the host's on SQLite, the world's in memory. No operation waits for the row of a run.
+A `Ledger` uses the connection of its `Session`, from one thread at a time. Every operation is one transaction, takes at
+most the session's timeout, then raises `StoreUnavailable`; a ledger never retries. `now` is always the ledger's own
+clock: the server's on PostgreSQL, the host's on SQLite, the world's in memory. No operation waits for the row of a run.
 
-What must hold, whoever calls what at the same time:
+These rules hold whatever else happens at the same time:
 
-  one run        (job, key) is unique; a run has a token while it is RUNNING and none otherwise; an ending needs that token
-  overlap        among runs of a job that began and are not final (RUNNING, and PENDING with attempt > 0) there are never more than
-                 `max_running`, decided under the lock of the job's row, counted in a statement after the one that locked
-  nobody's       a run is given to a node that is alive in the transaction that gives it, and taken back when that node is not
-  proposals      a run of kind DUE whose `scheduled_for` is in the future and that never began may be deleted by a change of its job
-  generations    whatever moves `next_due` backwards raises the generation; `plan` compares both
+  one run        (job, key) is unique. A run has a token while it is RUNNING and none otherwise. An ending needs that
+                 token.
+  overlap        A job never has more than `max_running` runs that began and are not final (RUNNING, and PENDING with
+                 attempt > 0). This is decided under the lock of the job's row, in a statement after the one that
+                 locked.
+  ownership      A node must be alive in the transaction that gives it a run. When it is not alive, the run is taken
+                 back.
+  proposals      A change of a job may delete its runs of kind DUE whose `scheduled_for` is in the future and that never
+                 began.
+  generations    Everything that moves `next_due` backwards raises the generation. `plan` compares both.
 """
 
 from __future__ import annotations
@@ -43,14 +47,14 @@ from tenure.core.messages import (
 from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, NodeFacts, RunId, RunRow
 
 FIRST = JobId(0)
-"""Before all jobs."""
+"""Sorts before all jobs."""
 
 
 class Ledger(ABC):
     """Jobs and runs over one connection."""
 
     unreadable: tuple[str, ...] = ()
-    """What the last `unplanned` has left out because it cannot be read here, of what is overdue: each in a sentence."""
+    """The overdue jobs that the last `unplanned` left out because this library cannot read them, a sentence each."""
 
     @abstractmethod
     def now(self) -> Instant:
@@ -60,67 +64,76 @@ class Ledger(ABC):
 
     @abstractmethod
     def write_facts(self, facts: NodeFacts) -> None:
-        """Write down what a node brings to an application, in place of what it wrote before, and wake the others. Nothing if the node is not alive."""
+        """Write what a node brings to an application, replacing what it wrote before, and wake the others. Does nothing
+        if the node is not alive."""
 
     @abstractmethod
     def remove_facts(self, node: NodeId, application: str) -> None:
-        """The node takes no part in this application any more. The row of a node takes its facts along."""
+        """The node no longer takes part in this application. Deleting a node's row also removes its facts."""
 
     @abstractmethod
     def nodes(self, application: str) -> list[NodeFacts]:
-        """What the live nodes of an application have, by label and id."""
+        """The facts of the live nodes of an application, by label and id."""
 
     # Jobs
 
     @abstractmethod
     def functions(self, application: str) -> frozenset[str]:
-        """The functions that the jobs of an application name, removed jobs aside."""
+        """The functions that the jobs of an application name, except removed jobs."""
 
     @abstractmethod
     def change(self, change: JobChange) -> JobRow | None:
-        """Add, update, pause, resume or remove a job, under the lock of its row, and note it in the history of changes.
+        """Add, update, pause, resume or remove a job, under the lock of its row, and record it in the history of
+        changes.
 
-        The generation goes up by one (1 for a new job; a removed job that is added again goes on counting). Runs of kind DUE that are
-        PENDING or SKIPPED, never began and are scheduled after now are deleted, and a SKIPPED row for several ends now at the latest (there
-        are such only where the ledger's clock was ahead for a while). Then, by what is done:
+        The generation goes up by one (1 for a new job; a removed job that is added again goes on counting). Runs of
+        kind DUE that are PENDING or SKIPPED, never began and are scheduled after now are deleted. A SKIPPED row for
+        several due times ends now at the latest (such rows exist only if the ledger's clock was ahead for a while).
+        Then:
 
-        ADDED    the job must not be there, be removed, or be DONE and not be defined in code; else None is returned and nothing
-                 changes. `since` is now. The runs of a DONE job stay: what has run is not run again.
-        UPDATED  the job must be there. Spec and override are replaced; state stays. If the trigger changed `since` is now. Due and unstarted,
-                 retrying and waiting runs stay as they are, with the new generation. On a paused job `next_due` is kept for the resume.
-        PAUSED   state PAUSED, `paused_until/by/why`; runs of kind DUE that are due (PENDING with attempt 0, or WAITING) become
-                 SKIPPED('paused'); those of other kinds and those between attempts stay and are not claimed while paused.
-        RESUMED  state ACTIVE, `since` now. What stayed gets `due_at` no earlier than it had. If it is not paused nothing changes.
-        REMOVED  state REMOVED, `next_due` None; PENDING and WAITING runs become CANCELLED('removed'), those between attempts too;
-                 RUNNING ones go on to their end, without another attempt. Those that their nodes have not begun do not (`must_answer`, and
-        so under PAUSED).
+          ADDED    The job must be absent, REMOVED, or DONE without a definition in code; otherwise nothing changes and
+                   None is returned. `since` is now. The runs of a DONE job stay: what has run does not run again.
+          UPDATED  The job must exist. Spec and override are replaced; the state stays. If the trigger changed, `since`
+                   is now. Runs that are due and unstarted, retrying or waiting stay as they are, with the new
+                   generation. A paused job keeps `next_due` for the resume.
+          PAUSED   The state is PAUSED, with `paused_until/by/why`. Runs of kind DUE that are due (PENDING with attempt
+                   0, or WAITING) become SKIPPED('paused'). Those of other kinds and those between attempts stay; they
+                   are not claimed while the job is paused.
+          RESUMED  The state is ACTIVE, `since` is now. Runs that stayed get a `due_at` no earlier than before. Nothing
+                   changes if the job is not paused.
+          REMOVED  The state is REMOVED, `next_due` is None. PENDING and WAITING runs become CANCELLED('removed'),
+                   including those between attempts. RUNNING runs go on to their end, without another attempt.
 
-        `runs` are inserted as `plan` does it, without due times of the past from before `kept_since`; under PAUSED and REMOVED before anything is skipped or cancelled, and `next_due` is set. Returns the job as it is now; None if there is no such job, or it
-        is not of the generation asked for.
+        Under PAUSED and REMOVED, a RUNNING run whose body has not been called yet does not begin (`must_answer`).
+
+        `runs` are inserted as by `plan`, without past due times from before `kept_since`. Under PAUSED and REMOVED they
+        are inserted before anything is skipped or cancelled, and `next_due` is set. Returns the job as it is now; None
+        if it does not exist or has another generation than `change.generation`.
         """
 
     @abstractmethod
     def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[Synced]:
-        """At start: bring the jobs defined in code to the ledger, as `change` does it, each in its turn.
+        """At start: bring the jobs defined in code to the ledger, one after the other, as `change` does.
 
-        A job whose row has a higher release is left alone, and so is one of which the code last said the same (`JobRow.code`; release
-        and tzdata aside, which are raised, tzdata only without an override). So an `update()` holds until the code says something
-        else. One that was removed by hand (REMOVED) and is defined in code is added again only if the code says something else; else
-        `defined_at` is now, also of one that is DONE (written at most once a minute). Returns
-        the given jobs by name, also those that stay removed; however many others there are is no matter.
+        A job whose row has a higher release is left alone. So is a job whose definition in code is still the same
+        (`JobRow.code`; release and tzdata are not compared but raised, tzdata only without an override). An `update()`
+        therefore holds until the code changes. A job that an operator REMOVED and that code still defines is added
+        again only if its definition in code changed; otherwise `defined_at` is set to now, also for a DONE job (written
+        at most once a minute). Returns the given jobs by name, including those that stay removed. The cost does not
+        depend on how many other jobs there are.
         """
 
     @abstractmethod
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
-        """The jobs of an application by name, or one."""
+        """The jobs of an application by name, or one of them."""
 
     @abstractmethod
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
-        """Those of these jobs (None: of all) that are REMOVED and were defined in code when that was done, by name."""
+        """Of these jobs (None: of all) those that are REMOVED and that code defined at that time, by name."""
 
     @abstractmethod
     def applications(self) -> list[str]:
-        """Whose jobs there are."""
+        """The applications that have jobs."""
 
     @abstractmethod
     def changes(self, application: str, name: str | None = None) -> list[ChangeRecord]:
@@ -143,30 +156,33 @@ class Ledger(ABC):
         tzdata: str = "",
         overdue: Instant = 0.0,
     ) -> list[Unplanned]:
-        """ACTIVE jobs whose `next_due` is before this instant, earliest first, and PAUSED ones with `paused_until` in the past.
+        """ACTIVE jobs whose `next_due` is before this instant, earliest first, and PAUSED jobs with a past
+        `paused_until`.
 
-        Jobs of functions in `strangers` are left out. Jobs whose row was written with newer zone rules than `tzdata` (compared as text; ''
-        means: do not compare) are left to others, unless they are due, or their pause was over, before `overdue`. Locks nothing.
+        Leaves out jobs of functions in `strangers`. Leaves jobs that were written with newer zone rules than `tzdata`
+        (compared as text; '' compares nothing) to other nodes, unless they were due, or their pause ended, before
+        `overdue`. Locks nothing.
         """
 
     @abstractmethod
     def planned_by_others(self, application: str, tzdata: str, limit: int) -> list[JobRow]:
-        """ACTIVE jobs whose `next_reading` is of another release of the zone rules than this one."""
+        """ACTIVE jobs whose `next_reading` comes from another release of the zone rules than this one."""
 
     @abstractmethod
     def planned_by_older(self, application: str, limit: int) -> list[JobRow]:
-        """ACTIVE jobs whose `next_reading` is of an older release of the zone rules than they were written with, by name."""
+        """ACTIVE jobs whose `next_reading` comes from older zone rules than the job was written with, by name."""
 
     @abstractmethod
     def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
-        """ACTIVE jobs by (`next_due`, id), from after this pair on: what a ledger whose clock was ahead may have planned too far."""
+        """ACTIVE jobs by (`next_due`, id), after this pair: jobs that a ledger with a fast clock may have planned too
+        far ahead."""
 
     @abstractmethod
     def plan(self, batch: Sequence[Planned]) -> int:
-        """Write the due times of these jobs and move their `next_due`; returns how many runs were inserted.
+        """Write the due times of these jobs and move their `next_due`. Returns how many runs were inserted.
 
-        A job whose (next_due, generation) differ, that is not ACTIVE, or whose row somebody else has locked is left out as a whole.
-        A key that is there already is left as it is.
+        Leaves out a job as a whole if its (next_due, generation) differ, if it is not ACTIVE, or if another transaction
+        has locked its row. A key that exists already is left as it is.
         """
 
     # Running
@@ -175,99 +191,128 @@ class Ledger(ABC):
     def claim(self, request: ClaimRequest) -> Claimed:
         """Take due runs, oldest `due_at` first, at most `limit`.
 
-        What is due and what is expired is decided by `as_of` where it is given. First the own node must be alive (locked, where there is something to give, so that it stays so). Candidates are PENDING, `due_at` ≤ now, not expired
-        (`expires_at` None or > now), of ACTIVE jobs whose queue is served and whose function this node has. Under the lock of each
-        job (skipped where somebody has it) and counted afterwards:
+        If `as_of` is given, it decides what is due and what has expired. The claiming node must be alive; if there is
+        something to claim, its row is locked so that it stays alive. Candidates are PENDING, `due_at` ≤ now, not
+        expired (`expires_at` None or > now), of ACTIVE jobs whose queue the node serves and whose function it has.
+        Then, under the lock of each job (a locked job is skipped), and counted after locking:
 
-        - a run between attempts (attempt > 0) keeps its place and is always claimed;
-        - free places (`max_running` less what began and is not final) go to the oldest candidates; under `replace` the newest one of
-          kind DUE comes before those that it replaces, which become SKIPPED('superseded');
-        - the others, where no place is free: kind DUE under `skip` → SKIPPED('overlap'); `wait` → WAITING, and of all WAITING runs of
-          kind DUE of the job only the newest stays, older ones → SKIPPED('superseded'); `replace` → as `wait`, and those that were RUNNING before
-          are asked to end ('replaced'); `allow` → WAITING, all of them. Kinds MANUAL and BACKFILL always become WAITING, in any number,
-          and ask nobody to end.
+        - A run between attempts (attempt > 0) keeps its place and is always claimed.
+        - Free places (`max_running` minus the runs that began and are not final) go to the oldest candidates. Under
+          `replace` the newest of kind DUE comes before those that it replaces, which become SKIPPED('superseded').
+        - If no place is free, the other runs of kind DUE depend on `overlap`. `skip`: SKIPPED('overlap'). `wait`:
+          WAITING, and only the newest WAITING run of kind DUE of the job stays, older ones become
+          SKIPPED('superseded'). `replace`: as `wait`, and the runs that were RUNNING before are requested to end
+          ('replaced'). `allow`: all become WAITING.
+        - Runs of kinds MANUAL and BACKFILL always become WAITING, in any number, and end no other run.
 
-        Before that, WAITING runs of jobs that have free places become PENDING again (oldest first, as many as there are places; `expires_at`
-        None: what waited is never missed), so that they are among the candidates.
+        Before that, WAITING runs of jobs that have free places become PENDING again (oldest first, as many as there are
+        places), so that they are among the candidates. Their `expires_at` is None: a run that waited is never missed.
 
-        Who claims at the same moment as another may find the older of two late runs of a job in the other's hands, and then takes the newer.
+        If two nodes claim at the same moment, one may find that the other has the older of two late runs of a job, and
+        then takes the newer one.
 
-        A claimed run is RUNNING, has the token and the node, `attempt` + 1, `claimed_at` = now. `next_at` is the least `due_at` > now
-        of PENDING runs that this node may begin. `missed` is about all queues: whoever has a function settles what was missed of it.
+        A claimed run is RUNNING, has the token and the node, `attempt` + 1, `claimed_at` = now. `next_at` is the least
+        `due_at` > now of the PENDING runs that this node may begin. `missed` covers all queues: any node that has a
+        function settles the missed runs of its jobs.
 
-        What this node may not begin costs nothing, however much of it is due; and a claim that finds nothing writes nothing.
+        Due runs that this node may not begin cost nothing, however many there are. A claim that finds nothing writes
+        nothing.
         """
 
     @abstractmethod
     def missed(self, application: str, limit: int, functions: tuple[str, ...] | None = None) -> list[MissedJob]:
-        """ACTIVE jobs of these functions (None: of all) with PENDING runs that have expired, with all of these (at most 1,000 a job). Locks nothing."""
+        """ACTIVE jobs of these functions (None: of all) that have expired PENDING runs, with all of these runs (at most
+        1,000 a job). Locks nothing."""
 
     @abstractmethod
     def settle(
         self, job: JobId, generation: int, *, make_up: Sequence[RunId], skip: Sequence[RunId], reason: str
     ) -> bool:
-        """Decide missed runs of one job, under its lock: those to make up are of kind BACKFILL from now on, due now, never to expire;
-        the others become SKIPPED(reason). False, and nothing changes, if the job's generation differs, its row is locked by somebody,
-        or one of the runs is not PENDING and expired any more."""
+        """Decide missed runs of one job, under its lock.
+
+        The runs in `make_up` become kind BACKFILL, due now, without expiry. The runs in `skip` become SKIPPED(reason).
+        Returns False and changes nothing if the job's generation differs, if another transaction has locked its row, or
+        if one of the runs is no longer PENDING and expired.
+        """
 
     @abstractmethod
     def finish(self, endings: Sequence[Ending]) -> list[Ended]:
-        """End attempts, in a batch, each by its own token; the answers come in the order of the endings.
+        """End attempts in a batch, each by its own token. The answers come in the order of the endings.
 
-        Accepted: the run is RUNNING with this token. SUCCEEDED, FAILED and CANCELLED are final; PENDING with `again_in` counts a failure and is
-        due that many seconds after `finished_at` (from now where that is not given), never to expire; PENDING without, and without `started_at`, goes back as if it had not been claimed (attempt - 1, `due_at`
-        and `expires_at` kept, but `expires_at` no sooner than on-time from now), unless its job is PAUSED and it is a due time that never began (no
-        attempt before): SKIPPED('paused'). PENDING without `again_in` but with `started_at` was interrupted by the stop of its node: the attempt is spent,
-        `interruptions` + 1, never to expire, LOST under `on_lost` fail or if its job was removed. A job that was removed has no further attempt: FAILED instead of PENDING with `again_in`,
-        CANCELLED('removed') without. A run that was asked to end has none either: CANCELLED with what it was asked. Not accepted: `state` says
-        where the run is. Waits for no row: a run that another transaction has locked (such as the open one of its own body), or that would become
-        PENDING while its job is locked, is `busy` and stays as it is. That is no refusal: the ending is to be sent again.
+        An ending is accepted if the run is RUNNING with this token. Then, by its state:
+
+        - SUCCEEDED, FAILED and CANCELLED are final.
+        - PENDING with `again_in` counts a failure. The run is due that many seconds after `finished_at` (after now, if
+          that is not given) and does not expire.
+        - PENDING without `again_in` and without `started_at`: the run goes back as if it had not been claimed (attempt
+          - 1, same `due_at`, `expires_at` no sooner than on-time from now). But if its job is PAUSED and it is a due
+          time that never began (no attempt before), it becomes SKIPPED('paused').
+        - PENDING without `again_in` but with `started_at`: the stop of its node interrupted the run. The attempt is
+          spent, `interruptions` + 1, and the run does not expire. It is LOST under `on_lost` fail or if its job was
+          removed.
+        - A removed job has no further attempt: FAILED instead of PENDING with `again_in`, CANCELLED('removed') without.
+        - Neither has a run that was requested to end: CANCELLED with the reason of that request.
+
+        If an ending is not accepted, `state` says where the run is. `finish` waits for no row. If another transaction
+        has locked a run (such as the open one of its own body), or the run would become PENDING while its job is
+        locked, the run stays as it is and the answer is `busy`. That is not a refusal: the caller sends the ending
+        again.
         """
 
     @abstractmethod
     def keep_log(self, lines: Sequence[LogLine]) -> None:
-        """Keep lines with their runs, each once however often it is sent; not those of runs that are not there."""
+        """Keep log lines with their runs, each line once however often it is sent. Drops lines of runs that do not
+        exist."""
 
     @abstractmethod
     def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Reconciled:
-        """Take back the RUNNING runs of nodes that are not alive (skipping locked rows), and list those that this node has.
-        Those of PAUSED and REMOVED jobs of which the ledger does not know that they began are to be answered for (`must_answer`).
+        """Take back the RUNNING runs of nodes that are not alive (skipping locked rows), and list those of this node.
 
-        `stopping`: this node was asked to stop. What it has is marked (locked rows are left for the next reconciliation), so that it counts as
-        interrupted, as by `finish`, and not as lost, if the node is gone before it has ended.
+        `must_answer` lists this node's runs of PAUSED and REMOVED jobs whose start the ledger has not recorded.
 
-        A run taken back counts a loss; it is PENDING again, its `due_at` kept, never to expire, if `on_lost` is retry and losses < `max_lost`, its job is not
-        removed and it was not asked to end; else LOST (asked to end: CANCELLED with what it was asked).
+        `stopping`: this node was requested to stop. Its runs are marked (locked rows are left for the next
+        reconciliation). If the node is gone before a marked run has ended, the run counts as interrupted, as by
+        `finish`, and not as lost.
+
+        A run taken back counts a loss. It is PENDING again with the same `due_at` and without expiry if `on_lost` is
+        retry, losses < `max_lost`, its job is not removed and it was not requested to end. Otherwise it is LOST
+        (requested to end: CANCELLED with the reason of that request).
         """
 
     @abstractmethod
     def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
-        """The answer to `must_answer`: the bodies of these RUNNING runs have been called, at these instants. By token; what is locked
-        is left for the next reconciliation."""
+        """The answer to `must_answer`: this node called the bodies of these RUNNING runs, at these instants. By token.
+        Locked runs are left for the next reconciliation."""
 
     @abstractmethod
     def unbegun(self, job: JobId, generation: int) -> list[tuple[str, float]]:
-        """Which live nodes have runs of this job from before this generation that they may still begin: label and ttl, by label.
+        """The live nodes that have runs of this job from before this generation and may still begin them: label and
+        ttl, by label.
 
-        Empty from the moment on when nothing more of before begins, and also once the job is active again. Locks nothing.
+        Empty as soon as no earlier run can begin any more, and also once the job is active again. Locks nothing.
         """
 
     @abstractmethod
     def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
-        """Runs that the ledger gave to this node and that it does not have: back as by `finish` with PENDING, uncounted, by token. How many; busy ones
-        (see there) stay as they are."""
+        """Put back runs that the ledger gave to this node but that it does not have: as by `finish` with PENDING,
+        uncounted, by token. Returns how many. Busy runs (see `finish`) stay as they are."""
 
     @abstractmethod
     def request_runs(self, requests: Sequence[RunRequest]) -> list[RunRow | None]:
-        """Insert runs that somebody wants: PENDING, due now, never to expire. Where the key is there already: a MANUAL one is returned as it is,
-        also if retention has removed the run and kept its key (then `digest` is not None), whatever its arguments were; a
-        BACKFILL of a due time is re-opened if it is SKIPPED, CANCELLED or LOST and stands for one due time, else it is left and None is
-        returned. Where the key is not there, a BACKFILL of a due time before the job's `kept_since` is refused with None unless it is
-        asked for `even_forgotten`: it may have run. None also where there is no such job."""
+        """Insert requested runs: PENDING, due now, without expiry. Returns None for a job that does not exist.
+
+        If the key exists, a MANUAL run is returned as it is, whatever its arguments were, even if retention has removed
+        the run and kept its key (then `digest` is not None). A BACKFILL of a due time is re-opened if it is SKIPPED,
+        CANCELLED or LOST and stands for one due time; otherwise it is left and None is returned.
+
+        If the key does not exist, a BACKFILL of a due time before the job's `kept_since` is refused with None unless
+        the request has `even_forgotten`: that due time may have run.
+        """
 
     @abstractmethod
     def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
-        """PENDING and WAITING: CANCELLED at once. RUNNING: asked to end. Final: left. Returns the run as it is now."""
+        """PENDING and WAITING become CANCELLED at once. RUNNING is requested to end. Final runs stay. Returns the run
+        as it is now."""
 
     # Looking
 
@@ -277,7 +322,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def log(self, run: RunId) -> list[str]:
-        """What the attempts of a run logged, in the order of the attempts and of their lines."""
+        """The log lines of a run, in the order of its attempts and of their lines."""
 
     @abstractmethod
     def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
@@ -285,15 +330,16 @@ class Ledger(ABC):
 
     @abstractmethod
     def figures(self, application: str, last: int) -> dict[str, JobStats]:
-        """`stats` of all jobs by name, also of removed ones, of so many runs each."""
+        """`stats` of all jobs by name, including removed ones, over this many runs each."""
 
     @abstractmethod
     def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
-        """How many runs are open and due by now, by state and node, and how many that were scheduled from `since` on are FAILED or LOST; of these `limit` at most are counted."""
+        """Count the runs that are open and due by now, by state and node, and those scheduled from `since` on that are
+        FAILED or LOST. Of these it counts `limit` at most."""
 
     @abstractmethod
     def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
-        """All runs of these jobs in a span, for an audit."""
+        """All runs of these jobs in a period, for an audit."""
 
     @abstractmethod
     def prune(
@@ -307,30 +353,38 @@ class Ledger(ABC):
         jobs: int = 500,
         keys_before: Instant = 0.0,
     ) -> Pruned:
-        """In so many jobs with numbers beyond this one remove at most `limit` final runs scheduled before this instant, never the newest `keep` of a job, never any at or after the job's oldest
-        open run. Of a job that is REMOVED or DONE, and was written, removed and seen in code before this instant, no newest are kept, but what finished since; `kept_since` of the job moves to just after what was removed. Of runs that were
-        asked for under a key of somebody's own the key is kept, with the outcome, until they are scheduled before `keys_before`. What others have locked is left; `more` says whether to ask for the same jobs again."""
+        """Remove at most `limit` final runs scheduled before this instant, in the next `jobs` jobs with ids above
+        `beyond`.
+
+        Never removes the newest `keep` of a job, nor any run at or after the job's oldest open run. For a job that is
+        REMOVED or DONE, and was written, removed and last seen in code before this instant, no newest runs are kept
+        except those that finished since. The job's `kept_since` moves to just after the removed runs. If a run was
+        requested under a key of the caller's own, its key and outcome are kept until the run is scheduled before
+        `keys_before`. Rows that other transactions have locked are left. `more` says whether to prune the same jobs
+        again.
+        """
 
     @abstractmethod
     def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
         """Delete at most `limit` jobs that are REMOVED or DONE, and ten times as many of their changes.
 
-        Only those that were written and removed, and seen in code, before this instant, and of which `prune` has left neither
-        a run nor a key. Of those that are in code and whose function is among
-        `defined`, because nodes that are alive have it, `defined_at` is brought up to date instead. A job that is added later goes on
-        from the highest generation of what was forgotten in its application, and `kept_since` is this instant: it may have the name of
-        one that was forgotten, and due times of that one must not be taken for due times that have not run.
+        Deletes only jobs that were written, removed and last seen in code before this instant, and of which `prune` has
+        left neither a run nor a key. A job that is in code and whose function is in `defined`, because live nodes have
+        it, gets a new `defined_at` instead. A job that is added later continues from the highest generation that was
+        forgotten in its application, and its `kept_since` is this instant: it may have the name of a forgotten job, and
+        the due times of that one must not be taken for due times that have not run.
         """
 
     # Guards
 
     @abstractmethod
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
-        """True for the first caller with this (name, key), or, with `within`, if the last True is at least that many seconds ago.
+        """True for the first caller with this (name, key), or, with `within`, if the last True is at least that many
+        seconds ago.
 
-        Without `within` it is remembered for ever; `Session.sweep` removes one whose span has been over for a day.
+        Without `within` the ledger remembers it for ever; `Session.sweep` removes a guard whose period ended a day ago.
         """
 
     @abstractmethod
     def unguard(self, name: str, key: str, by: str) -> None:
-        """Take a True back: what it guarded failed."""
+        """Take a True back, because the guarded work failed."""

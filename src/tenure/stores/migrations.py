@@ -43,11 +43,11 @@ class Migrations:
     def script(self, since: int = 0) -> str:
         """The SQL that leads from a version to the newest."""
         oldest = max(map(int, re.findall(r"^-- oldest: (\d+)$", "\n".join(self._steps.values()), re.MULTILINE)))
-        stamp = f"UPDATE {self._table} SET version = {self.newest}, oldest = {oldest};\n"  # noqa: S608 - our own numbers
+        stamp = f"UPDATE {self._table} SET version = {self.newest}, oldest = {oldest};\n"  # noqa: S608 - our numbers
         return "\n".join([*(text for number, text in self._steps.items() if number > since), self.functions, stamp])
 
     def serve(self, found: Stamp | None, what: str) -> bool:
-        """Whether these tables are ready for this library; False if they have to be migrated first.
+        """True if these tables are ready for this library; False if they have to be migrated first.
 
         Raises `SchemaTooNew` if they were migrated beyond it.
         """
@@ -59,7 +59,7 @@ class Migrations:
         return found is not None and found.version >= self.newest
 
     def outdated(self, found: Stamp | None, what: str) -> SchemaOutdated:
-        """The refusal of tables that this library may not migrate."""
+        """The error for tables that this library may not migrate."""
         state = "missing" if found is None else f"at version {found.version}"
         return SchemaOutdated(f"{what} is {state}, this library needs version {self.newest}. {self.how(found)}")
 

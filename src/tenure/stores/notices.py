@@ -1,7 +1,8 @@
-"""What nodes tell each other, so that no node has to wait for its next heartbeat to see a change.
+"""Notices between nodes: they learn of a change at once instead of at their next heartbeat.
 
-A notice only saves time: every node would find the same change in the database a moment later, and a lost or forged notice changes
-nothing else. Notices travel as short text over NOTIFY, or through a pipe. The functions in SQL write the same text.
+A notice only saves time: every node would find the same change in the database a moment later, and a lost or forged
+notice changes nothing else. Notices travel as short text over NOTIFY, or through a pipe. The functions in SQL write the
+same text.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class ResignRequested:
-    """The leader of this election is asked to resign; its next beat tells it so."""
+    """An operator requested that the leader of this election resign; its next beat tells it so."""
 
     election: str
 

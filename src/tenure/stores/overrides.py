@@ -1,4 +1,4 @@
-"""The override of a job as a row keeps it: one JSON object, NULL where the definition in force is the code's."""
+"""The override of a job as its row keeps it: one JSON object, or NULL if the definition in code is in force."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenure.stores.row_checks import clamped, is_instant, storable
 
 
 def written(override: Override | None) -> dict[str, Any] | None:
-    """For the row. `sync_jobs` of PostgreSQL compares `code` with what a node brings."""
+    """The override as JSON. `sync_jobs` of PostgreSQL compares `code` with the definition that a node brings."""
     if override is None:
         return None
     code = override.code
@@ -31,7 +31,7 @@ def written(override: Override | None) -> dict[str, Any] | None:
 
 
 def read(text: object, spec: JobSpec) -> Override | None:
-    """From the row of a job with this spec. What cannot be read is none: then the definition in force counts as the code's."""
+    """Read the override of a job with this spec. If it cannot be read, the definition in force counts as the code's."""
     if not isinstance(text, str):
         return None
     try:

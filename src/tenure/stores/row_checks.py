@@ -1,7 +1,8 @@
-"""Rows that nobody should have written. One that cannot be read must not stop the others: it is left out, or ended, and named in the log once.
+"""Checks rows before they are used (G4): a row that cannot be read must not stop the others.
 
-A row is data and nothing more. What it says is checked here before it is used: rules and triggers are JSON of a known shape, instants lie
-within the calendar, figures within what can be counted on, and the evidence of a node is made of plain numbers and words.
+Such a row is left out, or its run is ended, and the log names it once. A row is data and nothing more: rules and
+triggers must be JSON of a known shape, instants must lie within the calendar, counts within 32 bits, and the evidence
+of a node must be plain numbers and text.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ logger = logging.getLogger("tenure")
 EARLIEST, LATEST = -2_208_988_800.0, 253_370_764_800.0
 """1900 and 9999: instants that every zone can show."""
 MOST = 2_147_483_647
-"""What a count may be."""
+"""The highest count."""
 HIGHEST_TERM = 2**62
-"""No term is granted beyond it: there must always be a next one."""
+"""The highest term that is granted: there must always be a next one."""
 PATIENCE = 60.0
-"""The ttl of a node whose row has none that makes sense."""
+"""The ttl of a node whose row has no valid one."""
 REMEMBERED = 10_000
 
 
@@ -38,7 +39,7 @@ def is_instant(value: object) -> bool:
 
 
 def clamped(value: Instant) -> Instant:
-    """The nearest instant that can be shown."""
+    """The nearest instant that every zone can show."""
     if EARLIEST <= value <= LATEST:
         return value
     return LATEST if value > LATEST else EARLIEST
@@ -58,7 +59,7 @@ def job_problem(rules: Rules, trigger: object) -> str:
 
 
 def host_card(host: object) -> HostCard | None:
-    """The evidence in a row, if it is of the right shape; a row is never trusted further than that."""
+    """The evidence in a row, if it has the right shape. A row is never trusted further than that."""
     try:
         written = json.loads(host) if isinstance(host, str | bytes) else host
         card = HostCard(**cast("dict[str, Any]", written)) if isinstance(written, dict) else None
@@ -82,20 +83,20 @@ def ttl_of(value: object) -> float:
 
 
 def storable(text: str) -> str:
-    """The text with what no table takes spelt out: NUL, and halves of characters. A body may say anything, and its words go with others'."""
+    """The text with NUL and lone surrogates escaped: no table stores them, and a body may log anything."""
     if text.isascii() and "\0" not in text:
         return text
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
 
 
 class Complaints:
-    """Says once of each job what is wrong with it."""
+    """Logs the problem of each job once."""
 
     def __init__(self) -> None:
         self._told: set[tuple[object, object]] = set()
 
     def tell(self, job: object, generation: object, name: object, why: str) -> None:
-        """Log it, unless it is known."""
+        """Log a problem, unless it was logged before."""
         if (job, generation) in self._told:
             return
         if len(self._told) >= REMEMBERED:

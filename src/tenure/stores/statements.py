@@ -1,6 +1,6 @@
 """Reads SQL files: named statements (`-- name: beat`, a description, one statement) and whole scripts.
 
-Words in braces, such as `{schema}`, are replaced by values that were checked before.
+Placeholders in braces, such as `{schema}`, are replaced by values that the caller has checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def load(folder: str, *files: str, **replaced: str) -> dict[str, str]:
 
 
 def scripts(folder: str) -> list[Traversable]:
-    """The SQL files of a folder of the package, by name; none if there is no such folder."""
+    """The SQL files of a folder of the package, by name; none if the folder does not exist."""
     place = _folder(folder)
     entries = place.iterdir() if place.is_dir() else ()
     return sorted((entry for entry in entries if entry.name.endswith(".sql")), key=lambda entry: entry.name)
@@ -46,6 +46,6 @@ def _folder(name: str) -> Traversable:
 
 
 def _bare(body: str) -> str:
-    """The statement without its comments: the server need not read them at every beat."""
+    """The statement without its comments, so that the server need not read them at every beat."""
     lines = [re.sub(r"\s+--\s.*$", "", line) for line in body.splitlines() if not line.lstrip().startswith("--")]
     return "\n".join(line for line in lines if line.strip())

@@ -1,4 +1,4 @@
-"""The ledger in memory: the readable reference. Every operation holds the world's mutex, which is all the locking there is."""
+"""The ledger in memory (G3, G4): the readable reference. Every operation holds the world's mutex, the only lock."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ MICROSECOND = 1e-6
 
 
 class MemoryWorld(Protocol):
-    """What the ledger needs of the store around it."""
+    """What the ledger needs from the store around it."""
 
     mutex: threading.RLock
     tables: Tables
@@ -72,19 +72,19 @@ class MemoryWorld(Protocol):
         """The clock."""
 
     def alive(self, node: NodeId | None) -> bool:
-        """Whether a node may be given runs, and keeps them."""
+        """True if a node may be given runs and keeps them."""
 
     def label(self, node: NodeId) -> str:
-        """What people call a node."""
+        """The human-readable name of a node."""
 
     def leader(self, election: str) -> NodeId | None:
         """Which node holds an election."""
 
     def ttl(self, node: NodeId) -> float:
-        """After how many seconds of silence it is taken for dead."""
+        """After how many seconds of silence the others take the node for dead."""
 
     def ring(self, notice: Notice) -> None:
-        """Wake those who listen."""
+        """Wake the listening nodes."""
 
 
 class MemoryLedger(Ledger):
@@ -170,7 +170,7 @@ class MemoryLedger(Ledger):
         return self._shown(row).state is JobState.DONE and not row.spec.in_code
 
     def _shown(self, row: JobRow) -> JobRow:
-        """The row as it is read: DONE where nothing is left to do."""
+        """The row as it is read: DONE if nothing is left to do."""
         over = row.state is JobState.ACTIVE and row.next_due is None and row.spec.trigger is not None
         return replace(row, state=JobState.DONE) if over and not self._tables.open[row.id] else row
 
@@ -315,7 +315,7 @@ class MemoryLedger(Ledger):
             return [row for row in self._read(application) if (row.next_reading or "") < row.spec.tzdata][:limit]
 
     def _read(self, application: str) -> list[JobRow]:
-        """Those whose next due time is one of a wall clock."""
+        """Jobs whose next due time comes from a wall clock."""
         return [row for row in self.jobs(application) if row.state is JobState.ACTIVE and row.next_reading is not None]
 
     def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
@@ -697,7 +697,7 @@ class MemoryLedger(Ledger):
         return [run for run in final[: max(0, len(final) - keep)] if run.last < min(before, bound)]
 
     def _is_over(self, row: JobRow, before: Instant) -> bool:
-        """Nothing has been or will be due since this instant, and no code has defined it."""
+        """True if nothing has been due since this instant or will be, and no code has defined the job since."""
         done = row.state is JobState.ACTIVE and row.next_due is None and row.spec.trigger is not None
         return (done or row.state is JobState.REMOVED) and max(
             row.defined_at, row.since, row.removed_at or 0.0
@@ -744,7 +744,7 @@ class MemoryLedger(Ledger):
             return True
 
     def sweep_guards(self) -> None:
-        """Forget those whose span has been over for a day."""
+        """Forget guards whose period ended a day ago."""
         with self._world.mutex:
             before = self.now() - 86400
             over = [key for key, (_, _, until) in self._tables.guards.items() if until is not None and until < before]
@@ -773,7 +773,7 @@ def _forgotten(row: JobRow, request: RunRequest) -> bool:
 
 
 def _due(row: JobRow) -> Instant:
-    """When a job that is planned, or goes on after a pause, is next."""
+    """When a job is due next, by its plan or after its pause."""
     due = row.paused_until if row.state is JobState.PAUSED else row.next_due
     return math.inf if due is None else due
 

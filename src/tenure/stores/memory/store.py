@@ -1,4 +1,5 @@
-"""A store inside one process, for tests and one-process tools. The same rules as the others, with a mutex for a database."""
+"""The store in memory, for tests and one-process tools. It follows the same rules as the others, with a mutex for a
+database."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def _wall() -> float:
 
 @dataclass(slots=True)
 class _Database:
-    """What a server would keep."""
+    """The data that a server would keep."""
 
     clock: Callable[[], float] = _wall
     mutex: threading.RLock = field(default_factory=threading.RLock)
@@ -104,7 +105,8 @@ _HERE = Identity("memory", 0, "", "")
 
 
 class MemoryStore(Store):
-    """Equal names share one store, within this process. A `clock` (seconds since 1970) stands in for that of the wall, for all of them."""
+    """Equal names share one store within this process. A `clock` (seconds since 1970) replaces the wall clock for all
+    of them."""
 
     def __init__(self, url: MemoryURL, *, clock: Callable[[], float] | None = None) -> None:
         self._url = url
@@ -133,7 +135,7 @@ class MemoryStore(Store):
         return MemorySession(database)
 
     def forget(self) -> None:
-        """Drop what is stored under this name. Sessions that are open keep it."""
+        """Drop the data under this name. Open sessions keep it."""
         _DATABASES.pop(self._url.name, None)
 
     def migration(self, since: int = 0) -> str:
@@ -233,7 +235,7 @@ class MemorySession(Session):
     def acquire(self, request: Acquire) -> Acquired:
         if request.mode != "lease":
             raise ConfigurationError(
-                "mode: 'advisory' is a matter of PostgreSQL's advisory locks. In memory use the default mode."
+                "mode: 'advisory' needs PostgreSQL's advisory locks. In memory use the default mode."
             )
         with self._db.mutex:
             if not self._db.alive(request.node):
@@ -320,14 +322,14 @@ class MemorySession(Session):
             return True
 
     def sweep(self) -> None:
-        self._ledger.sweep_guards()  # the process will not live as long as the rest is kept
+        self._ledger.sweep_guards()  # the process ends long before the rest is due for removal
 
     @property
     def ledger(self) -> MemoryLedger:
         return self._ledger
 
     def _gone_since(self, holder: NodeId | None) -> datetime | None:
-        """The last heartbeat of a holder that is not alive any more."""
+        """The last heartbeat of a holder that is no longer alive."""
         node = None if holder is None else self._db.nodes.get(holder)
         return None if node is None or node.state == "alive" else node.seen_at
 

@@ -1,4 +1,5 @@
-"""The tables of the ledger in memory: plain dicts, and the few steps that keep them in order. Whoever calls has the mutex."""
+"""The tables of the ledger in memory: plain dicts, and the few steps that keep them consistent. The caller holds the
+mutex."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from tenure.core.run_rules import After, AttemptState, RunCandidate
 
 @dataclass(slots=True)
 class MemoryRun:
-    """A run. Its token and its wish to end last as long as it is RUNNING."""
+    """A run. It has a token, and perhaps a request to end, only while it is RUNNING."""
 
     id: RunId
     job: JobId
@@ -58,7 +59,7 @@ class MemoryRun:
 
     @property
     def began(self) -> bool:
-        """It has a place among the runs of its job."""
+        """True if it occupies one of its job's places."""
         return self.state is RunState.RUNNING or (self.state is RunState.PENDING and self.attempt > 0)
 
     @property
@@ -67,11 +68,11 @@ class MemoryRun:
         return self.scheduled_for if self.until is None else self.until
 
     def expired(self, now: Instant) -> bool:
-        """It counts as missed."""
+        """True if it counts as missed."""
         return self.state is RunState.PENDING and self.expires_at is not None and self.expires_at <= now
 
     def ready(self, now: Instant) -> bool:
-        """It may be claimed."""
+        """True if it may be claimed."""
         return self.state is RunState.PENDING and self.due_at <= now and not self.expired(now)
 
     def candidate(self) -> RunCandidate:
@@ -91,7 +92,7 @@ class MemoryRun:
         )
 
     def answers(self, query: RunQuery) -> bool:
-        """Whether it is among the runs that somebody wants to see, of the jobs that they want to see."""
+        """True if it matches the query, apart from application and job."""
         return (
             (not query.states or self.state in query.states)
             and (query.since is None or self.last >= query.since)
@@ -154,18 +155,18 @@ class Tables:
     runs: dict[RunId, MemoryRun] = field(default_factory=dict)
     keys: dict[JobId, dict[str, MemoryRun]] = field(default_factory=dict)
     open: dict[JobId, dict[RunId, MemoryRun]] = field(default_factory=dict)
-    """The runs that are not final, so that nothing has to look through all."""
+    """The runs that are not final, so that no step has to search all runs."""
     changes: list[ChangeRecord] = field(default_factory=list)
     facts: dict[tuple[NodeId, str], NodeFacts] = field(default_factory=dict)
     forgotten: dict[str, tuple[Instant, int]] = field(default_factory=dict)
-    """By application, of jobs that are gone: up to when they may have run, and their highest generation."""
+    """By application, for forgotten jobs: the instant up to which they may have run, and their highest generation."""
     kept_keys: dict[tuple[JobId, str], RunRow] = field(default_factory=dict)
-    """Of runs that were asked for and that retention has removed."""
+    """Keys of requested runs that retention has removed."""
     guards: dict[tuple[str, str], tuple[Instant, str, Instant | None]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def job(self, application: str, name: str) -> JobRow | None:
-        """A job, also a removed one."""
+        """A job, even if it is removed."""
         known = self.names.get((application, name))
         return None if known is None else self.jobs[known]
 
@@ -187,7 +188,7 @@ class Tables:
         return row
 
     def forget(self, row: JobRow) -> None:
-        """Delete a job and all that is kept of it."""
+        """Delete a job and everything that belongs to it."""
         for run in list(self.keys[row.id].values()):
             self.delete(run)
         self.changes = [change for change in self.changes if change.job != row.id]
@@ -195,7 +196,7 @@ class Tables:
         del self.jobs[row.id], self.names[row.spec.application, row.spec.name], self.keys[row.id], self.open[row.id]
 
     def number(self) -> int:
-        """An id that nothing else has."""
+        """A new id."""
         return next(self._numbers)
 
     def opened(self, job: JobId, *states: RunState) -> list[MemoryRun]:
@@ -204,11 +205,11 @@ class Tables:
         return sorted(found, key=lambda run: (run.due_at, run.id)) if len(found) > 1 else found
 
     def began(self, job: JobId) -> int:
-        """How many runs of a job have a place."""
+        """How many places of a job are occupied."""
         return sum(run.began for run in self.open[job].values())
 
     def insert(self, job: JobRow, runs: Iterable[NewRun]) -> int:
-        """Due times whose keys are not there yet; how many that were."""
+        """Insert due times whose keys do not exist yet. Returns how many."""
         inserted = 0
         for new in runs:
             key = due_key(new.scheduled_for)
@@ -234,7 +235,7 @@ class Tables:
         return inserted
 
     def add(self, run: MemoryRun) -> MemoryRun:
-        """Write a run, also over the final one that had its id and key."""
+        """Write a run, possibly over the final one with the same id and key."""
         self.runs[run.id] = self.keys[run.job][run.key] = run
         if not run.state.final:
             self.open[run.job][run.id] = run
@@ -246,13 +247,13 @@ class Tables:
         self.open[run.job].pop(run.id, None)
 
     def end(self, run: MemoryRun, state: RunState, reason: str, now: Instant) -> None:
-        """A run is final."""
+        """End a run."""
         run.state, run.reason, run.finished_at = state, reason, now
         run.token = run.asked_to_end = ""
         self.open[run.job].pop(run.id, None)
 
     def over(self, run: MemoryRun, after: After, now: Instant) -> None:
-        """An attempt of a run is over."""
+        """End an attempt of a run."""
         run.attempt, run.failures, run.losses = after.attempt, after.failures, after.losses
         run.interruptions, run.stopping = after.interruptions, False
         run.due_at, run.expires_at = after.due_at, after.expires_at

@@ -1,1 +1,1 @@
-"""The store in PostgreSQL."""
+"""The store in PostgreSQL: any number of hosts."""

@@ -1,4 +1,5 @@
-"""Arrays as PostgreSQL reads them in binary: one pass over the values. The driver would look at the type of each, twice as long."""
+"""Arrays in PostgreSQL's binary format, made in one pass over the values. The driver checks the type of each and takes
+twice as long."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class Texts(bytes):
 
 
 def longs(values: Sequence[int]) -> Longs:
-    """No NULLs."""
+    """Values without NULLs."""
     packed = struct.pack("!" + "iq" * len(values), *chain.from_iterable(zip(repeat(8), values)))
     return Longs(_head(BIGINT, len(values)) + packed)
 
@@ -50,12 +51,12 @@ def doubles(values: Sequence[float | None]) -> Doubles:
 
 
 def texts(values: Sequence[str | None]) -> Texts:
-    """None is NULL. What a text of PostgreSQL cannot have is spelt out."""
+    """None is NULL. Characters that PostgreSQL's text cannot hold are escaped."""
     return Texts(_joined(TEXT, [None if value is None else storable(value).encode() for value in values]))
 
 
 def register(connection: BaseConnection[object]) -> None:
-    """Let a connection know these arrays."""
+    """Register these arrays with a connection."""
     for kind, dumper in ((Longs, _LongsDumper), (Doubles, _DoublesDumper), (Texts, _TextsDumper)):
         connection.adapters.register_dumper(kind, dumper)
 

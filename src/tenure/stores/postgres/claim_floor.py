@@ -9,14 +9,14 @@ from tenure.stores.postgres.arrays import longs, texts
 from tenure.util.clock import boottime
 
 AFRESH_EVERY = 600.0
-"""Every so often a claim looks from the beginning all the same. Should a server forget what it had told (it crashed, with asynchronous commits, behind a pooler that kept our
-connection), this bounds how long a run can be overlooked."""
+"""How often a claim looks from the beginning anyway. A server may forget what it had reported (after a crash with
+asynchronous commits, behind a pooler that kept our connection). This bounds how long a run can be overlooked."""
 
 Whose = tuple[str, tuple[str, ...] | None, tuple[str, ...] | None]
 
 
 class Look:
-    """What the last claim of a session saw, as the next one hands it in."""
+    """What the last claim of a session saw, in the form that the next one passes in."""
 
     def __init__(self) -> None:
         self._whose: Whose | None = None
@@ -24,7 +24,7 @@ class Look:
         self.remembered: dict[str, object] = {}
 
     def of(self, request: ClaimRequest) -> Look:
-        """Forget it if somebody else asks, or if it is old."""
+        """Forget it if the request differs, or if it is old."""
         whose = (request.application, request.functions, request.queues)
         if whose != self._whose or boottime() >= self._afresh_at:
             self._whose, self._afresh_at = whose, boottime() + AFRESH_EVERY
@@ -36,7 +36,7 @@ class Look:
         return self
 
     def remember(self, lanes: Sequence[int] | None, others: Sequence[int] | None, seen: Sequence[object]) -> None:
-        """The answer. Lanes are only told where they are news."""
+        """Store the answer of a claim. It contains lanes only if they changed."""
         self.remembered |= zip(("server", "seen", "due_from", "expires_from"), seen, strict=True)
         if lanes is not None and others is not None:
             self.remembered |= {"lanes": longs(lanes), "others": longs(others)}

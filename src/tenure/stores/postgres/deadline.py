@@ -1,7 +1,8 @@
 """A psycopg connection whose statements end in time, whatever the network and the server do.
 
-`statement_timeout` needs a server that runs, and TCP's own time-outs need a network that answers; a frozen server or a silent
-middlebox gives neither. So the client waits for so long and no longer, and then drops the connection: the outcome is unknown.
+`statement_timeout` needs a running server, and TCP's own timeouts need a network that answers. A frozen server or a
+silent middlebox gives neither. So the client waits for a limited time and then drops the connection; the outcome is
+unknown.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from psycopg.waiting import Ready, Wait
 from tenure.util.clock import boottime
 
 LATER = 10.0
-"""The server ends a resting connection so much later than it is last used again: never between a look at it and a statement."""
+"""How much later than the last permitted use the server ends a resting connection: never between a check and a
+statement."""
 ASKED_AFTER = 1.0
-"""A connection that has rested for longer answers a question first: the network may have lost it without a word …"""
+"""A connection that has rested for longer must first answer a query, because the network may have dropped
+it silently …"""
 ANSWER_WITHIN = 2.0
-"""… and if it does not answer for so long, it is given up."""
+"""… and if no answer comes within this time, it is closed."""
 
 
 class DeadlineConnection(psycopg.Connection[tuple[Any, ...]]):
@@ -31,7 +34,8 @@ class DeadlineConnection(psycopg.Connection[tuple[Any, ...]]):
     _ends_by_itself = False
 
     def wait(self, gen: Generator[Any, Any, Any], *_: Any, **__: Any) -> Any:
-        """Drive one exchange to its end, or drop the connection. How often to look for Ctrl-C is of no interest to our threads."""
+        """Drive one exchange to its end, or drop the connection. Ignores the interval for Ctrl-C, which our threads do
+        not need."""
         deadline = boottime() + self.timeout
         try:
             wanted = next(gen)
@@ -48,7 +52,7 @@ class DeadlineConnection(psycopg.Connection[tuple[Any, ...]]):
             return end.value
 
     def rest(self, seconds: float) -> bool:
-        """Have the server end this connection if it is unused for so long and a little more. False if it cannot rest."""
+        """Let the server end this connection a little after this many unused seconds. False if it cannot rest."""
         if self.closed or self.info.transaction_status != TransactionStatus.IDLE:
             return False
         if not self._ends_by_itself:
@@ -60,12 +64,12 @@ class DeadlineConnection(psycopg.Connection[tuple[Any, ...]]):
         return True
 
     def fresh(self, idle: float) -> bool:
-        """Whether it still works after it has rested for so many seconds."""
+        """True if it still works after it has rested for this many seconds."""
         usual, self.timeout = self.timeout, ANSWER_WITHIN
         try:
             poll = _Poll()
             poll.register(self.fileno(), _IN)
-            if poll.poll(0):  # what the server sends unasked is a goodbye
+            if poll.poll(0):  # an unrequested message from the server announces the end
                 return False
             if idle > ASKED_AFTER:
                 self.execute("SELECT 1")
@@ -79,15 +83,15 @@ class DeadlineConnection(psycopg.Connection[tuple[Any, ...]]):
 _END_WHEN_IDLE = (
     """SELECT set_config('idle_session_timeout', %s, false) WHERE current_setting('idle_session_timeout') = '0'"""
 )
-"""Where the server's administrator has chosen a time already, that one counts."""
+"""If the server's administrator has chosen a timeout, that one counts."""
 
 if hasattr(select, "poll"):
     _Poll, _IN, _OUT = select.poll, select.POLLIN, select.POLLOUT
-else:  # Windows, where no node runs; verbs wait for one connection at a time
+else:  # Windows, where no node runs; operations wait for one connection at a time
     _IN, _OUT = 1, 4
 
     class _Poll:  # type: ignore[no-redef]
-        """As much of `select.poll` as is used above."""
+        """The part of `select.poll` that is used above."""
 
         def register(self, fileno: int, events: int) -> None:
             self._fileno, self._events = fileno, events
@@ -102,4 +106,4 @@ else:  # Windows, where no node runs; verbs wait for one connection at a time
 _EVENTS = {Wait.R: _IN, Wait.W: _OUT, Wait.RW: _IN | _OUT}
 
 _READY = {_IN: Ready.R, _OUT: Ready.W, _IN | _OUT: Ready.RW}
-"""Anything else is an error, which shows in whatever was waited for."""
+"""Everything else is an error, which shows in the exchange itself."""

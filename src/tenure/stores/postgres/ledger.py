@@ -1,4 +1,5 @@
-"""The ledger on PostgreSQL: one statement for each operation; what needs several is a function of the server's."""
+"""The ledger on PostgreSQL (G3, G4): one statement per operation. Operations that need several are functions in the
+server."""
 
 from __future__ import annotations
 
@@ -70,14 +71,14 @@ from tenure.stores.postgres.rows import (
 from tenure.stores.row_checks import Complaints, clamped, is_instant, job_problem, storable
 
 Execute = Callable[[str, Mapping[str, object]], list[tuple[Any, ...]]]
-"""Runs one statement in a transaction of its own and brings all rows; raises as a session does."""
+"""Executes one statement in a transaction of its own and returns all rows. Raises as a session does."""
 
 DEFINITIONS = 20_000
-"""How many jobs a session remembers."""
+"""How many job definitions a session caches."""
 
 
 class ClaimedDefinition(NamedTuple):
-    """What a claim does not bring with every run."""
+    """The part of a job that a claim does not repeat with every run."""
 
     generation: int
     name: str
@@ -220,7 +221,7 @@ class PostgresLedger(Ledger):
             "unplanned",
             application=application,
             before=before,
-            limit=limit + self._left_out,  # those that cannot be read must not take the places of the others
+            limit=limit + self._left_out,  # unreadable jobs must not take the places of the others
             strangers=texts(strangers),
             tzdata=tzdata,
             overdue=overdue,
@@ -308,7 +309,7 @@ class PostgresLedger(Ledger):
         return Claimed(runs, now, next_at, more, missed, alive)
 
     def _without_unreadable(self, runs: Sequence[ClaimedRun], token: str) -> tuple[ClaimedRun, ...]:
-        """End the runs that cannot begin, and keep the others."""
+        """End the runs that cannot begin, and return the others."""
         endings = []
         for run in runs:
             problem = self._definitions[run.job].problem
@@ -322,7 +323,7 @@ class PostgresLedger(Ledger):
         return tuple(run for run in runs if run.id not in ended)
 
     def _define(self, jobs: Sequence[int], generations: Sequence[int]) -> list[ClaimedDefinition]:
-        """Of each run's job, as of its generation; as it is by now, if it was changed since."""
+        """The definition of each run's job, as of its generation; the current one if the job has changed since."""
         known = self._definitions
         unknown = {
             job
@@ -371,7 +372,7 @@ class PostgresLedger(Ledger):
         if not endings:
             return []
         first = {ending.id: ending for ending in reversed(endings)}
-        if len(first) < len(endings):  # one at a time may end a run
+        if len(first) < len(endings):  # a run can end only once per statement
             ended = iter(self.finish([ending for ending in endings if first[ending.id] is ending]))
             others = iter(self.finish([ending for ending in endings if first[ending.id] is not ending]))
             return [next(ended if first[ending.id] is ending else others) for ending in endings]

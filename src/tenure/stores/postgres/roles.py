@@ -15,7 +15,7 @@ from tenure.errors import ConfigurationError
 from tenure.stores.postgres import schema as postgres_schema
 
 MAX_ROLE = 63
-"""Bytes of a name in PostgreSQL."""
+"""The longest name in PostgreSQL, in bytes."""
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     "schema_version": ("SELECT",),
@@ -35,7 +35,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "guard": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "effect": (),  # only through `once`
 }
-"""What a node does to each table."""
+"""The rights of a node on each table."""
 
 EFFECTS = ("fence", "complete", "once")
 """Functions that an application calls in its own transactions."""
@@ -44,7 +44,7 @@ INSIDE = ("refuse_attempt", "limit_idling")
 
 
 def grants(schema: str, role: str, *, effects_only: bool = False) -> str:
-    """The statements that give a role what it needs. They can be run again after every migration."""
+    """The statements that give a role its rights. They can be executed again after every migration."""
     to = quoted(role)
     functions = {
         name: signature for name, signature in _functions(schema).items() if name in EFFECTS or not effects_only
@@ -63,7 +63,7 @@ def grants(schema: str, role: str, *, effects_only: bool = False) -> str:
 
 
 def quoted(role: str) -> str:
-    """The name of a role as SQL writes it."""
+    """The name of a role, quoted for SQL."""
     if not role or "\0" in role or len(role.encode(errors="replace")) > MAX_ROLE:
         raise ConfigurationError(f"grants: {role!r:.80} cannot be the name of a role. Write 1 to {MAX_ROLE} bytes.")
     return '"' + role.replace('"', '""') + '"'
@@ -80,7 +80,7 @@ def _functions(schema: str) -> dict[str, str]:
 
 
 def _types(arguments: str) -> list[str]:
-    """Of `node uuid, nonce bigint, OUT detail text`: uuid, bigint."""
+    """The types of `node uuid, nonce bigint, OUT detail text`: uuid, bigint."""
     plain = re.sub(r"--.*", "", arguments)
     given = [" ".join(one.split()) for one in plain.split(",") if one.strip()]
     return [one.partition(" ")[2] for one in given if not one.startswith("OUT ")]

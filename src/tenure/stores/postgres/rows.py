@@ -1,4 +1,4 @@
-"""Jobs and runs as PostgreSQL's tables have them, and as the ledger's values."""
+"""Converts rows of jobs and runs in PostgreSQL to the ledger's values, and back."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from tenure.stores.row_checks import clamped, clamped_or_none, storable
 
 JOB = (
     "j.id, j.name, j.function, j.trigger, j.rules::pg_catalog.text, j.kwargs, j.in_code, j.release, j.tzdata, "
-    "CASE WHEN j.state OPERATOR(pg_catalog.=) 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL THEN {schema}.state_of_planned(j.id) ELSE j.state END, j.generation, "
-    "pg_catalog.date_part('epoch', j.next_due), pg_catalog.date_part('epoch', j.paused_until), j.paused_by, j.paused_why, "
+    "CASE WHEN j.state OPERATOR(pg_catalog.=) 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL "
+    "THEN {schema}.state_of_planned(j.id) ELSE j.state END, j.generation, "
+    "pg_catalog.date_part('epoch', j.next_due), pg_catalog.date_part('epoch', j.paused_until), "
+    "j.paused_by, j.paused_why, "
     "pg_catalog.date_part('epoch', j.since), pg_catalog.date_part('epoch', j.kept_since), "
-    "pg_catalog.date_part('epoch', j.defined_at), pg_catalog.date_part('epoch', j.removed_at), j.removed_by, j.next_reading, j.override::pg_catalog.text"
+    "pg_catalog.date_part('epoch', j.defined_at), pg_catalog.date_part('epoch', j.removed_at), "
+    "j.removed_by, j.next_reading, j.override::pg_catalog.text"
 )
 WAS = JOB.replace("j.", "b.")
-"""The same job before."""
+"""The same job before a change."""
 RUN = (
-    "r.id, r.job, j.name, r.key, r.kind::pg_catalog.text, r.state::pg_catalog.text, pg_catalog.date_part('epoch', r.scheduled_for), "
-    "pg_catalog.date_part('epoch', r.due_at), r.attempt, r.failures, r.losses, r.label, pg_catalog.date_part('epoch', r.claimed_at), "
+    "r.id, r.job, j.name, r.key, r.kind::pg_catalog.text, r.state::pg_catalog.text, "
+    "pg_catalog.date_part('epoch', r.scheduled_for), pg_catalog.date_part('epoch', r.due_at), "
+    "r.attempt, r.failures, r.losses, r.label, pg_catalog.date_part('epoch', r.claimed_at), "
     "pg_catalog.date_part('epoch', r.started_at), pg_catalog.date_part('epoch', r.finished_at), r.reason, r.count, "
     "pg_catalog.date_part('epoch', r.until), r.by, r.kwargs, r.generation, r.interruptions, r.stopping"
 )
@@ -31,16 +35,17 @@ SPAN = (
     "f.scheduled_for >= coalesce(to_timestamp(%(since)s::float8), '-infinity') "
     "AND f.scheduled_for < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
 )
-"""Runs scheduled in a span, as `f`."""
+"""Runs scheduled in a period, as `f`."""
 REACHING = (
     "f.until >= to_timestamp(%(since)s::float8) AND f.scheduled_for < to_timestamp(%(since)s::float8) "
     "AND f.scheduled_for < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
 )
-"""Those that stand for several due times, began before the span and reach into it; none if it has no beginning."""
+"""Rows that stand for several due times, began before the period and reach into it; none if the period has no
+beginning."""
 
 
 def written_change(change: JobChange) -> dict[str, Any]:
-    """As `change_job` reads it."""
+    """The change as JSON for `change_job`."""
     return {
         "application": change.application,
         "name": change.name,
@@ -58,7 +63,7 @@ def written_change(change: JobChange) -> dict[str, Any]:
 
 
 def written_request(request: RunRequest) -> dict[str, Any]:
-    """As `request_runs` reads it."""
+    """The request as JSON for `request_runs`."""
     return {**asdict(request), "by": storable(request.by)}
 
 

@@ -1,4 +1,4 @@
-"""tenure's schema in PostgreSQL: who may migrate it, under which lock."""
+"""tenure's schema in PostgreSQL: which roles may migrate it, and under which lock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PLANNER = (
 tables are empty. The plan must still be good when they are full: along indexes, in nested loops."""
 
 ABSENT = (pg.UndefinedTable, pg.UndefinedColumn, pg.UndefinedFunction, pg.InvalidSchemaName)
-"""Errors of a library on a schema that is not made for it."""
+"""Errors that a library gets from a schema of another version."""
 
 _CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS {schema};"
 _HAS_SCHEMA = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s"
@@ -54,7 +54,7 @@ def script(schema: str, since: int = 0) -> str:
 
 
 def migrate(store: PostgresStore, connection: DeadlineConnection, *, allowed: bool) -> None:
-    """Bring tenure's schema up to date under one advisory lock, or say what has to be done."""
+    """Bring tenure's schema up to date under one advisory lock, or raise an error that says what to do."""
     schema, migrations = store.schema, known(store.schema)
     what = f"{store.shown}: tenure's schema {schema!r}"
     found = None
@@ -100,7 +100,7 @@ def unsuitable(store: PostgresStore, connection: DeadlineConnection, error: psyc
 
 
 def _stamp(store: PostgresStore, connection: DeadlineConnection) -> Stamp | None:
-    # The catalogue itself: to_regclass() may answer from a cache that is older than the lock we waited for.
+    # Read the catalogue itself: to_regclass() may answer from a cache that is older than the lock we waited for.
     if not connection.execute(_HAS_TABLES, [store.schema]).fetchone():
         return None
     return Stamp(*cast("tuple[int, int]", connection.execute(store.statements["schema_version"]).fetchone()))
@@ -109,7 +109,7 @@ def _stamp(store: PostgresStore, connection: DeadlineConnection) -> Stamp | None
 def _lock_migration(store: PostgresStore, connection: DeadlineConnection) -> None:
     """One migration at a time. Every role that may connect can hold the lock, so the error names the holder."""
     try:
-        with connection.transaction():  # a savepoint: one more question follows
+        with connection.transaction():  # a savepoint: one more query follows
             connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"tenure migrate {store.schema}"]
             )
@@ -125,7 +125,7 @@ def _lock_migration(store: PostgresStore, connection: DeadlineConnection) -> Non
 def _apply(store: PostgresStore, connection: DeadlineConnection, script: str) -> None:
     """Nodes queue behind a migration that waits for a table, so it gives up soon and names what is in its way."""
     try:
-        with connection.transaction():  # a savepoint: one more question follows
+        with connection.transaction():  # a savepoint: one more query follows
             connection.execute(f"SET LOCAL lock_timeout = '{TABLE_PATIENCE}'")
             connection.execute(script)
     except pg.LockNotAvailable as error:
@@ -141,12 +141,12 @@ def _sessions(found: list[tuple[int, str]]) -> str:
 
 
 def _refuse_strangers(store: PostgresStore, connection: DeadlineConnection) -> None:
-    """A function that is replaced keeps its owner, and an owner can put another in its place."""
+    """Raise if another role owns one of our functions: replacing keeps the owner, and an owner can replace it again."""
     found = connection.execute(store.statements["strange_owners"]).fetchone()
     if found is not None:
         owner, kind, name = cast("tuple[str, str, str]", found)
         raise ConfigurationError(
-            f"{store.shown}: {kind.lower()} {name} belongs to role {owner!r}, who could replace tenure's functions with "
-            f"others. Nothing was migrated. Run `tenure migrate` as {owner}, or take it over "
+            f"{store.shown}: {kind.lower()} {name} belongs to role {owner!r}, who could replace tenure's functions "
+            f"with others. Nothing was migrated. Run `tenure migrate` as {owner}, or take it over "
             f"(ALTER {kind} {name} OWNER TO …), or choose another schema with schema=."
         )

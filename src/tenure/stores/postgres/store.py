@@ -1,8 +1,9 @@
-"""PostgreSQL: nodes and elections as rows, beats as one statement, NOTIFY to wake, advisory locks as evidence.
+"""PostgreSQL (G1, G2): nodes and elections are rows, a beat is one statement, NOTIFY wakes, advisory locks are
+evidence.
 
-Directly connected, a session is set up once: time-outs, durable commits, prepared statements, LISTEN. Behind a transaction pooler
-there is no session to rely on, so that every statement carries its settings in its own transaction, and there is no LISTEN, no
-prepared statement and no session evidence.
+With a direct connection, a session is set up once: timeouts, durable commits, prepared statements, LISTEN. Behind a
+transaction pooler no session is reliable, so every statement carries its settings in its own transaction, and there is
+no LISTEN, no prepared statement and no session evidence.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from tenure.util.printable import printable
 from tenure.util.urls import PostgresURL
 
 CONNECT_TIMEOUT = 2
-"""The least that libpq knows."""
+"""The smallest value that libpq accepts."""
 
 
 class PostgresStore(Store):
@@ -67,7 +68,8 @@ class PostgresStore(Store):
     def __init__(self, url: PostgresURL, *, schema: str = "tenure", migrate: bool = True) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", schema):
             raise ConfigurationError(
-                f"schema: {schema!r} must be a plain lower-case name such as 'tenure' (letters, digits, '_', at most 41)."
+                f"schema: {schema!r} must be a plain lower-case name such as 'tenure' "
+                "(letters, digits, '_', at most 41)."
             )
         self._url = url
         self._migrate = migrate
@@ -98,7 +100,7 @@ class PostgresStore(Store):
 
     @property
     def pooled(self) -> bool | None:
-        """Whether a pooler stands in between; None before the first connection."""
+        """True behind a pooler; None before the first connection."""
         return self._pooled
 
     def prepare(self) -> None:
@@ -117,19 +119,19 @@ class PostgresStore(Store):
             raise self.unavailable(error) from self.showable(error)
 
     def explained(self, error: psycopg.Error) -> str:
-        """The driver's words, without the password or any piece of it."""
+        """The driver's message, without the password or any part of it."""
         return self._url.hide(explained(error))
 
     def unavailable(self, error: psycopg.Error) -> StoreUnavailable:
-        """No connection, or none any more."""
+        """The error for a connection that failed or could not be made."""
         return StoreUnavailable(f"{self.shown}: {self.explained(error)}")
 
     def showable(self, error: psycopg.Error) -> psycopg.Error | None:
-        """The error itself, if it may be seen in a traceback."""
+        """The error itself, if a traceback may show it."""
         return error if self.explained(error) == explained(error) else None
 
     def connect(self, purpose: str, timeout: float) -> DeadlineConnection:
-        """A connection of our own, with everything set so that it can neither hang nor commit softly."""
+        """Open a connection that can neither hang nor commit asynchronously."""
         try:
             connection = DeadlineConnection.connect(
                 self._url.conninfo,
@@ -169,7 +171,7 @@ class PostgresStore(Store):
 
     @contextmanager
     def transaction(self, connection: DeadlineConnection) -> Iterator[None]:
-        """A transaction under our settings. Behind a pooler it has to bring them itself."""
+        """A transaction under our settings. Behind a pooler it sets them itself."""
         with connection.transaction():
             if self._pooled:
                 connection.execute(self._set(connection.timeout, local=True))
@@ -185,12 +187,13 @@ class PostgresStore(Store):
                 pass
         except pg.ProtocolViolation as error:
             raise ConfigurationError(
-                f"{self.shown}: a pooler in statement mode stands in between, and allows no transactions ({self.explained(error)}). "
-                "Put it into transaction or session mode, or give tenure a URL that leads to the server itself."
+                f"{self.shown}: a pooler in statement mode stands in between, and allows no transactions "
+                f"({self.explained(error)}). Put it into transaction or session mode, or give tenure a URL that leads "
+                "to the server itself."
             ) from self.showable(error)
 
     def settings(self, timeout: float) -> dict[str, str]:
-        """What every transaction of ours runs under."""
+        """The settings of all our transactions."""
         milliseconds = max(int(timeout * 1000), 1)
         return {
             "search_path": SEARCH_PATH,
@@ -201,7 +204,7 @@ class PostgresStore(Store):
             "default_transaction_isolation": "read committed",
             "plan_cache_mode": "force_generic_plan",
             "max_parallel_workers_per_gather": "0",
-            # How values are written is ours to choose, whatever the role or the database has set.
+            # We choose how values are written, whatever the role or the database has set.
             "DateStyle": "ISO, YMD",
             "IntervalStyle": "postgres",
             "TimeZone": "UTC",
@@ -217,12 +220,14 @@ class PostgresStore(Store):
     def _check_server(self, connection: psycopg.Connection[Any]) -> None:
         if connection.info.server_version < 140000:  # noqa: PLR2004 - PostgreSQL 14
             raise ConfigurationError(
-                f"{self.shown}: PostgreSQL {connection.info.server_version // 10000} is too old. tenure needs 14 or newer."
+                f"{self.shown}: PostgreSQL {connection.info.server_version // 10000} is too old. "
+                "tenure needs 14 or newer."
             )
         (encoding,) = cast("tuple[str]", connection.execute("SHOW server_encoding").fetchone())
         if encoding != "UTF8":
             raise ConfigurationError(
-                f"{self.shown}: this database is encoded in {encoding}, which cannot store every name, error and log line. tenure needs UTF8: "
+                f"{self.shown}: this database is encoded in {encoding}, which cannot store every name, error and log "
+                "line. tenure needs UTF8: "
                 "give it a database made with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
             )
 
@@ -249,7 +254,7 @@ class PostgresSession(Session):
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(
                 nowhere, self._connection.fileno()
-            )  # whatever libpq says from now on, the parent's server does not hear it
+            )  # nothing that libpq sends from now on reaches the parent's server
             os.close(nowhere)
 
     def keep(self, seconds: float) -> bool:
@@ -260,11 +265,12 @@ class PostgresSession(Session):
         return self._connection.fresh(idle)
 
     def listen(self, node: NodeId) -> None:
-        del node  # everybody listens to the same channel
+        del node  # all nodes listen to the same channel
         if self._pooled or self._listening:
             return  # a transaction pooler accepts LISTEN and delivers nothing
         try:
-            # Heard during a statement. Not `add_notify_handler`: anybody may notify, and the driver fails at what it cannot decode.
+            # Called during a statement. Not `add_notify_handler`: any role may notify, and the driver fails on text
+            # that it cannot decode.
             self._connection.pgconn.notify_handler = self._hear
             self._connection.execute(f"LISTEN {self._store.schema}")
         except psycopg.Error as error:
@@ -347,7 +353,7 @@ class PostgresSession(Session):
 
     def rehearse(self) -> None:
         if self._pooled:
-            return  # the next transaction may be another server process's
+            return  # another server process may execute the next transaction
         leader, heir = str(uuid.uuid4()), str(uuid.uuid4())
         try:
             with self._connection.transaction(force_rollback=True):
@@ -442,7 +448,7 @@ class PostgresSession(Session):
 
 
 def explained(error: psycopg.Error) -> str:
-    """The driver's words on one line."""
+    """The driver's message on one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if error.sqlstate is None else f"{text} [{error.sqlstate}]"
 
@@ -467,12 +473,13 @@ def _acquired(outcome: str, granted: int | None, holder: object, detail: str | N
 
 @functools.lru_cache(maxsize=16)
 def _array(names: tuple[str, ...]) -> str:
-    """As PostgreSQL writes an array of text. They are the same from beat to beat; the driver would look at each of them anew."""
+    """A text array in PostgreSQL's notation. The names are the same from beat to beat; the driver would inspect each
+    one anew."""
     return "{" + ",".join('"' + re.sub(r'(["\\])', r"\\\1", name) + '"' for name in names) + "}"
 
 
 def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """All of them; none of a statement that returns nothing. (`description` would be built anew for that question.)"""
+    """All rows; none for a statement that returns nothing. (`description` would be built anew to find out.)"""
     return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
 
 
@@ -482,7 +489,7 @@ def _election(row: str, alive: dict[NodeId, list[str]]) -> ElectionRow:
     if row_of_holder is None:
         return ElectionRow(name, int(term), None if holder == "-" else holder, state == "held", asked == "t")
     _, seq, _, *session = row_of_holder
-    advert = Advert(int(session[0]), float(session[1])) if len(session) == 2 else None  # noqa: PLR2004 - nonce and grace
+    advert = Advert(int(session[0]), float(session[1])) if len(session) == 2 else None  # noqa: PLR2004 - a pair
     return ElectionRow(name, int(term), holder, state == "held", asked == "t", True, int(seq), advert)
 
 

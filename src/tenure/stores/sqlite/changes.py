@@ -1,7 +1,7 @@
-"""What people do to jobs and runs on SQLite: change, sync, ask, cancel.
+"""Changes of jobs and runs on SQLite: change, sync, request, cancel (G4).
 
-Functions over a connection whose transaction is somebody else's: the ledger's own, or that of a user who wants it to commit together
-with other work. The write lock of the file is the lock of every row.
+The caller owns the connection's transaction: it is the ledger's own, or that of a user who wants the change to commit
+together with other work. The write lock of the file is the lock of every row.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tenure.stores.sqlite.rows import (
 
 
 def job(connection: sqlite3.Connection, application: str, name: str) -> JobRow | None:
-    """A job, also a removed one."""
+    """A job, even if it is removed."""
     found = execute(connection, "job", application=application, name=name).fetchone()
     return job_row(found) if found else None
 
 
 def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> JobRow | None:
-    """Change a job, as `Ledger.change` says."""
+    """Change a job, as `Ledger.change` specifies."""
     row = job(connection, change.application, change.name)
     there = row is not None and row.state is not JobState.REMOVED
     again = row is not None and row.state is JobState.DONE and not row.spec.in_code
@@ -71,7 +71,7 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
 
 
 def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange, now: Micros) -> JobRow:
-    """Write the row of the job as it is from now on."""
+    """Write the changed row of the job."""
     job_id: JobId | None = None
     if row is not None:
         job_id, generation = row.id, row.generation + 1
@@ -119,7 +119,8 @@ def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange,
 def sync(
     connection: sqlite3.Connection, rows: dict[str, JobRow], release: int, changes: Sequence[JobChange], now: Micros
 ) -> bool:
-    """Bring the jobs defined in code, as `Ledger.sync` says; `rows` are those that are there. False if nothing had to change."""
+    """Bring the jobs defined in code, as `Ledger.sync` specifies. `rows` are the existing ones. False if nothing had to
+    change."""
     changed = False
     for one, what in to_sync(rows, release, changes, now):
         spec = replace(_spec(one), release=release)
@@ -138,7 +139,7 @@ def sync(
 def to_sync(
     rows: dict[str, JobRow], release: int, changes: Iterable[JobChange], now: Micros
 ) -> list[tuple[JobChange, Sync]]:
-    """Those of the changes that make a difference; LEAVE: only that code still defines the job."""
+    """The changes that make a difference. LEAVE: only record that code still defines the job."""
     found: list[tuple[JobChange, Sync]] = []
     for one in changes:
         spec, row = replace(_spec(one), release=release), rows.get(one.name)
@@ -151,9 +152,10 @@ def to_sync(
 
 
 def insert(connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, int, Sequence[NewRun]]]) -> int:
-    """Due times, by job, application and generation, whose keys are not there yet; how many that were.
+    """Insert due times, by job, application and generation, whose keys do not exist yet. Returns how many.
 
-    Written by due time: what is claimed together then lies together, in few pages of the file.
+    They are written in the order of due times: runs that are claimed together then lie together, in few pages of the
+    file.
     """
     due = [(new, job, application, generation) for job, application, generation, runs in planned for new in runs]
     due.sort(key=lambda one: one[0].due_at)
@@ -180,7 +182,7 @@ def insert(connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, i
 
 
 def request_run(connection: sqlite3.Connection, request: RunRequest, now: Micros) -> RunRow | None:
-    """Insert a run that somebody wants, as `Ledger.request_runs` says."""
+    """Insert a requested run, as `Ledger.request_runs` specifies."""
     kind = RunKind.BACKFILL if request.backfill else RunKind.MANUAL
     there = {"application": request.application, "name": request.name, "key": request.key}
     inserted = execute(
@@ -207,7 +209,7 @@ def request_run(connection: sqlite3.Connection, request: RunRequest, now: Micros
 
 
 def cancel(connection: sqlite3.Connection, wanted: RunId, by: str, why: str, now: Micros) -> RunRow | None:
-    """Cancel a run, or ask it to end."""
+    """Cancel a run, or request that it end."""
     said = storable(run_rules.cancelled_by(by, why))
     if execute(connection, "cancel", id=wanted, why=said, now=now).rowcount == 0:
         execute(connection, "ask_one_to_end", id=wanted, why=said)

@@ -1,7 +1,8 @@
-"""What nodes do with runs on SQLite: claim, end, lose and give back. Functions over a connection that has the write lock.
+"""What nodes do with runs on SQLite: claim, end, lose and give back (G3). Functions over a connection with the write
+lock.
 
-Who has the write lock has the lock of every row: what `tenure.core.run_rules` is told here is true until it is written.
-`claimable` and `nothing_claimed` only look, and need no lock.
+The write lock is the lock of every row, so the facts that `tenure.core.run_rules` decides by stay true until the
+decision is written. `claimable` and `nothing_claimed` only read, and need no lock.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class _Due(NamedTuple):
         if not (is_count(self.attempt) and is_count(self.failures)):
             return f"run {self.id} counts {self.attempt!r:.60} attempts and {self.failures!r:.60} failures"
         if not isinstance(self.job_kwargs if self.kwargs is None else self.kwargs, str):
-            return f"the arguments of run {self.id} are no text"
+            return f"the arguments of run {self.id} are not text"
         return job_problem(rules_of(self.rules), self.trigger)
 
     def candidate(self) -> RunCandidate:
@@ -95,7 +96,7 @@ class _Due(NamedTuple):
 
 
 def claimable(connection: sqlite3.Connection, request: ClaimRequest, now: Micros) -> bool:
-    """Whether a claim would change anything."""
+    """True if a claim would change anything."""
     if request.limit < 1 or execute(connection, "alive", node=request.node).fetchone() is None:
         return False
     if execute(connection, "due_lanes", now=_when(request, now), **_served(request)).fetchone():
@@ -113,7 +114,7 @@ def nothing_claimed(connection: sqlite3.Connection, request: ClaimRequest, now: 
 def claim(
     connection: sqlite3.Connection, request: ClaimRequest, now: Micros, complaints: Complaints
 ) -> tuple[Claimed, bool]:
-    """Take due runs, as `Ledger.claim` says; and whether running ones were asked to end."""
+    """Take due runs, as `Ledger.claim` specifies. Also returns whether running ones were requested to end."""
     me = execute(connection, "alive", node=request.node).fetchone()
     if me is None:
         return nothing_claimed(connection, request, now), False
@@ -132,7 +133,7 @@ def claim(
             _hold_back(connection, decided, now)
             held_back.update(decided.waiting, (one for one, _ in decided.skipped))
             asks += [job] if decided.asks_to_end else []
-    for job in asks:  # those that run already, not what begins just now
+    for job in asks:  # runs that were running before, not those that begin now
         execute(connection, "ask_to_end", job=job, why=run_rules.REPLACED)
     taken = [due for due in ready if due.id not in held_back]
     ids = json.dumps([due.id for due in taken])
@@ -142,9 +143,9 @@ def claim(
 
 
 def _oldest(connection: sqlite3.Connection, request: ClaimRequest, when: Micros) -> str:
-    """What is due, oldest first across the lanes, as a JSON array; of each lane no more is read than is needed.
+    """The due runs, oldest first across the lanes, as a JSON array. Reads no more of each lane than is needed.
 
-    Wherever a claim can do with one step it does: after each step it waits for the bodies of its process that calculate.
+    A claim uses as few statements as possible: after each one it waits for the computing bodies of its process.
     """
     lanes = execute(connection, "due_lanes", now=when, **_served(request)).fetchall()
     if len(lanes) == 1:
@@ -159,7 +160,7 @@ def _oldest(connection: sqlite3.Connection, request: ClaimRequest, when: Micros)
 
 
 def _readable(connection: sqlite3.Connection, found: list[_Due], now: Micros, complaints: Complaints) -> list[_Due]:
-    """End those that cannot begin; the others."""
+    """End the runs that cannot begin, and return the others."""
     ready: list[_Due] = []
     for due in found:
         if problem := due.problem():
@@ -171,12 +172,12 @@ def _readable(connection: sqlite3.Connection, found: list[_Due], now: Micros, co
 
 
 def _when(request: ClaimRequest, now: Micros) -> Micros:
-    """By which instant to decide what is due."""
+    """The instant that decides what is due."""
     return now if request.as_of is None else micros(request.as_of)
 
 
 def _served(request: ClaimRequest) -> dict[str, object]:
-    """What this node could run."""
+    """The queues and functions that this node can run."""
     return {
         "application": request.application,
         "functions": _listed(request.functions),
@@ -217,7 +218,7 @@ def _waiting(
 
 
 def _room(candidates: list[_Due]) -> bool:
-    """There is a place for all of them: nothing to decide."""
+    """True if there is a place for all of them, so that nothing has to be decided."""
     first = candidates[0]
     new = sum(due.attempt == 0 for due in candidates)
     return new == 0 or first.max_running is None or first.began + new <= first.max_running
@@ -273,7 +274,8 @@ class _Attempt(NamedTuple):
 
 
 def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micros) -> tuple[list[Ended], set[str]]:
-    """End attempts, as `Ledger.finish` says; and the applications in which something can begin because of it."""
+    """End attempts, as `Ledger.finish` specifies. Also returns the applications in which something can begin because of
+    it."""
     rows = _attempts(connection, (ending.id for ending in endings))
     over: dict[RunId, RunState] = {}
     accepted: list[bool] = []
@@ -286,7 +288,7 @@ def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micro
             continue
         started_at = micros_or_none(ending.started_at)
         finished_at = now if ending.finished_at is None else micros(ending.finished_at)
-        if ending.state is RunState.SUCCEEDED:  # as most are: nothing depends on what is behind it
+        if ending.state is RunState.SUCCEEDED:  # the common case: nothing depends on the run's past
             over[row.id] = ending.state
             succeeded.append((storable(ending.error), started_at, finished_at, row.id))
             continue
@@ -310,7 +312,8 @@ def _ended(one: RunId, row: _Attempt | None, state: RunState | None, *, accepted
 
 
 def put_back(connection: sqlite3.Connection, held: Sequence[tuple[RunId, str]], now: Micros) -> tuple[int, set[str]]:
-    """Give back what the node does not have; how many, and the applications in which something can begin because of it."""
+    """Put back runs that the node does not have. Returns how many, and the applications in which something can begin
+    now."""
     rows = _attempts(connection, (one for one, _ in held))
     over = {
         row.id: run_rules.after_return(row.behind(), rules_of(row.rules), job=row.job_state(), now=instant(now))
@@ -328,7 +331,7 @@ def orphans(connection: sqlite3.Connection, application: str) -> list[RunId]:
 
 
 def take_back(connection: sqlite3.Connection, application: str, now: Micros) -> tuple[LostRun, ...]:
-    """Take RUNNING runs from the dead."""
+    """Take RUNNING runs from dead nodes."""
     rows = _attempts(connection, orphans(connection, application))
     over = {
         row.id: run_rules.after_loss(row.behind(), rules_of(row.rules), removed=row.job_state() is JobState.REMOVED)
@@ -361,22 +364,22 @@ def reconcile(
 
 
 def unmarked(connection: sqlite3.Connection, node: NodeId, application: str) -> bool:
-    """Whether this node has runs on which `mark_stopping` has something to note."""
+    """True if this node has runs that `mark_stopping` has not marked."""
     return execute(connection, "unmarked", node=node, application=application).fetchone() is not None
 
 
 def mark_stopping(connection: sqlite3.Connection, node: NodeId, application: str) -> None:
-    """Note that this node was asked to stop, on what it has."""
+    """Mark the runs of this node: it was requested to stop."""
     execute(connection, "mark_stopping", node=node, application=application)
 
 
 def note_begun(connection: sqlite3.Connection, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
-    """The bodies of these have been called."""
+    """Record that the bodies of these runs were called."""
     execute_many(connection, "note_begun", ((micros(at), one, token) for one, token, at in begun))
 
 
 def unbegun(connection: sqlite3.Connection, job: JobId, generation: int) -> list[tuple[str, float]]:
-    """The live nodes that may still begin runs of before, as `Ledger.unbegun` says."""
+    """The live nodes that may still begin earlier runs, as `Ledger.unbegun` specifies."""
     return execute(connection, "unbegun", job=job, generation=generation).fetchall()
 
 
@@ -390,7 +393,7 @@ def settle(
     skip: Sequence[RunId],
     reason: str,
 ) -> bool:
-    """Decide missed runs, as `Ledger.settle` says."""
+    """Decide missed runs, as `Ledger.settle` specifies."""
     wanted = {*make_up, *skip}
     there = execute(
         connection, "still_missed", job=job, generation=generation, ids=json.dumps(list(wanted)), now=now
@@ -434,7 +437,7 @@ def _after(one: RunId, after: After, started_at: Micros | None, finished_at: Mic
 
 
 def _waking(connection: sqlite3.Connection, rows: Iterable[_Attempt]) -> set[JobId]:
-    """Jobs of which a run waits that may begin now."""
+    """Jobs that have a WAITING run which may begin now."""
     jobs = json.dumps(list({row.job for row in rows}))
     return {JobId(job) for (job,) in execute(connection, "wakes", jobs=jobs)}
 

@@ -1,4 +1,4 @@
-"""One SQLite file: which one it is, how to write to it without starving others, and tenure's tables in it."""
+"""One SQLite file: its identity, tenure's tables in it, and how to write to it without starving other writers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def migrate(store: SqliteStore, connection: sqlite3.Connection) -> None:
             if not known().serve(found, _what(store)):
                 for statement in _split(known().script(found.version if found else 0)):
                     connection.execute(statement)
-    # Read first: a caller that has begun to write to this file, on another connection, must not wait for itself here.
+    # Read first: a caller that has begun to write to this file on another connection must not wait for itself here.
     if connection.execute(store.statements["epoch"]).fetchone() is None:
         with writing(connection, deadline=boottime() + 5.0):
             if connection.execute(store.statements["epoch"]).fetchone() is None:
@@ -65,7 +65,7 @@ def _what(store: SqliteStore) -> str:
 
 @contextmanager
 def writing(connection: sqlite3.Connection, deadline: float) -> Iterator[None]:
-    """A write transaction. SQLite's own busy handler starves waiters; short tries at random moments are fair."""
+    """A write transaction. SQLite's own busy handler starves waiters; short attempts at random moments are fair."""
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Which file systems other machines may write too. SQLite's locks, and ours, mean nothing there."""
+"""Recognises file systems that other machines may write too. SQLite's locks, and ours, mean nothing there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import sys
 from pathlib import Path
 
-# The numbers that statfs(2) gives, from linux/magic.h and the drivers themselves.
+# The type numbers of statfs(2), from linux/magic.h and the drivers themselves.
 SHARED = {
     0x6969: "NFS",
     0x517B: "SMB",
@@ -27,13 +27,13 @@ SHARED = {
 
 
 def shared(path: Path) -> str | None:
-    """The name of the shared or network file system that a path lies on; None if it is local or cannot be told."""
+    """The name of the shared or network file system that a path lies on; None if it is local or unknown."""
     number = type_number(path)
     return None if number is None else SHARED.get(number)
 
 
 def type_number(path: Path) -> int | None:
-    """What statfs(2) calls the type of the file system; None where there is no such call."""
+    """The type of the file system, from statfs(2); None on platforms without that call."""
     if not sys.platform.startswith("linux"):
         return None
     buffer = ctypes.create_string_buffer(256)  # struct statfs is 120 bytes and begins with the type, a long

@@ -1,11 +1,13 @@
-"""SQLite and fork(2): at the moment a process forks, no statement of ours runs and no connection of ours is open.
+"""SQLite and fork(2): when a process forks, no statement of ours runs and no connection of ours is open.
 
-SQLite remembers per process and file which locks it has taken. A forked child inherits that memory but not the locks, so that even a
-connection of its own takes none: the last real connection elsewhere deletes the write-ahead log that the child goes on writing to, and
-a child that was forked in the middle of a write finds the file locked for ever. So whoever forks waits for our statements, which
-takes milliseconds, and our connections are closed; the parent opens them again with its next statement.
+SQLite remembers per process and file which locks it has taken. A forked child inherits that memory but not the locks,
+so even a new connection in the child takes none. Then the last real connection elsewhere deletes the write-ahead log
+that the child goes on writing to, and a child that was forked in the middle of a write finds the file locked for ever.
+Therefore the forking thread waits for our statements, which takes milliseconds, and our connections are closed. The
+parent opens them again with its next statement.
 
-Connections of the application are not ours to close. Files that they had open at the fork are remembered in the child, and refused.
+The application's connections are not ours to close. The child remembers which files they had open at the fork, and
+refuses those files.
 """
 
 from __future__ import annotations
@@ -22,26 +24,26 @@ from tenure.util.fork import ForkOrder, in_child
 
 
 class Closing(Protocol):
-    """Something with a connection."""
+    """An object with a connection."""
 
     def suspend(self) -> None:
         """Close the connection; the next statement opens another."""
 
 
 class Gate:
-    """Many statements, or one fork."""
+    """Admits many statements at a time, or one fork."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
         self._inside = 0
         self._forks = threading.Lock()
         self.shut = False
-        """Somebody wants to fork: whoever only waits for a lock gives up."""
+        """A thread wants to fork: statements that only wait for a lock give up."""
         self.members: weakref.WeakSet[Closing] = weakref.WeakSet()
 
     @contextmanager
     def statement(self) -> Iterator[None]:
-        """Keep forks away."""
+        """Hold back forks."""
         with self._changed:
             self._changed.wait_for(lambda: not self.shut)
             self._inside += 1
@@ -53,7 +55,7 @@ class Gate:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Before a fork."""
+        """Called before a fork."""
         self._forks.acquire()
         with self._changed:
             self.shut = True
@@ -62,7 +64,7 @@ class Gate:
             member.suspend()
 
     def open(self) -> None:
-        """After a fork, in the parent."""
+        """Called in the parent after a fork."""
         with self._changed:
             self.shut = False
             self._changed.notify_all()
@@ -74,14 +76,14 @@ _inherited: set[tuple[int, int]] = set()
 
 
 def inherited(path: Path) -> bool:
-    """Whether this process got the file open from the one that forked it."""
+    """True if this process was forked from one that had the file open."""
     status = path.stat()
     return (status.st_dev, status.st_ino) in _inherited
 
 
 @in_child(ForkOrder.FILES)
 def _after_fork_in_child() -> None:
-    gate.__init__()  # type: ignore[misc] # the threads that it knew are not here
+    gate.__init__()  # type: ignore[misc] # its threads do not exist here
     _inherited.clear()
     with suppress(OSError):
         for fd in Path("/dev/fd").iterdir():

@@ -1,7 +1,7 @@
-"""The ledger on SQLite. The one write lock of the file is the lock of every job and every run.
+"""The ledger on SQLite (G3, G4). The file's one write lock is the lock of every job and every run.
 
-A node that has nothing to do must not take it: what may turn out to be nothing is first looked at in a read transaction, which waits
-for nobody, and decided again under the lock only if there is something.
+An idle node must not take it. An operation that may find nothing to do first looks in a read transaction, which waits
+for no other connection, and decides again under the lock only if there is something to do.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class SqliteLedger(Ledger):
             "strangers": json.dumps(strangers),
             "tzdata": tzdata,
             "overdue": micros(overdue),
-            "limit": limit + self._left_out,  # those that cannot be read must not take the places of the others
+            "limit": limit + self._left_out,  # unreadable jobs must not take the places of the others
         }
         with self._desk.read():
             due = execute(self._connection, "unplanned", before=micros(before), **wanted).fetchall()
@@ -228,7 +228,7 @@ class SqliteLedger(Ledger):
         ]
 
     def _readable(self, row: tuple[Any, ...], overdue: Micros, left_out: list[str]) -> bool:
-        """Whether a job can be planned; if not, that is said once."""
+        """True if a job can be planned; otherwise the log says once why not."""
         job, name, generation, next_due, trigger, rules, _ = row
         problem = job_problem(rules_of(rules), trigger)
         if next_due is not None and not is_micros(next_due):
@@ -481,7 +481,8 @@ class SqliteLedger(Ledger):
         return Pruned(len(old) + keys, up_to, more=max(len(old), keys) >= limit)
 
     def _keep_keys(self, runs: Sequence[RunId], since: Micros) -> None:
-        """Of runs that are about to be removed, those that somebody may ask for again by a key of their own."""
+        """Keep the keys of runs that are about to be removed, if their callers may request them again by a key of their
+        own."""
         rows = execute(self._connection, "asked_runs", ids=json.dumps(runs), keys_before=since).fetchall()
         execute_many(
             self._connection,
@@ -492,7 +493,7 @@ class SqliteLedger(Ledger):
     def _old(
         self, application: str, among: tuple[int, int], before: Micros, keep: int, limit: int
     ) -> list[tuple[JobId, RunId, Micros]]:
-        """What may be removed in jobs from one number to another, with the last due time that each stands for."""
+        """The removable runs of jobs from one id to another, each with the last due time that it stands for."""
         low, high = among
         jobs = execute(
             self._connection,
@@ -554,7 +555,7 @@ class SqliteLedger(Ledger):
             return passed.rowcount == 1
 
     def _before(self, within: float | None) -> Micros:
-        """Until when a True may lie back without being in the way of another."""
+        """The latest time of a True that does not prevent another one now."""
         return ALWAYS if within is None else self._now() - micros(within)
 
     def unguard(self, name: str, key: str, by: str) -> None:
@@ -569,7 +570,7 @@ class SqliteLedger(Ledger):
         return micros(self.now())
 
     def _given(self, application: str, changes: Sequence[JobChange]) -> dict[str, JobRow]:
-        """The jobs that changes are about, as far as they are there."""
+        """The existing jobs that these changes are about."""
         names = {change.name for change in changes}
         rows = (sqlite_changes.job(self._connection, application, name) for name in names)
         return {row.spec.name: row for row in rows if row is not None}
@@ -580,7 +581,7 @@ class SqliteLedger(Ledger):
 
 
 def _listings(query: RunQuery, finals: Iterable[str]) -> Iterator[tuple[str, dict[str, object]]]:
-    """The statements that find these runs with the least reading, each with what it wants beside."""
+    """The statements that find these runs with the least reading, each with its additional parameters."""
     open_ones = [state for state in query.states or RunState if state in OPEN]
     if query.id is not None:
         yield "runs_by_id", {}

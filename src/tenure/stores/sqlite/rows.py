@@ -1,6 +1,6 @@
-"""What stands in a row of the ledger on SQLite, both ways: whole microseconds for instants, JSON for rules.
+"""Rows of the ledger on SQLite, in both directions: whole microseconds for instants, JSON for rules.
 
-`execute` works on any connection, also a user's own with its settings; it neither begins nor ends a transaction.
+`execute` works on any connection, including a user's own with its settings. It neither begins nor ends a transaction.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NEVER: Micros = 2**62
 
 _KINDS = {str(kind): kind for kind in RunKind}
 _STATES, _CHANGES = frozenset(RunState), frozenset(Change)
-"""The file takes any word for one of these."""
+"""The columns have no type that would refuse other words."""
 
 
 _JOB = (
@@ -72,18 +72,18 @@ def sql(order: str = "DESC") -> dict[str, str]:
 
 
 def execute(connection: sqlite3.Connection, name: str, /, **values: object) -> sqlite3.Cursor:
-    """One statement."""
+    """Execute one statement."""
     return _cursor(connection).execute(sql()[name], values)
 
 
 def execute_many(connection: sqlite3.Connection, name: str, rows: Iterable[tuple[object, ...]]) -> int:
-    """One statement for each row; how many rows it changed."""
+    """Execute one statement for each row. Returns how many rows it changed."""
     return max(0, _cursor(connection).executemany(sql()[name], rows).rowcount)
 
 
 def _cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
     cursor = connection.cursor()
-    cursor.row_factory = None  # the user's own may make anything of a row
+    cursor.row_factory = None  # the user's own factory may return anything
     return cursor
 
 
@@ -96,7 +96,7 @@ def micros_or_none(instant: Instant | None) -> Micros | None:
 
 
 def instant(value: object) -> Instant:
-    """The nearest that can be shown: the file takes anything for a number."""
+    """The nearest instant that can be shown: the file accepts any value for a number."""
     return clamped(value / 1_000_000) if isinstance(value, int | float) else EARLIEST
 
 
@@ -114,7 +114,7 @@ def count_of(value: object) -> int:
 
 
 def definition(spec: JobSpec, override: Override | None) -> dict[str, object]:
-    """The columns that say what a job is."""
+    """The columns that define a job."""
     return {
         "function": spec.function,
         "trigger": spec.trigger,
@@ -176,7 +176,7 @@ def node_facts(application: str, row: tuple[Any, ...]) -> NodeFacts:
 
 
 def _words(text: object) -> list[str]:
-    """The words in a JSON array; what cannot be read is none."""
+    """The strings in a JSON array; an empty list if it cannot be read."""
     try:
         words = json.loads(text) if isinstance(text, str) else []
     except (ValueError, RecursionError):
@@ -193,7 +193,7 @@ def _change_of(text: str) -> Change:
 
 
 def run_state(word: object) -> RunState:
-    """The file takes any word for a state; one that is none counts as failed."""
+    """The state of a run. The file accepts any word; an unknown one counts as failed."""
     return RunState(word) if isinstance(word, str) and word in _STATES else RunState.FAILED
 
 

@@ -1,8 +1,9 @@
-"""SQLite: one file on one host, with the heartbeat beside it.
+"""SQLite: one file on one host, with the heartbeat beside it (G1, G2).
 
-SQLite has one writer at a time, and that may be the application for longer than a ttl. So an idle cluster writes nothing to the
-database: a node's pulse is a counter in its lock file, in `<database>-tenure/`, and reading one's own row needs no lock in WAL mode.
-Only what changes hands is written: joining, grants, releases, deaths. Nodes wake each other through named pipes in the same folder.
+SQLite has one writer at a time, and that may be the application for longer than a ttl. So an idle cluster writes
+nothing to the database: a node's pulse is a counter in its lock file, in `<database>-tenure/`, and in WAL mode a node
+reads its own row without a lock. Nodes write only when something changes hands: joins, grants, releases, deaths. They
+wake each other through named pipes in the same folder.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class SqliteStore(Store):
     def prepare(self) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise ConfigurationError(
-                f"SQLite {sqlite3.sqlite_version} is too old. tenure needs {'.'.join(map(str, OLDEST_SQLITE))} or newer."
+                f"SQLite {sqlite3.sqlite_version} is too old. "
+                f"tenure needs {'.'.join(map(str, OLDEST_SQLITE))} or newer."
             )
         if not self.path.parent.is_dir():
             raise ConfigurationError(
@@ -94,7 +96,8 @@ class SqliteStore(Store):
             )
         if found := filesystem.shared(self.path.parent):
             raise ConfigurationError(
-                f"{self.shown}: lies on {found}, which other machines may write too. SQLite is for one host: use a local disk, or PostgreSQL."
+                f"{self.shown}: lies on {found}, which other machines may write too. SQLite is for one host: "
+                "use a local disk, or PostgreSQL."
             )
         if not self._migrate and not self.path.exists():  # opening would create it
             raise SchemaOutdated(
@@ -108,7 +111,7 @@ class SqliteStore(Store):
                     self._set_up(connection)
                 break
             except sqlite3.DatabaseError as error:
-                # Those who start together meet where SQLite does not wait: at the switch to write-ahead logging.
+                # Processes that start together meet where SQLite does not wait: at the switch to write-ahead logging.
                 if not sqlite_file.is_busy(error) or boottime() >= deadline:
                     raise _explained(self, error) from error
                 sleep(between(0.005, 0.02))
@@ -136,28 +139,29 @@ class SqliteStore(Store):
         return sqlite_file.script(since)
 
     def open(self, timeout: float) -> sqlite3.Connection:
-        """A connection, to be used inside `gate.statement()` alone."""
+        """A connection, for use inside `gate.statement()` only."""
         connection = sqlite3.connect(
             self.path, timeout=min(timeout, 0.05), isolation_level=None, check_same_thread=False
         )
         connection.execute(
             "PRAGMA synchronous = FULL"
-        )  # NORMAL may forget the last commits: no place for a fencing token
+        )  # NORMAL may forget the last commits, and with them a fencing token
         return connection
 
     def _refuse_inherited(self) -> None:
         if self.path.exists() and inherited(self.path):
             raise ConfigurationErrorInStore(
-                f"{self.shown}: this process was forked while its parent had the file open, and SQLite's locks do not work across a "
-                "fork. Close all connections before forking (SQLAlchemy: engine.dispose()), or start workers by spawn."
+                f"{self.shown}: this process was forked while its parent had the file open, and SQLite's locks do not "
+                "work across a fork. Close all connections before forking (SQLAlchemy: engine.dispose()), or start "
+                "workers by spawn."
             )
 
     def _make_directory(self) -> None:
         directory = self.evidence_directory
         if why := host_lock.make_beside(directory, self.path.stat()):
             raise ConfigurationError(
-                f"{self.shown}: the folder {directory} {why}. Nodes prove each other's deaths by files in it, so that its owner could stop them. "
-                "Remove it, or put the database into a folder that other users may not write."
+                f"{self.shown}: the folder {directory} {why}. Nodes prove each other's deaths by files in it, so its "
+                "owner could stop them. Remove it, or put the database into a folder that other users may not write."
             )
 
 
@@ -193,7 +197,7 @@ class SqliteSession(Session):
             self._bell.let_go()
 
     def keep(self, seconds: float) -> bool:
-        """An open file is in nobody's way, so that it does not end by itself."""
+        """Always True: an open file disturbs no other process, so it need not end by itself."""
         del seconds
         return True
 
@@ -282,9 +286,9 @@ class SqliteSession(Session):
     def acquire(self, request: Acquire) -> Acquired:
         if request.mode != "lease":
             raise ConfigurationError(
-                "mode: 'advisory' is a matter of PostgreSQL's advisory locks. On SQLite use the default mode."
+                "mode: 'advisory' needs PostgreSQL's advisory locks. On SQLite use the default mode."
             )
-        with self._read():  # no write lock for what is plainly held
+        with self._read():  # no write lock if the term is plainly held
             row = self._run("election", name=request.name).fetchone()
             if row and row[2] == "held" and row[3] == "alive":
                 return Acquired(AcquireOutcome.HELD, holder=row[1])
@@ -383,7 +387,7 @@ class SqliteSession(Session):
             with (
                 suppress(StoreUnavailable),
                 self._write(patience=0.0),
-            ):  # not seen is not silent: it is asked to beat in the database
+            ):  # unobservable is not silent: request a beat in the database
                 self._run("ask_node", id=node)
             return Peer(node, None, ttl)
         return Peer(node, ("file", count), ttl)
@@ -444,7 +448,7 @@ class SqliteSession(Session):
         number, max_ttl, boot, device, inode = self._run("epoch").fetchone()
         here = sqlite_file.identity(self._store.path)
         if boot != here["boot_id"] and inode == here["inode"]:
-            device = here["device"]  # devices are numbered anew at each boot, and nobody of the last boot is alive
+            device = here["device"]  # devices are numbered anew at each boot, and no node of the last boot is alive
         return Epoch(number, max_ttl, _identity(device, inode), _identity(here["device"], here["inode"]))
 
     def _leaders(self, name: str | None) -> list[Leader]:
@@ -463,7 +467,7 @@ class SqliteSession(Session):
         return last is None or _now() - last < ttl
 
     def _ring(self, notice: Notice) -> None:
-        with suppress(StoreUnavailable):  # the bell only saves a wait
+        with suppress(StoreUnavailable):  # a notice only saves a wait
             with self._read():
                 nodes = [node for (node,) in self._run("alive")]
             for node in nodes:
@@ -481,7 +485,7 @@ class SqliteSession(Session):
 
     @contextmanager
     def _read(self) -> Iterator[None]:
-        """One snapshot, held no longer than it takes."""
+        """One snapshot, held as briefly as possible."""
         self._same_file()
         try:
             with gate.statement():
@@ -505,7 +509,7 @@ class SqliteSession(Session):
             raise _explained(self._store, error) from error
 
     def _same_file(self) -> None:
-        """A file that was replaced under us goes on answering, to us alone."""
+        """Raise if the file was replaced: the old one still answers, but only to this process."""
         try:
             inode = self._store.path.stat().st_ino
         except OSError as error:
@@ -517,8 +521,8 @@ class SqliteSession(Session):
 def _explained(store: SqliteStore, error: sqlite3.Error) -> StoreError:
     if re.search(r"no such (table: (main\.)?tenure|column)|has no column", str(error)):
         return SchemaOutdated(
-            f"{store.shown}: tenure's tables are missing or of another release ({error}). Run `tenure migrate`; if they "
-            "are newer than this library, upgrade tenure here."
+            f"{store.shown}: tenure's tables are missing or of another release ({error}). Run `tenure migrate`; "
+            "if they are newer than this library, upgrade tenure here."
         )
     if sqlite_file.is_busy(error):
         return StoreUnavailable(f"{store.shown}: another transaction is writing ({error}).")
@@ -530,7 +534,7 @@ def _explained(store: SqliteStore, error: sqlite3.Error) -> StoreError:
 
 
 class ConfigurationErrorInStore(StoreError, ConfigurationError):
-    """The path leads to something else."""
+    """The path leads to something that is not a SQLite database."""
 
 
 def _identity(device: str, inode: str) -> Identity:
@@ -538,7 +542,7 @@ def _identity(device: str, inode: str) -> Identity:
 
 
 def _is_term(value: object) -> bool:
-    """A number that was reached by counting, so that there is one above it."""
+    """True for a number that was reached by counting, so that there is one above it."""
     return type(value) is int and 0 <= value < HIGHEST_TERM
 
 

@@ -1,4 +1,5 @@
-"""How nodes on one file wake each other: a named pipe each. A lost ring costs a wait until the next beat, nothing more."""
+"""A named pipe per node, through which nodes on one file wake each other. A lost notice costs a wait until the next
+beat."""
 
 from __future__ import annotations
 
@@ -19,18 +20,18 @@ class WakeupPipe:
     def __init__(self, directory: Path, node: NodeId) -> None:
         self._path = directory / f"{node}.bell"
         self._fd: int | None = None
-        with suppress(OSError, AttributeError):  # no pipes on this platform or file system: the beat looks often enough
+        with suppress(OSError, AttributeError):  # without pipes on this platform, the beat looks often enough
             os.mkfifo(self._path, directory.stat().st_mode & 0o666)
             self._fd = os.open(
                 self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
             )  # open for writing too: never at end-of-file
 
     def fileno(self) -> int | None:
-        """Readable when somebody rang."""
+        """Readable when a notice has arrived."""
         return self._fd
 
     def heard(self) -> list[str]:
-        """What was said since the last call."""
+        """The notices that arrived since the last call."""
         if self._fd is None:
             return []
         try:
@@ -39,20 +40,20 @@ class WakeupPipe:
             return []
 
     def let_go(self) -> None:
-        """In a forked child: the pipe is the parent's."""
+        """In a forked child: close the parent's pipe."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
     def remove(self) -> None:
-        """Nobody listens any more."""
+        """Delete the pipe after the node has left."""
         self.let_go()
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
     @staticmethod
     def ring(directory: Path, node: NodeId, words: str) -> None:
-        """Say something to a node; nothing happens if nobody listens."""
+        """Send a notice to a node. Does nothing if it does not listen."""
         path = file_of(directory, node, ".bell")
         if path is None:
             return
