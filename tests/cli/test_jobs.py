@@ -381,7 +381,7 @@ def test_when_an_expression_is_due(words, said, capsys):
         (["next", "0 3 * * *", "--tz", "Mars/Olympus"], "Mars/Olympus"),
         (["next", "0 3 * * *", "--after", "2026-11-15T00:00"], "has no zone"),
         (["run-now", "greet", "--kwargs", "{", "--url", "sqlite:///x.db"], "are not JSON"),
-        (["run-now", "greet", "--kwargs", "[7]", "--url", "sqlite:///x.db"], "are no JSON object"),
+        (["run-now", "greet", "--kwargs", "[7]", "--url", "sqlite:///x.db"], "are not a JSON object"),
         (["run-now", "greet", "--wait", "20", "--url", "sqlite:///x.db"], "'20' has no unit"),
         (["pause", "greet", "--until", "soon", "--url", "sqlite:///x.db"], "'soon' is not a duration"),
         (["start", "nowhere.to:be_found"], "there is no module 'nowhere'"),

@@ -579,7 +579,7 @@ def test_a_process_of_its_own(sched, tmp_path, monkeypatch):
     word, pid = file.read_text().split()
     assert (word, pid != str(os.getpid())) == ("by", True)
     assert sched.tenure._service.options.capacity == 5
-    with pytest.raises(ConfigurationError, match="cannot be kept"):
+    with pytest.raises(ConfigurationError, match="cannot be stored"):
         sched.add_job(tell, "cron", hour=3, kwargs={"what": object()}, executor="processes", id="not kept")
 
 

@@ -2,11 +2,12 @@
 
     {"customer": 7, "since": {"$tenure": ["date", "2026-11-16"]}}
 
-What a body is given equals what was written, type by type; anything else is refused when the job is defined. Equal arguments give
-equal texts in every process, because stores compare texts: keys and the members of sets are sorted. Plain JSON stays as it is.
+A body receives exactly what was written, type by type; anything else is refused when the job is defined. Equal
+arguments give equal texts in every process, because stores compare texts: keys and the members of sets are sorted.
+Plain JSON stays as it is.
 
-No dict of a user can be taken for a tag: one that has the key `$tenure` travels as a tag itself. And a tag that this library does not know,
-because a newer one wrote it, is never guessed at: the run fails, and says so.
+No dict of a user can be taken for a tag: a dict with the key `$tenure` travels as a tag itself. A tag that this library
+does not know, because a newer one wrote it, is never guessed: the run fails and says why.
 """
 
 from __future__ import annotations
@@ -29,23 +30,26 @@ from tenure.triggers.zones import zone_key
 _Clock = TypeVar("_Clock", datetime, time)
 
 MAX_ARGUMENTS = 64 * 1024
-"""Bytes of the text."""
+"""The longest text, in bytes."""
 TAG = "$tenure"
 
 _MAX_DEPTH = 100
 _MAX_BITS = 10_000
-"""Of a whole number: Python itself refuses to read numbers of more than 4,300 digits."""
-_TYPES = (bool, int, float, str, list, dict, tuple, set, frozenset, bytes, datetime, date, time, timedelta, UUID, Decimal)  # fmt: skip
+"""The most bits of an integer: Python itself refuses to read numbers of more than 4,300 digits."""
+_TYPES = (
+    bool, int, float, str, list, dict, tuple, set, frozenset, bytes, datetime, date, time, timedelta, UUID, Decimal,
+)  # fmt: skip
 
 
 def encode(kwargs: Mapping[str, object]) -> str:
-    """The text of these arguments. What cannot be kept is refused, with the place where it stands."""
+    """The text of these arguments. Refuses a value that cannot be stored, with its place."""
     if not isinstance(kwargs, Mapping):
         raise ConfigurationError(f"kwargs: {kwargs!r} is a {type(kwargs).__name__}. Write kwargs={{'customer_id': 7}}.")
     text = _text(_written(dict(kwargs), "kwargs", 0))
     if (size := len(text.encode())) > MAX_ARGUMENTS:
         raise ConfigurationError(
-            f"kwargs: {size:,} bytes as JSON, at most {MAX_ARGUMENTS:,} are allowed. Keep the data in a table and give its key."
+            f"kwargs: {size:,} bytes as JSON, at most {MAX_ARGUMENTS:,} are allowed. "
+            "Keep the data in a table and give its key."
         )
     return text
 
@@ -56,15 +60,15 @@ def decode(text: str) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(text, object_hook=_read, parse_constant=_refuse_constant)
-    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:  # of hostile rows, too
+    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:  # hostile rows too
         raise UnreadableArguments(f"the arguments {text!r:.200} are not JSON as tenure writes it ({error})") from None
     if not isinstance(found, dict):
-        raise UnreadableArguments(f"the arguments {text!r:.200} are no JSON object")
+        raise UnreadableArguments(f"the arguments {text!r:.200} are not a JSON object")
     return found
 
 
 def shown(text: str) -> dict[str, Any]:
-    """For people: the arguments, or none where they cannot be read, in which case no body is called with them."""
+    """The arguments for display; none if they cannot be read, in which case no body is called with them."""
     try:
         return decode(text)
     except UnreadableArguments:
@@ -72,7 +76,7 @@ def shown(text: str) -> dict[str, Any]:
 
 
 def plain(value: object) -> Any:
-    """The value in words of JSON alone, for people and other programs; it cannot be read back."""
+    """The value as plain JSON, for people and other programs. It cannot be read back."""
     match value:
         case dict():
             return {key: plain(item) for key, item in value.items()}
@@ -108,9 +112,9 @@ def _written(value: object, path: str, depth: int) -> object:
         case int() if value.bit_length() > _MAX_BITS:
             raise ConfigurationError(f"{path}: a number of {value.bit_length():,} bits. Write a text: hex(value).")
         case float() if not math.isfinite(value):
-            raise ConfigurationError(f"{path}: {value!r} is no number that can be kept. Write None, or a text.")
+            raise ConfigurationError(f"{path}: {value!r} is not a number that can be stored. Write None, or a text.")
         case Decimal() if not value.is_finite():
-            raise ConfigurationError(f"{path}: {value!r} is no number that can be kept. Write None, or a text.")
+            raise ConfigurationError(f"{path}: {value!r} is not a number that can be stored. Write None, or a text.")
         case list():
             return _listed(value, path, depth)
         case dict():
@@ -156,7 +160,8 @@ def _checked(text: str, path: str) -> str:
 
 
 def _clock(value: datetime | time, path: str) -> list[object]:
-    """What clock and calendar show, with the offset if it is fixed; the name of the zone; and `fold`. Only as much as is needed."""
+    """The date and time as text, with the offset if it is fixed; the name of the zone; and `fold`. Only as much as is
+    needed."""
     match value.tzinfo:
         case None | timezone():
             shown, name = value.isoformat(), None
@@ -164,8 +169,8 @@ def _clock(value: datetime | time, path: str) -> list[object]:
             shown, name = value.replace(tzinfo=None).isoformat(), zone_key(zone, path)
         case other:
             raise ConfigurationError(
-                f"{path}: {value!r:.120} has a zone of the type {type(other).__module__}.{type(other).__qualname__}, which cannot be kept. "
-                "Write the time with zoneinfo.ZoneInfo('Europe/Berlin'), or in datetime.UTC."
+                f"{path}: {value!r:.120} has a zone of the type {type(other).__module__}.{type(other).__qualname__}, "
+                "which cannot be stored. Write the time with zoneinfo.ZoneInfo('Europe/Berlin'), or in datetime.UTC."
             )
     if value.fold:
         return [shown, name, value.fold]
@@ -173,7 +178,8 @@ def _clock(value: datetime | time, path: str) -> list[object]:
 
 
 def _refused(value: object, path: str) -> ConfigurationError:
-    """The error for a type that cannot be kept. So are subclasses of those that can: the body would be given something else."""
+    """The error for a type that cannot be stored. Subclasses of storable types are refused too: the body would receive
+    another type."""
     kind, base = type(value), next((one for one in _TYPES if isinstance(value, one)), None)
     match value:
         case Enum():
@@ -194,14 +200,14 @@ def _refused(value: object, path: str) -> ConfigurationError:
             instead = "dataclasses.asdict(value)"
         case _:
             instead = "text, numbers, lists and dicts, or the key of a row"
-    loss = "cannot be kept" if base is None else f"would come back as a plain {base.__name__}"
+    loss = "cannot be stored" if base is None else f"would come back as a plain {base.__name__}"
     return ConfigurationError(
         f"{path}: {value!r:.80} is of the type {kind.__qualname__}, which {loss}. Write {instead}."
     )
 
 
 def _read(found: dict[str, Any]) -> Any:
-    """What an object of JSON stands for: itself, or the value of a tag. Its parts have been read before."""
+    """The value of a JSON object: itself, or that of a tag. Its parts have been read before."""
     if TAG not in found:
         return found
     match found[TAG]:
@@ -238,4 +244,4 @@ def _placed(value: _Clock, name: str | None = None, fold: int = 0) -> _Clock:
 
 
 def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")

@@ -1,4 +1,5 @@
-"""The values that travel between the layers. Nothing here does anything; the words are those of the documentation."""
+"""The values of nodes and elections (G1, G2) that travel between the layers. They do nothing; the glossary explains
+their names."""
 
 from __future__ import annotations
 
@@ -13,21 +14,23 @@ NodeId = str
 """A UUID, fresh for every incarnation of a process (also after a fork), never reused and never a host name."""
 
 Pulse = tuple[str, int]
-"""The last sign of life of a node as a watcher saw it: where it was read ('row' or 'file'), and the count. Only ever compared for equality."""
+"""A node's last sign of life as a watcher saw it: where it was read ('row' or 'file'), and the count. Compared for
+equality only."""
 
 TRUST = 0.8
 """The part of its ttl for which a node trusts a beat. 0.8 · 1.25 = 1: any two clocks may differ in rate by 25 %."""
 
 MARGIN = 1.25
-"""How much longer than the holder's grace a candidate waits, for the same reason."""
+"""The factor by which a candidate waits longer than the holder's grace, for the same reason."""
 
 MAX_TTL = 60.0
-"""The largest ttl that is accepted: what must be waited out after a failover that may have lost grants."""
+"""The largest accepted ttl: how long to wait after a failover that may have lost grants."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """How often a node does what, in seconds. `Cadence.of` takes what people write, fills in the rest and refuses what cannot work."""
+    """How often a node does what, in seconds. `Cadence.of` takes what users write, fills in the rest and refuses what
+    cannot work."""
 
     ttl: float = 10.0
     heartbeat_every: float = 2.0
@@ -39,7 +42,7 @@ class Cadence:
 
     @property
     def trust(self) -> float:
-        """How long after sending a beat that was acknowledged a node may act."""
+        """How long a node may act after sending a beat that was acknowledged."""
         return TRUST * self.ttl
 
     @classmethod
@@ -76,28 +79,30 @@ class Cadence:
         """Refuse a cadence in which one hung attempt would cost the lease; the message shows the arithmetic."""
         if self.ttl > MAX_TTL:
             raise ConfigurationError(
-                f"ttl: {self.ttl:g} s is more than the {MAX_TTL:g} s that tenure accepts (what must be waited out after a "
+                f"ttl: {self.ttl:g} s is more than the {MAX_TTL:g} s that tenure accepts (it waits that long after a "
                 "failover of the database). A crash on the same host is noticed in milliseconds whatever the ttl is."
             )
         worst = self.heartbeat_every + 2 * self.attempt_timeout
         if worst >= self.trust:
             raise ConfigurationError(
                 f"ttl: {self.ttl:g} s is too small for heartbeat_every={self.heartbeat_every:g} s and attempt_timeout="
-                f"{self.attempt_timeout:g} s. A node trusts a beat for 0.8 · ttl = {self.trust:g} s, and a beat followed by one hung "
-                f"attempt and one good one takes heartbeat_every + 2 · attempt_timeout = {worst:g} s, which must be less. "
+                f"{self.attempt_timeout:g} s. A node trusts a beat for 0.8 · ttl = {self.trust:g} s, and a beat "
+                "followed by one hung attempt and one good one takes heartbeat_every + 2 · attempt_timeout "
+                f"= {worst:g} s, which must be less. "
                 f"Write ttl={worst / TRUST + 0.1:.1f} or more, or smaller steps."
             )
         hung = self.validate_every + 2 * self.validate_timeout
         if hung >= self.session_grace:
             raise ConfigurationError(
-                f"session_grace: {self.session_grace:g} s is too small: validate_every + 2 · validate_timeout = {hung:g} s must be "
-                "less, so that one hung check does not end a term."
+                f"session_grace: {self.session_grace:g} s is too small: validate_every + 2 · validate_timeout "
+                f"= {hung:g} s must be less, so that one hung check does not end a term."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class HostCard:
-    """What another node on the same host needs to prove this node's death. Written into the node's row; never trusted as a path."""
+    """What another node on the same host needs to prove this node's death. Written into the node's row; never trusted
+    as a path."""
 
     boot_id: str
     pid: int
@@ -110,7 +115,7 @@ class HostCard:
 
 @dataclass(frozen=True, slots=True)
 class NodeCard:
-    """A node as it introduces itself."""
+    """A node's description of itself."""
 
     id: NodeId
     label: str
@@ -120,7 +125,7 @@ class NodeCard:
 
 @dataclass(frozen=True, slots=True)
 class Advert:
-    """Session evidence as it stands in a node's row: the lock that its session holds, and how long it trusts a check of it."""
+    """Session evidence in a node's row: the lock that its session holds, and how long the node trusts a check of it."""
 
     nonce: int
     grace: float
@@ -128,7 +133,7 @@ class Advert:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another live node as one beat showed it. `pulse` is None where nothing could be observed."""
+    """Another live node as one beat showed it. `pulse` is None if none could be observed."""
 
     id: NodeId
     pulse: Pulse | None
@@ -137,30 +142,30 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class ElectionRow:
-    """An election as the database has it, with what there is to know of its holder."""
+    """An election in the database, with what is known of its holder."""
 
     name: str
     term: int
     holder: NodeId | None
     held: bool
     asked: bool = False
-    """Somebody asked the holder to resign this term."""
+    """An operator requested that the holder resign this term."""
     holder_alive: bool = False
     holder_seq: int = 0
     holder_advert: Advert | None = None
 
     @property
     def vacant(self) -> bool:
-        """Free for anybody: released, or its holder is not alive."""
+        """True if any candidate may have it: it was released, or its holder is not alive."""
         return not self.held or not self.holder_alive
 
 
 class BeatVerdict(Enum):
-    """What the database says to a beat."""
+    """The database's answer to a beat."""
 
     RENEWED = "renewed"
     LATE = "late"
-    """The row has counted further already, or changed under our eyes: nothing won, nothing known; beat again."""
+    """The row has a higher count already, or changed meanwhile: nothing gained, nothing known; beat again."""
     GONE = "gone"
     """Declared dead, left, or no row. Final for this identity."""
 
@@ -185,10 +190,11 @@ class BeatAnswer:
 
     verdict: BeatVerdict
     was_seq: int = 0
-    """What the row had counted before. Less than was acknowledged: the database was put back in time."""
+    """The count in the row before this beat. If it is less than was acknowledged, the database was restored to an older
+    state."""
     peers: tuple[Peer, ...] = ()
     elections: tuple[ElectionRow, ...] = ()
-    """Those the node holds, and those it is a candidate for."""
+    """Elections that the node holds, and those it is a candidate for."""
     time: float = 0.0
     """The database's clock, in seconds since 1970."""
     epoch: int = 0
@@ -196,7 +202,7 @@ class BeatAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Vacancy:
-    """A holder whose advertised session lock was seen free. To be compared again in the granting statement."""
+    """A holder whose advertised session lock was seen free. The granting statement compares it again."""
 
     term: int
     holder: NodeId
@@ -205,18 +211,18 @@ class Vacancy:
 
 
 class AcquireOutcome(StrEnum):
-    """What became of an attempt to acquire."""
+    """The outcome of an attempt to acquire."""
 
     GRANTED = "granted"
     HELD = "held"
     BUSY = "busy"
-    """The row is locked, by an open fence for instance: try again soon."""
+    """The row is locked, for instance by an open fence: try again soon."""
     GONE = "gone"
     """The candidate itself is not alive."""
     MOVED = "moved"
     """The server is not the one that the epoch was written for: failover, restored dump, copied file."""
     MISMATCH = "mismatch"
-    """The election is run in the other mode."""
+    """The election is held in the other mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +232,8 @@ class Acquire:
     node: NodeId
     name: str
     fenced: bool = False
-    """All effects are fenced: take over where the holder said so too and its advertised lock is free in this very statement."""
+    """All effects are fenced: take over if the holder said so too and its advertised lock is free in this very
+    statement."""
     mode: str = "lease"
     vanished: Vacancy | None = None
 
@@ -243,7 +250,7 @@ class Acquired:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which database this is. A change means that grants may have been lost, so that the epoch must be raised."""
+    """Identifies a database. If it changes, grants may have been lost, and the epoch must be raised."""
 
     system: str
     timeline: int
@@ -262,13 +269,13 @@ class Epoch:
 
     @property
     def settled(self) -> bool:
-        """Grants are allowed."""
+        """True if grants are allowed."""
         return self.recorded == self.actual
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads an election, as far as the database knows."""
+    """The leader of an election, by the database."""
 
     election: str
     term: int
@@ -276,11 +283,11 @@ class Leader:
     label: str
     since: datetime
     healthy: bool
-    """Its node is alive and gave a sign of life within its ttl."""
+    """True if its node is alive and gave a sign of life within its ttl."""
 
 
 RELEASED = "released"
-"""Why a term could be granted after one that its leader gave back: then it is known when that ended."""
+"""The cause of a grant after a leader released its term: then the end of that term is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,17 +304,19 @@ class TermRecord:
     ended_at: datetime | None
     ended_by: str | None
     gap: timedelta | None
-    """How long nobody led before it; after a dead predecessor at most so long, see `gap_at_most`."""
+    """How long no node led before it; after a dead predecessor at most this long, see `gap_at_most`."""
 
     @property
     def gap_at_most(self) -> bool:
-        """Whether the gap is an upper bound. A leader that died may have led until a moment ago: the gap is counted from its last heartbeat."""
+        """True if the gap is an upper bound: it counts from the last heartbeat of a dead leader, who may have led for
+        longer."""
         return self.gap is not None and self.began_by != RELEASED
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Until when a node may act, and in which unbroken period. Replaced as a whole, so that any thread may read it at any time."""
+    """Until when a node may act, and in which unbroken period. Replaced as a whole, so that any thread may read it at
+    any time."""
 
     until: float
     trust_period: int

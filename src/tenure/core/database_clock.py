@@ -1,8 +1,9 @@
-"""What the ledger's clock says, as far as a node knows: the last answer, carried on by the node's own steady clock.
+"""Estimates the database's clock: its last answer, carried forward by the node's own steady clock.
 
-A node whose wall clock is wrong by hours fires at the right moment, because it never looks at it. A ledger whose clock jumps by more
-than a minute against the steady clock is not believed for a while: the old time is carried on, and somebody should look at that server.
-Only a node that found the ledger's clock far from its own when it began does not argue: it may have begun in the middle of a jump.
+A node never looks at its wall clock, so it fires at the right moment even if that clock is wrong by hours. If the
+database's clock jumps by more than a minute against the steady clock, the node doubts it for a while and carries the
+old time forward; an operator should look at that server. One exception: a node that found the database's clock far from
+its own when it started accepts every jump at first, because it may have started in the middle of one.
 """
 
 from __future__ import annotations
@@ -12,39 +13,41 @@ from dataclasses import dataclass
 from tenure.core.records import Instant
 
 JUMP = 60.0
-"""What an answer may be off before it is doubted."""
+"""How far an answer may be off before it is doubted."""
 SUSPECT = 10.0
-"""For how long a node whose own clock contradicts the ledger's takes every jump for a return."""
+"""How long a node whose own clock contradicts the database's takes every jump for a return."""
 DOUBT = (10.0, 300.0)
-"""How long to doubt: as long as the old time was believed, within these bounds."""
+"""How long to doubt: as long as the old time was trusted, within these bounds."""
 
 
 @dataclass(slots=True)
 class DatabaseClock:
-    """Fed with every answer that carries the ledger's time. Used by one thread; others may read `now`."""
+    """Observes every answer that carries the database's time. One thread observes; others may read `now`."""
 
     _offset: float | None = None
     _slack: float = 0.0
     believed_since: float = 0.0
-    """By the steady clock: for how long there was no jump that was believed."""
+    """On the steady clock: how long there has been no accepted jump."""
     _doubts_until: float | None = None
     suspect_until: float = 0.0
-    """Set if this node began with a clock far from the ledger's: until then other nodes know better what was missed."""
+    """Set if this node started with a clock far from the database's: until then other nodes know better what was
+    missed."""
 
     @property
     def known(self) -> bool:
-        """Some answer has come."""
+        """True once an answer has come."""
         return self._offset is not None
 
     @property
     def doubts(self) -> bool:
-        """The ledger's clock has jumped, and the old time is carried on."""
+        """True while the database's clock has jumped and the old time is carried forward."""
         return self._doubts_until is not None
 
     def observe(self, now: Instant, sent_at: float, received_at: float, wall: Instant | None = None) -> float:
-        """An answer said that it was `now` at some moment between sending and receiving; `wall` is the node's own idea of it.
+        """Observe an answer: it was `now` at some moment between sending and receiving. `wall` is the node's own wall
+        clock.
 
-        By how much the clock has jumped, if it just has and is doubted, else 0.
+        Returns by how much the clock has jumped if it just has and is doubted, else 0.
         """
         offset, slack = now - (sent_at + received_at) / 2, (received_at - sent_at) / 2
         if self._offset is None:
@@ -76,11 +79,11 @@ class DatabaseClock:
         self._offset, self._slack, self.believed_since, self._doubts_until = offset, slack, since, None
 
     def now(self, boottime: float) -> Instant:
-        """The ledger's time at a moment of the steady clock."""
-        assert self._offset is not None  # noqa: S101 - nobody asks before the first answer
+        """The database's time at a moment of the steady clock."""
+        assert self._offset is not None  # noqa: S101 - no caller reads it before the first answer
         return boottime + self._offset
 
     def at(self, instant: Instant) -> float:
-        """The moment on the steady clock at which the ledger's shows this."""
+        """The moment on the steady clock at which the database's clock shows this instant."""
         assert self._offset is not None  # noqa: S101
         return instant - self._offset

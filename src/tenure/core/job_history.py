@@ -1,7 +1,7 @@
-"""Which trigger of a job counted when, from its history of changes; what `audit` and `why` have in common.
+"""Which trigger of a job applied when, from its history of changes (G4). `audit` and `why` share this module.
 
-A stretch is the time from one change of a job to the next. A due time at the very instant of a change belongs to the stretch before it, as in the ledger, which takes
-back only what is scheduled after a change.
+A stretch is the time from one change of a job to the next. A due time at the very instant of a change belongs to the
+stretch before it, as in the ledger, which takes back only what is scheduled after a change.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class TriggerPeriod:
     state: JobState
     trigger: Trigger | None
     began: ChangeRecord | None = None
-    """The change that it began with; of a paused stretch, the pause, also if the job was updated since."""
+    """The change that it began with; for a paused stretch, the pause, even if the job was updated since."""
     ended: ChangeRecord | None = None
     """The change that ended it."""
     unreadable: str = ""
-    """Why its trigger is None although the job had one: nobody can say what was due."""
+    """Why its trigger is None although the job had one: what was due cannot be known."""
 
     def due_times(self, since: Instant, until: Instant) -> Iterator[Instant]:
-        """Those in this stretch, from `since` on and before `until`."""
+        """The due times in this stretch, from `since` on and before `until`."""
         if self.trigger is None or self.state is JobState.REMOVED:
             return
         following = self.trigger.following
@@ -44,7 +44,8 @@ class TriggerPeriod:
 
 
 def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[TriggerPeriod]:
-    """The life of a job, oldest stretch first. Without a history there is one, from when on its trigger counts."""
+    """The life of a job, oldest stretch first. Without a history it is one stretch, from when its trigger began to
+    apply."""
     mine = [change for change in changes if change.job == job.id]
     if not mine:
         trigger, unreadable = _readable(job.spec.trigger)

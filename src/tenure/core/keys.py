@@ -1,4 +1,5 @@
-"""Names that all nodes must agree on: the key of a due time, that of a set of functions, and the election of an application's planner."""
+"""Names that all nodes must agree on (G3): the key of a due time, the key of a set of functions, and the planner's
+election."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from hashlib import sha256
 
 
 def due_key(instant: float) -> str:
-    """UTC in ISO 8601, as `2026-11-15T03:00:00Z`; microseconds only where there are any."""
+    """UTC in ISO 8601, as `2026-11-15T03:00:00Z`; microseconds only if there are any."""
     return datetime.fromtimestamp(instant, UTC).isoformat().removesuffix("+00:00") + "Z"
 
 
@@ -24,17 +25,17 @@ _GENERATED = re.compile(r"manual-[0-9a-f]{16}")
 
 
 def generated_key(drawn: str) -> str:
-    """For a run that somebody asks for without giving a key, of 16 hexadecimal digits."""
+    """The key of a run that was requested without one, from 16 hexadecimal digits."""
     return f"manual-{drawn}"
 
 
 def is_generated(key: str) -> bool:
-    """Nobody can ask for such a key again, so that it need not be kept."""
+    """True if no caller can request this key again, so that it need not be kept."""
     return _GENERATED.fullmatch(key) is not None
 
 
 def digest_of(kwargs: str | None) -> str:
-    """What is kept of the arguments of a run; '' for those of its job."""
+    """The digest of a run's arguments that is kept; '' for those of its job."""
     return "" if kwargs is None else hashlib.sha256(kwargs.encode()).hexdigest()
 
 

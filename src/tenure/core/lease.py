@@ -1,25 +1,25 @@
-"""The lease: what a node may believe about itself (promises G1 and G2).
+"""The lease: what a node may believe about itself (G1, G2).
 
 A node has one row in the database and sends one numbered beat every R. Everything it holds, it holds by that row.
 
 Trust
 -----
 `s` is read from a clock that never steps, *before* a beat is sent. If the beat is acknowledged, the node may act while
-`now < s + 0.8 ttl`. Other nodes declare it dead only after they have seen the same count for a whole ttl. So trust ends first,
-whatever the network did in between: delays only make `s` older. Offsets and steps of clocks never enter, only their rates, which
-may differ by 25 %.
+`now < s + 0.8 ttl`. Other nodes declare it dead only after they have seen the same count for a whole ttl. So trust ends
+first, whatever the network did in between: delays only make `s` older. Offsets and steps of clocks never enter, only
+their rates, which may differ by 25 %.
 
 A lapse is for ever
 -------------------
-When trust has run out, every term that was held ends. A later beat may well be acknowledged, if no node has declared this one dead.
-Then new terms may be won, but the old ones are never believed again: they are drained and released. `trust_period` counts the
-unbroken periods of trust; a term belongs to the period in which it was won.
+When trust has run out, every term that was held ends. A later beat may well be acknowledged, if no node has declared
+this one dead. Then new terms may be won, but the old ones are never believed again: they are drained and released.
+`trust_period` counts the unbroken periods of trust; a term belongs to the period in which it was won.
 
 Sessions
 --------
-Where the node's session holds an advisory lock and the row says so, others may take over `1.25 grace` after they saw that lock free.
-So belief in terms also ends `grace` after the start of the last good check. This holds for *every* nonce that may stand in the row:
-that of the last acknowledged beat and of all beats sent since, acknowledged or not.
+Where the node's session holds an advisory lock and the row says so, others may take over `1.25 grace` after they saw
+that lock free. So belief in terms also ends `grace` after the start of the last good check. This holds for *every*
+nonce that may stand in the row: that of the last acknowledged beat and of all beats sent since, acknowledged or not.
 
 Holdings
 --------
@@ -32,18 +32,19 @@ A holding is what a node has in one election, from the attempt to acquire a term
         |                                                   |
         +-- refused, failed, or trust lapsed: (none)        +-- drained, and the database has given it away: (none)
 
-An attempt is entered as OPEN *before* it is sent. Its answer makes it HELD if the node has had trust all the time under the same
-identity; otherwise the attempt is abandoned and its answer never acted on. Each beat shows what the database believes that this node
-holds. Both sides are compared:
+An attempt is entered as OPEN *before* it is sent. Its answer makes it HELD if the node has had trust all the time under
+the same identity; otherwise the attempt is abandoned and its answer never acted on. Each beat shows what the database
+believes that this node holds. Both sides are compared:
 
 - The database shows a term for which there is no holding: release it (an abandoned attempt succeeded after all).
-- A held term is not shown: it is lost, but only if its answer was processed before this beat was *sent*. The snapshot of a beat may be
-  older than the answer to an attempt that went over the other connection.
+- A held term is not shown: it is lost, but only if its answer was processed before this beat was *sent*. The snapshot
+  of a beat may be older than the answer to an attempt that went over the other connection.
 - A term that is being released is still shown: release it again.
 
-Stepping down always goes in the same order: belief off, work told, work drained, database.
+Stepping down always goes in the same order: end belief, tell the work, drain the work, release in the database.
 
-`step` is the whole machine: a pure function that the runtime, the tests and the simulator share. It reads no clock and does no I/O.
+`step` is the whole machine: a pure function that the runtime, the tests and the simulator share. It reads no clock and
+does no I/O.
 """
 
 from __future__ import annotations
@@ -77,9 +78,10 @@ class Holding:
     attempt: int
     term: int = 0
     after_beat: int = 0
-    """The last beat that had been sent when the answer was processed: only later ones can speak of this term."""
+    """The last beat that had been sent when the answer was processed: only later beats can show this term."""
     owned: bool = True
-    """The database still gives it to this node, as far as is known. If not, there is nothing to release."""
+    """True if the database still gives it to this node, as far as the node knows. If not, there is nothing
+    to release."""
     why: str = ""
     """Why it is being given up."""
 
@@ -99,16 +101,16 @@ class Lease:
     until: float = -math.inf
     gone: bool = False
     under_way: Mapping[int, float] = field(default_factory=dict)
-    """Beats without an answer so far, with the time before they were sent."""
+    """Unanswered beats, each with the time before it was sent."""
     adverts: Mapping[int, Advert | None] = field(default_factory=dict)
-    """What may stand in the row: by the last acknowledged beat, and by every beat sent since."""
+    """Session evidence that the row may contain: from the last acknowledged beat, and from every beat sent since."""
     checked: Mapping[int, float] = field(default_factory=dict)
     """The start of the last good check of each nonce."""
     holdings: Mapping[str, Holding] = field(default_factory=dict)
 
     @property
     def terms_until(self) -> float:
-        """Belief in terms ends here: with the lease, or with the grace of any session that may stand in the row."""
+        """When belief in terms ends: with the lease, or with the grace of any session that the row may contain."""
         bounds = [self.checked.get(a.nonce, -math.inf) + a.grace for a in self.adverts.values() if a is not None]
         return min([self.until, *bounds])
 
@@ -137,7 +139,7 @@ class BeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class BeatFailed:
-    """A beat got no answer, and none will be listened to. It may have been executed, or may still be."""
+    """A beat got no answer, and a late answer will be ignored. The beat may have been executed, or may still be."""
 
     number: int
 
@@ -159,7 +161,7 @@ class AcquireSent:
 
 @dataclass(frozen=True, slots=True)
 class AcquireAnswered:
-    """An attempt was answered; `term` is None where it was refused."""
+    """An attempt was answered; `term` is None if it was refused."""
 
     name: str
     attempt: int
@@ -230,7 +232,7 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Belief is off: tell the work to stop."""
+    """Belief has ended: tell the work to stop."""
 
     name: str
     term: int
@@ -239,7 +241,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Tell the database, comparing term and holder."""
+    """Release a term in the database, comparing term and holder."""
 
     name: str
     term: int
@@ -248,19 +250,20 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Rejoin:
-    """This identity is dead: come back under a new one."""
+    """This identity is dead: join again under a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRewound:
-    """The database was put back in time: the epoch must be raised."""
+    """The database was restored to an older state: the epoch must be raised."""
 
 
 Action = Announce | Withdraw | Release | Rejoin | DatabaseRewound
 
 
 def step(lease: Lease, event: Event, now: float) -> tuple[Lease, list[Action]]:
-    """The lease after an event, and what has to be done about it. Trust that ran out is noticed before anything else."""
+    """The lease after an event, and what has to be done about it. Trust that ran out is noticed before
+    anything else."""
     lease, actions = _lapse(lease, now)
     match event:
         case BeatSent(number, sent_at, advert):
@@ -310,7 +313,8 @@ def believes(lease: Lease, name: str, now: float) -> int | None:
 
 
 def _lapse(lease: Lease, now: float) -> tuple[Lease, list[Action]]:
-    """Trust ran out: what is held ends, and what is open is abandoned, because another node may be granted a term before its answer."""
+    """Trust ran out: what is held ends, and what is open is abandoned, because another node may be granted a term
+    before its answer."""
     if now < lease.terms_until or not any(
         holding.phase in {Phase.HELD, Phase.OPEN} for holding in lease.holdings.values()
     ):
@@ -331,7 +335,7 @@ def _answered(lease: Lease, number: int, answer: BeatAnswer) -> tuple[Lease, lis
     sent_at = lease.under_way.get(number)
     under_way = _without(lease.under_way, number)
     if sent_at is None or lease.gone:
-        return replace(lease, under_way=under_way), []  # given up before: no trust is won by it
+        return replace(lease, under_way=under_way), []  # given up before: gives no trust
     match answer.verdict:
         case BeatVerdict.LATE:
             return replace(lease, under_way=under_way), []

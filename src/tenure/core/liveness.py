@@ -1,12 +1,12 @@
-"""Death is watched, not read (promise G2, seen from the other side).
+"""Death is watched, not read (G2, from the side of the watchers).
 
-A node is declared dead when another has seen the same pulse for the watched node's ttl *on its own clock*. The time counts from the
-response that first showed that pulse and is summed over the intervals between the watcher's own successful answers; each interval
-counts for at most a quarter of the ttl, so that a watcher that was frozen or cut off itself condemns nobody, and nothing counts after
-the last answer. No stored time is ever compared with a clock.
+A node declares another one dead after it has seen the same pulse for the watched node's ttl *on its own clock*. The
+time counts from the response that first showed that pulse and is summed over the intervals between the watcher's own
+successful answers. Each interval counts for at most a quarter of the ttl, so a watcher that was frozen or cut off
+itself condemns no other node, and nothing counts after the last answer. No stored time is ever compared with a clock.
 
-The declaring statement compares the pulse once more inside the database. Many watchers see a death at the same time, so each waits
-for its rank among the live nodes after the dead one, twenty milliseconds a place, and then looks again.
+The declaring statement compares the pulse once more inside the database. Many watchers see a death at the same time, so
+each waits for its rank among the live nodes after the dead one, twenty milliseconds a place, and then looks again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ LARGEST_INTERVAL = 0.25
 """The part of a watched node's ttl that one interval between two answers may count for."""
 
 PLACE = 0.02
-"""Seconds that a watcher waits for each watcher before it in rank."""
+"""How many seconds a watcher waits for each watcher before it in rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """For how long one pulse of one node has been seen unchanged."""
+    """How long one pulse of one node has been seen unchanged."""
 
     pulse: Pulse
     ttl: float
@@ -36,7 +36,7 @@ class Watch:
 
     @property
     def over(self) -> bool:
-        """The node has been silent for its whole ttl."""
+        """True if the node has been silent for its whole ttl."""
         return self.unchanged >= self.ttl
 
 
@@ -44,7 +44,7 @@ Watches = Mapping[NodeId, Watch]
 
 
 def observe(watches: Watches, peers: Iterable[Peer], now: float) -> dict[NodeId, Watch]:
-    """The watches after an answer that arrived at `now`. Nodes that are not shown are watched no longer."""
+    """The watches after an answer that arrived at `now`. Nodes that the answer does not show are no longer watched."""
     return {peer.id: watch for peer in peers if (watch := _observed(watches.get(peer.id), peer, now)) is not None}
 
 
@@ -57,28 +57,28 @@ def rank(alive: Iterable[NodeId], dead: NodeId, watcher: NodeId) -> int:
 
 
 def turn(alive: Iterable[NodeId], dead: NodeId, watcher: NodeId, longest: float) -> float:
-    """For how many seconds a watcher leaves it to those before it in rank."""
+    """How many seconds a watcher leaves the declaration to those before it in rank."""
     return min(rank([*alive, watcher], dead, watcher) * PLACE, longest)
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Somebody is to be declared dead when the watcher's turn has come."""
+    """A node to declare dead when the watcher's turn has come."""
 
     at: float
     pulse: Pulse | None
-    """What was seen for too long; None where the proof is not silence."""
+    """The pulse that was seen for too long; None if the proof is not silence."""
     why: str
 
     def stands(self, seen: Watch | None) -> bool:
-        """There was no sign of life since."""
+        """True if there was no sign of life since."""
         return self.pulse is None or (seen is not None and seen.over and seen.pulse == self.pulse)
 
 
 def silent(
     watches: Watches, alive: Collection[NodeId], watcher: NodeId, longest: float, now: float
 ) -> dict[NodeId, Declaration]:
-    """Whom to declare dead for its silence, and when."""
+    """The nodes to declare dead for their silence, and when."""
     return {
         node: Declaration(now + turn(alive, node, watcher, longest), seen.pulse, f"silent for {seen.ttl:g} s")
         for node, seen in watches.items()
@@ -88,14 +88,14 @@ def silent(
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """A holder's session lock was seen free at `since`; ripe when the holder must have stopped believing."""
+    """A holder's session lock was seen free at `since`. Ripe when the holder must have stopped believing."""
 
     vacancy: Vacancy
     since: float
 
     @property
     def ripe_at(self) -> float:
-        """From here on the holder cannot believe any more, unless it has beaten since."""
+        """From here on the holder no longer believes that it leads, unless it has beaten since."""
         return self.since + MARGIN * self.vacancy.advert.grace
 
 
@@ -103,7 +103,7 @@ Suspicions = Mapping[str, Suspicion]
 
 
 def suspect(suspicions: Suspicions, free: Mapping[str, Vacancy], now: float) -> dict[str, Suspicion]:
-    """The suspicions after a check that found the locks of these elections' holders free. Any sign of life starts the wait anew."""
+    """The suspicions after a check that found these holders' locks free. Any sign of life starts the wait anew."""
     return {
         name: known
         if (known := suspicions.get(name)) is not None and known.vacancy == vacancy
@@ -113,7 +113,7 @@ def suspect(suspicions: Suspicions, free: Mapping[str, Vacancy], now: float) -> 
 
 
 def vacated(rows: Iterable[ElectionRow]) -> list[str]:
-    """The elections that anybody may have."""
+    """The elections that any candidate may have."""
     return [row.name for row in rows if row.vacant]
 
 

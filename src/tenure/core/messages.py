@@ -1,4 +1,5 @@
-"""What is asked of a ledger, and what it answers: changes, requests, claims, endings, queries. The rows themselves are in `records`."""
+"""Requests to a ledger and its answers: changes, claims, endings, queries (G3, G4). The rows themselves are in
+`records`."""
 
 from __future__ import annotations
 
@@ -24,8 +25,11 @@ from tenure.core.records import (
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """One change to one job, written as a whole. `next_due` and `runs` are what a planner would write for it from now on; under PAUSED and
-    REMOVED, `runs` are due times of the past that no planner has written."""
+    """One change to one job, written as a whole.
+
+    `next_due` and `runs` are what a planner would write for it from now on. Under PAUSED and REMOVED, `runs` are past
+    due times that no planner has written.
+    """
 
     application: str
     name: str
@@ -40,16 +44,17 @@ class JobChange:
     until: Instant | None = None
     """For PAUSED."""
     generation: int | None = None
-    """Change it only if it is still of this generation."""
+    """Change the job only if it still has this generation."""
     next_reading: str | None = None
-    """Of `next_due`, as in `JobRow`."""
+    """The reading of `next_due`, as in `JobRow`."""
     override: Override | None = None
-    """For ADDED and UPDATED, as in `JobRow`. None: `spec` is what the code says, or no code defines the job."""
+    """For ADDED and UPDATED, as in `JobRow`. None: `spec` is the definition in code, or no code defines the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """`run_now` and backfill: a run that somebody wants. A key is asked for once, also after retention has removed its run, for `keep_keys`."""
+    """A run requested by `run_now` or `backfill`. A key gives one run for `keep_keys`, even after retention has removed
+    that run."""
 
     application: str
     name: str
@@ -58,7 +63,7 @@ class RunRequest:
     """None: now."""
     backfill: bool = False
     even_forgotten: bool = False
-    """For a backfill: also a due time from before `kept_since`. It may have run already; its run was removed by retention."""
+    """For a backfill: allow a due time from before `kept_since`. It may have run before retention removed its run."""
     kwargs: str | None = None
     """JSON, instead of the job's own."""
     by: str = ""
@@ -72,7 +77,7 @@ class RunQuery:
     job: str | None = None
     states: tuple[RunState, ...] = ()
     since: Instant | None = None
-    """`scheduled_for` (or, for a row that stands for several, `until`) from this instant on …"""
+    """From this instant on, by `scheduled_for` (or by `until`, for a row that stands for several due times) …"""
     before: Instant | None = None
     """… and before this one."""
     id: RunId | None = None
@@ -82,12 +87,13 @@ class RunQuery:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What became of a job that a node brought at its start."""
+    """What `sync` did with a job that a node brought at its start."""
 
     row: JobRow
-    """As it is now, also if it is REMOVED."""
+    """The job now, even if it is REMOVED."""
     was: JobRow | None
-    """As it was when this was decided; None if it was not there. Of the same generation if its definition was left alone."""
+    """The job when this was decided; None if it did not exist. It has the same generation if its definition was left
+    alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +102,11 @@ class NewRun:
 
     scheduled_for: Instant
     due_at: Instant
-    """When it may begin: after jitter and spread."""
+    """When it may begin, after jitter and spread."""
     expires_at: Instant | None
-    """When it counts as missed unless it has begun; None: never."""
+    """When it counts as missed if it has not begun; None: never."""
     state: RunState = RunState.PENDING
-    """PENDING, or SKIPPED for what is settled at once."""
+    """PENDING, or SKIPPED if it is settled at once."""
     reason: str = ""
     count: int = 1
     """For one SKIPPED row that stands for several: how many due times, from `scheduled_for` …"""
@@ -119,14 +125,15 @@ class Unplanned:
     trigger: str
     rules: Rules
     resumes: bool = False
-    """It is paused, and the pause is over."""
+    """True if it is paused and the pause is over."""
     next_reading: str | None = None
     """As in `JobRow`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a planner found for one job. Written only if the job still has this `next_due` and `generation`."""
+    """The due times that a planner found for one job. Written only if the job still has this `next_due` and
+    `generation`."""
 
     id: JobId
     generation: int
@@ -134,28 +141,29 @@ class Planned:
     then_due: Instant | None
     runs: tuple[NewRun, ...]
     then_reading: str | None = None
-    """Of `then_due`, as in `JobRow`."""
+    """The reading of `then_due`, as in `JobRow`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A node with free slots asks for due runs."""
+    """A node's request for due runs, as many as it has free slots."""
 
     node: NodeId
     application: str
     token: str
-    """Random, fresh for every claim: who completes must show it."""
+    """Random, new for every claim. An ending must show it."""
     limit: int
     functions: tuple[str, ...] | None = None
     """The functions it has; None: all."""
     queues: tuple[str, ...] | None = None
     """The queues it serves; None: all."""
     as_of: Instant | None = None
-    """Decide what is due and what is expired by this instant, because the node doubts the ledger's clock; None: by the ledger's clock."""
+    """Decide by this instant what is due and what has expired, because the node doubts the ledger's clock; None: by the
+    ledger's clock."""
 
 
 class ClaimedRun(NamedTuple):
-    """A run that is this node's to begin. A tuple, because hundreds are made while others wait for the next claim."""
+    """A run for this node to begin. A tuple, because hundreds are made while others wait for the next claim."""
 
     id: RunId
     job: JobId
@@ -167,13 +175,13 @@ class ClaimedRun(NamedTuple):
     scheduled_for: Instant
     due_at: Instant
     attempt: int
-    """1 for the first, counting every attempt that began."""
+    """1 for the first. Counts every attempt that began."""
     failures: int
-    """Attempts that failed; what `retries` counts."""
+    """Attempts that failed, the number that `retries` limits."""
     generation: int
     rules: Rules
     trigger: str | None = None
-    """The trigger of its job: its zone is the one in which the body sees its due time."""
+    """The trigger of its job. The body sees its due time in the trigger's zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +192,11 @@ class Claimed:
     now: Instant
     """The ledger's clock when the claim was decided."""
     next_at: Instant | None
-    """When the next run is due that is not due yet, of those that this node may begin."""
+    """The next due time, still in the future, of the runs that this node may begin."""
     more: bool
     """The limit was reached: there may be more."""
     missed: bool
-    """Some run counts as missed: `missed()` and `settle()` are wanted."""
+    """Some runs count as missed: call `missed()` and `settle()`."""
     alive: bool = True
     """This node is not alive: nothing was claimed."""
 
@@ -216,7 +224,7 @@ class MissedJob:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an attempt ended, as its node says it."""
+    """How an attempt ended, as reported by its node."""
 
     id: RunId
     token: str
@@ -224,29 +232,30 @@ class Ending:
     """SUCCEEDED, FAILED or CANCELLED; PENDING for another attempt (see `again_in`)."""
     error: str = ""
     again_in: float | None = None
-    """For PENDING: in how many seconds. None: at once. If `started_at` is None too, its body was never called and it goes back uncounted."""
+    """For PENDING: in how many seconds. None: at once. If `started_at` is None too, the body was never called and the
+    run goes back uncounted."""
     started_at: Instant | None = None
     finished_at: Instant | None = None
-    """By the ledger's clock as the node knows it. A retry is due `again_in` seconds after it, so that a clock that jumped while
-    the attempt ran does not put it off."""
+    """By the ledger's clock as the node knows it. A retry is due `again_in` seconds after it, so a clock that jumped
+    during the attempt does not postpone the retry."""
 
     @property
     def interrupted(self) -> bool:
-        """The stop of its node has interrupted the body: this attempt is spent."""
+        """True if the stop of its node interrupted the body: this attempt is spent."""
         return self.state is RunState.PENDING and self.again_in is None and self.started_at is not None
 
 
 class Ended(NamedTuple):
-    """What the ledger says to an ending."""
+    """The ledger's answer to an ending."""
 
     id: RunId
     accepted: bool
     state: RunState
-    """Where the run is now."""
+    """The state of the run now."""
     wakes: bool = False
-    """A run of the same job waits, and may begin now."""
+    """True if a run of the same job waits and may begin now."""
     busy: bool = False
-    """Not decided: another transaction has the run or its job locked. Send the ending again."""
+    """Not decided: another transaction has locked the run or its job. Send the ending again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,22 +264,23 @@ class LogLine:
 
     run: RunId
     began: Instant
-    """When its attempt began: tells the attempts of a run apart, and puts them in order."""
+    """When its attempt began. Distinguishes and orders the attempts of a run."""
     place: int
-    """Which line of the attempt it is."""
+    """The number of the line within the attempt."""
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A run that the ledger believes a node has in hand."""
+    """A run that, by the ledger, a node has in hand."""
 
     id: RunId
     token: str
     asked_to_end: str = ""
-    """Why it should end: cancelled by somebody, or replaced by the next run."""
+    """Why it should end: a user cancelled it, or the next run replaces it."""
     must_answer: bool = False
-    """Its job was paused or removed, and the ledger does not know whether its body has begun: give it back, or say that it has."""
+    """Its job was paused or removed, and the ledger does not know whether its body has begun. The node gives it back,
+    or reports that it has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +300,7 @@ class LostRun:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What the ledger believes a node has, and what it did about the dead."""
+    """The runs that, by the ledger, a node has, and those it took from dead nodes."""
 
     held: tuple[Held, ...]
     lost: tuple[LostRun, ...]
@@ -299,19 +309,20 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What retention did in some of the jobs of an application."""
+    """The result of retention in some jobs of an application."""
 
     removed: int
-    """Runs, and keys that were kept of runs."""
+    """Removed runs and kept keys."""
     up_to: JobId | None
-    """The last job that was looked at; None: there is none beyond."""
+    """The last job examined; None if there is none beyond."""
     more: bool = False
-    """As many as were allowed were found in these jobs: there may be more. Fewer may have been removed, because others had some of them locked."""
+    """True if it found as many as were allowed in these jobs: there may be more. It may have removed fewer, because
+    others had locked some of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What retention did to jobs that are over."""
+    """The result of retention for jobs that are over."""
 
     jobs: int
     """How many were deleted."""
@@ -321,7 +332,7 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class JobStats:
-    """Figures of a job's recent runs, in seconds; None where there are none."""
+    """Statistics of a job's recent runs, in seconds; None without runs."""
 
     runs: int
     failed: int
@@ -335,7 +346,7 @@ class JobStats:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many runs of an application are in a state; of running ones, on which node."""
+    """How many runs of an application are in a state; for running ones, on which node."""
 
     state: RunState
     label: str
@@ -343,14 +354,14 @@ class Tally:
 
 
 PLAIN = (RunState.SUCCEEDED, RunState.FAILED, RunState.LOST)
-"""How a run of one due time ends that is simply over."""
+"""The final states of a run for one due time that need no further explanation in an audit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The runs of one job in a span, as briefly as an audit needs them: there may be millions."""
+    """The runs of one job in a period, in the short form that an audit needs: there may be millions."""
 
     plain: Mapping[RunState, Sequence[int]]
-    """Due times, in microseconds from 1970, of runs of kind DUE that stand for one due time, by how they ended: PLAIN."""
+    """By PLAIN state: the due times, in microseconds since 1970, of runs of kind DUE that stand for one due time."""
     others: tuple[RunRow, ...]
-    """All other runs, and rows that stand for several and reach into the span."""
+    """All other runs, and rows that stand for several due times and reach into the period."""

@@ -1,17 +1,20 @@
-"""Planning: which due times become runs, which are missed, and when a failed one is tried again. Pure: whoever computes it comes to the same result.
+"""Planning (G4, G6): which due times become runs, which are missed, and when a failed run is retried.
 
-The ledger knows one `next_due` per job. A planner walks from there along the trigger to a horizon a few seconds ahead, and writes what it found, with the new `next_due`, only if
-nobody else did so before. Therefore
+Pure: every node computes the same result. The ledger stores one `next_due` per job. A planner walks from there along
+the trigger to a horizon a few seconds ahead. It writes the runs and the new `next_due` only if no other node has done
+so before. Therefore:
 
-  nothing is lost     every due time between the old `next_due` and the new one is among the runs, one by one or in a row that stands for several
-  nothing is endless  of a long absence only the newest due times are kept apart; the others are counted, where the trigger can say how many
-                      there are, and else walked through in slices, one a visit, so that no other job has to wait for long
+  nothing is lost     Every due time between the old and the new `next_due` is among the runs, as a row of its own or in
+                      a row that stands for several.
+  nothing is endless  After a long absence only the newest due times get rows of their own. The others are counted, if
+                      the trigger can say how many there are. Otherwise they are walked through in slices, one per
+                      visit, so that no other job waits for long.
 
         older than a day, or than the newest hundred         missed            in time      ahead
-    ├──────────────────────────────────────────────────┼─────────────────┼───────────────┼────────┤
-    next_due         one SKIPPED row               PENDING, expired       PENDING      now      horizon
+  ├──────────────────────────────────────────────────┼─────────────────┼───────────────┼────────┤ next_due         one
+  SKIPPED row               PENDING, expired       PENDING      now      horizon
 
-Whether a missed due time is made up for is not decided here but by `settle`, for those that were planned and those that were not alike.
+This module does not decide whether to make up for a missed due time; `settle` does, whether it was planned or not.
 """
 
 from __future__ import annotations
@@ -33,17 +36,18 @@ LOOK_AHEAD = 10.4
 It is not a whole number, so that planning does not fall on the instants at which most runs are due.
 """
 MISSED = "missed"
-"""Why a due time was skipped that nobody began in time."""
+"""The reason of a due time that no node began in time."""
 
 STEPS = 20_000
 SLICE = 2000
-"""How many missed due times are walked through at one visit, where they cannot be counted."""
+"""How many missed due times one visit walks through if they cannot be counted."""
 WORK = 20_000
-"""After how many steps of evaluations a visit ends, as after a slice: due times may be few and each of them hard to find."""
+"""After how many evaluation steps a visit ends, as after a slice: due times may be few and each of them
+hard to find."""
 FEW = 300
-"""So many are walked through rather than counted."""
+"""Up to this many are walked through rather than counted."""
 MOST = 2_000_000_000
-"""What one row may stand for."""
+"""How many due times one row may stand for."""
 _FARTHEST = 100 * 366 * 86400.0
 """Seconds. No trigger that is due at all leaves a longer gap."""
 _VARIES = 0.1
@@ -53,7 +57,7 @@ _TICK = 0.000_001
 
 @dataclass(frozen=True, slots=True)
 class MissedVerdict:
-    """What becomes of the missed due times of a job."""
+    """The decision about the missed due times of a job."""
 
     make_up: tuple[RunId, ...]
     skip: tuple[RunId, ...]
@@ -63,9 +67,11 @@ class MissedVerdict:
 def plan(
     job: Unplanned, trigger: Trigger, *, application: str, now: Instant, horizon: Instant, steps: int = STEPS
 ) -> Planned | None:
-    """The due times of a job from its `next_due` up to the horizon, both included. None where there is nothing to plan: it is due later, or paused.
+    """The due times of a job from its `next_due` up to the horizon, both included. None if there is nothing to plan: it
+    is due later, or paused.
 
-    A `next_due` that is none by this trigger (the zone rules have changed since) stands for the first due time after it.
+    If the zone rules have changed and `next_due` is not a due time of this trigger, it stands for the first one after
+    it.
     """
     if job.next_due is None or job.resumes or job.next_due > horizon:
         return None
@@ -77,7 +83,8 @@ def plan(
     while due is not None and due <= horizon and walk.goes_on(steps) and walk.skipped - leapt_over < SLICE:
         due = walk.take(due, trigger)
     if due is not None and due <= horizon and not walk.pending and walk.skipped:
-        # The newest of all missed due times are still to come: what was kept apart so far is walked again.
+        # The newest of all missed due times are still to come: walk again through those that got rows of their own so
+        # far.
         then = walk.late[0] if walk.late else due
         return Planned(job.id, job.generation, job.next_due, then, walk.older(), reading_of(trigger, then))
     return Planned(job.id, job.generation, job.next_due, due, walk.runs(), reading_of(trigger, due))
@@ -86,7 +93,7 @@ def plan(
 def ahead(
     trigger: Trigger, rules: Rules, *, application: str, name: str, now: Instant, horizon: Instant, steps: int = STEPS
 ) -> tuple[Instant | None, tuple[NewRun, ...]]:
-    """The `next_due` and the runs of a job that counts from now on: added, changed or resumed. Nothing of the past is among them."""
+    """The `next_due` and the runs of a job that applies from now on: added, changed or resumed. No past due times."""
     walk = _Walk(application, name, rules, now)
     due = trigger.following(now)
     while due is not None and due <= horizon and walk.goes_on(steps):
@@ -95,9 +102,10 @@ def ahead(
 
 
 def late(trigger: Trigger, rules: Rules, *, application: str, name: str, now: Instant) -> tuple[NewRun, ...]:
-    """The run of a job that is new, or has a new trigger, and whose only due time (`at`) has passed already: it runs at once within
-    `grace`, else it is SKIPPED as missed. The one due time of the past that such a job has; without it `at` would be lost without a word
-    where the clock of whoever wrote it is a little behind.
+    """The run of a new job, or of one with a new trigger, whose only due time (`at`) has already passed.
+
+    It runs at once within `grace`; otherwise it is SKIPPED as missed. This is the only past due time of such a job.
+    Without it, `at` would be lost silently if the writer's clock is a little behind.
     """
     if not isinstance(trigger, At) or (due := instant(trigger.when)) > now:
         return ()
@@ -107,12 +115,13 @@ def late(trigger: Trigger, rules: Rules, *, application: str, name: str, now: In
 
 
 def _leap(walk: _Walk, trigger: Trigger, due: Instant, rules: Rules, now: Instant) -> Instant | None:
-    """Count the due times that are not kept apart, where the trigger can say how many there are. Returns the next one."""
-    late = now - rules.on_time - rules.spread - rules.jitter  # whatever is before this counts as missed
+    """Count the due times that get no rows of their own, if the trigger can say how many there are. Returns the next
+    one."""
+    late = now - rules.on_time - rules.spread - rules.jitter  # everything before this counts as missed
     count = trigger.count(due, late)
     if count is None or count <= FEW:
         return due
-    # Where to go on: the newest hundred of the last day are kept, and it does not matter whether a few more are walked through.
+    # Where to go on: the newest hundred of the last day get rows, and walking through a few more does no harm.
     low = high = max(due, min(now - MISSED_WINDOW, late))
     if (trigger.count(low, late) or 0) > FEW:
         high = late
@@ -151,7 +160,7 @@ def last_due(trigger: Trigger, upto: Instant) -> Instant | None:
 
 
 def reading_of(trigger: Trigger | None, due: Instant | None) -> str | None:
-    """What a due time stands for, as the ledger keeps it; None where zone rules do not matter."""
+    """The wall-clock reading of a due time, as the ledger stores it; None if zone rules do not matter."""
     if trigger is None or due is None or not trigger.zoned:
         return None
     reading = trigger.reading(due)
@@ -159,11 +168,12 @@ def reading_of(trigger: Trigger | None, due: Instant | None) -> str | None:
 
 
 def resumed_at(trigger: Trigger, next_due: Instant, reading: str, now: Instant) -> Instant | None:
-    """From where on to plan a job whose `next_due` was computed by other zone rules: the first due time that is not in the ledger yet.
+    """Where to resume planning a job whose `next_due` was computed by other zone rules: the first due time not yet in
+    the ledger.
 
-    Where a due time stands for a reading of the wall clock, that is the instant of this reading by the rules of here: what has run
-    under earlier readings is not run again, and what was to come is not left out, even if it is past by the rules of here. Other triggers
-    go by instants.
+    If a due time stands for a reading of the wall clock, that is the instant of this reading by our rules: earlier
+    readings have run and do not run again, and later ones are not left out, even if they are past by our rules. Other
+    triggers go by instants.
     """
     text = reading.partition("@")[2]
     at = trigger.reached(int(text)) if text.lstrip("-").isdigit() else None
@@ -171,13 +181,15 @@ def resumed_at(trigger: Trigger, next_due: Instant, reading: str, now: Instant) 
 
 
 def leapt(trigger: Trigger, next_due: Instant, *, horizon: Instant) -> bool:
-    """Whether due times after the horizon, to which nobody plans yet, count as planned: the ledger's clock was ahead for a while."""
+    """True if due times after the horizon count as planned, although no node plans that far: the ledger's clock was
+    ahead for a while."""
     due = trigger.following(horizon)
     return due is not None and due < next_due
 
 
 def settle(job: MissedJob, *, now: Instant) -> MissedVerdict:
-    """Which missed due times are made up for. Never any that is older than a day; under 'latest' none if a later one is in time anyway."""
+    """Decide which missed due times to make up for. Never one older than a day; under 'latest' none if a later one is
+    in time anyway."""
     recent = [run.id for run in job.runs if run.scheduled_for >= now - MISSED_WINDOW]
     chosen: list[RunId] = []
     if job.rules.missed == "all":
@@ -189,7 +201,8 @@ def settle(job: MissedJob, *, now: Instant) -> MissedVerdict:
 
 
 def retry_in(rules: Rules, failures: int, chance: float) -> float | None:
-    """In how many seconds to try again after so many failures, this one counted; None when no retry is left. `chance`, in [0, 1), varies it by 10 %."""
+    """In how many seconds to retry after this many failures, this one included; None if no retry is left. `chance`, in
+    [0, 1), varies it by 10 %."""
     if failures > rules.retries:
         return None
     first, longest = rules.backoff
@@ -198,7 +211,7 @@ def retry_in(rules: Rules, failures: int, chance: float) -> float | None:
 
 
 class _Walk:
-    """Due times as they come, oldest first, sorted into what they become."""
+    """Sorts due times, oldest first, into the runs they become."""
 
     def __init__(self, application: str, name: str, rules: Rules, now: Instant) -> None:
         self._application, self._name = application, name
@@ -212,11 +225,11 @@ class _Walk:
         self._first = self._last = 0.0
 
     def goes_on(self, steps: int) -> bool:
-        """Whether this visit has time for more."""
+        """True if this visit has time for more."""
         return self.steps < steps and self.work < WORK
 
     def take(self, due: Instant, trigger: Trigger) -> Instant | None:
-        """Returns the due time after this one."""
+        """Take a due time. Returns the next one."""
         self.sort_in(due)
         taken = Steps()
         later = trigger.following(due, taken)
@@ -236,7 +249,7 @@ class _Walk:
                 self._skip(self.late.popleft())
 
     def leap(self, first: Instant, last: Instant, count: int) -> None:
-        """So many due times that are not kept apart, from one to another."""
+        """Count this many due times without rows of their own, from one to another."""
         self._first, self._last, self.skipped = first, last, count
 
     def runs(self) -> tuple[NewRun, ...]:
@@ -244,7 +257,7 @@ class _Walk:
         return (*self.older(), *missed, *self.pending)
 
     def older(self) -> tuple[NewRun, ...]:
-        """What is not kept apart any more."""
+        """The due times that no longer get rows of their own."""
         if not self.skipped:
             return ()
         start = self._start(self._first)
@@ -268,7 +281,7 @@ def spread_of(application: str, name: str, spread: float) -> float:
 
 
 def jitter_of(application: str, name: str, scheduled_for: float, jitter: float) -> float:
-    """By how much one start is shifted besides: as good as random, but the same whoever computes it, in [0, jitter)."""
+    """By how much one start is shifted besides: as good as random, but the same on every node, in [0, jitter)."""
     return _share(f"{application}\0{name}\0{round(scheduled_for * 1e6)}", jitter) if jitter > 0 else 0.0
 
 

@@ -1,7 +1,7 @@
-"""Policies: what people write beside a trigger (`missed='all', timeout='20m'`), checked where it is written, and made into `Rules`.
+"""The options of a job (`missed='all', timeout='20m'`), checked where they are written and made into `Rules`.
 
-Every word has one meaning and a default that is safe to forget. A wrong word or value is refused at definition, with what to write instead; the words of
-other schedulers are known and answered with ours.
+Every option has one meaning and a default that is safe to forget. A wrong option or value is refused at definition,
+with what to write instead. Options of other schedulers are recognised, and the error names ours.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 _DEFAULT = Rules()
 _MOST = 2_147_483_647
-"""What a whole number in a table may be."""
+"""The largest integer of a table."""
 
 
 class Policy(TypedDict, total=False):
-    """The words, for `**policy: Unpack[Policy]`. What is not given has the default of `Rules`."""
+    """The options, for `**policy: Unpack[Policy]`. An option that is not given has the default of `Rules`."""
 
     missed: Missed
     grace: Duration | None
@@ -43,7 +43,7 @@ class Policy(TypedDict, total=False):
 
 
 def rules(given: Mapping[str, object], *, where: str) -> Rules:
-    """The rules that these words mean. `where` names the job in errors."""
+    """The rules that these options mean. `where` names the job in errors."""
     checked: dict[str, Any] = {}
     for word, value in given.items():
         if word not in OPTIONS:
@@ -62,7 +62,8 @@ def rules(given: Mapping[str, object], *, where: str) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRules(Rules):
-    """Stand where a row has no readable rules: the defaults, with the reason. They equal no other rules, so a sync of the code replaces them."""
+    """Replace the rules of a row that cannot be read: the defaults, with the reason. They equal no other rules, so a
+    sync of the code replaces them."""
 
     why: str = ""
 
@@ -74,7 +75,7 @@ def written_rules(given: Rules) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def rules_of(text: object) -> Rules:
-    """The rules in a row. Options that only a newer library knows are left out. Never raises, see `UnreadableRules`."""
+    """The rules in a row. Leaves out options that only a newer library knows. Never raises, see `UnreadableRules`."""
     try:
         found = json.loads(cast("str", text))
         known = {name: value for name, value in found.items() if name in OPTIONS}
@@ -143,7 +144,8 @@ def _backoff(value: object, what: str) -> tuple[float, float]:
     first, longest = (_length(part, what) for part in value)
     if longest < first:
         raise ConfigurationError(
-            f"{what}: in {value!r} the longest pause is shorter than the first. Write the first pause, then the longest."
+            f"{what}: in {value!r} the longest pause is shorter than the first. "
+            "Write the first pause, then the longest."
         )
     return first, longest
 
@@ -161,16 +163,17 @@ def _is_length(value: object) -> bool:
 
 
 def _is_pair(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and all(map(_is_length, value))  # noqa: PLR2004 - the first and the longest
+    return isinstance(value, tuple) and len(value) == 2 and all(map(_is_length, value))  # noqa: PLR2004 - a pair
 
 
 class Option(NamedTuple):
     """One option of a job."""
 
     check: Callable[[object, str], Any]
-    """What is written in code, made into the value of `Rules`, or refused with what to write instead."""
+    """Makes the value of `Rules` from what is written in code, or refuses it with what to write instead."""
     readable: Callable[[object], bool]
-    """Whether a value in a row can be used. Rows may be of another release: this is no stricter than it has to be."""
+    """True if a value in a row can be used. Rows may come from another release, so this is no stricter than
+    necessary."""
 
 
 OPTIONS: dict[str, Option] = {
@@ -187,19 +190,22 @@ OPTIONS: dict[str, Option] = {
     "spread": Option(_length, _is_length),
     "queue": Option(named, lambda value: isinstance(value, str)),
 }
-"""All options of a job, in the order of the documentation. `Rules` has their defaults, `Policy` their types for type checkers."""
+"""All options of a job, in the order of the documentation. `Rules` has their defaults, `Policy` their types for type
+checkers."""
 
 _ELSEWHERE = {
-    "misfire_grace_time": "Write grace='5m': how late a run may begin. Without it a due time counts as missed after 60 s.",
+    "misfire_grace_time": (
+        "Write grace='5m': how late a run may begin. Without it a due time counts as missed after 60 s."
+    ),
     "max_instances": "Write max_running={value!r}; overlap says what happens at the limit.",
     "max_running_jobs": "Write max_running={value!r}; overlap says what happens at the limit.",
     "max_active_runs": "Write max_running={value!r}; overlap says what happens at the limit.",
     "concurrency": "Write max_running={value!r}; overlap says what happens at the limit.",
     "replace_existing": "It is not needed: a job of the same name is replaced.",
     "conflict_policy": "It is not needed: a job of the same name is replaced.",
-    "next_run_time": "The trigger decides when it is due. Write at(…) as a trigger, or ask for a run with run_now.",
-    "countdown": "Write at(…) as a trigger, or ask for a run with run_now.",
-    "eta": "Write at(…) as a trigger, or ask for a run with run_now.",
+    "next_run_time": "The trigger decides when it is due. Write at(…) as a trigger, or request a run with run_now.",
+    "countdown": "Write at(…) as a trigger, or request a run with run_now.",
+    "eta": "Write at(…) as a trigger, or request a run with run_now.",
     "expires": "Write grace={value!r}: how late a run may begin.",
     "soft_time_limit": "Write timeout={value!r}.",
     "time_limit": "Write timeout={value!r}.",
@@ -216,7 +222,9 @@ _ELSEWHERE = {
     "retry_jitter": "It is not needed: pauses between retries always vary by 10 %.",
     "max_jitter": "Write jitter={value!r}.",
     "acks_late": "Write on_lost='retry' (the default) or 'fail': what follows when a node dies during a run.",
-    "reject_on_worker_lost": "Write on_lost='retry' (the default) or 'fail': what follows when a node dies during a run.",
+    "reject_on_worker_lost": (
+        "Write on_lost='retry' (the default) or 'fail': what follows when a node dies during a run."
+    ),
     "routing_key": "Write queue={value!r}.",
     "exchange": "Write queue={value!r}.",
     "executor": "Write queue={value!r}, and queues= on the nodes that serve it.",
@@ -233,13 +241,13 @@ _ELSEWHERE = {
 def _unknown(word: str, value: object) -> str:
     if word == "coalesce":
         ours = "missed='latest'" if value else "missed='all'"
-        return f"{word}={value!r} is a word of another scheduler. Write {ours}."
+        return f"{word}={value!r} is an option of another scheduler. Write {ours}."
     if word == "catchup":
         ours = "missed='all'" if value else "missed='latest'"
-        return f"{word}={value!r} is a word of another scheduler. Write {ours}."
+        return f"{word}={value!r} is an option of another scheduler. Write {ours}."
     if advice := _ELSEWHERE.get(word):
-        return f"{word}={value!r} is a word of another scheduler. {advice.format(value=value)}"
+        return f"{word}={value!r} is an option of another scheduler. {advice.format(value=value)}"
     near = difflib.get_close_matches(word, OPTIONS, 1)
-    return f"{word}={value!r} is not a policy. " + (
-        f"Did you mean {near[0]}=?" if near else f"The policies are {', '.join(OPTIONS)}."
+    return f"{word}={value!r} is not an option of a job. " + (
+        f"Did you mean {near[0]}=?" if near else f"The options are {', '.join(OPTIONS)}."
     )

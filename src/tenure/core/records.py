@@ -1,11 +1,11 @@
-"""The values of the ledger: jobs, runs, and what is said of them. Nothing here does anything; the words are those of the documentation.
+"""The values of the ledger: jobs, runs and their history (G3, G4). They do nothing; the glossary in the documentation
+explains the names.
 
-An instant is a float: seconds since 1970 in UTC, rounded to microseconds. Zones belong to triggers and to what people are shown.
+An instant is a float: seconds since 1970 in UTC, rounded to microseconds. Only triggers and displayed times have zones.
 
-    pending ──claim──▶ running ──▶ succeeded | failed | cancelled
-      ▲  ▲               │  │
-      │  └──retry────────┘  └─its node died──▶ pending again, or lost
-    waiting (held back by overlap)          skipped (missed, overlap, paused …) is where what never began ends
+    pending ──claim──▶ running ──▶ succeeded | failed | cancelled ▲  ▲               │  │ │  └──retry────────┘  └─its
+  node died──▶ pending again, or lost waiting (held back by overlap)          skipped (missed, overlap, paused …): a run
+  that never began ends here
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ Overlap = Literal["skip", "wait", "replace", "allow"]
 OnLost = Literal["retry", "fail"]
 
 ON_TIME = 60.0
-"""How late a due time may begin where no `grace` is given, before it counts as missed."""
+"""Without `grace`: how late a due time may begin before it counts as missed."""
 MISSED_WINDOW = 86400.0
-"""How far back missed due times are made up for."""
+"""How far back missed due times are made up for …"""
 MISSED_LIMIT = 100
-"""How many of them."""
+"""… and how many of them."""
 ANEW = "planned anew by the zone rules of tzdata"
-"""Why a job was changed that other zone rules had planned; the release follows. The audit knows by it which rules counted when."""
+"""The reason in the history of a job that was planned by other zone rules; the release follows. It tells the audit
+which rules applied when."""
 
 
 class JobState(StrEnum):
-    """Whether a job is planned and claimed."""
+    """Decides whether a job is planned and claimed."""
 
     ACTIVE = "active"
     PAUSED = "paused"
     DONE = "done"
-    """ACTIVE, but its trigger has no due time left and no run of it is open. Stored as ACTIVE: it is worked out when the row is read."""
+    """ACTIVE, but its trigger has no due time left and no run is open. The row says ACTIVE; readers derive DONE."""
     REMOVED = "removed"
     """A tombstone: the generation never starts again."""
 
 
 class RunState(StrEnum):
-    """Where a run is."""
+    """The state of a run."""
 
     PENDING = "pending"
     WAITING = "waiting"
-    """Due, and held back because its job runs already (`overlap`)."""
+    """Due, but held back because its job runs already (`overlap`)."""
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -62,31 +63,31 @@ class RunState(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Nothing follows."""
+        """True if no other state follows."""
         return self not in OPEN
 
 
 STOPPED = "its node was stopped"
 """Why an attempt was interrupted."""
 UNBEGUN = frozenset({RunState.PENDING, RunState.WAITING})
-"""The next attempt has not begun; there may have been others."""
+"""States in which the next attempt has not begun; there may have been earlier attempts."""
 OPEN = UNBEGUN | {RunState.RUNNING}
 
 
 class RunKind(StrEnum):
-    """Where a run comes from."""
+    """The origin of a run."""
 
     DUE = "due"
     """Planned from the trigger. Its key is its due time."""
     MANUAL = "manual"
-    """`run_now`. Its key is its own."""
+    """Requested with `run_now`. It has a key of its own."""
     BACKFILL = "backfill"
-    """A due time of the past that is run after all: somebody asked for it, or it was missed and is made up for. It waits its turn."""
+    """A past due time that runs after all: requested by a user, or missed and made up for. It waits its turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The policies of a job, in numbers. `tenure.core.policy` makes them of what people write."""
+    """The options of a job, in numbers. `tenure.core.policy` makes them from what users write."""
 
     missed: Missed = "latest"
     grace: float | None = None
@@ -116,9 +117,9 @@ class JobSpec:
     application: str
     name: str
     function: str
-    """The name under which nodes register the function; never imported because a row says so."""
+    """The name under which nodes register the function. tenure never imports a function because a row names it."""
     trigger: str | None
-    """`Trigger.to_json()`; None for a job that runs only when asked."""
+    """`Trigger.to_json()`; None for a job that runs only on request."""
     rules: Rules = field(default_factory=Rules)
     kwargs: str = "{}"
     """See `tenure.core.arguments`."""
@@ -126,10 +127,10 @@ class JobSpec:
     """Defined by a decorator and synced at start, or added at run time."""
     release: int = 0
     tzdata: str = ""
-    """The newest release of the zone rules that it was written with; '' where its trigger does not depend on them."""
+    """The newest release of the zone rules that it was written with; '' if its trigger does not depend on them."""
 
     def same_as(self, other: JobSpec) -> bool:
-        """Equal, apart from the releases of code and zone rules."""
+        """True if equal apart from the releases of code and zone rules."""
         return replace(self, release=other.release, tzdata=other.tzdata) == other
 
 
@@ -138,7 +139,7 @@ class Override:
     """An `update()` of a job that code defines. It holds until the code's definition changes, or `reset`."""
 
     code: JobSpec
-    """What the code says; its release is that of the row."""
+    """The definition in code; its release is that of the row."""
     at: Instant
     by: str = ""
     why: str = ""
@@ -146,48 +147,50 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as the ledger has it."""
+    """A job as the ledger stores it."""
 
     id: JobId
     spec: JobSpec
     state: JobState
     generation: int
     next_due: Instant | None
-    """The first due time that is not in the ledger yet; None when nothing is due any more."""
+    """The first due time that is not in the ledger yet; None if no due time is left."""
     paused_until: Instant | None = None
     paused_by: str = ""
     paused_why: str = ""
     since: Instant = 0.0
-    """From when on its trigger counts: added, changed or resumed then."""
+    """When its trigger began to apply: when it was added, changed or resumed."""
     kept_since: Instant = 0.0
-    """Final runs before this instant may have been removed by retention."""
+    """Retention may have removed final runs from before this instant."""
     defined_at: Instant = 0.0
-    """When it was last written, or, once it is REMOVED or DONE, when code that defines it was last seen."""
+    """When it was last written; for a REMOVED or DONE job, when code that defines it was last seen."""
     removed_at: Instant | None = None
-    """For REMOVED: when, and by whom."""
+    """For REMOVED: when, and who removed it."""
     removed_by: str = ""
     next_reading: str | None = None
-    """What `next_due` stands for where its trigger depends on a zone: the release of the zone rules, '@', and the reading of the wall clock."""
+    """For a trigger that depends on a zone, the meaning of `next_due`: the release of the zone rules, '@', and the
+    wall-clock time."""
     override: Override | None = None
-    """Its definition in force differs from the code's, because of an `update()`."""
+    """Set if an `update()` made the definition in force differ from the code's."""
 
     @property
     def code(self) -> JobSpec:
-        """What the code last said; of a job that was added at run time, what is in force."""
+        """The definition in code; for a job that was added at run time, the definition in force."""
         return self.spec if self.override is None else replace(self.override.code, release=self.spec.release)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node brings to an application, as it wrote it down at its start or at the last change.
+    """What a node brings to an application, as it wrote at its start or at the last change.
 
-    For people and for planning. Never for whether a run may be claimed, which the claim decides, nor for who is dead.
+    Used for display and for planning. Never decides whether a run may be claimed (the claim decides that), nor who is
+    dead.
     """
 
     node: NodeId
     application: str
     functions: frozenset[str]
-    """The names under which it has functions registered."""
+    """The names of its registered functions."""
     queues: tuple[str, ...] | None
     """The queues it serves; None: all."""
     capacity: int
@@ -197,13 +200,13 @@ class NodeFacts:
     tzdata: str
     """The release of the zone rules."""
     label: str = ""
-    """What people call it, as its row says."""
+    """Its human-readable name, from its row."""
     plans: bool = False
-    """It is the planner of the application, as the election's row says."""
+    """True if it is the application's planner, by the election's row."""
 
 
 class Change(StrEnum):
-    """What was done to a job."""
+    """An operation on a job."""
 
     ADDED = "added"
     UPDATED = "updated"
@@ -214,14 +217,14 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeRecord:
-    """One line of a job's history of changes, from which the audit knows which trigger counted when."""
+    """One line of a job's history of changes. It tells the audit which trigger applied when."""
 
     job: JobId
     generation: int
     at: Instant
     what: Change
     trigger: str | None
-    """The trigger that counts from here on, whatever was changed."""
+    """The trigger that applies from here on, whatever was changed."""
     by: str = ""
     why: str = ""
     until: Instant | None = None
@@ -229,7 +232,7 @@ class ChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run as the ledger has it."""
+    """A run as the ledger stores it."""
 
     id: RunId
     job: JobId
@@ -243,22 +246,22 @@ class RunRow:
     failures: int
     losses: int
     node: str
-    """The label of the node that has or had it; '' if nobody began it."""
+    """The label of the node that has or had it; '' if no node began it."""
     claimed_at: Instant | None = None
     started_at: Instant | None = None
     finished_at: Instant | None = None
     reason: str = ""
-    """Why it was skipped, cancelled, or what failed."""
+    """Why it was skipped or cancelled, or how it failed."""
     count: int = 1
     until: Instant | None = None
     by: str = ""
-    """Who asked for it."""
+    """Who requested it."""
     kwargs: str | None = None
     generation: int = 0
     interruptions: int = 0
-    """Attempts that stops of nodes have interrupted."""
+    """Attempts interrupted by stops of nodes."""
     stopping: bool = False
-    """While RUNNING: its node was asked to stop."""
+    """While RUNNING: its node was requested to stop."""
     digest: str | None = None
-    """Of a run that retention has removed and whose key is kept: a digest of its arguments, '' for the job's own. Only the outcome and
-    the times are kept besides."""
+    """For a run that retention removed while keeping its key: a digest of its arguments, '' for the job's own. Besides,
+    only the outcome and the times are kept."""

@@ -1,7 +1,7 @@
-"""What the ledger decides, as pure functions: who is admitted, and where a run goes when an attempt is over.
+"""What the ledger decides, as pure functions (G3): which runs may begin, and where a run goes after an attempt.
 
-The ledgers in memory and on SQLite ask here; PostgreSQL decides the same in its own functions, held to it by the conformance suite.
-Whoever asks has the lock: what is handed in is true until the answer is written.
+The ledgers in memory and on SQLite call these functions. PostgreSQL decides the same in its own functions; the
+conformance suite checks that. The caller holds the lock, so its facts stay true until the answer is written.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class RunCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What becomes of the candidates of one job."""
+    """The decision about the candidates of one job."""
 
     claimed: tuple[RunId, ...] = ()
     waiting: tuple[RunId, ...] = ()
-    """Candidates that are WAITING from now on."""
+    """Candidates that become WAITING."""
     skipped: tuple[tuple[RunId, str], ...] = ()
-    """With the reason. Under `wait` and `replace` there may be runs among them that waited before."""
+    """With the reason. Under `wait` and `replace` they may include runs that waited before."""
     asks_to_end: str = ""
-    """Why every run of the job that was RUNNING before is asked to end; '' if none is."""
+    """Why every run of the job that was RUNNING before is requested to end; '' if none is."""
 
 
 def places(rules: Rules, began: int) -> int | None:
@@ -52,7 +52,7 @@ def places(rules: Rules, began: int) -> int | None:
 
 
 def promoted(rules: Rules, began: int, waiting: Sequence[RunCandidate]) -> tuple[RunId, ...]:
-    """The WAITING runs that become PENDING because there are places, the oldest first. They never expire from then on."""
+    """The WAITING runs that become PENDING because there are places, oldest first. They do not expire from then on."""
     free = places(rules, began)
     return tuple(run.id for run in sorted(waiting, key=_turn)[:free])
 
@@ -60,10 +60,10 @@ def promoted(rules: Rules, began: int, waiting: Sequence[RunCandidate]) -> tuple
 def admit(
     rules: Rules, began: int, candidates: Sequence[RunCandidate], waiting: Sequence[RunCandidate] = ()
 ) -> Admission:
-    """Decide about all these candidates of one job; `waiting` are the runs that still wait after `promoted`.
+    """Decide about all these candidates of one job. `waiting` are the runs that still wait after `promoted`.
 
-    A candidate with an attempt behind it is counted in `began` already: it has its place and is always claimed.
-    The caller hands in no more candidates than it may claim.
+    A candidate between attempts is counted in `began` already: it has its place and is always claimed. The caller
+    passes no more candidates than it may claim.
     """
     free = places(rules, began)
     claimed: list[RunId] = []
@@ -83,7 +83,7 @@ def admit(
         skipped = [(run.id, OVERLAP) for run in due]
     elif rules.overlap == "allow" or not due:
         skipped = []
-    elif replaces and begins:  # a newer one begins just now: there is nothing to wait for
+    elif replaces and begins:  # a newer one begins right now: there is nothing to wait for
         skipped = [(run.id, SUPERSEDED) for run in due]
     else:
         others = sorted((*due, *(run for run in waiting if run.kind is RunKind.DUE)), key=_age)[:-1]
@@ -98,7 +98,7 @@ def admit(
 
 
 class AttemptState(NamedTuple):
-    """What a RUNNING run has behind it."""
+    """The counters and times of a RUNNING run."""
 
     attempt: int
     failures: int
@@ -112,7 +112,7 @@ class AttemptState(NamedTuple):
 
 
 class After(NamedTuple):
-    """What a run is once its attempt is over. Token and the wish to end are gone in any case."""
+    """A run after its attempt. The token and any request to end are gone in any case."""
 
     state: RunState
     attempt: int
@@ -125,7 +125,7 @@ class After(NamedTuple):
 
 
 def after_ending(run: AttemptState, ending: Ending, rules: Rules, *, job: JobState, now: Instant) -> After:
-    """Where an accepted ending leads."""
+    """The run after an accepted ending."""
     removed = job is JobState.REMOVED
     match ending.state, ending.again_in:
         case RunState.PENDING, None if ending.interrupted:
@@ -149,9 +149,9 @@ def after_ending(run: AttemptState, ending: Ending, rules: Rules, *, job: JobSta
 
 
 def after_return(run: AttemptState, rules: Rules, *, job: JobState, now: Instant) -> After:
-    """A run whose body was never called goes back as if it had not been claimed, with time enough to be claimed again.
+    """Return a run whose body was never called, as if it had not been claimed, with enough time to be claimed again.
 
-    A due time is skipped if its job is paused by now, as it would have been unclaimed.
+    A due time is SKIPPED if its job is paused by now, as it would have been without the claim.
     """
     back = _over(run, RunState.PENDING, "")._replace(attempt=run.attempt - 1)
     if run.asked_to_end:
@@ -164,8 +164,8 @@ def after_return(run: AttemptState, rules: Rules, *, job: JobState, now: Instant
 
 
 def after_loss(run: AttemptState, rules: Rules, *, removed: bool) -> After:
-    """A run whose node is not alive. It keeps its `due_at`: that is past, whatever the clock says now."""
-    if run.stopping:  # the node did what it was asked to
+    """The run after its node died. It keeps its `due_at`: that is past, whatever the clock says now."""
+    if run.stopping:  # the node did as requested
         return after_interruption(run, rules, removed=removed)
     lost = _over(run, RunState.LOST, "its node died")._replace(losses=run.losses + 1)
     if run.asked_to_end:
@@ -176,7 +176,7 @@ def after_loss(run: AttemptState, rules: Rules, *, removed: bool) -> After:
 
 
 def after_interruption(run: AttemptState, rules: Rules, *, removed: bool) -> After:
-    """A body that the stop of its node has interrupted. Its attempt is spent, but that is no loss."""
+    """The run after the stop of its node interrupted the body. The attempt is spent, but that is not a loss."""
     over = _over(run, RunState.LOST, STOPPED)._replace(interruptions=run.interruptions + 1)
     if run.asked_to_end:
         return over._replace(state=RunState.CANCELLED, reason=run.asked_to_end)
@@ -186,12 +186,13 @@ def after_interruption(run: AttemptState, rules: Rules, *, removed: bool) -> Aft
 
 
 def reopens(state: RunState, count: int) -> bool:
-    """Whether a backfill opens the run that has its key. It then begins from nothing: kind BACKFILL, no attempts, failures, losses and interruptions."""
+    """True if a backfill re-opens the run that has its key. The run then starts from nothing: kind BACKFILL, no
+    attempts, failures, losses or interruptions."""
     return state in {RunState.SKIPPED, RunState.CANCELLED, RunState.LOST} and count == 1
 
 
 def cancelled_by(by: str, why: str) -> str:
-    """What is said of a run that somebody cancelled."""
+    """The reason of a run that a user cancelled."""
     return f"{why} (by {by})" if by and why else why or f"cancelled by {by or 'somebody'}"
 
 
@@ -201,12 +202,13 @@ class Sync(StrEnum):
     ADD = "add"
     UPDATE = "update"
     RAISE = "raise"
-    """Only its release and tzdata, to what is newer."""
+    """Only raise its release and tzdata."""
     LEAVE = "leave"
 
 
 def synced(row: JobRow | None, spec: JobSpec, release: int) -> Sync:
-    """Compare a job defined in code with what the code last said of it, tombstones included. An `update()` by hand does not matter."""
+    """Compare a job defined in code with its last definition in code, tombstones included. An `update()` does not
+    matter."""
     if row is None:
         return Sync.ADD
     if row.spec.release > release:
@@ -217,24 +219,26 @@ def synced(row: JobRow | None, spec: JobSpec, release: int) -> Sync:
 
 
 def raised(row: JobRow, spec: JobSpec) -> JobSpec:
-    """Its spec, with the release of the code that defines it just the same, and its zone rules unless it has another trigger by an `update()`."""
+    """Its spec, with the release of the code that still defines it, and with its zone rules unless an `update()` gave
+    it another trigger."""
     tzdata = max(row.spec.tzdata, spec.tzdata) if row.override is None else row.spec.tzdata
     return replace(row.spec, release=max(row.spec.release, spec.release), tzdata=tzdata)
 
 
 SEEN_EVERY = 60.0
-"""How often it is written that code still defines a job that is removed or done."""
+"""How often to record that code still defines a job that is removed or done."""
 
 
 def must_be_seen(row: JobRow, now: Instant) -> bool:
-    """Whether it must be written that code defines a job, because its row would be forgotten otherwise."""
+    """True if it must be recorded that code defines a job, because its row would be forgotten otherwise."""
     if not row.code.in_code or row.state not in {JobState.REMOVED, JobState.DONE}:
         return False
     return row.defined_at < now - SEEN_EVERY or (row.removed_at is not None and row.defined_at <= row.removed_at)
 
 
 def kept_of(run: RunRow) -> RunRow:
-    """What is kept of a run that was asked for, when retention removes it: its key, how and when it ended, and a digest of its arguments."""
+    """What remains of a requested run after retention: its key, how and when it ended, and a digest of its
+    arguments."""
     return RunRow(
         id=run.id,
         job=run.job,
@@ -255,7 +259,7 @@ def kept_of(run: RunRow) -> RunRow:
 
 
 def not_forgotten(runs: Iterable[NewRun], kept_since: Instant, now: Instant) -> list[NewRun]:
-    """Due times that come with a change, without those of the past that may have run before retention removed their runs."""
+    """The due times of a change, without past ones that may have run before retention removed their runs."""
     return [run for run in runs if run.scheduled_for > now or run.scheduled_for >= kept_since]
 
 
@@ -264,7 +268,7 @@ def _turn(run: RunCandidate) -> tuple[Instant, RunId]:
 
 
 def _newest_due_first(run: RunCandidate) -> tuple[bool, Instant, RunId]:
-    """What was asked for in its turn, then the due times, the newest before all it replaces."""
+    """Requested runs in their turn, then due times, the newest before all those it replaces."""
     if run.kind is RunKind.DUE and run.attempt == 0:
         return True, -run.scheduled_for, run.id
     return False, run.due_at, run.id

@@ -1,4 +1,4 @@
-"""Figures of runs, for the stores that do not compute them themselves."""
+"""Statistics of runs, for the stores that do not compute them themselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenure.core.records import UNBEGUN, Instant, RunRow, RunState
 
 
 class Began(NamedTuple):
-    """What the figures need of a run."""
+    """The part of a run that the statistics need."""
 
     state: RunState
     due_at: Instant
@@ -19,8 +19,11 @@ class Began(NamedTuple):
 
 
 def stats_of(began: Sequence[RunRow | Began]) -> JobStats:
-    """Figures of runs that began, newest first. Late is what began after its `due_at`, which of a run that waits for another attempt is that of the next; a duration is that of the
-    last attempt."""
+    """Statistics of runs that began, newest first.
+
+    Lateness is `started_at - due_at`. For a run that waits for a retry, `due_at` is already that of the retry. A
+    duration is that of the last attempt.
+    """
     durations = [r.finished_at - r.started_at for r in began if r.started_at is not None and r.finished_at is not None]
     lateness = [r.started_at - r.due_at for r in began if r.started_at is not None and r.state not in UNBEGUN]
     ended = next((run for run in began if run.state.final), None)
@@ -37,7 +40,7 @@ def stats_of(began: Sequence[RunRow | Began]) -> JobStats:
 
 
 def percentile(values: Sequence[float], part: float) -> float | None:
-    """As PostgreSQL's percentile_cont: between two values, in proportion."""
+    """As PostgreSQL's percentile_cont: interpolates between two values."""
     if not values:
         return None
     ordered = sorted(values)

@@ -1,4 +1,4 @@
-"""The text of a trigger, as rows have it: read once, and asked for its zone. Every other module reads triggers here."""
+"""Reads the text of a trigger, as rows store it, once, and finds its zone. Every other module reads triggers here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tenure.triggers import Trigger, from_json, zone
 
 @lru_cache(maxsize=10_000)
 def read_trigger(text: str | None) -> tuple[Trigger | None, str]:
-    """The trigger, if there is a text that can be read; and what is wrong with it, else ''. A job with such a text must be seen, to be removed."""
+    """The trigger, if the text can be read; and what is wrong with the text, else ''. Users must be able to see such a
+    job to remove it."""
     try:
         return (None, "") if text is None else (from_json(text), "")
     except TenureError as error:
@@ -20,7 +21,7 @@ def read_trigger(text: str | None) -> tuple[Trigger | None, str]:
 
 
 def trigger_of(text: str) -> Trigger:
-    """The trigger; raises what is wrong with the text."""
+    """The trigger. Raises if the text cannot be read."""
     trigger, problem = read_trigger(text)
     if trigger is None:
         raise ConfigurationError(problem)
@@ -28,9 +29,10 @@ def trigger_of(text: str) -> Trigger:
 
 
 def zone_of(trigger: Trigger | str | None, due: Instant | None = None, *, default: str = "UTC") -> tzinfo:
-    """The zone of a job, in which its due times are written: for bodies, for people and in tests. `default` is for triggers without one.
+    """The zone of a job, in which its due times are shown: to bodies, to users and in tests. `default` is for triggers
+    without one.
 
-    Where the parts of a trigger have several zones, it is that of the part that is due at this instant.
+    If the parts of a trigger have several zones, it is that of the part that is due at this instant.
     """
     found = trigger if trigger is None or isinstance(trigger, Trigger) else read_trigger(trigger)[0]
     return zone((None if found is None else found.zone_at(due)) or default)
