@@ -70,7 +70,7 @@ def remove(arguments: argparse.Namespace) -> int:
         if job.in_code
         else ""
     )
-    _tell(arguments, job.as_dict(), f"{job.name!r} was removed; running runs go on to their end.{back}")
+    _tell(arguments, job.as_dict(), f"{job.name!r} was removed; runs in progress go on to their end.{back}")
     return 1 if job.unanswered else 0
 
 

@@ -1,4 +1,4 @@
-"""How two definitions of a job differ, in words: what the code says and what is in force, or what it said before."""
+"""Describes how two definitions of a job differ: the code's and the one in force, or the code's old and new one."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tenure.core.trigger_text import read_trigger
 
 
 class Difference(NamedTuple):
-    """One word of a definition."""
+    """One part of a definition that differs."""
 
     word: str
-    """'trigger', 'kwargs', 'function', 'in_code', or a policy."""
+    """'trigger', 'kwargs', 'function', 'in_code', or an option."""
     one: str
     other: str
 
 
 def differences(one: JobSpec, other: JobSpec) -> list[Difference]:
-    """What differs, the trigger first; releases aside."""
+    """What differs, the trigger first; release numbers do not count."""
     found = []
     if one.trigger != other.trigger:
         found.append(Difference("trigger", *_both(explained(one.trigger), explained(other.trigger))))
@@ -36,13 +36,13 @@ def differences(one: JobSpec, other: JobSpec) -> list[Difference]:
 
 
 def in_force(spec: JobSpec, code: JobSpec) -> str:
-    """How a job runs that the code defines otherwise: 'trigger: Every 9 s (code: Every 5 s)'."""
+    """How a job runs if the code defines it differently: 'trigger: Every 9 s (code: Every 5 s)'."""
     told = [f"{word}: {mine} (code: {theirs})" for word, mine, theirs in differences(spec, code)]
     return ", ".join(told) or "added at run time"
 
 
 def before_and_after(before: JobSpec, after: JobSpec) -> str:
-    """What was changed: 'trigger: Every 5 s → Every 9 s'."""
+    """What has changed: 'trigger: Every 5 s → Every 9 s'."""
     told = [f"{word}: {old} → {new}" for word, old, new in differences(before, after)]
     return ", ".join(told) or "it was added at run time"
 

@@ -30,7 +30,7 @@ def why(
     now: Instant,
     live: bool,
 ) -> str:
-    """Say what became of the due time at, or close to, an instant; without one, how the job is doing now.
+    """Say what became of the due time at or near an instant; without one, what the job is doing now.
 
     `runs` are those of the job around that instant (the newest ones for now), `live` whether a live node has its
     function registered.
@@ -240,7 +240,7 @@ class _Answer:
     # What became of a run
 
     def _told(self, run: RunRow, due: Instant | None = None) -> str:
-        """One run in a sentence."""
+        """One sentence about a run."""
         subject = f"{self._name}, due at {self._at(run.scheduled_for if due is None else due)},"
         if run.kind is RunKind.MANUAL:
             asker = f" by {run.by}" if run.by else ""
@@ -321,7 +321,7 @@ class _Answer:
                 return f"{other}."
 
     def _behind(self, run: RunRow) -> str:
-        """The run that had the place."""
+        """The earlier run that this one had to wait for, or was skipped for."""
         for other in reversed(self._runs):
             began = other.claimed_at if other.started_at is None else other.started_at
             if other.id == run.id or began is None or began > max(run.due_at, run.scheduled_for) + NEAR:

@@ -1,6 +1,6 @@
-"""What the log says of the definitions that a process brings to the ledger at its start.
+"""Logs what becomes of the definitions that a process writes to the ledger at its start.
 
-Nothing that concerns a job of the code happens without a line.
+No job that the code defines changes or stays different without a line in the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger("tenure")
 
 
 def tell(ledger: Looks, synced: Iterable[Synced], brought: Mapping[str, JobSpec], tz: str) -> None:
-    """Say of each job that was brought where the ledger does not simply do what it did."""
+    """Log each job whose definition has changed, or that runs differently from its definition here."""
     for one in synced:
         job, was = one.row, one.was
         if was is None or was.generation != job.generation:
@@ -34,7 +34,7 @@ def tell(ledger: Looks, synced: Iterable[Synced], brought: Mapping[str, JobSpec]
 
 
 def _tell_of_change(was: JobRow, job: JobRow) -> None:
-    """The code says something else than before."""
+    """The definition in the code has changed."""
     name, change = job.spec.name, before_and_after(was.code, job.spec)
     if was.state is JobState.REMOVED:
         logger.warning(
@@ -73,7 +73,7 @@ def _warn_of_removed(job: JobRow) -> None:
 
 
 def _tell_of_difference(job: JobRow, brought: JobSpec) -> None:
-    """The ledger goes by another definition than this process has."""
+    """The ledger has another definition in force than this process has."""
     name = job.spec.name
     if job.override is not None and brought.same_as(job.code):
         logger.info(

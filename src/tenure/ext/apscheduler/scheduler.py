@@ -176,13 +176,13 @@ class BaseScheduler(Lifecycle):
         return job if job is not None and jobstore in {None, job.jobstore} else None
 
     def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
-        """Remove a job, for all nodes. Running runs go on to their end."""
+        """Remove a job, for all nodes. Runs in progress go on to their end."""
         alias = self._store_of(job_id) if jobstore is None else self._find(job_id, jobstore).jobstore
         self._remove(job_id)
         self._events.tell(JobEvent(events.EVENT_JOB_REMOVED, job_id, alias))
 
     def remove_all_jobs(self, jobstore: str | None = None) -> None:
-        """Remove all jobs of the application, or of one job store, for all nodes. Running runs go on to their end."""
+        """Remove all jobs of the application, or of one job store, for all nodes. Runs in progress go on to their end."""
         for job in self.get_jobs(jobstore) if self.state == STATE_STOPPED else self._listed(jobstore, due=True):
             self._remove(job.id)
         self._events.tell(SchedulerEvent(events.EVENT_ALL_JOBS_REMOVED, jobstore))
