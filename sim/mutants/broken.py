@@ -65,7 +65,7 @@ def newest_nonce(lease: Any) -> float:
 
 def revived(term: Any) -> bool:
     """Trust is trust, whoever was told what in between."""
-    return bool(copies.election.boottime() < term._trust().until)
+    return bool(copies.election.boottime() < term._state.lease_until)
 
 
 def watch_at_send() -> list[Any]:

@@ -21,7 +21,7 @@ from tenure.core.cluster import MARGIN, Cadence, Leader, NodeId, TermRecord, Tru
 from tenure.errors import ConfigurationError
 from tenure.events import Elected, ElectionEvent, Lost
 from tenure.stores import Session, Store, store_for
-from tenure.term import Term
+from tenure.term import Term, TermState, state_of
 from tenure.util.clock import boottime
 from tenure.util.durations import Duration, seconds
 from tenure.util.fork_checks import refuse_before_fork
@@ -275,7 +275,7 @@ class Election:
     def announced(self, term: int, trust_period: int, node: NodeId) -> None:
         """A term was won."""
         with self._changed:
-            self._term = Term(
+            state = TermState(
                 self.name,
                 term,
                 node=node,
@@ -283,6 +283,7 @@ class Election:
                 trust=lambda: self._seat.trust,
                 schema=self._schema,
             )
+            self._term = Term(state)
             self._loss_told = False
             self._changed.notify_all()
         logger.info(
@@ -302,7 +303,7 @@ class Election:
             if self._term is None or self._term.number != term:
                 return
             ending = self._term
-            ending.end(reason)
+            state_of(ending).end(reason)
             self._changed.notify_all()
         logger.info(
             "election %r: term %d is over: %s",
@@ -327,7 +328,7 @@ class Election:
         self._changed = threading.Condition()
         self._joining = threading.RLock()
         if self._term is not None:
-            self._term.forked()
+            state_of(self._term).forked()
         self._started, self._term, self._in_body = False, None, False
         self._observers.clear()
 

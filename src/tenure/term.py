@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Term:
-    """One unbroken period of leadership. `number` only ever grows; `trusted` is worked out anew at every look."""
+class TermState:
+    """The election's side of a term: what a fence needs, and whether the term is over. Not public."""
 
     def __init__(
         self, election: str, number: int, *, node: NodeId, trust_period: int, trust: Callable[[], Trust], schema: str
@@ -27,12 +27,43 @@ class Term:
         self.election = election
         self.number = number
         self.node = node
+        self.schema = schema
+        """Where the fence lives on PostgreSQL."""
+        self.told = threading.Event()
+        self.reason = ""
+        self.ended_at: float | None = None
         self._trust_period = trust_period
         self._trust = trust
-        self._schema = schema
-        self._told = threading.Event()
-        self._reason = ""
-        self._ended_at: float | None = None
+
+    @property
+    def trusted_until(self) -> float:
+        """Until when this term is trusted, on `boottime`; 0 when it is over."""
+        trust = self._trust()
+        return trust.until if trust.trust_period == self._trust_period and not self.told.is_set() else 0.0
+
+    @property
+    def lease_until(self) -> float:
+        """Until when the node's lease is trusted, whichever term it has."""
+        return self._trust().until
+
+    def end(self, reason: str) -> None:
+        """Belief is off."""
+        if not self.told.is_set():
+            self.reason, self.ended_at = reason, boottime()
+            self.told.set()
+
+    def forked(self) -> None:
+        """In a forked child this term is over, whatever the parent does."""
+        self.told = threading.Event()
+        self.end("this process is a forked child of the one that leads")
+
+
+class Term:
+    """One unbroken period of leadership. `number` only ever grows; `trusted` is worked out anew at every look."""
+
+    def __init__(self, state: TermState) -> None:
+        self._state = state
+        self.election, self.number, self.node = state.election, state.number, state.node
 
     def __repr__(self) -> str:
         return f"<Term {self.number} of {self.election!r}, {'trusted' if self.trusted else 'over'}>"
@@ -40,21 +71,18 @@ class Term:
     @property
     def trusted(self) -> bool:
         """Whether this node leads at this very moment."""
-        trust = self._trust()
-        return not self._told.is_set() and trust.trust_period == self._trust_period and boottime() < trust.until
+        until = self._state.trusted_until
+        return boottime() < until  # the clock is read last
 
     @property
     def remaining(self) -> float:
         """For how many seconds this term is trusted if no further heartbeat is acknowledged; 0 when it is over."""
-        trust = self._trust()
-        if self._told.is_set() or trust.trust_period != self._trust_period:
-            return 0.0
-        return max(trust.until - boottime(), 0.0)
+        return max(self._state.trusted_until - boottime(), 0.0)
 
     @property
     def reason(self) -> str:
         """Why it ended; '' while it lasts."""
-        return self._reason or ("" if self.trusted else "trust ran out")
+        return self._state.reason or ("" if self.trusted else "trust ran out")
 
     def wait(self, seconds: Duration | None = None) -> bool:
         """Wait; True after that time, False at once when trust ends. Without a time: until trust ends."""
@@ -67,13 +95,13 @@ class Term:
                 if boottime() >= deadline:
                     return True
                 left = min(left, deadline - boottime())
-            self._told.wait(max(left, 0.0))
+            self._state.told.wait(max(left, 0.0))
 
     def check(self) -> None:
         """Raise `TermLost` unless this node leads."""
         if self.trusted:
             return
-        ended_at = self._ended_at or min(self._trust().until, boottime())
+        ended_at = self._state.ended_at or min(self._state.lease_until, boottime())
         ago = f" {readable(boottime() - ended_at)} ago" if ended_at > 0 else ""
         raise TermLost(
             f"election {self.election!r} lost term {self.number}{ago} ({self.reason}). "
@@ -86,7 +114,7 @@ class Term:
     def fence(self, connection: SyncConnection) -> None: ...
     def fence(self, connection: Any) -> Any:
         """Refuse, inside the server, to commit the connection's open transaction if this term is over. Awaitable for async connections."""
-        return fence.fence(connection, self)
+        return fence.fence(connection, self._state)
 
     @overload
     def fenced(self, connection: AsyncConnection) -> AbstractAsyncContextManager[None]: ...
@@ -94,20 +122,9 @@ class Term:
     def fenced(self, connection: SyncConnection) -> AbstractContextManager[None]: ...
     def fenced(self, connection: Any) -> Any:
         """`with term.fenced(conn):` fences at the end of the block; `async with` for async connections."""
-        return fence.fenced(connection, self)
+        return fence.fenced(connection, self._state)
 
-    @property
-    def schema(self) -> str:
-        """Where the fence lives on PostgreSQL."""
-        return self._schema
 
-    def forked(self) -> None:
-        """In a forked child this term is over, whatever the parent does."""
-        self._told = threading.Event()
-        self.end("this process is a forked child of the one that leads")
-
-    def end(self, reason: str) -> None:
-        """Belief is off. Called by the election."""
-        if not self._told.is_set():
-            self._reason, self._ended_at = reason, boottime()
-            self._told.set()
+def state_of(term: Term) -> TermState:
+    """The election's side of a term, for tenure's own modules."""
+    return term._state  # noqa: SLF001 - the one way in

@@ -15,6 +15,7 @@ from tenure import Election, Term
 from tenure.core.cluster import Cadence, Trust
 from tenure.errors import StoreUnavailable, TermLost
 from tenure.events import Elected, Lost
+from tenure.term import TermState
 from tenure.util import failure_log
 from tenure.util.clock import boottime
 
@@ -275,11 +276,11 @@ def _unreachable() -> None:
 def test_is_leader_is_worked_out_at_each_call() -> None:
     """No thread needs to run for belief to end."""
     now = boottime()
-    term = Term("x", 1, node="n", trust_period=3, trust=lambda: Trust(now + 0.05, 3), schema="tenure")
+    term = Term(TermState("x", 1, node="n", trust_period=3, trust=lambda: Trust(now + 0.05, 3), schema="tenure"))
     assert term.trusted
     time.sleep(0.06)
     assert not term.trusted
-    other = Term("x", 1, node="n", trust_period=2, trust=lambda: Trust(now + 100, 3), schema="tenure")
+    other = Term(TermState("x", 1, node="n", trust_period=2, trust=lambda: Trust(now + 100, 3), schema="tenure"))
     assert not other.trusted, "a term of an earlier period is never believed again"
 
 

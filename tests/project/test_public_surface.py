@@ -3,7 +3,7 @@
 import pytest
 
 import tenure
-from tenure import AsyncScheduler, AsyncTerm, Run, Scheduler
+from tenure import AsyncScheduler, AsyncTerm, Run, Scheduler, Term
 
 OPERATIONS = {
     "add",
@@ -36,6 +36,7 @@ TERM = {"check", "election", "fence", "fenced", "number", "reason", "remaining",
         pytest.param(AsyncScheduler("memory://surface"), SCHEDULER, id="AsyncScheduler"),
         pytest.param(Run, RUN, id="Run"),
         pytest.param(AsyncTerm, TERM, id="AsyncTerm"),
+        pytest.param(Term, TERM - {"election", "number"}, id="Term"),
     ],
 )
 def test_a_public_object_shows_these_names_alone(seen, names):

@@ -16,7 +16,7 @@ from tenure.cli.lead.process_group import BY_SIGNAL, Group
 from tenure.cli.lead.timing import Act, Timing, act
 from tenure.election import Election
 from tenure.errors import TenureError
-from tenure.term import Term
+from tenure.term import Term, state_of
 from tenure.util.clock import boottime
 from tenure.util.durations import readable
 from tenure.util.signals import Wakeups
@@ -161,7 +161,7 @@ class Lead:
                 "TENURE_ELECTION": term.election,
                 "TENURE_TERM": str(term.number),
                 "TENURE_NODE": term.node,
-                "TENURE_SCHEMA": term.schema,
+                "TENURE_SCHEMA": state_of(term).schema,
             }
             return Group(self._command, env, kept)
         finally:
