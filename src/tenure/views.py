@@ -30,7 +30,7 @@ class JobView:
     """'active', 'paused', 'done' (no due time is left and no run is open) or 'removed'."""
     function: str
     trigger: str
-    """In plain words; '' for a job that runs only when asked."""
+    """In plain words; '' for a job that runs only on request."""
     tz: str
     next_due: datetime | None
     """None while it is paused, and when nothing is due any more."""

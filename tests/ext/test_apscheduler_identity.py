@@ -172,8 +172,8 @@ def test_a_date_without_an_id_is_one_job_for_all_workers(sched):
 
 
 def test_dates_that_other_workers_have_run_are_not_remembered_for_ever(monkeypatch):
-    monkeypatch.setattr(lifecycle, "CROWD", 10)
-    monkeypatch.setattr(scheduler, "CROWD", 10)
+    monkeypatch.setattr(lifecycle, "MANY_JOBS", 10)
+    monkeypatch.setattr(scheduler, "MANY_JOBS", 10)
     sched = BackgroundScheduler(timezone="UTC")
     sched.start(paused=True)
     sched.add_job(tell, "cron", hour=3, id="kept")

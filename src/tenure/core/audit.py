@@ -146,7 +146,7 @@ class _Audit:
         self._in_a_row = False
         self._extra: list[RunRow] = []
         self._runs: dict[int, RunRow] = {}
-        self._heaps: list[RunRow] = []
+        self._groups: list[RunRow] = []
         self._unevaluated: list[TriggerPeriod] = []
         self._covered: Counter[int] = Counter()
         self._explained: set[int] = set()
@@ -213,15 +213,15 @@ class _Audit:
                 self._counts[_end(run) if run.state.final else OPEN] += 1
             else:
                 self._find(UNEXPECTED, run.scheduled_for, f"run {run.key} ({run.state.value}) belongs to no due time")
-        for heap in self._heaps:
-            last = heap.scheduled_for if heap.until is None else heap.until
-            whole = self._since <= heap.scheduled_for and last < self._until
-            excess = self._covered[heap.id] - heap.count
+        for group in self._groups:
+            last = group.scheduled_for if group.until is None else group.until
+            whole = self._since <= group.scheduled_for and last < self._until
+            excess = self._covered[group.id] - group.count
             if whole and excess > 0:
-                text = f"one row says that {heap.count} due times were skipped, but {self._covered[heap.id]} were due"
-                self._counts[_end(heap)] -= excess
+                text = f"one row says that {group.count} due times were skipped, but {self._covered[group.id]} were due"
+                self._counts[_end(group)] -= excess
                 self._counts[UNACCOUNTED] += excess
-                self._findings.append(AuditFinding(UNACCOUNTED, heap.scheduled_for, last, excess, text))
+                self._findings.append(AuditFinding(UNACCOUNTED, group.scheduled_for, last, excess, text))
 
     def _may_be_due(self, run: RunRow) -> bool:
         """True if a trigger of nearby, or one that cannot be read, may explain the run.
@@ -270,7 +270,7 @@ class _Audit:
         if run.kind is RunKind.MANUAL:
             return
         if run.count > 1:
-            self._heaps.append(run)
+            self._groups.append(run)
             return
         other = self._runs.setdefault(_key(run.scheduled_for), run)
         if other is not run:
@@ -281,11 +281,11 @@ class _Audit:
         if run := self._runs.get(key):
             self._explained.add(key)
             return run
-        for heap in self._heaps:
-            last = heap.scheduled_for if heap.until is None else heap.until
-            if _key(heap.scheduled_for) <= key <= _key(last):
-                self._covered[heap.id] += 1
-                return heap
+        for group in self._groups:
+            last = group.scheduled_for if group.until is None else group.until
+            if _key(group.scheduled_for) <= key <= _key(last):
+                self._covered[group.id] += 1
+                return group
         return None
 
     def _without_run(self, stretch: TriggerPeriod, due: list[Instant], *, last: bool) -> None:

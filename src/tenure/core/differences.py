@@ -48,7 +48,7 @@ def before_and_after(before: JobSpec, after: JobSpec) -> str:
 
 
 def explained(trigger: str | None) -> str:
-    """A trigger in plain words, or why it cannot be read; '' for a job that runs only when asked."""
+    """A trigger in plain words, or why it cannot be read; '' for a job that runs only on request."""
     found, unreadable = read_trigger(trigger)
     return (unreadable and f"cannot be read: {unreadable}") if found is None else found.explain()
 

@@ -54,7 +54,7 @@ WAIT = 7 * 86400.0
 PATIENCE = 2.0
 """Seconds that `pause` waits for running bodies before it returns; they go on to their end."""
 
-CROWD = 1000
+MANY_JOBS = 1000
 """With this many jobs or more, look for those that are over."""
 TOGETHER = 0.5
 """Two signals within this many seconds count as one: some programs send one to a process and to its group."""
@@ -77,7 +77,7 @@ class Lifecycle:
         self._events.store_of = self._store_of
         self._mutex = threading.RLock()
         self._jobs: dict[str, Job] = {}
-        self._crowd = CROWD
+        self._forget_from = MANY_JOBS
         self._identities = Identities()
         self._builder = builder()
         self._apart: str | None = None

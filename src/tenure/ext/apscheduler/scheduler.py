@@ -14,7 +14,7 @@ from tenure.ext.apscheduler import events
 from tenure.ext.apscheduler.errors import ConflictingIdError, JobLookupError, unsupported
 from tenure.ext.apscheduler.events import JobEvent, SchedulerEvent
 from tenure.ext.apscheduler.job import UNDEFINED, Job, reference, resolved
-from tenure.ext.apscheduler.lifecycle import CROWD, STATE_STOPPED, Lifecycle
+from tenure.ext.apscheduler.lifecycle import MANY_JOBS, STATE_STOPPED, Lifecycle
 from tenure.ext.apscheduler.options import DEFAULTS, SQLAlchemyJobStore, check_max_instances
 from tenure.ext.apscheduler.triggers import DateTrigger, make
 from tenure.ext.apscheduler.zones import aware
@@ -240,7 +240,7 @@ class BaseScheduler(Lifecycle):
         """Remember a job, unless it is an immediate one-time run."""
         if job.pending or not isinstance(job.trigger, DateTrigger) or not job.trigger.now:
             self._jobs[job.id] = job
-            if len(self._jobs) >= self._crowd:
+            if len(self._jobs) >= self._forget_from:
                 self._forget_dates()
             if self._refresher is not None:
                 self._refresher.wake()
@@ -251,7 +251,7 @@ class BaseScheduler(Lifecycle):
         over = [job.id for job in self._jobs.values() if not job.pending and _before(job.trigger, past)]
         for job_id in over:
             del self._jobs[job_id]
-        self._crowd = max(2 * len(self._jobs), CROWD)
+        self._forget_from = max(2 * len(self._jobs), MANY_JOBS)
 
     def _warn_if_not_kept(self, job: Job) -> None:
         """Warn of a job that the store cannot hold; APScheduler refuses such a job, or pickles it."""

@@ -33,9 +33,8 @@ class BlockingScheduler(BaseScheduler):
         try:
             self._ended.wait()
         except BaseException:
-            if (
-                self.running
-            ):  # begin nothing more; what runs goes on, until `shutdown` or the end of the program has waited for it
+            if self.running:
+                # Start nothing more. Runs in progress go on until `shutdown` or the end of the program has waited for them.
                 inner = self._opened().scheduler
                 threading.Thread(target=inner.stop, args=(WAIT,), name="tenure interrupted", daemon=True).start()
             raise
