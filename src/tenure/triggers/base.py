@@ -1,4 +1,4 @@
-"""What every trigger can do. A trigger is a value: frozen, hashable, without state, and it never asks what time it is."""
+"""What every trigger can do. A trigger is a value: frozen, hashable, without state, and it never reads a clock."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ if TYPE_CHECKING:
     from tenure.triggers.combined import Closed, Excluding
 
 VERSION = 1
-"""Of the text form. It is raised when an older tenure could misread what a newer one writes."""
+"""The version of the text form. It is raised if an older tenure could misread what a newer one writes."""
 
 HORIZON = 146_097 * 86_400
-"""Seconds in 400 years, after which the Gregorian calendar and the rules of all zones repeat. What does not come within them never comes."""
+"""Seconds in 400 years, after which the Gregorian calendar and the rules of all zones repeat. A date that does not come
+within them never comes."""
 
 STEPS = 10_000
-"""How many steps one evaluation may take, its nested parts included. Steps are counted and not time, so that all nodes agree."""
+"""How many steps one evaluation may take, including its nested parts. It counts steps and not time, so that all nodes
+agree."""
 FAR = 2000
-"""How many steps it counts to look more than 400 years ahead, for each 400 of them."""
+"""How many steps a look more than 400 years ahead counts, for each 400 years."""
 MAX_BYTES = 65_536
-"""The longest text of a trigger."""
+"""The longest text of a trigger, in bytes."""
 MAX_DEPTH = 4
 """How deep unions and exclusions may be nested in each other."""
 MAX_PARTS = 1000
@@ -53,7 +55,7 @@ _SHOWN = 3
 
 
 class OutOfStepsError(Exception):
-    """An evaluation has taken all of its steps."""
+    """An evaluation has used all of its steps."""
 
 
 class Steps:
@@ -71,37 +73,39 @@ class Steps:
 
 
 class Trigger(ABC):
-    """A pure rule that says when something is due."""
+    """A pure rule for when something is due."""
 
     __slots__ = ()
     kind: ClassVar[str]
 
     @abstractmethod
     def next_after(self, t: datetime) -> datetime | None:
-        """The first due time strictly after `t`, in the trigger's zone; None when nothing is due any more."""
+        """The first due time strictly after `t`, in the trigger's zone; None if there is none."""
 
-    def following(self, instant: float, steps: Steps | None = None) -> float | None:  # noqa: ARG002 - where parts take steps
-        """`next_after`, both in seconds from 1970: for those who count and do not read. `steps` is told how many it took."""
+    def following(self, instant: float, steps: Steps | None = None) -> float | None:  # noqa: ARG002 - for parts
+        """`next_after` in seconds since 1970, for callers that calculate. Adds to `steps` how many it took."""
         due = self.next_after(instants.moment(instant))
         return None if due is None else instants.instant(due)
 
     def within(self, t: datetime, steps: Steps) -> datetime | None:
-        """`next_after` as a part of another trigger, on its budget."""
+        """`next_after` as a part of another trigger, on that trigger's budget."""
         steps.take()
         return self.next_after(t)
 
     @property
     def zoned(self) -> bool:
-        """Whether its due times depend on the rules of a zone."""
+        """True if its due times depend on the rules of a zone."""
         return False
 
-    def zone_at(self, due: float | None = None) -> str | None:  # noqa: ARG002 - only where parts have zones of their own
-        """The key of the zone in which a due time is written; without one, and for an instant at which nothing is due, that of its first part."""
+    def zone_at(self, due: float | None = None) -> str | None:  # noqa: ARG002 - only if parts have zones of their own
+        """The key of the zone in which a due time is written. Without one, and for an instant at which nothing is due,
+        that of its first part."""
         key: str | None = getattr(self, "tz", None)
         return key
 
     def reading(self, due: float) -> int | None:  # noqa: ARG002 - only wall clocks show one
-        """Which reading of the wall clock a due time stands for, in seconds from 1970; None where instants count and not readings."""
+        """The reading of the wall clock that a due time stands for, in seconds since 1970; None if instants count and
+        not readings."""
         return None
 
     def reached(self, reading: int) -> float | None:  # noqa: ARG002
@@ -109,7 +113,8 @@ class Trigger(ABC):
         return None
 
     def count(self, start: float, end: float) -> int | None:  # noqa: ARG002 - those that can say it do
-        """How many due times there are from `start` on and before `end`, without walking through them; None where that takes a walk."""
+        """How many due times there are from `start` on and before `end`, without walking through them; None if that
+        takes a walk."""
         return None
 
     @abstractmethod
@@ -118,19 +123,19 @@ class Trigger(ABC):
 
     @abstractmethod
     def in_zone(self, tz: Zone) -> Trigger:
-        """The same trigger with this zone wherever none was given."""
+        """The same trigger with this zone where none was given."""
 
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
-        """What `to_json` writes, without the version."""
+        """The fields of `to_json`, without the version."""
 
     @classmethod
     @abstractmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Trigger:
-        """The trigger that `as_dict` was asked of."""
+        """The trigger with these fields of `as_dict`."""
 
     def changes(self, after: datetime) -> Iterator[ClockChange]:  # noqa: ARG002 - the most do not depend on wall clocks
-        """The clock changes after this instant, and what they mean for the trigger. Endless in most zones."""
+        """The clock changes after this instant, and their effect on the trigger. Endless in most zones."""
         return iter(())
 
     def preview(self, n: int, after: datetime) -> Preview:
@@ -151,7 +156,8 @@ class Trigger(ABC):
         return Preview(self.explain(), tuple(times), tuple(changes))
 
     def to_json(self) -> str:
-        """A text that `from_json` reads back, in this version of tenure and in later ones. Equal triggers give equal texts."""
+        """A text that `from_json` reads back, in this version of tenure and in later ones. Equal triggers give equal
+        texts."""
         text = json.dumps({"v": VERSION, **self.as_dict()}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         if (size := size_of(text)) > MAX_BYTES:
             raise ConfigurationError(
@@ -190,7 +196,7 @@ class Trigger(ABC):
 
 
 class Combined(Trigger):
-    """A trigger made of others. One evaluation of it has one budget, however its parts are nested."""
+    """A trigger made of others. One evaluation has one budget, however its parts are nested."""
 
     __slots__ = ()
 
@@ -209,14 +215,14 @@ class Combined(Trigger):
             return self.within(t, steps)
         except OutOfStepsError:
             raise ConfigurationError(
-                f"trigger: no due time after {moment(t):%Y-%m-%d %H:%M:%S} UTC was found in {STEPS:,} steps ({self.explain():.200}). "
-                f"Perhaps all its times are closed. Close less, or write fewer parts."
+                f"trigger: no due time after {moment(t):%Y-%m-%d %H:%M:%S} UTC was found in {STEPS:,} steps "
+                f"({self.explain():.200}). Perhaps all its times are closed. Close less, or write fewer parts."
             ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class ClockChange:
-    """One change of a zone's clocks, and what it means for a trigger."""
+    """One change of a zone's clocks, and its effect on a trigger."""
 
     at: datetime
     """The first moment after the change, in the zone."""
@@ -234,7 +240,7 @@ class ClockChange:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The near future of a trigger. Print it, or take its parts."""
+    """The near future of a trigger. Print it, or use its parts."""
 
     explanation: str
     times: tuple[datetime, ...]
@@ -252,11 +258,13 @@ class Preview:
 
 
 class WallClock(Trigger):
-    """A trigger that looks at wall clocks: it says which readings it wants, and the clock changes are dealt with here, once for all.
+    """A trigger on wall clocks. A subclass says which readings it wants; this class handles clock changes for all of
+    them.
 
-    A trigger that `follows` the wall clock is due whenever the clock shows a wanted reading: never for one that is skipped, twice for
-    one that is repeated. Any other is due when the clock shows a wanted reading *or has passed it* for the first time: once at the end of
-    a gap for all that fell into it, and at the first of two readings.
+    A trigger that `follows` the wall clock is due whenever the clock shows a wanted reading: never for one that is
+    skipped, twice for one that is repeated. Any other trigger is due when the clock shows a wanted reading *or has
+    passed it* for the first time: once at the end of a gap for all readings in it, and at the first of two equal
+    readings.
     """
 
     __slots__ = ()
@@ -266,10 +274,11 @@ class WallClock(Trigger):
 
     @abstractmethod
     def find(self, wall: int) -> int:
-        """The first wanted reading from this one on, both in seconds from 1970 on the wall clock; `FOREVER` when there is none."""
+        """The first wanted reading from this one on, both in seconds since 1970 on the wall clock; `FOREVER` if there
+        is none."""
 
     def wanted(self, first: int, end: int) -> int:
-        """How many readings it wants from this one on and before the other."""
+        """How many readings it wants from the first one on and before the other."""
         count, found = 0, self.find(first)
         while found < end:
             count += 1
@@ -318,7 +327,8 @@ class WallClock(Trigger):
             horizon = horizon or min(max(start, found) + HORIZON, LAST)
             if line.end >= horizon:
                 return None
-            # No reading before the found one is wanted, so nothing is due until shortly before it, unless clocks put back show one again.
+            # No reading before the found one is wanted, so nothing is due until shortly before it, unless clocks put
+            # back show one again.
             far = max(line.end, found - 2 * DAY) if shown + 2 * DAY < line.end else line.end
             if far >= LAST:
                 return None
@@ -377,7 +387,7 @@ class WallClock(Trigger):
             start, line = line.end - 1, line.longer() if line.end < LAST else line
 
     def manner(self) -> str:
-        """What the trigger does when clocks change, in a sentence; nothing for a zone whose clocks never did."""
+        """What the trigger does when clocks change, in a sentence; '' for a zone whose clocks never did."""
         if len(self.line.starts) == 1:
             return ""
         if self.follows:
@@ -385,7 +395,7 @@ class WallClock(Trigger):
         return " When clocks change it still runs once: at the end of a gap, at the first of two readings."
 
     def _effect(self, before: int, after: int) -> str:
-        """What it means that the clocks are set from one reading to another."""
+        """The effect of setting the clocks from one reading to another."""
         low, high = min(before, after), max(before, after)
         readings: list[int] = []
         found = self.find(low)
@@ -409,24 +419,24 @@ class WallClock(Trigger):
 
 
 def zone_line(tz: str | None) -> Timeline:
-    """The timeline of a trigger's zone; UTC where none was given."""
+    """The timeline of a trigger's zone; UTC if none was given."""
     return timeline(tz or "UTC")
 
 
 def size_of(text: str) -> int:
-    """In bytes."""
+    """The size of a text in bytes."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 
 def reaching(line: Timeline, start: int) -> Timeline:
-    """The timeline, worked out beyond this instant."""
+    """The timeline, computed beyond this instant."""
     while line.end <= start and line.end < LAST:
         line = line.longer()
     return line
 
 
 def covering(line: Timeline, start: int, steps: Steps | None = None) -> Timeline:
-    """A timeline around this instant. One beyond it is one look at the zone's rule, however far away, and one step."""
+    """A timeline around this instant. However far away it is, it takes one look at the zone's rule, and one step."""
     if start >= line.end and steps is not None:
         steps.take()
     return line.covering(start)

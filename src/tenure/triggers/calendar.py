@@ -29,9 +29,11 @@ def calendar(
     years: int | None = None,
     tz: Zone | None = None,
 ) -> Calendar:
-    """Due on `start` and then every so many days, weeks, months or years: `calendar(months=2, start="2026-01-31", at="09:00")`.
+    """Due on `start` and then every so many days, weeks, months or years: `calendar(months=2, start="2026-01-31",
+    at="09:00")`.
 
-    Dates are counted from `start` and never drift; a date that does not exist (31 April) is left out. Clock changes as for `cron`.
+    Dates are counted from `start` and never drift. A date that does not exist (31 April) is left out. Clock changes are
+    handled as for `cron`.
     """
     given = {"days": days, "weeks": weeks, "months": months, "years": years}
     units = [unit for unit in _UNITS if given[unit] is not None]
@@ -48,7 +50,7 @@ class Calendar(WallClock):
     """Made by `calendar`."""
 
     kind: ClassVar[str] = "calendar"
-    follows: ClassVar[bool] = False  # type: ignore[misc]  # a single time of the day: it runs once, whatever the clocks do
+    follows: ClassVar[bool] = False  # type: ignore[misc]  # one time of day: runs once, whatever the clocks do
     unit: str
     step: int
     start: date
@@ -61,7 +63,7 @@ class Calendar(WallClock):
 
     def find(self, wall: int) -> int:
         second = self.at.hour * 3600 + self.at.minute * 60 + self.at.second
-        day = -((second - wall) // DAY) + _EPOCH_ORDINAL  # the first whose time has not gone by
+        day = -((second - wall) // DAY) + _EPOCH_ORDINAL  # the first day whose time has not passed
         due = self._from(max(day, self.start.toordinal()))
         return FOREVER if due is None else (due - _EPOCH_ORDINAL) * DAY + second
 
@@ -134,6 +136,7 @@ def _time(value: time | str) -> time:
             raise ConfigurationError(f"calendar: at={value!r}: {error}. Write a time such as '09:00'.") from None
     if not isinstance(value, time) or value.tzinfo or value.microsecond:
         raise ConfigurationError(
-            f"calendar: at={value!r} is not a time of day in whole seconds. Write '09:00' or time(9), and the zone as tz=."
+            f"calendar: at={value!r} is not a time of day in whole seconds. "
+            "Write '09:00' or time(9), and the zone as tz=."
         )
     return value.replace(fold=0)

@@ -1,4 +1,4 @@
-"""Triggers made of triggers: `a | b` is due when either is, `a - closed(…)` is not due while something is closed."""
+"""Triggers made of triggers: `a | b` is due when either is, `a - closed(…)` is not due while a calendar is closed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _MOMENT = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Union(Combined):
-    """Due whenever one of its parts is, once where several are. Made by `a | b`; the order of the parts does not matter."""
+    """Due whenever one of its parts is, once if several are. Made by `a | b`; the order of the parts does
+    not matter."""
 
     kind: ClassVar[str] = "union"
     parts: tuple[Trigger, ...]
@@ -70,7 +71,7 @@ class Union(Combined):
         return " Also: ".join(part.explain() for part in self.parts)
 
     def changes(self, after: datetime) -> Iterator[ClockChange]:
-        # Each part's changes in turn of time; a change that means the same to two parts is told once.
+        # The changes of all parts in order of time. A change with the same effect on two parts is reported once.
         pending = [(next(changes, None), changes) for changes in (part.changes(after) for part in self.parts)]
         told: tuple[datetime, str] | None = None
         while ready := [(change, changes) for change, changes in pending if change is not None]:
@@ -94,14 +95,16 @@ class Union(Combined):
 def closed(
     name: str, *, dates: Iterable[date | str] = (), weekly: Iterable[str] = (), tz: Zone | None = None
 ) -> Closed:
-    """Times at which nothing is due: `cron("0 9 * * *") - closed("holidays", dates=["2026-12-25"], weekly=["Sat-Sun"])`.
+    """Times at which nothing is due: `cron("0 9 * * *") - closed("holidays", dates=["2026-12-25"],
+    weekly=["Sat-Sun"])`.
 
-    `dates` are whole days. `weekly` are windows such as "Sat", "Sat-Sun", "Mon-Fri 12:00-13:30" or "22:00-24:00" (every day); the end of a
-    window is open again. They are read in `tz`, or in the zone of the trigger they are taken from.
+    `dates` are whole days. `weekly` are windows such as "Sat", "Sat-Sun", "Mon-Fri 12:00-13:30" or "22:00-24:00" (every
+    day); a window does not include its end. Both are read in `tz`, or in the zone of the trigger that they are taken
+    from.
     """
     named: object = name
     if not isinstance(named, str) or not named.strip():
-        raise ConfigurationError(f"closed: {name!r} is no name. Write what it is, such as closed('holidays', …).")
+        raise ConfigurationError(f"closed: {name!r} is not a name. Write what it is, such as closed('holidays', …).")
     lists: dict[str, object] = {"dates": dates, "weekly": weekly}
     for what, value in lists.items():
         if isinstance(value, str | date) or not isinstance(value, Iterable):
@@ -122,9 +125,9 @@ class Closed:
     weekly: tuple[str, ...] = ()
     tz: str | None = None
     days: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
-    """In days from 1970, in order, not touching each other, as are the windows."""
+    """In days since 1970, in order and not adjacent to each other, like the windows."""
     windows: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
-    """In seconds from Monday 00:00."""
+    """In seconds since Monday 00:00."""
 
     def __post_init__(self) -> None:
         windows = _merged(span for window in self.weekly for span in _spans(self.name, window))
@@ -137,7 +140,7 @@ class Closed:
         object.__setattr__(self, "days", tuple(_merged((day, day + 1) for day in ordinals)))
 
     def until(self, t: datetime, steps: Steps | None = None) -> datetime | None:
-        """None when it is open at this instant; else an instant up to which it is closed without a break."""
+        """None if it is open at this instant; else an instant up to which it is closed without a break."""
         now = seconds_of(t, f"closed {self.name!r}")
         line = covering(self._line(t), now, steps)
         i = line.at(now)
@@ -145,7 +148,7 @@ class Closed:
         opens = self._opens(shown)
         if opens == shown:
             return None
-        # The clocks may be changed before it opens, and then show something else.
+        # The clocks may change before it opens, and then show something else.
         change = line.starts[i + 1] if i + 1 < len(line.starts) else min(line.end, FOREVER)
         return EPOCH + timedelta(seconds=min(opens - line.offsets[i], change, LAST))
 
@@ -162,7 +165,7 @@ class Closed:
         }
 
     def _opens(self, shown: int) -> int:
-        """The first reading from this one on at which it is open, looking at most to the end of the closed days or of the window."""
+        """The first open reading from this one on. Looks at most to the end of the closed days or of the window."""
         day = shown // DAY
         if (reopens := _end_of(self.days, day)) is not None:
             return reopens * DAY
@@ -176,13 +179,14 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Excluding(Combined):
-    """Due when its trigger is and nothing is closed. Made by `a - closed(…)`."""
+    """Due when its trigger is and no calendar is closed. Made by `a - closed(…)`."""
 
     kind: ClassVar[str] = "excluding"
     trigger: Trigger
     closed: tuple[Closed, ...]
     parts: tuple[tuple[Trigger, tuple[Closed, ...]], ...] = field(init=False, repr=False, compare=False)
-    """The simple parts of its trigger, each with all that closes it: a calendar without a zone can be closed for one and open for another."""
+    """The simple parts of its trigger, each with all that closes it: a calendar without a zone can be closed for one
+    part and open for another."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(_parts(self.trigger, self.closed)))
@@ -287,11 +291,12 @@ def _window_text(name: str, window: str) -> str:
 
 
 def _spans(name: str, window: str) -> list[tuple[int, int]]:
-    """The stretches of a weekly window, in seconds from Monday 00:00."""
+    """The periods of a weekly window, in seconds since Monday 00:00."""
     parts = re.fullmatch(r"([A-Za-z,-]+)?(?:(?:^| )(\d\d):(\d\d)-(\d\d):(\d\d))?", window, re.ASCII)
     if not window or not parts:
         raise ConfigurationError(
-            f"closed {name!r}: {window!r} is no weekly window. Write days, a time span or both: 'Sat-Sun', '22:00-24:00', 'Mon,Wed 12:00-13:30'."
+            f"closed {name!r}: {window!r} is not a weekly window. Write days, a time span or both: 'Sat-Sun', "
+            "'22:00-24:00', 'Mon,Wed 12:00-13:30'."
         )
     low, high = 0, DAY
     if parts[2]:
@@ -318,19 +323,20 @@ def _weekdays(name: str, window: str, text: str | None) -> list[int]:
         for end in ends:
             if end not in _WEEKDAYS:
                 raise ConfigurationError(
-                    f"closed {name!r}: {window!r}: {end!r} is no weekday. Write {', '.join(_WEEKDAYS)}."
+                    f"closed {name!r}: {window!r}: {end!r} is not a weekday. Write {', '.join(_WEEKDAYS)}."
                 )
         low, high = _WEEKDAYS.index(ends[0]), _WEEKDAYS.index(ends[-1])
         if high < low:
             raise ConfigurationError(
-                f"closed {name!r}: {window!r}: {item!r} runs backwards. Write {first}-Sun,Mon-{last}; a week begins on Monday here."
+                f"closed {name!r}: {window!r}: {item!r} runs backwards. "
+                f"Write {first}-Sun,Mon-{last}; a week begins on Monday here."
             )
         days += range(low, high + 1)
     return days
 
 
 def _end_of(stretches: tuple[tuple[int, int], ...], at: int) -> int | None:
-    """The end of the stretch that this falls into, if it does."""
+    """The end of the period that contains this instant, if one does."""
     i = bisect_right(stretches, at, key=itemgetter(0)) - 1
     return stretches[i][1] if i >= 0 and at < stretches[i][1] else None
 

@@ -1,4 +1,4 @@
-"""`cron`: times of the wall clock, in the language and with the manners of Debian's cron."""
+"""`cron`: times of the wall clock, in the language and with the behaviour of Debian's cron."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _LAST_DAY = LAST // DAY + 2
 
 
 def cron(expr: str, tz: Zone | None = None) -> Cron:
-    """Due as Debian's cron would be: `cron("30 2 * * MON-FRI", tz="Europe/Berlin")`. Five fields, six with seconds first, or @daily."""
+    """Due as in Debian's cron: `cron("30 2 * * MON-FRI", tz="Europe/Berlin")`. Five fields, six with seconds first, or
+    @daily."""
     return Cron(expr, None if tz is None else zone_key(tz))
 
 
@@ -31,7 +32,7 @@ class Cron(WallClock):
     expr: str
     tz: str | None = None
 
-    # Worked out from the two above.
+    # Computed from the two above.
     follows: bool = field(init=False, repr=False, compare=False)
     line: Timeline = field(init=False, repr=False, compare=False)
     seconds: int = field(init=False, repr=False, compare=False)
@@ -54,7 +55,8 @@ class Cron(WallClock):
         give(self, "hours", fields.hours)
         give(self, "months", fields.months)
         give(self, "days", fields.days)
-        # The weekdays twice in a row, from Thursday (1 January 1970): the next one is found by a shift. Zero when more than weekdays counts.
+        # The weekdays twice in a row, from Thursday (1 January 1970): a shift finds the next one. Zero if more than
+        # weekdays counts.
         weekly = fields.days.weekly if fields.months == _ALL_MONTHS else None
         week = 0 if weekly is None else (weekly >> 4 | weekly << 3) & 0b1111111
         give(self, "week", week | week << 7)
@@ -98,7 +100,7 @@ class Cron(WallClock):
         return bool(self.week >> day % 7 & 1) if self.week else bool(self._matches(day))
 
     def _readings(self, second: int) -> int:
-        """How many readings it wants of a day that it wants, before this second of the day."""
+        """How many readings it wants before this second of a wanted day."""
         hour, rest = divmod(second, 3600)
         minute, rest = divmod(rest, 60)
         seconds, minutes = self.seconds.bit_count(), self.minutes.bit_count()

@@ -33,8 +33,8 @@ def every(
 ) -> Every:
     """Due in equal steps of elapsed time: `every("30s")`, `every(timedelta(hours=6))`, `every(minutes=90)`.
 
-    The steps are counted from 1970-01-01 00:00 UTC, in both directions, so that all nodes agree without having talked; `anchor` counts them
-    from another instant. Clock changes do not matter; `tz` is only what the due times are written in.
+    The steps are counted from 1970-01-01 00:00 UTC, in both directions, so all nodes agree without communicating;
+    `anchor` counts them from another instant. Clock changes do not matter; due times are only written in `tz`.
     """
     given = {"seconds": seconds, "minutes": minutes, "hours": hours, "days": days, "weeks": weeks}
     units = {unit: value for unit, value in given.items() if value is not None}
@@ -82,7 +82,10 @@ class Every(Trigger):
         return max(-(-high // period) + (-low // period), 0)
 
     def explain(self) -> str:
-        return f"Every {_words(self.period)} of elapsed time, counted from {self.anchor:%Y-%m-%d %H:%M:%S} UTC. Clock changes do not matter."
+        return (
+            f"Every {_words(self.period)} of elapsed time, counted from {self.anchor:%Y-%m-%d %H:%M:%S} UTC. "
+            "Clock changes do not matter."
+        )
 
     def in_zone(self, tz: Zone) -> Every:
         return self if self.tz else Every(self.period, self.anchor, zone_key(tz))
@@ -133,7 +136,7 @@ class At(Trigger):
 
 
 def _key_of(given: datetime | None, tz: Zone | None) -> str | None:
-    """The zone that was asked for, else that of the datetime where it has a name."""
+    """The given zone, else that of the datetime if it has a name."""
     if tz is not None:
         return zone_key(tz)
     named = given.tzinfo if given is not None else None

@@ -1,7 +1,7 @@
-"""The cron language, as Debian's cron reads it, into sets of bits. Whatever is doubtful is refused with the part that is, and why.
+"""Parses the cron language, as Debian's cron reads it, into sets of bits. An error names the doubtful part, and why.
 
-A field becomes a number whose bit `n` is set when `n` matches. Which days of a month match depends only on the weekday of its first
-day and on its length, so that the 28 possible months are worked out once each.
+A field becomes a number whose bit `n` is set if `n` matches. Which days of a month match depends only on the weekday of
+its first day and on its length, so the 28 possible months are computed once each.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Days:
 
     @property
     def weekly(self) -> int | None:
-        """The weekdays, seven bits, when nothing else counts; None when the place in the month does."""
+        """The weekdays, seven bits, if nothing else counts; None if the place in the month does."""
         all_numbers = self.numbers == _every(_DAY)
         if self.both and all_numbers and not self.nth:
             return self.weekdays
@@ -71,7 +71,7 @@ class Days:
         return None
 
     def of_month(self, first_weekday: int, length: int) -> int:
-        """The matching days of a month, as bits, when its first day is this weekday (Sunday is 0)."""
+        """The matching days of a month, as bits, if its first day is this weekday (Sunday is 0)."""
         whole = (1 << (length + 1)) - 2
         by_number = self.numbers
         if self.last:
@@ -91,7 +91,7 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """An expression that was understood. The fields are bits."""
+    """A parsed expression. The fields are bits."""
 
     seconds: int
     minutes: int
@@ -99,11 +99,12 @@ class Fields:
     months: int
     days: Days
     follows_wall_clock: bool
-    """The minute or the hour field begins with a star. Debian's cron lets such jobs follow the wall clock when it is changed."""
+    """True if the minute or the hour field begins with a star. Debian's cron lets such jobs follow the wall clock when
+    it changes."""
 
 
 def normalise(expr: str) -> str:
-    """The one way to write an expression: single spaces, names in capitals, aliases in small letters."""
+    """The normal form of an expression: single spaces, names in capitals, aliases in small letters."""
     if not isinstance(expr, str):
         raise ConfigurationError(
             f"cron: {expr!r} is a {type(expr).__name__}. Write an expression such as '30 2 * * *'."
@@ -119,7 +120,7 @@ def normalise(expr: str) -> str:
 
 @lru_cache(maxsize=4096)
 def parse(expr: str) -> Fields:
-    """What a normalised expression means, or an error that names the part that is wrong."""
+    """Parse a normalised expression. An error names the part that is wrong."""
     parts = spell_out(expr).split(" ")
     match len(parts):
         case 5:
@@ -140,7 +141,7 @@ def parse(expr: str) -> Fields:
 
 
 def spell_out(expr: str) -> str:
-    """The expression in Debian's words: its alias, or what Quartz writes in six fields, replaced."""
+    """The expression in Debian's language: replaces an alias, or what Quartz writes in six fields."""
     if not expr.startswith("@"):
         parts = expr.split(" ")
         if len(parts) != len(_KINDS):
@@ -160,7 +161,7 @@ def spell_out(expr: str) -> str:
 
 
 def _from_quartz(text: str, kind: _Kind) -> str:
-    """A field as Quartz writes it, in Debian's words: `?` is a star, `5/10` counts from 5 on, `FRIL` is `5L`."""
+    """A field of Quartz in Debian's language: `?` is a star, `5/10` counts from 5 on, `FRIL` is `5L`."""
     return ",".join(_item_from_quartz(item, kind) for item in text.split(","))
 
 
@@ -181,7 +182,8 @@ def _item_from_quartz(item: str, kind: _Kind) -> str:
 
 
 def _refuse_numbered_weekdays(expr: str) -> None:
-    """`?` is written by Quartz, where Sunday is 1, and by Spring, where it is 0: a numbered weekday beside it may mean either."""
+    """Quartz, where Sunday is 1, and Spring, where it is 0, both write `?`: a numbered weekday beside it may mean
+    either."""
     *_, day, _, weekday = expr.split(" ")
     if day == "?" and re.search("[0-9]", re.sub("/[0-9]+|#[0-9]", "", weekday)):
         _refuse(expr, weekday, "Quartz counts Sunday as 1, cron as 0", "names, such as MON-FRI, FRIL or MON#2")
@@ -275,7 +277,7 @@ def _number(expr: str, kind: _Kind, text: str, item: str) -> int:
     if text in kind.names:
         return kind.names[text]
     if not re.fullmatch("[0-9]+", text):
-        _refuse(expr, item, f"that is no {kind.name}", _advice(kind, item))
+        _refuse(expr, item, f"that is not valid in the {kind.name} field", _advice(kind, item))
     value = int(text[-9:])
     if len(text) > 9 or not kind.low <= value <= kind.high:  # noqa: PLR2004 - no field has as many digits
         _refuse(expr, item, f"{text} is out of range in the {kind.name} field", f"{kind.low} to {kind.high}")
@@ -286,7 +288,7 @@ def _advice(kind: _Kind, item: str) -> str:
     if item == "?":
         return "*"
     if item.startswith("H"):
-        return "a number; tenure spreads the starts of jobs by itself when asked (spread=)"
+        return "a number; tenure spreads the starts of jobs if you write spread="
     if kind is _DAY and "W" in item:
         return "a number, L for the last day of the month, or LW for its last weekday from Monday to Friday"
     if kind is _DAY and "L" in item:
@@ -317,8 +319,8 @@ def _refuse_count(expr: str, count: int) -> NoReturn:
         )
     more = " tenure has no year field; say which dates with at(…)." if count == 7 else ""  # noqa: PLR2004 - Quartz
     raise ConfigurationError(
-        f"cron: {expr!r} has {count} field{'s' if count > 1 else ''}. Write five (minute, hour, day of month, month, day of week), "
-        f"or six with seconds first, and nothing after them.{more}"
+        f"cron: {expr!r} has {count} field{'s' if count > 1 else ''}. Write five (minute, hour, day of month, month, "
+        f"day of week), or six with seconds first, and nothing after them.{more}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Triggers as text, for a row of a table. JSON with a version; nothing is ever imported or opened because a text says so."""
+"""Triggers as text, for a row of a table: JSON with a version. Nothing is ever imported or opened because of a text."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ def from_json(text: str) -> Trigger:
         raise ConfigurationError(f"from_json: {_short(text)} is not the text of a trigger (no version).")
     if fields["v"] != VERSION:
         raise ConfigurationError(
-            f"from_json: {_short(text)} has version {fields['v']}; this tenure reads version {VERSION}. Upgrade tenure here."
+            f"from_json: {_short(text)} has version {fields['v']}; this tenure reads version {VERSION}. "
+            "Upgrade tenure here."
         )
     _limit(fields)
     return from_dict({key: value for key, value in fields.items() if key != "v"})
 
 
 def checked(trigger: T) -> T:
-    """The trigger itself, unless it is made of too much to be stored and evaluated."""
+    """The trigger itself. Raises if it has too many parts to be stored and evaluated."""
     _limit(trigger.as_dict())
     return trigger
 
 
 def _limit(fields: object) -> None:
-    """Refuse what is nested too deep or made of too many parts, before anything is made of it."""
+    """Refuse what is nested too deep or has too many parts, before anything is made from it."""
     parts, pending = 0, [(fields, 0)]
     while pending:
         part, depth = pending.pop()
@@ -48,12 +49,13 @@ def _limit(fields: object) -> None:
         inner = _parts_of(part)
         if inner and depth == MAX_DEPTH:
             raise ConfigurationError(
-                f"trigger: {_short(fields)} is nested too deep: {MAX_DEPTH} unions and exclusions in each other are the most. "
-                f"Exclude once, from the whole: (a | b) - closed(…) - closed(…)."
+                f"trigger: {_short(fields)} is nested too deep: {MAX_DEPTH} unions and exclusions in each other are "
+                f"the most. Exclude once, from the whole: (a | b) - closed(…) - closed(…)."
             )
         if parts + len(pending) + len(inner) > MAX_PARTS:
             raise ConfigurationError(
-                f"trigger: {_short(fields)} is made of more than {MAX_PARTS:,} triggers and calendars. Make it several jobs."
+                f"trigger: {_short(fields)} is made of more than {MAX_PARTS:,} triggers and calendars. "
+                "Make it several jobs."
             )
         pending += [(one, depth + 1) for one in inner]
 
@@ -67,9 +69,9 @@ def _parts_of(fields: object) -> list[object]:
 
 
 def from_dict(fields: Mapping[str, Any]) -> Trigger:
-    """One level of the text form, the version taken off."""
+    """Read one level of the text form, without the version."""
     if not isinstance(fields, dict):
-        raise ConfigurationError(f"from_json: {_short(fields)} is no trigger.")
+        raise ConfigurationError(f"from_json: {_short(fields)} is not a trigger.")
     kinds = _kinds()
     kind = fields.get("trigger")
     if not isinstance(kind, str) or kind not in kinds:

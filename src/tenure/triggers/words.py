@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tenure.triggers.grammar import spell_out
 
 MAX_TIMES = 6
-"""So many times of the day are named one by one."""
+"""Up to this many times of the day are named one by one."""
 
 _MONTHS = [
     "January",
@@ -44,7 +44,7 @@ class _Span(NamedTuple):
 def explained(expr: str) -> str:
     """Such as 'At 02:30 every day' or 'Every 5 minutes from 09:00 to 17:59 on Monday to Friday'."""
     fields = spell_out(expr).split(" ")
-    second, minute, hour, day, month, weekday = fields if len(fields) == 6 else ["0", *fields]  # noqa: PLR2004 - with seconds
+    second, minute, hour, day, month, weekday = fields if len(fields) == 6 else ["0", *fields]  # noqa: PLR2004
     time, named = _time(_spans(second, 0, 59), _spans(minute, 0, 59), _spans(hour, 0, 23))
     days = _days(day, month, weekday)
     text = f"{time} {days}" if days else f"{time} every day" if named else time
@@ -75,7 +75,7 @@ def _number(text: str, names: Sequence[str]) -> int:
 
 
 def _time(seconds: list[_Span], minutes: list[_Span], hours: list[_Span]) -> tuple[str, bool]:
-    """When in the day, and whether that names times of the clock."""
+    """The time of the day, and whether it names times of the clock."""
     each_hour, each_minute = _all(hours), _all(minutes)
     at_zero = seconds == [_Span(0, 0)]
     if all(span.one for span in (*seconds, *minutes, *hours)):
@@ -137,7 +137,7 @@ def _days(day: str, month: str, weekday: str) -> str:
     months = _spans(month, 1, 12, ["", *_MONTHS])
     parts = []
     if dates and weekdays:
-        # Debian: if one of the fields begins with a star, both must match; else one is enough.
+        # Debian: if one of the fields begins with a star, both must match; otherwise one is enough.
         both = day.startswith("*") or weekday.startswith("*")
         parts.append(f"{dates}, if it is {weekdays}," if both else f"{dates} and also on {weekdays}")
     elif weekdays:
@@ -206,7 +206,7 @@ def _ranged(span: _Span, say: Callable[[int], str]) -> str:
 
 
 def _ordinal(number: int) -> str:
-    ending = "th" if 10 < number % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")  # noqa: PLR2004 - 11th to 13th
+    ending = "th" if 10 < number % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")  # noqa: PLR2004
     return f"{number}{ending}"
 
 

@@ -1,8 +1,8 @@
-"""Time zones, from the `tzdata` package alone, so that all nodes agree whatever their machines have installed.
+"""Time zones, from the `tzdata` package alone, so that all nodes agree whatever is installed on their machines.
 
-A zone is two things here: a `ZoneInfo` for the datetimes that users see, and a `Timeline`, the same rules as plain numbers, on which
-the triggers calculate. A timeline is a list of stretches in which the wall clock runs evenly; between two of them it is put forward
-(a gap: some readings do not exist) or back (a fold: some readings come twice).
+A zone has two forms here: a `ZoneInfo` for the datetimes that users see, and a `Timeline`, the same rules as plain
+numbers, on which the triggers calculate. A timeline is a list of periods in which the wall clock runs evenly. Between
+two of them it is put forward (a gap: some readings do not exist) or back (a fold: some readings come twice).
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ import tzdata  # type: ignore[import-untyped]  # ships no types
 from tenure.errors import ConfigurationError
 
 Zone = str | tzinfo
-"""How people name a zone: its key ('Asia/Seoul'), a `ZoneInfo`, or `timezone.utc`."""
+"""How users name a zone: its key ('Asia/Seoul'), a `ZoneInfo`, or `timezone.utc`."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_ORDINAL = EPOCH.toordinal()
 DAY = 86_400
 
 CALENDAR_CHANGE = 3 * 3600
-"""Seconds. Changes of the wall clock from here on are changes of the calendar, as in Debian's cron: nothing is made up for them."""
+"""Seconds. Larger changes of the wall clock are changes of the calendar, as in Debian's cron: they skip and repeat
+nothing."""
 
 FIRST = -62_135_596_800 + 3 * DAY
-"""The earliest instant that is looked at, in seconds from 1970: every zone can still write it as a datetime."""
+"""The earliest instant, in seconds since 1970: every zone can still write it as a datetime."""
 LAST = 253_402_300_800 - 3 * DAY
-"""The same at the end: nothing is due from here on."""
+"""The end: nothing is due from here on."""
 
 FOREVER = 1 << 62
 _NEAR = 2100
@@ -45,12 +46,13 @@ _DECADE = 10
 
 
 def tzdata_version() -> str:
-    """The release of the zone rules that this process calculates with, such as '2026a'. Later releases compare as greater."""
+    """The release of the zone rules that this process calculates with, such as '2026a'. Later releases compare as
+    greater."""
     return str(tzdata.IANA_VERSION)
 
 
 def zone_key(tz: Zone, what: str = "tz") -> str:
-    """The key of a zone that exists in `tzdata`; everything else is refused with what to write."""
+    """The key of a zone that exists in `tzdata`. Everything else is refused, with what to write instead."""
     match tz:
         case str():
             key = tz
@@ -80,7 +82,7 @@ def zone(key: str) -> ZoneInfo:
 
 
 def elapsed(t: datetime, since: datetime = EPOCH, what: str = "after") -> timedelta:
-    """From one instant to another. Naive datetimes are refused."""
+    """The time from one instant to another. Refuses naive datetimes."""
     try:
         return t - since
     except TypeError:
@@ -88,7 +90,7 @@ def elapsed(t: datetime, since: datetime = EPOCH, what: str = "after") -> timede
 
 
 def seconds_of(t: datetime, what: str = "after") -> int:
-    """The whole seconds from 1970 to this instant, rounded down. Naive datetimes are refused."""
+    """The whole seconds from 1970 to this instant, rounded down. Refuses naive datetimes."""
     try:
         passed = t - EPOCH
     except TypeError:
@@ -97,7 +99,7 @@ def seconds_of(t: datetime, what: str = "after") -> int:
 
 
 def moment(t: datetime, what: str = "after") -> datetime:
-    """The same instant in UTC. Naive datetimes are refused."""
+    """The same instant in UTC. Refuses naive datetimes."""
     elapsed(t, EPOCH, what)
     try:
         return t.astimezone(UTC)
@@ -112,33 +114,34 @@ def reading(seconds: int, tz: ZoneInfo) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A zone as numbers: stretch `i` lasts from `starts[i]` to `starts[i + 1]` and its clocks show UTC plus `offsets[i]` seconds.
+    """A zone as numbers: period `i` lasts from `starts[i]` to `starts[i + 1]`, and its clocks show UTC plus
+    `offsets[i]` seconds.
 
-    `wall[i]` is the first reading of the stretch. `fresh[i]` is the first one that was not shown before it: in a fold it is later
-    than `wall[i]`, for what comes in between was shown already; after a gap it is earlier, for what comes in between never was. After
-    a change of the calendar the two are equal.
+    `wall[i]` is the first reading of the period. `fresh[i]` is the first one that was not shown before it. In a fold it
+    is later than `wall[i]`, because the readings in between were shown already; after a gap it is earlier, because the
+    readings in between never were. After a change of the calendar the two are equal.
     """
 
     key: str
     zone: ZoneInfo
     until: int
-    """The first year that is not worked out."""
+    """The first year that is not computed."""
     end: int
-    """The instant at which it begins, `FOREVER` when no change follows any more."""
+    """The instant at which that year begins; `FOREVER` if no change follows."""
     starts: tuple[int, ...]
     offsets: tuple[int, ...]
     wall: tuple[int, ...]
     fresh: tuple[int, ...]
 
     def at(self, seconds: int) -> int:
-        """The stretch that an instant belongs to."""
+        """The period that contains an instant."""
         return bisect_right(self.starts, seconds) - 1
 
     def longer(self) -> Timeline:
         return _timeline(self.key, self.until + _CYCLE)
 
     def covering(self, seconds: int) -> Timeline:
-        """This one, or where it does not reach as far, the ten years around an instant alone, from the zone's rule."""
+        """This timeline; if it does not reach that far, the ten years around an instant alone, from the zone's rule."""
         if seconds < self.end:
             return self
         year = (EPOCH + timedelta(seconds=min(seconds, LAST - 1))).year
@@ -146,12 +149,12 @@ class Timeline:
 
 
 def timeline(key: str) -> Timeline:
-    """The timeline of a zone up to the year 2100 at least; `longer()` goes on from there."""
+    """The timeline of a zone up to the year 2100 at least; `longer()` extends it."""
     return _timeline(key, _NEAR)
 
 
 class _PackagedZone(ZoneInfo):
-    """A `ZoneInfo` that came from a file cannot be pickled; this one can, for the other side reads the same package."""
+    """A `ZoneInfo` that can be pickled, although it came from a file: the other side reads the same package."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return zone, (self.key,)
@@ -181,7 +184,8 @@ def _timeline(key: str, until: int) -> Timeline:
 
 @lru_cache(maxsize=1024)
 def _decade(key: str, year: int) -> Timeline:
-    """Of a zone that has a yearly rule. The two years before it are there too, so that no change in it is the first one."""
+    """The timeline of a zone that has a yearly rule. It includes the two years before, so that no change in it is the
+    first one."""
     begin = seconds_of(datetime(year - 2, 1, 1, tzinfo=UTC))
     until = year + _DECADE
     end = seconds_of(datetime(until, 1, 1, tzinfo=UTC)) if until <= _LAST_YEAR else LAST
@@ -203,7 +207,7 @@ def _built(key: str, until: int, end: int, changes: list[tuple[int, int]]) -> Ti
 
 
 def _listed_changes(key: str) -> list[int]:
-    """The instants that a zone's TZif file (RFC 8536) lists; its rule for the time after them is asked elsewhere."""
+    """The instants that a zone's TZif file (RFC 8536) lists. `_ruled_changes` covers the time after them."""
     data = _file(key).read_bytes()
     _, isut, isstd, leap, times, types, chars = unpack_from(">20s6l", data)
     second = 44 + times * 5 + types * 6 + chars + leap * 8 + isstd + isut
@@ -212,7 +216,8 @@ def _listed_changes(key: str) -> list[int]:
 
 
 def _ruled_changes(key: str, start: int, end: int) -> list[tuple[int, int]]:
-    """The changes after `start` and before `end` that a zone's yearly rule makes, each with the offset after it; none if it has no such rule.
+    """The changes after `start` and before `end` by a zone's yearly rule, each with the offset after it; none if it has
+    no such rule.
 
     The rule is the last line of the zone's file, as in `CET-1CEST,M3.5.0,M10.5.0/3` (POSIX TZ).
     """
@@ -255,7 +260,8 @@ def _signed(text: str) -> int:
 
 
 def _day(rule: str, year: int) -> int:
-    """From 1970 on: 'M3.5.0' is the last Sunday of March, 'J60' always 1 March, and '59' the 60th day of the year."""
+    """The day since 1970: 'M3.5.0' is the last Sunday of March, 'J60' always 1 March, and '59' the 60th day of the
+    year."""
     if rule.startswith("J"):  # 29 February is never counted
         in_common_year = date(2001, 1, 1) + timedelta(days=int(rule[1:]) - 1)
         return in_common_year.replace(year=year).toordinal() - _EPOCH_ORDINAL
@@ -291,7 +297,7 @@ def _advice(key: str) -> str:
 def _not_aware(t: object, what: str) -> ConfigurationError:
     if isinstance(t, datetime):
         return ConfigurationError(
-            f"{what}: {t!r} has no time zone, so it is no instant. Write datetime(…, tzinfo=ZoneInfo('Europe/Berlin')) "
-            f"or datetime.now(UTC)."
+            f"{what}: {t!r} has no time zone, so it is not an instant. "
+            f"Write datetime(…, tzinfo=ZoneInfo('Europe/Berlin')) or datetime.now(UTC)."
         )
     return ConfigurationError(f"{what}: {t!r} is a {type(t).__name__}. Write a datetime with a time zone.")
