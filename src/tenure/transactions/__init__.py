@@ -1,1 +1,1 @@
-"""What happens inside the caller's own transaction: fences, effects, and changes of jobs."""
+"""Decisions inside the caller's own transaction: fences (G1), effects (G5), and changes of jobs."""

@@ -1,6 +1,6 @@
-"""The caller's connection, whatever it is: a driver's own, SQLAlchemy's or Django's, sync or async.
+"""The caller's connection, of whatever kind: a driver's own, SQLAlchemy's or Django's, sync or async.
 
-Frameworks are asked whether a transaction is open, and then passed by: what is said goes to the driver underneath.
+This module asks a framework whether a transaction is open, and then sends its statements to the driver underneath.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tenure.errors import ConfigurationError
 from tenure.transactions.drivers import Line, Postgres, Steps, is_a, line_of, run, run_async
 
 Procedure = Callable[[Line], Steps[Any]]
-"""What to say over a line."""
+"""The statements to send over a line."""
 
 
 class SyncConnection(Protocol):
@@ -29,15 +29,17 @@ class AsyncConnection(Protocol):
 
 
 class Target(Protocol):
-    """A connection as the caller knows it. Both methods return a coroutine where `is_async`. `call` is what the caller wrote."""
+    """A connection as the caller knows it. Both methods return a coroutine if `is_async`. `call` is what the caller
+    wrote."""
 
     is_async: bool
 
     def begin(self, call: str) -> Any:
-        """See to it that a transaction is open, or refuse."""
+        """Make sure that a transaction is open, or refuse."""
 
     def inside(self, call: str, procedure: Procedure, *, opens: bool = False) -> Any:
-        """Run it in the open transaction, or refuse. With `opens` it may be the first of the transaction, where one begins by itself."""
+        """Run the procedure in the open transaction, or refuse. With `opens` it may be the first of a transaction that
+        begins by itself."""
 
 
 def target_of(connection: Any, call: str) -> Target:
@@ -57,7 +59,7 @@ def target_of(connection: Any, call: str) -> Target:
 
 
 class Driver:
-    """A driver's connection, bare."""
+    """A driver's connection without a framework."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -74,7 +76,7 @@ class Driver:
 
 
 class Sqlalchemy:
-    """A Connection or a Session, also those inside `run_sync`."""
+    """A Connection or a Session, also inside `run_sync`."""
 
     is_async = False
 
@@ -91,8 +93,9 @@ class Sqlalchemy:
             connection = self._connection()
         else:
             raise ConfigurationError(
-                f"{call}: this SQLAlchemy connection or session is not in a transaction: what came before is committed already. "
-                "Write `with engine.begin() as connection:` or `with session.begin():`, and call it before that commits."
+                f"{call}: this SQLAlchemy connection or session is not in a transaction: earlier work is committed "
+                "already. Write `with engine.begin() as connection:` or `with session.begin():`, and call it before "
+                "that commits."
             )
         if connection.get_transaction().__class__.__name__ == "TwoPhaseTransaction":
             raise ConfigurationError(f"{call}: two-phase commit is not supported. Write `begin()`.")
@@ -107,7 +110,7 @@ class Sqlalchemy:
     def _connection(self) -> Any:
         if not is_a(self._given, "sqlalchemy.orm", "Session"):
             return self._given
-        self._given.flush()  # what is only pending in the session is part of the work
+        self._given.flush()  # pending objects of the session are part of the work
         return self._given.connection()
 
     def _run(self, call: str, connection: Any, procedure: Procedure) -> Any:
@@ -148,7 +151,7 @@ class Django:
         run(line, line.begin(call))
 
     def inside(self, call: str, procedure: Procedure, *, opens: bool = False) -> Any:
-        del opens  # inside atomic() nothing may have been sent yet
+        del opens  # inside atomic() perhaps nothing was sent yet
         line = self._line(call)
         run(line, line.begin(call))
         try:
@@ -157,15 +160,15 @@ class Django:
             raise
         except BaseException:
             if self._wrapper.in_atomic_block:
-                self._wrapper.set_rollback(True)  # no atomic() around us may commit, whoever swallows this
+                self._wrapper.set_rollback(True)  # no atomic() around us may commit, even if the caller swallows this
             raise
 
     def _line(self, call: str) -> Line:
         self._wrapper.ensure_connection()
         if not self._wrapper.in_atomic_block and self._wrapper.get_autocommit():
             raise ConfigurationError(
-                f"{call}: Django's connection {self._wrapper.alias!r} is in autocommit mode: each statement is committed at once. "
-                "Write `with transaction.atomic():` around the work and this call."
+                f"{call}: Django's connection {self._wrapper.alias!r} is in autocommit mode: each statement is "
+                "committed at once. Write `with transaction.atomic():` around the work and this call."
             )
         self._wrapper.validate_no_broken_transaction()
         return line_of(self._wrapper.connection, call)

@@ -1,8 +1,9 @@
-"""How something is said to the server inside the caller's transaction, over every driver's connection.
+"""Sends decisions to the server inside the caller's transaction, over the connection of any driver (G1, G5).
 
-Each driver is a `Line` that says how to send a statement and whether a transaction is open. What the server decides there is a
-`Decision`: a fence, the completion of a run, an effect. What is sent, in which order, is written once for PostgreSQL and once for
-SQLite, as generators that sync and async code run. No driver is imported unless the caller's connection is one of its own.
+Each driver is a `Line` that knows how to send a statement and whether a transaction is open. A `Decision` is what the
+server decides there: a fence, the completion of a run, an effect. The statements and their order are written once for
+PostgreSQL and once for SQLite, as generators that sync and async code both run. No driver is imported unless the
+caller's connection is one of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SERIALIZATION_FAILURE = "40001"
 MISSING = {"42883", "3F000", "42P01"}  # function, schema, table
 NOT_ALLOWED = "42501"
 PATIENCE = 2.0
-"""How many seconds a cancelled decision may still take to leave its connection in order, before the connection is closed."""
+"""How many seconds a cancelled decision may take to clean up its connection before the connection is closed."""
 
 SUPPORTED = (
     "sqlite3, aiosqlite, psycopg (sync and async), psycopg2 and asyncpg connections, SQLAlchemy's Connection, Session, "
@@ -32,30 +33,30 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 Step = tuple[str, Mapping[str, object]]
 Steps = Generator[Step, Row | None, T]
-"""What to send, statement by statement; each answer (its first row) or error comes back into the generator."""
+"""The statements to send, one by one. Each answer (its first row) or error comes back into the generator."""
 
 
 class Decision(ABC):
-    """Something that the server decides inside the caller's transaction: it passes, or the transaction is over."""
+    """A decision of the server inside the caller's transaction: it passes, or the transaction is over."""
 
     call: ClassVar[str]
     """What the caller wrote, such as `term.fence`."""
     code: ClassVar[str]
     """The SQLSTATE of a refusal by PostgreSQL …"""
     words: ClassVar[str]
-    """… and the words of one by SQLite."""
+    """… and the message of one by SQLite."""
     function: ClassVar[str]
-    """What a role must be allowed to call."""
+    """The function that a role must be allowed to call."""
 
     @property
     @abstractmethod
     def what(self) -> str:
-        """How errors begin."""
+        """The beginning of its error messages."""
 
     @property
     @abstractmethod
     def schema(self) -> str:
-        """Where tenure lives on PostgreSQL."""
+        """The schema of tenure on PostgreSQL."""
 
     @abstractmethod
     def on_postgres(self) -> Step: ...
@@ -66,18 +67,18 @@ class Decision(ABC):
 
     @abstractmethod
     def refusal(self, error: BaseException) -> TenureError:
-        """What it means that PostgreSQL refused."""
+        """The error for a refusal by PostgreSQL."""
 
     @abstractmethod
     def on_sqlite(self) -> Sequence[Step]: ...
 
     @abstractmethod
     def standing(self) -> Step:
-        """Asks SQLite how things are …"""
+        """Asks SQLite for the current state …"""
 
     @abstractmethod
     def over(self, row: Row | None) -> TenureError | None:
-        """… and says what that means; None if nothing speaks against another try."""
+        """… and turns it into an error; None if another try may succeed."""
 
 
 def line_of(connection: Any, call: str) -> Line:
@@ -101,7 +102,7 @@ def line_of(connection: Any, call: str) -> Line:
 
 
 def is_a(connection: Any, module: str, *names: str) -> bool:
-    """Whether it is one of these classes; of a module that nobody has loaded it cannot be."""
+    """True if it is one of these classes. It cannot be one of a module that is not loaded."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(connection, tuple(getattr(loaded, name, ()) for name in names))
 
@@ -129,7 +130,7 @@ async def run_async(line: Line, steps: Steps[T]) -> T:
             while True:
                 try:
                     row = await line.send(*step)
-                except GeneratorExit:  # the loop is gone; nothing can be sent any more
+                except GeneratorExit:  # the loop is gone; nothing more can be sent
                     line.close()
                     raise
                 except BaseException as error:
@@ -154,16 +155,16 @@ class Line(ABC):
     @property
     @abstractmethod
     def in_transaction(self) -> bool:
-        """Whether a transaction is open, also an aborted one."""
+        """True if a transaction is open, even an aborted one."""
 
     @property
     @abstractmethod
     def begins_by_itself(self) -> bool:
-        """Whether the first statement opens a transaction that lasts until commit."""
+        """True if the first statement opens a transaction that lasts until commit."""
 
     @abstractmethod
     def send(self, statement: str, values: Mapping[str, object]) -> Any:
-        """Send it and return the first row, if any; a coroutine where `is_async`."""
+        """Send it and return the first row, if any; a coroutine if `is_async`."""
 
     @abstractmethod
     def close(self) -> None:
@@ -171,21 +172,22 @@ class Line(ABC):
 
     @abstractmethod
     def begin(self, call: str) -> Steps[None]:
-        """See to it that a transaction is open, or refuse."""
+        """Make sure that a transaction is open, or refuse."""
 
     @abstractmethod
     def decide(self, decision: Decision) -> Steps[Row | None]:
-        """Have it decided in the open transaction; when this raises anything but `ConfigurationError`, the transaction is over."""
+        """Let the server decide in the open transaction. If this raises anything but `ConfigurationError`, the
+        transaction is over."""
 
     def not_in_transaction(self, call: str) -> ConfigurationError:
         if self.begins_by_itself:
             return ConfigurationError(
-                f"{call}: no transaction is open on this connection: what came before is committed already. "
+                f"{call}: no transaction is open on this connection: earlier work is committed already. "
                 f"Call it before the commit. {self.advice}"
             )
         return ConfigurationError(
-            f"{call}: this connection is in autocommit mode and in no transaction: each statement is committed at once. "
-            + self.advice
+            f"{call}: this connection is in autocommit mode and in no transaction: each statement is committed at "
+            "once. " + self.advice
         )
 
 
@@ -211,20 +213,20 @@ class Postgres(Line):
             raise
         if not self.in_transaction:  # a pooler in statement mode
             raise StoreError(
-                f"{decision.what} ran outside the transaction, so that it protects nothing. Something between here and the server "
-                "spreads transactions over connections: put the pooler into transaction mode."
+                f"{decision.what} ran outside the transaction, so it protects nothing. Something between here and the "
+                "server spreads transactions over connections: put the pooler into transaction mode."
             )
         return row
 
     def _poison(self, decision: Decision, error: BaseException) -> Steps[BaseException]:
-        """Leave an aborted transaction without the work. Returns the error that says what was wrong."""
+        """Leave an aborted transaction without the work. Returns the error that explains it."""
         told = error
         statement, values = decision.on_postgres()
         try:
             yield "ROLLBACK AND CHAIN", {}
             if sqlstate(error) == SERIALIZATION_FAILURE:
-                # Above READ COMMITTED a takeover shows as a conflict with the old snapshot, and so does any conflict of the
-                # caller's own. A new snapshot tells them apart: a caller who still leads should retry, not stop.
+                # Above READ COMMITTED a takeover shows as a conflict with the old snapshot, and so does any conflict of
+                # the caller's own. A new snapshot distinguishes them: a caller who still leads should retry, not stop.
                 try:
                     yield statement, values
                 except Exception as again:
@@ -236,11 +238,11 @@ class Postgres(Line):
                     if sqlstate(refused) is None:
                         raise
         except BaseException:
-            self.close()  # a connection that is gone commits nothing either
+            self.close()  # a closed connection commits nothing either
         return told
 
     def refuse_modes(self, call: str) -> None:
-        """Refuse what the driver's modes make impossible."""
+        """Refuse modes of the driver in which this cannot work."""
 
 
 class Psycopg(Postgres):
@@ -248,7 +250,7 @@ class Psycopg(Postgres):
 
     @property
     def in_transaction(self) -> bool:
-        return bool(self.raw.info.transaction_status.name != "IDLE")  # of a closed one the driver tells
+        return bool(self.raw.info.transaction_status.name != "IDLE")  # for a closed connection the driver raises
 
     @property
     def begins_by_itself(self) -> bool:
@@ -268,7 +270,8 @@ class Psycopg(Postgres):
     def refuse_modes(self, call: str) -> None:
         if self.raw.pgconn.pipeline_status:
             raise ConfigurationError(
-                f"{call}: this connection is in pipeline mode, where a refusal comes too late. Call it after the pipeline block."
+                f"{call}: this connection is in pipeline mode, where a refusal comes too late. "
+                "Call it after the pipeline block."
             )
 
 
@@ -287,7 +290,8 @@ class AsyncPsycopg(Psycopg):
 
 
 def _as_text(row: Row | None) -> Row | None:
-    """What a caller who has set `client_encoding` to SQL_ASCII gets as bytes. The database is UTF8, and we ask for nothing that is binary."""
+    """Decode the bytes that a caller with `client_encoding` SQL_ASCII gets. The database is UTF8, and we read no binary
+    columns."""
     return row and tuple(value.decode() if isinstance(value, bytes) else value for value in row)
 
 
@@ -356,8 +360,9 @@ class Sqlite(Line):
             return
         if not self.begins_by_itself:
             raise self.not_in_transaction(call)
-        # Python begins only before INSERT, UPDATE, DELETE and REPLACE: `WITH … INSERT` and CREATE would be committed on the spot.
-        # IMMEDIATE, because whoever reads first and writes later may find that somebody else wrote in between.
+        # Python begins only before INSERT, UPDATE, DELETE and REPLACE: `WITH … INSERT` and CREATE would be committed at
+        # once. IMMEDIATE, because a transaction that reads first and writes later may find that another one wrote in
+        # between.
         yield "BEGIN IMMEDIATE", {}
 
     def decide(self, decision: Decision) -> Steps[Row | None]:
@@ -371,12 +376,12 @@ class Sqlite(Line):
             yield from self._roll_back()
             if str(error).startswith("no such table"):
                 raise WrongDatabase(
-                    f"{decision.what} was refused, because this SQLite file has no tables of tenure, or too old ones. Nothing was "
-                    "committed. Pass a connection to the file that tenure uses, opened as its main one."
+                    f"{decision.what} was refused, because this SQLite file has no tables of tenure, or too old ones. "
+                    "Nothing was committed. Pass a connection to the file that tenure uses, opened as its main one."
                 ) from error
-            # What is refused has been rolled back by the trigger. SQLITE_BUSY_SNAPSHOT means that this transaction has only read so
-            # far (whoever wrote has the write lock, and nothing can be granted beside it) and that somebody has written since:
-            # it can never write again. Whether the writer was a successor is asked of the present.
+            # The trigger has rolled back a refused transaction. SQLITE_BUSY_SNAPSHOT means that this transaction has
+            # only read so far (a writer has the write lock, and nothing can be granted beside it) and that another one
+            # has written since: it can never write again. The present state tells whether that writer was a successor.
             asked = str(error) == decision.words or getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY_SNAPSHOT"
             if asked and (over := decision.over((yield decision.standing()))):
                 raise over from error
@@ -390,7 +395,7 @@ class Sqlite(Line):
             except Exception:
                 self.close()
         if getattr(self.raw, "autocommit", None) is False:
-            yield "BEGIN", {}  # sqlite3.connect(autocommit=False) takes for granted that a transaction is always open
+            yield "BEGIN", {}  # sqlite3.connect(autocommit=False) expects an open transaction at all times
 
     @property
     def in_transaction(self) -> bool:
@@ -403,13 +408,14 @@ class Sqlite(Line):
     def not_in_transaction(self, call: str) -> ConfigurationError:
         if self.begins_by_itself:
             return ConfigurationError(
-                f"{call}: no transaction is open on this SQLite connection. Python opens one at the first INSERT, UPDATE, DELETE or "
-                "REPLACE; anything else (`WITH … INSERT`, CREATE) was committed at once. Write `conn.execute('BEGIN IMMEDIATE')` "
-                "before the work, or, for a term, `with conn, term.fenced(conn):` around it."
+                f"{call}: no transaction is open on this SQLite connection. Python opens one at the first INSERT, "
+                "UPDATE, DELETE or REPLACE; anything else (`WITH … INSERT`, CREATE) was committed at once. Write "
+                "`conn.execute('BEGIN IMMEDIATE')` before the work, or, for a term, `with conn, term.fenced(conn):` "
+                "around it."
             )
         return ConfigurationError(
-            f"{call}: this SQLite connection is in autocommit mode and in no transaction: each statement is committed at once. "
-            "Write `conn.execute('BEGIN IMMEDIATE')` before the work."
+            f"{call}: this SQLite connection is in autocommit mode and in no transaction: each statement is committed "
+            "at once. Write `conn.execute('BEGIN IMMEDIATE')` before the work."
         )
 
 
@@ -458,22 +464,22 @@ def on_sqlite() -> dict[str, str]:
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """PostgreSQL's code for it, whichever driver says so; None where the server did not answer."""
+    """PostgreSQL's code of an error, from any driver; None if the server did not answer."""
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
 
 
 def raise_refusal(decision: Decision, error: BaseException) -> None:
-    """Raise what the server's refusal means; return where it means nothing special."""
+    """Raise the error for the server's refusal; return if it is not one."""
     state, schema = sqlstate(error), decision.schema
     if state == decision.code:
         raise decision.refusal(error) from error
     if state in MISSING:
         raise WrongDatabase(
-            f"{decision.what} was refused, because this database has no tenure in schema {schema!r}, or an older one. Nothing was "
-            "committed. The work must be in tenure's own database: pass a connection to that one."
+            f"{decision.what} was refused, because this database has no tenure in schema {schema!r}, or an older one. "
+            "Nothing was committed. The work must be in tenure's own database: pass a connection to that one."
         ) from error
     if state == NOT_ALLOWED:
         raise StoreError(
-            f"{decision.what} was refused, because this role may not call it. Nothing was committed. As the owner: GRANT USAGE ON "
-            f"SCHEMA {schema} TO …; GRANT EXECUTE ON FUNCTION {schema}.{decision.function} TO …"
+            f"{decision.what} was refused, because this role may not call it. Nothing was committed. As the owner: "
+            f"GRANT USAGE ON SCHEMA {schema} TO …; GRANT EXECUTE ON FUNCTION {schema}.{decision.function} TO …"
         ) from error

@@ -1,17 +1,19 @@
-"""One effect: what a run commits together with its own completion, or under a key, takes effect once.
+"""One effect (G5): work that a run commits with its own completion, or under a key, takes effect once.
 
 with conn.transaction():
     if run.once(conn, "invoices"):      # True once for this run, whichever attempt commits it
         conn.execute("INSERT …")
     run.complete(conn)                  # last: the work and the mark commit together, or neither
 
-As with the fence, the database decides and refuses inside the server, and a caller who swallows the refusal cannot commit: see
-`transactions/fence.py`. Both compare the token of the claim, so that an attempt that was given up for lost is refused.
+As with the fence, the database decides and refuses inside the server, and a caller who swallows the refusal cannot
+commit: see `transactions/fence.py`. Both compare the token of the claim, so an attempt that was given up as lost is
+refused.
 
-- `complete` locks the run alone and sets it SUCCEEDED. Whoever takes the run back meanwhile skips it; afterwards only this
-  transaction decides.
-- `once` lets whoever takes the run back pass. The next attempt then waits at the key for this transaction, and learns from its end
-  whether there is anything left to do. Effects outlive the attempts of a run and go with the run.
+- `complete` locks the run alone and sets it SUCCEEDED. A node that takes runs back meanwhile skips it; afterwards only
+  this transaction decides.
+- `once` does not block a node that takes the run back. The next attempt then waits at the key for this transaction, and
+  learns from its end whether there is anything left to do. Effects outlive the attempts of a run and are removed with
+  the run.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ class RunClaim:
     run: int
     token: str
     key: str
-    """Of the run, for people."""
+    """The key of the run, for messages."""
     schema: str
     job: str
     started_at: Instant | None = None
-    """When the attempt began, for figures; None: as good as when it was claimed."""
+    """When the attempt began, for statistics; None: about when it was claimed."""
 
 
 @overload
@@ -50,7 +52,8 @@ def complete(connection: AsyncConnection, claim: RunClaim) -> Coroutine[Any, Any
 @overload
 def complete(connection: SyncConnection, claim: RunClaim) -> None: ...
 def complete(connection: Any, claim: RunClaim) -> Any:
-    """Let the run succeed with the connection's open transaction; raises `AttemptLost` if it is not this attempt's any more."""
+    """Let the run succeed with the connection's open transaction. Raises `AttemptLost` if the run is no longer this
+    attempt's."""
     decision = Complete(claim)
     return target_of(connection, decision.call).inside(decision.call, lambda line: _completed(line, decision))
 
@@ -60,7 +63,8 @@ def once(connection: AsyncConnection, claim: RunClaim, key: str) -> Coroutine[An
 @overload
 def once(connection: SyncConnection, claim: RunClaim, key: str) -> bool: ...
 def once(connection: Any, claim: RunClaim, key: str) -> Any:
-    """True if no attempt of this run has committed this key: do it now, in this transaction. May be the first of the transaction."""
+    """True if no attempt of this run has committed this key: do the work now, in this transaction. May be its first
+    statement."""
     if not key:
         raise ConfigurationError(f"run.once: {key!r} cannot be a key. Write a name for the effect, such as 'invoices'.")
     decision = Once(claim, key)
@@ -114,13 +118,13 @@ class ByClaim(Decision):
         what = f"job {self.claim.job!r}, run {self.claim.key!r}"
         if state == "unknown":
             return WrongDatabase(
-                f"{what}: this database has no run {self.claim.run}. Nothing was committed. Pass a connection to the database that "
-                "the scheduler uses (or was the run removed since?)."
+                f"{what}: this database has no run {self.claim.run}. Nothing was committed. Pass a connection to the "
+                "database that the scheduler uses (or was the run removed since?)."
             )
         now = "another attempt has it" if state == "running" else f"it is {state or 'over'}"
         return AttemptLost(
-            f"{what}: this attempt no longer counts, {now}. The database refused the transaction and nothing of it was committed: "
-            "stop this work."
+            f"{what}: this attempt no longer counts, {now}. The database refused the transaction and nothing of it "
+            "was committed: stop this work."
         )
 
 
@@ -143,7 +147,7 @@ class Complete(ByClaim):
 
 @dataclass(frozen=True, slots=True)
 class Once(ByClaim):
-    """The effect of this key is this transaction's, or has been another's."""
+    """The effect of this key belongs to this transaction, or another one has committed it."""
 
     key: str
 

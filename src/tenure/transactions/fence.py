@@ -1,21 +1,25 @@
-"""The fence: work of a term that is over does not commit.
+"""The fence (G1): work of a term that is over does not commit.
 
 with conn.transaction():
     conn.execute("UPDATE …")
     term.fence(conn)        # or, around all of it: with term.fenced(conn):
 
-The database decides, not this process: a function (PostgreSQL) or a trigger (SQLite) compares term and holder with the election's
-row and raises inside the server. What remains is to keep a caller who swallows that error from committing all the same:
+The database decides, not this process: a function (PostgreSQL) or a trigger (SQLite) compares term and holder with the
+election's row and raises inside the server. What remains is to keep a caller who swallows that error from committing
+all the same:
 
-- On PostgreSQL the transaction is aborted, but `ROLLBACK TO SAVEPOINT` would revive what came before the savepoint. So every fence
-  that fails, for whatever reason, *poisons* the connection: `ROLLBACK AND CHAIN`, then a fence that cannot pass. The connection is
-  left in an aborted transaction that no longer contains the work; nothing runs in it, its COMMIT commits nothing, and the caller's
-  own rollback makes it usable again. A connection that cannot be poisoned is closed.
-- On SQLite `RAISE(ROLLBACK)` ends the whole transaction, savepoints included, and whatever else goes wrong is rolled back here.
+- On PostgreSQL the transaction is aborted, but `ROLLBACK TO SAVEPOINT` would revive what came before the savepoint. So
+  every fence that fails, for whatever reason, *poisons* the connection: `ROLLBACK AND CHAIN`, then a fence that cannot
+  pass. The connection is left in an aborted transaction that no longer contains the work; nothing runs in it, its
+  COMMIT commits nothing, and the caller's own rollback makes it usable again. A connection that cannot be poisoned is
+  closed.
+- On SQLite `RAISE(ROLLBACK)` ends the whole transaction, savepoints included, and all other failures are rolled back
+  here.
 
-Hence one rule: when a fence raises anything but `ConfigurationError` (which is raised before anything is sent), the transaction is over.
+Hence one rule: when a fence raises anything but `ConfigurationError` (which is raised before anything is sent), the
+transaction is over.
 
-How it is sent stands in `transactions/drivers.py` and `transactions/connections.py`.
+`transactions/drivers.py` and `transactions/connections.py` send it.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ CALL = "term.fence"
 
 
 class Fencing(Protocol):
-    """What a fence needs to know of a term."""
+    """What a fence needs to know about a term."""
 
     @property
     def election(self) -> str: ...
@@ -64,7 +68,7 @@ def fenced(connection: AsyncConnection, term: Fencing) -> AbstractAsyncContextMa
 @overload
 def fenced(connection: SyncConnection, term: Fencing) -> AbstractContextManager[None]: ...
 def fenced(connection: Any, term: Fencing) -> Any:
-    """A block that is fenced at its end, unless it ends by an exception. The transaction around it is the caller's."""
+    """A block with a fence at its end, unless it ends with an exception. The caller owns the transaction around it."""
     return Fenced(target_of(connection, CALL), term)
 
 
@@ -77,7 +81,7 @@ class Fenced:
 
     def __enter__(self) -> None:
         if self._target.is_async:
-            raise ConfigurationError("term.fenced: this connection is asynchronous. Write `async with term.fenced(…)`.")
+            raise ConfigurationError("term.fenced: this connection is async. Write `async with term.fenced(…)`.")
         self._target.begin(CALL)
 
     def __exit__(
@@ -88,7 +92,7 @@ class Fenced:
 
     async def __aenter__(self) -> None:
         if not self._target.is_async:
-            raise ConfigurationError("term.fenced: this connection is not asynchronous. Write `with term.fenced(…)`.")
+            raise ConfigurationError("term.fenced: this connection is not async. Write `with term.fenced(…)`.")
         await self._target.begin(CALL)
 
     async def __aexit__(
@@ -156,8 +160,11 @@ class Fence(Decision):
         elif current > self.term.number:
             over = f"is over, the current one is {current}"
         else:
-            over = f"is unknown to this database, whose current one is {current}: another database, or one restored from a backup"
+            over = (
+                f"is unknown to this database, whose current one is {current}: another database, or one restored from "
+                "a backup"
+            )
         return StaleTerm(
-            f"{what} {over}. The database refused the transaction and nothing of it was committed. Another node may lead: stop this "
-            "work; the next leader does it again."
+            f"{what} {over}. The database refused the transaction and nothing of it was committed. Another node may "
+            "lead: stop this work; the next leader does it again."
         )

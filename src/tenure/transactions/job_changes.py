@@ -1,7 +1,8 @@
-"""Changes of jobs inside the caller's own transaction: `scheduler.add(…, conn=session)` commits, or does not, with the rest of the work.
+"""Changes of jobs inside the caller's own transaction: `scheduler.add(…, conn=session)` commits with the caller's work,
+or not at all.
 
-On PostgreSQL the ledger's own functions are called over the caller's driver. On SQLite the ledger's own steps run on the caller's
-connection; other nodes are not woken then, and find the change when they next look.
+On PostgreSQL this module calls the ledger's own functions over the caller's driver. On SQLite the ledger's own steps
+run on the caller's connection; other nodes are not woken then, and find the change when they next look.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 TOO_ISOLATED = "TN003"
-"""What `change_job` says to a caller whose snapshot may be too old."""
+"""The error of `change_job` for a caller whose snapshot may be too old."""
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ VERBS = {
 
 
 Sight = tuple[JobRow | None, Instant]
-"""A job, unless there is none or it was removed; and the ledger's clock."""
+"""A job, None if it does not exist or was removed; and the ledger's clock."""
 
 
 @overload
@@ -47,7 +48,7 @@ def look(
 @overload
 def look(connection: SyncConnection, store: Store, verb: str, application: str, name: str) -> Sight: ...
 def look(connection: Any, store: Store, verb: str, application: str, name: str) -> Any:
-    """A job, also a removed one, as the connection's transaction sees it."""
+    """A job, even if it is removed, as the connection's transaction sees it."""
 
     def on_postgres(schema: str) -> Steps[Sight]:
         from tenure.stores.postgres import ledger as postgres_ledger
@@ -133,28 +134,31 @@ def _over(
             return _whole(line.raw, on_sqlite)
         found = type(line.raw)
         raise ConfigurationError(
-            f"{call}: a connection of {found.__module__}.{found.__qualname__} cannot change what {store.shown} has. Pass a connection to "
-            "that very database (for SQLite: sqlite3's, or SQLAlchemy's or Django's over it), or leave `conn` out."
+            f"{call}: a connection of {found.__module__}.{found.__qualname__} cannot change what {store.shown} has. "
+            "Pass a connection to that very database (for SQLite: sqlite3's, or SQLAlchemy's or Django's over it), "
+            "or leave `conn` out."
         )
 
     return target_of(connection, call).inside(call, procedure, opens=True)
 
 
 def _told(call: str, schema: str, steps: Steps[T]) -> Steps[T]:
-    """Say in our words what PostgreSQL says of a database or a role that will not do."""
+    """Translate PostgreSQL's errors about a database or a role that cannot be used."""
     try:
         return (yield from steps)
     except Exception as error:
         state = sqlstate(error)
         if state in MISSING:
             raise WrongDatabase(
-                f"{call}: this database has no tenure in schema {schema!r}, or an older one. Pass a connection to the scheduler's database."
+                f"{call}: this database has no tenure in schema {schema!r}, or an older one. "
+                "Pass a connection to the scheduler's database."
             ) from error
         if state == TOO_ISOLATED:
             raise ConfigurationError(
-                f"{call}: this transaction is REPEATABLE READ or SERIALIZABLE, and does not see runs that others have changed since it began: "
-                "they would be left behind. Nothing was changed, and the transaction is aborted. Write `SET TRANSACTION ISOLATION LEVEL READ "
-                "COMMITTED` as its first statement, or leave `conn` out. New jobs can be added, and runs asked for, at any level."
+                f"{call}: this transaction is REPEATABLE READ or SERIALIZABLE, and does not see runs that others have "
+                "changed since it began: they would be left behind. Nothing was changed, and the transaction is "
+                "aborted. Write `SET TRANSACTION ISOLATION LEVEL READ COMMITTED` as its first statement, or leave "
+                "`conn` out. New jobs can be added, and runs requested, at any level."
             ) from error
         if state == NOT_ALLOWED:
             raise StoreError(
@@ -164,7 +168,7 @@ def _told(call: str, schema: str, steps: Steps[T]) -> Steps[T]:
 
 
 def _whole(raw: sqlite3.Connection, steps: Callable[[sqlite3.Connection], T]) -> T:
-    """All of the steps or none: whoever catches the error may commit what came before."""
+    """All of the steps or none: a caller who catches the error may commit what came before."""
     raw.execute("SAVEPOINT tenure_change")
     try:
         return steps(raw)
@@ -184,7 +188,8 @@ def _same_file(call: str, store: Store, raw: sqlite3.Connection) -> None:
     path: Path = store.path  # type: ignore[attr-defined]
     if not main or not path.exists() or not path.samefile(main):
         raise WrongDatabase(
-            f"{call}: this connection is to {main or 'a database in memory'}, the scheduler's is {path}. Pass a connection to that file."
+            f"{call}: this connection is to {main or 'a database in memory'}, the scheduler's is {path}. "
+            "Pass a connection to that file."
         )
 
 
