@@ -4,7 +4,7 @@ TenureError
 ├── ConfigurationError        what was written is wrong, and what to write instead (also a ValueError)
 ├── StoreError
 │   ├── StoreUnavailable      no answer from the database: refused, timed out, read-only, restarting
-│   ├── DataRefused           the database does not take what was in the statement
+│   ├── DataRefused           the database does not accept a value in the statement
 │   ├── SchemaOutdated        tenure's tables are missing or older than this library
 │   ├── SchemaTooNew          tenure's tables were migrated by a library that this one is too old for
 │   └── WrongDatabase         a connection to another database than the one that granted the term
@@ -13,12 +13,12 @@ TenureError
 │   └── StaleTerm             the database refused work fenced with a term that is over
 ├── JobError
 │   ├── UnknownJob            no job of that name, or no function of that name on this node
-│   └── JobExists             a job of that name is there already
+│   └── JobExists             a job of that name exists already
 └── RunError
-    ├── AttemptCancelled      this attempt was asked to end, or its time is up; raised in the body
-    ├── AttemptLost           this attempt is no longer the one that counts
-    ├── UnreadableArguments   the arguments of this run are none, or only a newer library can read them; its body was not called
-    └── Busy                  what was asked for is being done already
+    ├── AttemptCancelled      this attempt was requested to end, or its time is up; raised in the body
+    ├── AttemptLost           this attempt no longer counts
+    ├── UnreadableArguments   this library cannot read the arguments of the run; its body was not called
+    └── Busy                  the requested work is being done already
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class TenureError(Exception):
 
 
 class ConfigurationError(TenureError, ValueError):
-    """What was asked for cannot work. The message names the value and what to write instead."""
+    """A request cannot work. The message names the value and what to write instead."""
 
 
 class StoreError(TenureError):
-    """Something about the database."""
+    """A problem with the database."""
 
 
 class StoreUnavailable(StoreError):
@@ -41,7 +41,8 @@ class StoreUnavailable(StoreError):
 
 
 class DataRefused(StoreError):
-    """The database answered, and does not take what was in the statement. Sending it again as it is would change nothing."""
+    """The database answered, but does not accept a value in the statement. Sending it again unchanged would
+    not help."""
 
 
 class SchemaOutdated(StoreError):
@@ -57,7 +58,7 @@ class WrongDatabase(StoreError):
 
 
 class LeadershipError(TenureError):
-    """Something about leading."""
+    """A problem with leading."""
 
 
 class TermLost(LeadershipError):
@@ -69,32 +70,32 @@ class StaleTerm(LeadershipError):
 
 
 class JobError(TenureError):
-    """Something about a job."""
+    """A problem with a job."""
 
 
 class UnknownJob(JobError):
-    """There is no such job, or no node here has its function."""
+    """The job does not exist, or no node here has its function."""
 
 
 class JobExists(JobError):
-    """A job of that name is there already."""
+    """A job of that name exists already."""
 
 
 class RunError(TenureError):
-    """Something about a run."""
+    """A problem with a run."""
 
 
 class AttemptCancelled(RunError):
-    """This attempt was asked to end: by `cancel`, by its timeout, or because the next run replaces it."""
+    """This attempt was requested to end: by `cancel`, by its timeout, or because the next run replaces it."""
 
 
 class AttemptLost(RunError):
-    """This attempt no longer counts: the run is over, or was given to another. Refused work was not committed."""
+    """This attempt no longer counts: the run is over, or another attempt has it. Refused work was not committed."""
 
 
 class UnreadableArguments(RunError):
-    """The arguments of a run cannot be read here, so that its body was not called."""
+    """The arguments of a run cannot be read here, so its body was not called."""
 
 
 class Busy(RunError):
-    """It is being done already, by another."""
+    """Another caller is doing the requested work already."""

@@ -1,4 +1,5 @@
-"""What tenure tells the application: frozen values, delivered on a thread of their own. An exception there harms nothing."""
+"""What tenure reports to the application: frozen values, delivered on a thread of their own. An exception there harms
+nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """This node leads an election from now on, as long as the term is trusted."""
+    """This node now leads an election, as long as the term is trusted."""
 
     election: str
     term: int
@@ -17,7 +18,7 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """This node stopped leading: resigned, ran out of trust, or was told so by the database."""
+    """This node stopped leading: it resigned, its trust ran out, or the database said so."""
 
     election: str
     term: int
@@ -30,7 +31,7 @@ ElectionEvent = Elected | Lost
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something about one run. The kinds below carry the same fields; `scheduler.on(RunEvent)` means all of them."""
+    """An event of one run. The kinds below have the same fields; `scheduler.on(RunEvent)` means all of them."""
 
     job: str
     run_id: int
@@ -38,18 +39,18 @@ class RunEvent:
     scheduled_for: datetime
     """The due time, aware."""
     attempt: int = 0
-    """Which attempt it was; 0 if none began."""
+    """The number of the attempt; 0 if none began."""
     label: str = ""
-    """The node that had it, as people call it; '' if none began."""
+    """The label of the node that had it; '' if none began."""
     duration: float | None = None
     """How long the attempt took, in seconds."""
     error: str = ""
-    """What failed, or why it was skipped, cancelled, lost or is tried again."""
+    """How it failed, or why it was skipped, cancelled, lost or retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSucceeded(RunEvent):
-    """A run is done."""
+    """A run has succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +60,20 @@ class RunFailed(RunEvent):
 
 @dataclass(frozen=True, slots=True)
 class RunRetried(RunEvent):
-    """An attempt failed, or its node died or was stopped; the run will be tried again."""
+    """An attempt failed, or its node died or was stopped; the run will be retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunLost(RunEvent):
-    """The node of a run died or was stopped, and the run is not tried again."""
+    """The node of a run died or was stopped, and the run is not retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunCancelled(RunEvent):
-    """A run was asked to end, or was cancelled before it began."""
+    """A run was requested to end, or was cancelled before it began."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSkipped(RunEvent):
-    """A due time was missed, and is not made up for. What `overlap` holds back is no event: see `scheduler.runs(state="skipped")`."""
+    """A due time was missed, and is not made up for. Runs that `overlap` holds back are not events: see
+    `scheduler.runs(state="skipped")`."""

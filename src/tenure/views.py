@@ -1,4 +1,5 @@
-"""What queries return: jobs, runs and figures, frozen, with datetimes in the zone of the job; `as_dict()` is for JSON. And leaders."""
+"""What queries return: jobs, runs, statistics and leaders, as frozen values with datetimes in the job's zone.
+`as_dict()` is for JSON."""
 
 from __future__ import annotations
 
@@ -33,31 +34,34 @@ class JobView:
     """In plain words; '' for a job that runs only on request."""
     tz: str
     next_due: datetime | None
-    """None while it is paused, and when nothing is due any more."""
+    """None while it is paused, and if no due time is left."""
     kwargs: dict[str, Any]
     rules: Rules
     in_code: bool
     release: int
     generation: int
     since: datetime
-    """From when on its trigger counts."""
+    """When its trigger began to apply."""
     paused_until: datetime | None = None
     paused_by: str = ""
     paused_why: str = ""
     removed_at: datetime | None = None
     removed_by: str = ""
     changed_at: datetime | None = None
-    """When an `update()` made it another job than the code says; None while it is what the code says, and where no code defines it."""
+    """When an `update()` made it differ from the definition in code; None while it does not differ, and if no code
+    defines it."""
     changed_by: str = ""
     changed_why: str = ""
     code: dict[str, str] | None = None
-    """What the code says instead, in words, by what differs: `{"trigger": "Every 5 s …", "retries": "0"}`. `reset` puts that back."""
+    """What the code says instead, for each difference: `{"trigger": "Every 5 s …", "retries": "0"}`. `reset` restores
+    it."""
     unanswered: tuple[str, ...] = ()
-    """Of what `pause` and `remove` return: nodes that did not answer within their ttl, so that runs they had claimed may still begin there."""
+    """For the result of `pause` and `remove`: nodes that did not answer within their ttl. Runs that they had claimed
+    may still begin there."""
 
     @classmethod
     def of(cls, row: JobRow, tz: str, now: Instant) -> Self:
-        """What a row says to people. `tz` is for jobs without a zone of their own."""
+        """The view of a row. `tz` is for jobs without a zone of their own."""
         spec = row.spec
         trigger, _ = read_trigger(spec.trigger)
         where = zone_of(spec.trigger, default=tz)
@@ -85,7 +89,7 @@ class JobView:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Texts, numbers, lists and dicts alone."""
+        """Only texts, numbers, lists and dicts."""
         return _plain(self)
 
 
@@ -101,13 +105,13 @@ class RunView:
     state: str
     scheduled_for: datetime
     due_at: datetime
-    """When it might begin: after jitter, spread and pauses between attempts."""
+    """When it was allowed to begin: after jitter, spread and pauses between attempts."""
     attempt: int
     failures: int
     losses: int
-    """Attempts whose nodes died; what `max_lost` counts."""
+    """Attempts whose nodes died, the number that `max_lost` limits."""
     interruptions: int
-    """Attempts that stops of nodes have interrupted."""
+    """Attempts that stops of nodes interrupted."""
     node: str
     """The label of the node that has or had it."""
     claimed_at: datetime | None
@@ -116,23 +120,23 @@ class RunView:
     duration: float | None
     """Seconds from the beginning of the last attempt to its end."""
     lateness: float | None
-    """Seconds from when it might begin to when it did; None also while it waits for another attempt."""
+    """Seconds from when it was allowed to begin to when it did; None also while it waits for a retry."""
     reason: str
     count: int
-    """How many due times a skipped one stands for, from `scheduled_for` …"""
+    """How many due times a skipped run stands for, from `scheduled_for` …"""
     until: datetime | None
     """… to this one."""
     by: str
     kwargs: dict[str, Any] | None
-    """Given with `run_now` instead of the job's own."""
+    """The arguments given with `run_now` instead of the job's own."""
     stopping: bool
-    """It is running, and its node was asked to stop."""
+    """True if it is running and its node was requested to stop."""
     forgotten: bool = False
-    """Retention has removed this run; its key is kept, with its state and its times."""
+    """True if retention has removed this run; its key is kept, with its state and its times."""
 
     @classmethod
     def of(cls, row: RunRow, where: tzinfo) -> Self:
-        """What a row says to people."""
+        """The view of a row."""
         began, ended = row.started_at, row.finished_at
         return cls(
             id=row.id,
@@ -162,13 +166,13 @@ class RunView:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Texts, numbers, lists and dicts alone."""
+        """Only texts, numbers, lists and dicts."""
         return _plain(self)
 
 
 @dataclass(frozen=True, slots=True)
 class StatsView:
-    """Figures of a job's recent runs, in seconds; None where there are none."""
+    """Statistics of a job's recent runs, in seconds; None without runs."""
 
     job: str
     runs: int
@@ -182,7 +186,7 @@ class StatsView:
 
     @classmethod
     def of(cls, job: str, stats: JobStats, where: tzinfo) -> Self:
-        """What the figures say to people."""
+        """The view of statistics."""
         return cls(
             job=job,
             runs=stats.runs,
@@ -196,7 +200,7 @@ class StatsView:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Texts, numbers, lists and dicts alone."""
+        """Only texts, numbers, lists and dicts."""
         return _plain(self)
 
 
@@ -217,7 +221,8 @@ def _override(row: JobRow, where: tzinfo) -> dict[str, Any]:
 
 
 def _next(trigger: Trigger, row: JobRow, now: Instant) -> tuple[datetime | None, str]:
-    """From the trigger, because the row has the first due time that is not planned yet. With what is wrong if it cannot say one."""
+    """The next due time by the trigger, because the row has the first due time that is not planned yet; and what is
+    wrong if it has none."""
     try:
         return trigger.next_after(moment(max(now, row.since))), ""
     except ConfigurationError as error:

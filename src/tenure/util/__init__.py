@@ -1,1 +1,1 @@
-"""Small tools without knowledge of jobs or leases."""
+"""Small tools that know nothing of jobs or leases."""

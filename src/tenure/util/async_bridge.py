@@ -1,4 +1,4 @@
-"""Between threads and event loops: blocking calls for coroutines, and coroutine listeners for threads."""
+"""Connects threads and event loops: blocking calls for coroutines, and coroutine listeners for threads."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ T = TypeVar("T")
 logger = logging.getLogger("tenure")
 
 LOOK_EVERY = 0.1
-"""How often a thread that waits for a coroutine looks whether the loop still runs."""
+"""How often a thread that waits for a coroutine checks whether the loop still runs."""
 MAX_WAITING = 1000
-"""Calls that wait for a loop that does not run; further ones are dropped."""
+"""How many calls may wait for a loop that does not run; further ones are dropped."""
 
 
 async def enter(begin: Callable[[], T], undo: Callable[[], object]) -> T:
-    """Call `begin` on a thread. If this is cancelled meanwhile, let `begin` end and undo it before the cancellation goes on."""
+    """Call `begin` on a thread. If this coroutine is cancelled meanwhile, let `begin` end and undo it before the
+    cancellation goes on."""
     beginning = on_thread(begin)
     try:
         return await asyncio.shield(beginning)
@@ -33,7 +34,8 @@ async def enter(begin: Callable[[], T], undo: Callable[[], object]) -> T:
 
 
 async def undone(undo: Callable[[], object], otherwise: str) -> None:
-    """Call `undo` on a thread and wait for its end. A failure is logged: the caller has another exception to pass on."""
+    """Call `undo` on a thread and wait for its end. Logs a failure, because the caller has another exception to pass
+    on."""
     undoing = on_thread(undo)
     await settled(undoing)
     if (failure := undoing.exception()) is not None:
@@ -41,9 +43,11 @@ async def undone(undo: Callable[[], object], otherwise: str) -> None:
 
 
 def on_thread(function: Callable[[], T]) -> asyncio.Future[T]:
-    """Call it on a thread of its own: those of `asyncio.to_thread` may all be taken by bodies, for which a stop waits.
+    """Call a function on a thread of its own: bodies, for which a stop waits, may occupy all threads of
+    `asyncio.to_thread`.
 
-    It is no task: `asyncio.run` cancels all tasks at its end, and the thread would go on unseen. The exit of the process waits for it.
+    It is not a task: `asyncio.run` cancels all tasks at its end, and the thread would go on unseen. The exit of the
+    process waits for it.
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     outcome: asyncio.Future[T] = loop.create_future()
@@ -69,13 +73,13 @@ def on_thread(function: Callable[[], T]) -> asyncio.Future[T]:
 
     try:
         threading.Thread(target=call, name="tenure for a coroutine", daemon=False).start()
-    except RuntimeError as error:  # the system gives us no thread
+    except RuntimeError as error:  # the system refuses a thread
         outcome.set_exception(error)
     return outcome
 
 
 def _tell_unheard(failure: BaseException | None) -> None:
-    """The coroutine that had called was cancelled."""
+    """Log a failure whose calling coroutine was cancelled."""
     if failure is not None:
         logger.error(
             "what a cancelled coroutine had begun failed", exc_info=failure, extra={"action": "failed_unheard"}
@@ -83,7 +87,8 @@ def _tell_unheard(failure: BaseException | None) -> None:
 
 
 async def settled(future: asyncio.Future[Any]) -> None:
-    """Wait until it is done, even if this is cancelled meanwhile: the caller has a cancellation to pass on."""
+    """Wait until it is done, even if this coroutine is cancelled meanwhile: the caller has a cancellation
+    to pass on."""
     while not future.done():
         try:
             await asyncio.wait([future])
@@ -92,16 +97,17 @@ async def settled(future: asyncio.Future[Any]) -> None:
 
 
 def without_loop(problem: str, coroutines: Sequence[str]) -> str:
-    """What to say when coroutine jobs cannot run."""
+    """The message for coroutine jobs that cannot run."""
     more = f" and {len(coroutines) - 1} more" if len(coroutines) > 1 else ""
     return (
-        f"the event loop that started this scheduler {problem}: coroutine jobs ({coroutines[0]}{more}) are left to other nodes. "
-        "Keep the loop running while the scheduler is started, as in `async with scheduler:`, or await start() again on another loop."
+        f"the event loop that started this scheduler {problem}: coroutine jobs ({coroutines[0]}{more}) are left to "
+        "other nodes. Keep the loop running while the scheduler is started, as in `async with scheduler:`, or await "
+        "start() again on another loop."
     )
 
 
 class LoopCaller:
-    """Calls coroutine functions on an event loop, from a thread that must not be held up by a loop that does not run."""
+    """Calls coroutine functions on an event loop, from a thread that a stopped loop must not block."""
 
     def __init__(self, loop: Callable[[], asyncio.AbstractEventLoop | None]) -> None:
         self._loop = loop
@@ -110,7 +116,7 @@ class LoopCaller:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def bridged(self, function: Callable[[Any], Coroutine[Any, Any, object]]) -> Callable[[Any], object]:
-        """A plain function that calls this coroutine function on the loop, and waits for it for as long as the loop runs."""
+        """A plain function that calls this coroutine function on the loop and waits for it as long as the loop runs."""
         return lambda event: self._call(function, event)
 
     def _call(self, function: Callable[[Any], Coroutine[Any, Any, object]], event: object) -> object:
@@ -124,7 +130,7 @@ class LoopCaller:
             self._waiting.discard(outcome)
             try:
                 task = loop.create_task(function(event))
-            except BaseException as failure:  # it does not take an event, for example
+            except BaseException as failure:  # for example, it does not accept an event
                 outcome.set_exception(failure)
                 return
             self._tasks.add(task)
@@ -142,8 +148,8 @@ class LoopCaller:
                 result = outcome.result(LOOK_EVERY)
             except TimeoutError:
                 if outcome.done():
-                    raise  # of the listener's own
-                if not loop.is_running():  # nothing else happens on it either, so there is nothing to wait for
+                    raise  # the listener's own
+                if not loop.is_running():  # nothing happens on it, so there is nothing to wait for
                     self._complain(function, "goes on when the loop does")
                     outcome.add_done_callback(_tell_failure)
                     return None
@@ -172,6 +178,6 @@ class LoopCaller:
 
 
 def _tell_failure(outcome: Future[object]) -> None:
-    """A listener that ended after its caller had gone."""
+    """Log the failure of a listener that ended after its caller had gone."""
     if not outcome.cancelled() and (failure := outcome.exception()) is not None:
         logger.error("a listener failed", exc_info=failure, extra={"action": "listener_failed"})

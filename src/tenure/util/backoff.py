@@ -1,4 +1,4 @@
-"""How long to wait before trying again: soon, then less soon, at a random moment, never longer than a limit."""
+"""How long to wait before a retry: soon, then later and later, at a random moment, never longer than a limit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Backoff:
         self._failures = 0
 
     def pause(self, longest: float) -> float:
-        """It failed: for how many seconds to wait."""
+        """After a failure: how many seconds to wait."""
         limit: float = min(SOON * 2**self._failures, longest)
         self._failures = min(self._failures + 1, _ENOUGH)
         return limit * between(0.5, 1.0)
 
     def worked(self) -> None:
-        """It worked: the next failure starts anew."""
+        """After a success: the next failure starts anew."""
         self._failures = 0

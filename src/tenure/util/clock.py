@@ -1,7 +1,8 @@
-"""The only module that reads time.
+"""The only module that reads time (G2).
 
 Trust is measured on `boottime`, a clock that never steps and goes on while the machine sleeps: CLOCK_BOOTTIME on Linux,
-CLOCK_MONOTONIC on macOS. `time.monotonic` would not do there: it stops while a laptop sleeps, which would still trust its lease. `walltime` is for people and, on SQLite, for due times; nothing is ever taken away because of it.
+CLOCK_MONOTONIC on macOS. `time.monotonic` would not do on macOS: it stops while a laptop sleeps, which would still
+trust its lease. `walltime` is for display and, on SQLite, for due times; nothing is ever taken away because of it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ else:  # Windows, where no node starts; only virtual time and requests need a cl
 
 
 def walltime() -> datetime:
-    """What the clock on the wall says, in UTC."""
+    """The wall-clock time, in UTC."""
     return datetime.now(UTC)
 
 
 def sleep(seconds: float) -> None:
-    """Sleep; nothing for zero and less."""
+    """Sleep; return at once for zero and less."""
     if seconds > 0:
         time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Durations as people write them: a number of seconds, a `timedelta`, or "250ms", "30s", "20m", "1h30m", "2d", "1w"."""
+"""Durations as users write them: a number of seconds, a `timedelta`, or "250ms", "30s", "20m", "1h30m", "2d", "1w"."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _FORMS = "seconds as a number, a timedelta, or text such as '250ms', '30s', '20m
 Duration = float | int | timedelta | str
 
 LONGEST = 1e10
-"""Seconds, about 300 years."""
+"""The longest duration in seconds, about 300 years."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
 def seconds(value: Duration, what: str = "duration") -> float:
-    """The duration in seconds. Zero and less are for the caller to judge."""
+    """The duration in seconds. The caller decides about zero and less."""
     match value:
         case bool():
             raise ConfigurationError(f"{what}: {value!r} is not a duration. Write {_FORMS}.")
@@ -36,7 +36,7 @@ def seconds(value: Duration, what: str = "duration") -> float:
 
 
 def _bounded(length: float, value: Duration, what: str) -> float:
-    """Far longer than anything waits, and short enough for every clock and every table."""
+    """Refuse a duration that is far longer than any wait, and too long for some clocks and tables."""
     if abs(length) > LONGEST:
         shown = f"{value!r:.40}" if isinstance(value, str) else f"a {type(value).__name__}"
         raise ConfigurationError(f"{what}: {shown} is longer than 300 years. Write less, or leave it out.")
@@ -44,7 +44,7 @@ def _bounded(length: float, value: Duration, what: str) -> float:
 
 
 def positive(value: Duration, what: str) -> float:
-    """The duration in seconds, refused unless it is above zero."""
+    """The duration in seconds. Refuses zero and less."""
     result = seconds(value, what)
     if result <= 0:
         raise ConfigurationError(f"{what}: {value!r} must be more than zero.")
@@ -52,7 +52,7 @@ def positive(value: Duration, what: str) -> float:
 
 
 def readable(value: float) -> str:
-    """A duration for people: '80 ms', '1.3 s', '4 min 10 s', '3 h 5 min'."""
+    """A human-readable duration: '80 ms', '1.3 s', '4 min 10 s', '3 h 5 min'."""
     if value < 0:
         return "-" + readable(-value)
     if value < 1:

@@ -1,4 +1,4 @@
-"""Logs that stay readable: one line when something breaks, a summary now and then, one line when it works again."""
+"""Keeps logs readable: one line when something breaks, a summary now and then, one line when it works again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from tenure.util.plurals import counted
 FIRST_SUMMARY = 5.0
 LONGEST_SILENCE = 120.0
 HEALED = 60.0
-"""After so many seconds without a failure the next one is news again."""
+"""After this many seconds without a failure, the next one is logged as new."""
 
 
 class FailureLog:
-    """Counts the failures of a store, as all threads of a node meet them. Ten minutes of refused connections make about ten lines."""
+    """Counts the failures of a store in all threads of a node. Ten minutes of refused connections make
+    about ten lines."""
 
     def __init__(self, logger: logging.Logger, what: str) -> None:
         self._logger = logger
@@ -32,7 +33,7 @@ class FailureLog:
         self._spoken = False
 
     def failed(self, who: str, error: BaseException) -> None:
-        """Something failed; it will be tried again."""
+        """Something failed and will be retried."""
         with self._mutex:
             now = boottime()
             if not self._failing:

@@ -1,6 +1,7 @@
-"""Instants and datetimes. The ledger counts seconds since 1970 in UTC, triggers and people speak aware datetimes; both ways are exact to the microsecond.
+"""Converts instants and datetimes. The ledger counts seconds since 1970 in UTC; triggers and users have aware
+datetimes. Both directions are exact to the microsecond.
 
-(To the year 2242, where a float has no room for microseconds any more. Whole seconds are exact for ever.)
+(Until the year 2242, when a float no longer has room for microseconds. Whole seconds are always exact.)
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def instant(when: datetime) -> float:
-    """The instant of a datetime. Naive datetimes are refused: they do not say which instant they are."""
+    """The instant of a datetime. Refuses naive datetimes: they do not say which instant they are."""
     if when.tzinfo is None:
         raise ConfigurationError(
             f"{when!r} has no time zone. Write datetime(…, tzinfo=ZoneInfo('Europe/Berlin')), or tzinfo=UTC."
@@ -31,6 +32,6 @@ def moment(when: float, tz: tzinfo = UTC) -> datetime:
 
 
 def shown(when: float, tz: tzinfo = UTC) -> str:
-    """An instant for people: '2026-03-29 02:30:00+01:00'."""
+    """A human-readable instant: '2026-03-29 02:30:00+01:00'."""
     local = moment(when, tz)
     return local.isoformat(" ", "milliseconds" if local.microsecond else "seconds")

@@ -1,4 +1,4 @@
-"""What may be a name: of a job, a queue, a label, an application, an election."""
+"""Checks names: of jobs, queues, labels, applications and elections."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tenure.errors import ConfigurationError
 MAX_NAME = 200
 MAX_APPLICATION = 150
 MARKS = ("?", "!")
-"""Notices between nodes begin with these, so that no election may."""
+"""Notices between nodes begin with these, so no election's name may."""
 
 
 def named(name: object, what: str) -> str:
-    """A name as tenure takes them for jobs and queues: text of 1 to 200 characters, none of them a control character."""
+    """A name of a job, queue or label: text of 1 to 200 characters, none of them a control character."""
     if not isinstance(name, str):
         raise ConfigurationError(f"{what}: {name!r} is a {type(name).__name__}. Write a text.")
     if not name.strip():
@@ -26,11 +26,12 @@ def named(name: object, what: str) -> str:
 
 
 def application_name(name: object) -> str:
-    """The name of an application. It is part of the name of its planner's election, and of what nodes call to each other."""
+    """The name of an application. It is part of the name of its planner's election, and of notices between nodes."""
     application = named(name, "application")
     if len(application) > MAX_APPLICATION or not application.isprintable() or application != application.strip():
         raise ConfigurationError(
-            f"application: {application!r} must be at most {MAX_APPLICATION} printable characters, without spaces at its ends."
+            f"application: {application!r} must be at most {MAX_APPLICATION} printable characters, "
+            "without spaces at its ends."
         )
     return application
 

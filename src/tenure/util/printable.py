@@ -1,10 +1,10 @@
-"""Text for a terminal or a log: nothing in it moves a cursor or forges a line."""
+"""Makes text safe for a terminal or a log: nothing in it moves a cursor or forges a line."""
 
 from __future__ import annotations
 
 
 def printable(text: object) -> str:
-    """The text on one line, with what would move a cursor or forge a line spelt out."""
+    """The text on one line, with characters escaped that would move a cursor or forge a line."""
     plain = str(text)
     if plain.isprintable():
         return plain
@@ -12,5 +12,5 @@ def printable(text: object) -> str:
 
 
 def spelt(text: object) -> str:
-    """A text of several lines, with what would move a cursor spelt out; its line breaks and tabs stay."""
+    """A text of several lines, with characters escaped that would move a cursor. Line breaks and tabs stay."""
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in str(text).split("\n"))

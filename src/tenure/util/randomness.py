@@ -1,4 +1,5 @@
-"""Chance of our own: what the application draws from a seeded `random` stays what it is, and no forked child draws what its parent draws."""
+"""A random generator of our own: it leaves the application's seeded `random` alone, and a forked child does not repeat
+its parent's numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that ask a process to end: which they are, who handles them, and how often it was asked."""
+"""Signals that request the end of a process: which they are, who handles them, and how often they came."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ Handler = Callable[[int, FrameType | None], object]
 STOPS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK") if hasattr(signal, name))
 
 SAME = 0.5
-"""A signal that follows so soon is the same request: supervisors, `timeout` and terminals signal a process and then its group."""
+"""A signal that follows so soon is the same request: supervisors, `timeout` and terminals signal a process and then its
+group."""
 
 
 class Requests:
-    """How often this process was asked to end. Counted in signal handlers, which run one after the other."""
+    """How often this process was requested to end. Counted in signal handlers, which run one after the other."""
 
     def __init__(self) -> None:
         self.count = 0
         self._last = -math.inf
 
     def add(self) -> bool:
-        """Another signal; False if it is the same request as the last."""
+        """Count a signal; False if it is the same request as the last."""
         now = boottime()
         if now < self._last + SAME:
             return False
@@ -44,10 +45,10 @@ class Requests:
 
 @contextmanager
 def handled(handler: Handler) -> Iterator[None]:
-    """Call this for the signals that end a process; to be used in the main thread.
+    """Call this handler for the signals that end a process. For the main thread only.
 
-    What is ignored (`nohup`) stays so. What a program handles in C, into which Python is embedded, stays with that program: Python
-    could not give it back.
+    An ignored signal (`nohup`) stays ignored. A signal that the embedding program handles in C stays with that program:
+    Python could not give it back.
     """
     known = {number: signal.getsignal(number) for number in STOPS}
     ours = {number: before for number, before in known.items() if before is not None and before is not signal.SIG_IGN}
@@ -67,23 +68,23 @@ def handled(handler: Handler) -> Iterator[None]:
 
 
 def receive_exit_codes() -> None:
-    """Undo an ignored SIGCHLD, which is inherited from some supervisors: all exit codes would be read as 0."""
+    """Undo an ignored SIGCHLD, which some supervisors pass on: all exit codes would be read as 0."""
     main = threading.current_thread() is threading.main_thread()
     if main and hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 class Wakeups:
-    """Signals and news of the election, for a main thread that waits for both."""
+    """Wakes a main thread that waits for signals and for news of the election."""
 
     def __init__(self) -> None:
         self.caught: int | None = None
-        """The first signal that asked this process to end."""
+        """The first signal that requested the end of this process."""
         self._requests = Requests()
 
     @property
     def impatient(self) -> bool:
-        """It was asked a second time."""
+        """True after a second request."""
         return self._requests.count > 1
 
     def __enter__(self) -> Self:
@@ -110,7 +111,7 @@ class Wakeups:
         os.close(self._reader)
 
     def wake(self) -> None:
-        """From any thread."""
+        """Wake the main thread, from any thread."""
         with suppress(OSError):
             os.write(self._writer, b".")
 
@@ -128,9 +129,9 @@ class Wakeups:
 
 @contextmanager
 def _children_noticed() -> Iterator[None]:
-    """The end of the command wakes us: a signal without a handler writes nothing to the wakeup descriptor."""
+    """Let the end of a child wake us: a signal without a handler writes nothing to the wakeup descriptor."""
     before = signal.getsignal(signal.SIGCHLD)
-    if before is None:  # handled in C, and not to be given back: the end is noticed at the next tick
+    if before is None:  # handled in C and cannot be given back: the next tick notices the end
         yield
         return
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -141,7 +142,8 @@ def _children_noticed() -> Iterator[None]:
 
 
 def readable_within(fd: int, seconds: float | None) -> bool:
-    """Wait until there is something to read, at most so long. Not `select`, which knows no descriptor above 1,023."""
+    """Wait until there is something to read, at most this long. Not `select`, which accepts no descriptor
+    above 1,023."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(None if seconds is None else seconds * 1000))

@@ -1,4 +1,5 @@
-"""What a node needs of the operating system. Where it is missing, a node says so when it starts, instead of failing in a thread of its own."""
+"""What a node needs from the operating system. If it is missing, a node says so at its start instead of failing in a
+thread."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from tenure.errors import ConfigurationError
 
 
 def need_posix() -> None:
-    """Refuse Windows, and whatever else has no file locks that end with their process, no poll and no process groups."""
+    """Refuse Windows and other systems without poll, process groups and file locks that end with their process."""
     if not all(hasattr(module, name) for module, name in ((select, "poll"), (os, "killpg"), (os, "set_blocking"))):
         raise ConfigurationError(
             "tenure runs nodes on Linux and macOS, not on Windows: use WSL or a container. "
-            "Asking works here, with Scheduler(url, capacity=0), and so do tests in virtual time, with tenure.testing."
+            "Requests work here, with Scheduler(url, capacity=0), and so do tests in virtual time, with tenure.testing."
         )

@@ -1,4 +1,4 @@
-"""Where the store is: URLs as SQLAlchemy and libpq write them, taken apart without connecting to anything."""
+"""Store URLs as SQLAlchemy and libpq write them, parsed without connecting to anything."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class MemoryURL:
 
 @dataclass(frozen=True, slots=True)
 class PostgresURL:
-    """What libpq is given, and what may be shown of it."""
+    """What libpq gets, and what may be shown of it."""
 
     conninfo: str = field(repr=False)
     shown: str = ""
     secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
-    """The password, and the pieces into which libpq would take a badly written one apart. The longest first."""
+    """The password, and the parts into which libpq would split a badly written one. The longest first."""
 
     def __str__(self) -> str:
         return self.shown
 
     def hide(self, text: str) -> str:
-        """The text without the password and its pieces: libpq quotes what it stumbles over."""
+        """The text without the password and its parts: libpq's errors quote the URL."""
         for secret in self.secrets:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
         return text
@@ -55,7 +55,7 @@ StoreURL = SqliteURL | MemoryURL | PostgresURL
 
 
 def parse(url: object) -> StoreURL:
-    """Understand a URL, a SQLAlchemy URL object, or a libpq connection string."""
+    """Parse a URL, a SQLAlchemy URL object, or a libpq connection string."""
     render = getattr(url, "render_as_string", None)  # a SQLAlchemy URL hides its password from str()
     text = render(hide_password=False) if callable(render) else url
     if not isinstance(text, str):
@@ -68,7 +68,7 @@ def parse(url: object) -> StoreURL:
             return _conninfo(_refuse_masked(text))
         raise ConfigurationError(f"store URL: {_masked(text)!r} has no scheme. Write a URL such as {EXAMPLES}.")
     scheme, rest = text.split("://", 1)
-    match scheme.split("+")[0].lower():  # the dialect suffix (+asyncpg, +psycopg …) is the application's business
+    match scheme.split("+")[0].lower():  # the dialect suffix (+asyncpg, +psycopg …) is the application's choice
         case "sqlite":
             return _sqlite(rest)
         case "memory":
@@ -77,7 +77,8 @@ def parse(url: object) -> StoreURL:
             return _postgres(text, rest)
         case other:
             raise ConfigurationError(
-                f"store URL: {other!r} is not a store that tenure has. It has SQLite, PostgreSQL and memory: {EXAMPLES}."
+                f"store URL: {other!r} is not a store that tenure has. "
+                f"It has SQLite, PostgreSQL and memory: {EXAMPLES}."
             )
 
 
@@ -90,7 +91,8 @@ def _sqlite(rest: str) -> SqliteURL:
         )
     if not path.startswith("/"):
         raise ConfigurationError(
-            f"store URL: {_masked('sqlite://' + path)!r} has a host name. Three slashes are a relative path (sqlite:///jobs.db), four an absolute one."
+            f"store URL: {_masked('sqlite://' + path)!r} has a host name. "
+            "Three slashes are a relative path (sqlite:///jobs.db), four an absolute one."
         )
     path = unquote(path[1:])
     if path in {"", ":memory:"}:
@@ -103,10 +105,10 @@ def _sqlite(rest: str) -> SqliteURL:
 def _postgres(text: str, rest: str) -> PostgresURL:
     _refuse_masked(text)
     try:
-        parts = urlsplit("postgresql://" + rest.replace("#", "%23"))  # to libpq it is a character like others
-    except ValueError:  # its words would quote the URL
+        parts = urlsplit("postgresql://" + rest.replace("#", "%23"))  # to libpq '#' is a plain character
+    except ValueError:  # its message would quote the URL
         raise ConfigurationError(
-            f"store URL: {_masked(text)!r} cannot be taken apart. Percent-encode special characters, such as %5B for '['."
+            f"store URL: {_masked(text)!r} cannot be parsed. Percent-encode special characters, such as %5B for '['."
         ) from None
     query = parse_qsl(parts.query, keep_blank_values=True)
     if any(
@@ -114,7 +116,8 @@ def _postgres(text: str, rest: str) -> PostgresURL:
     ):  # asyncpg's through SQLAlchemy; libpq would refuse it
         query = [(key, value) for key, value in query if key != "prepared_statement_cache_size"]
     kept = "&".join(f"{key}={quote(value, safe='/:,')}" for key, value in query)  # options=-c… has a '=' of its own
-    plain = f"postgresql://{parts.netloc}{parts.path}{'?' if kept else ''}{kept}"  # urlunsplit drops the slashes of an empty host
+    # Not urlunsplit, which drops the slashes of an empty host.
+    plain = f"postgresql://{parts.netloc}{parts.path}{'?' if kept else ''}{kept}"
     guarded = [value for key, value in query if _is_secret(key)]
     if found := _USERINFO.search(text):
         guarded.append(found["password"])
@@ -122,7 +125,8 @@ def _postgres(text: str, rest: str) -> PostgresURL:
 
 
 def _conninfo(text: str) -> PostgresURL:
-    """libpq's own form. What is neither a word nor its value may be the rest of a password that lacks its quotes."""
+    """libpq's own form. Text that is neither an option nor its value may be the rest of a password that lacks its
+    quotes."""
     shown, guarded, end = "", [], 0
     for pair in _PAIR.finditer(text):
         shown, stray = _between(shown, text[end : pair.start()])
@@ -159,13 +163,13 @@ def _refuse_masked(text: str) -> str:
 
 
 def _masked(text: str) -> str:
-    """Up to the last '@': a password may have any character that nobody encoded."""
+    """Hide everything up to the last '@': a password may contain any character that was not encoded."""
     text = _USERINFO.sub(lambda found: f"{found['before']}:{MASK}@", text)
     return re.sub(r"([?&](\w+)=)([^&]*)", lambda found: found[1] + (MASK if _is_secret(found[2]) else found[3]), text)
 
 
 def _is_secret(word: str) -> bool:
-    """Of libpq's words; `sslkey` is the name of a file."""
+    """True for libpq's options that are secrets; `sslkey` is the name of a file."""
     return word.lower().endswith(("password", "secret", "key")) and word.lower() != "sslkey"
 
 

@@ -1,4 +1,4 @@
-"""The version of this library: what `tenure --version` prints, and what each node writes down about itself."""
+"""The version of this library: `tenure --version` prints it, and each node writes it into its facts."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __version__ = "0.1.0"
 
 
 def order(version: str) -> tuple[int, ...]:
-    """By which versions compare: '0.10.0' comes after '0.9.1'."""
+    """The order of versions: '0.10.0' comes after '0.9.1'."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

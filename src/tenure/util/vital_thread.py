@@ -1,4 +1,4 @@
-"""A thread that must not end unseen: one that dies says so once in the log, and `health()` names it for as long as it is missed."""
+"""A thread that must not end unseen (G6): if it dies, the log says so once, and `health()` names it until a restart."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ logger = logging.getLogger("tenure")
 
 
 class VitalThread(threading.Thread):
-    """Does `work` until that returns. Never holds up the exit of the process."""
+    """Runs `work` until that returns. Never delays the exit of the process."""
 
     def __init__(self, name: str, work: Callable[[], None] | None = None) -> None:
         super().__init__(name=name, daemon=True)
         self._given = work
         self.begun = False
-        """`start()` has succeeded; the system may refuse a thread."""
+        """True once `start()` has succeeded; the system may refuse a thread."""
         self.died = ""
-        """What it died of."""
+        """The exception that ended it."""
 
     def work(self) -> None:
-        """What this thread is for."""
+        """The task of this thread."""
         if self._given is not None:
             self._given()
 
@@ -42,11 +42,11 @@ class VitalThread(threading.Thread):
             )
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end; nothing to wait for if it was never started."""
+        """Wait for its end; return at once if it was never started."""
         if self.begun:
             super().join(timeout)
 
 
 def dead(*threads: threading.Thread | None) -> tuple[str, ...]:
-    """The names of those that died."""
+    """The names of the threads that died."""
     return tuple(thread.name for thread in threads if isinstance(thread, VitalThread) and thread.died)
