@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-import tenure.util.clock
 from harness.processes import SUPPORT
+from tenure.util import clock
 
 SCRIPT = SUPPORT / "workers" / "on_windows.py"
 
@@ -50,4 +50,4 @@ def test_the_clock_of_trust_counts_the_sleep_of_a_mac(monkeypatch):
     mac = SimpleNamespace(CLOCK_MONOTONIC=6, clock_gettime={6: 7.0}.get, monotonic=lambda: pytest.fail("it stops"))
     with monkeypatch.context() as there:
         there.setitem(sys.modules, "time", mac)
-        assert runpy.run_path(tenure.clock.__file__)["boottime"]() == 7.0
+        assert runpy.run_path(clock.__file__)["boottime"]() == 7.0
