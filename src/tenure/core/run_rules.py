@@ -193,7 +193,7 @@ def reopens(state: RunState, count: int) -> bool:
 
 def cancelled_by(by: str, why: str) -> str:
     """The reason of a run that a user cancelled."""
-    return f"{why} (by {by})" if by and why else why or f"cancelled by {by or 'somebody'}"
+    return f"{why} (by {by})" if by and why else why or (f"cancelled by {by}" if by else "cancelled")
 
 
 class Sync(StrEnum):

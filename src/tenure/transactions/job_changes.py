@@ -38,7 +38,7 @@ VERBS = {
 
 
 Sight = tuple[JobRow | None, Instant]
-"""A job, None if it does not exist or was removed; and the ledger's clock."""
+"""A job, even a removed one; None if it does not exist. And the ledger's clock."""
 
 
 @overload

@@ -1,8 +1,9 @@
 """The one hook for fork(2): what a forked child does before anything else, in a stated order.
 
-A child has a copy of its parent's memory and none of its threads. Locks that those threads held stay locked for ever, and
-connections, pipes and lock files are the parent's. So the child replaces its locks, lets go of what it shares, and takes part in
-nothing until it starts something itself. Only `ext/serving.py` has a hook of its own, which looks at the frame that forks.
+A child has a copy of its parent's memory and none of its threads. Locks that those threads held stay locked for ever,
+and connections, pipes and lock files are the parent's. So the child replaces its locks, lets go of what it shares, and
+takes part in nothing until it starts something itself. Only `ext/serving.py` has a hook of its own, which looks at the
+frame that forks.
 """
 
 from __future__ import annotations
