@@ -41,8 +41,7 @@ class StoreUnavailable(StoreError):
 
 
 class DataRefused(StoreError):
-    """The database answered, but does not accept a value in the statement. Sending it again unchanged would
-    not help."""
+    """The database does not accept a value in the statement. Sending it again unchanged would not help."""
 
 
 class SchemaOutdated(StoreError):

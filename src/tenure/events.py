@@ -1,5 +1,5 @@
-"""What tenure reports to the application: frozen values, delivered on a thread of their own. An exception there harms
-nothing."""
+"""What tenure reports to the application: frozen values, delivered on a thread of their own. An exception there is
+harmless."""
 
 from __future__ import annotations
 

@@ -48,13 +48,12 @@ class JobView:
     removed_at: datetime | None = None
     removed_by: str = ""
     changed_at: datetime | None = None
-    """When an `update()` made it differ from the definition in code; None while it does not differ, and if no code
+    """When an `update()` made it differ from the definition in code; None if it does not differ or no code
     defines it."""
     changed_by: str = ""
     changed_why: str = ""
     code: dict[str, str] | None = None
-    """What the code says instead, for each difference: `{"trigger": "Every 5 s …", "retries": "0"}`. `reset` restores
-    it."""
+    """What the code says instead, by option: `{"trigger": "Every 5 s …", "retries": "0"}`. `reset` restores it."""
     unanswered: tuple[str, ...] = ()
     """For the result of `pause` and `remove`: nodes that did not answer within their ttl. Runs that they had claimed
     may still begin there."""

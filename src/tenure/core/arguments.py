@@ -160,8 +160,7 @@ def _checked(text: str, path: str) -> str:
 
 
 def _clock(value: datetime | time, path: str) -> list[object]:
-    """The date and time as text, with the offset if it is fixed; the name of the zone; and `fold`. Only as much as is
-    needed."""
+    """The date and time as text, with a fixed offset; the name of the zone; and `fold`. Only as much as is needed."""
     match value.tzinfo:
         case None | timezone():
             shown, name = value.isoformat(), None
@@ -178,8 +177,7 @@ def _clock(value: datetime | time, path: str) -> list[object]:
 
 
 def _refused(value: object, path: str) -> ConfigurationError:
-    """The error for a type that cannot be stored. Subclasses of storable types are refused too: the body would receive
-    another type."""
+    """The error for a type that cannot be stored, or for a subclass: the body would receive another type."""
     kind, base = type(value), next((one for one in _TYPES if isinstance(value, one)), None)
     match value:
         case Enum():

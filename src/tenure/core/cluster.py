@@ -1,5 +1,4 @@
-"""The values of nodes and elections (G1, G2) that travel between the layers. They do nothing; the glossary explains
-their names."""
+"""The values of nodes and elections (G1, G2) that travel between the layers. The glossary explains their names."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ NodeId = str
 """A UUID, fresh for every incarnation of a process (also after a fork), never reused and never a host name."""
 
 Pulse = tuple[str, int]
-"""A node's last sign of life as a watcher saw it: where it was read ('row' or 'file'), and the count. Compared for
-equality only."""
+"""A node's last sign of life: where a watcher read it ('row' or 'file'), and the count. Compared for equality only."""
 
 TRUST = 0.8
 """The part of its ttl for which a node trusts a beat. 0.8 · 1.25 = 1: any two clocks may differ in rate by 25 %."""
@@ -29,7 +27,7 @@ MAX_TTL = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """How often a node does what, in seconds. `Cadence.of` takes what users write, fills in the rest and refuses what
+    """How often a node does what, in seconds. `Cadence.of` fills in what users left out and refuses what
     cannot work."""
 
     ttl: float = 10.0
@@ -101,7 +99,7 @@ class Cadence:
 
 @dataclass(frozen=True, slots=True)
 class HostCard:
-    """What another node on the same host needs to prove this node's death. Written into the node's row; never trusted
+    """What a node on the same host needs to prove this node's death. Part of the node's row; never trusted
     as a path."""
 
     boot_id: str
@@ -190,8 +188,7 @@ class BeatAnswer:
 
     verdict: BeatVerdict
     was_seq: int = 0
-    """The count in the row before this beat. If it is less than was acknowledged, the database was restored to an older
-    state."""
+    """The count in the row before this beat. If it is less than acknowledged, the database was restored."""
     peers: tuple[Peer, ...] = ()
     elections: tuple[ElectionRow, ...] = ()
     """Elections that the node holds, and those it is a candidate for."""
@@ -232,8 +229,7 @@ class Acquire:
     node: NodeId
     name: str
     fenced: bool = False
-    """All effects are fenced: take over if the holder said so too and its advertised lock is free in this very
-    statement."""
+    """All effects are fenced: take over if the holder's are too and its advertised lock is free in this statement."""
     mode: str = "lease"
     vanished: Vacancy | None = None
 
@@ -308,15 +304,13 @@ class TermRecord:
 
     @property
     def gap_at_most(self) -> bool:
-        """True if the gap is an upper bound: it counts from the last heartbeat of a dead leader, who may have led for
-        longer."""
+        """True if the gap is an upper bound: it counts from the last heartbeat of a dead leader."""
         return self.gap is not None and self.began_by != RELEASED
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Until when a node may act, and in which unbroken period. Replaced as a whole, so that any thread may read it at
-    any time."""
+    """Until when a node may act, and in which unbroken period. Replaced as a whole: any thread may read it."""
 
     until: float
     trust_period: int

@@ -30,8 +30,7 @@ class DatabaseClock:
     """On the steady clock: how long there has been no accepted jump."""
     _doubts_until: float | None = None
     suspect_until: float = 0.0
-    """Set if this node started with a clock far from the database's: until then other nodes know better what was
-    missed."""
+    """Set if this node started with a clock far from the database's: until then others know better what was missed."""
 
     @property
     def known(self) -> bool:

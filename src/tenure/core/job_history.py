@@ -44,8 +44,7 @@ class TriggerPeriod:
 
 
 def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[TriggerPeriod]:
-    """The life of a job, oldest stretch first. Without a history it is one stretch, from when its trigger began to
-    apply."""
+    """The life of a job, oldest stretch first. Without a history it is one stretch, from `since` on."""
     mine = [change for change in changes if change.job == job.id]
     if not mine:
         trigger, unreadable = _readable(job.spec.trigger)

@@ -1,5 +1,5 @@
-"""Names that all nodes must agree on (G3): the key of a due time, the key of a set of functions, and the planner's
-election."""
+"""Names that all nodes must agree on (G3): the keys of due times and of sets of functions, and the
+planner's election."""
 
 from __future__ import annotations
 

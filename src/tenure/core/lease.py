@@ -80,8 +80,7 @@ class Holding:
     after_beat: int = 0
     """The last beat that had been sent when the answer was processed: only later beats can show this term."""
     owned: bool = True
-    """True if the database still gives it to this node, as far as the node knows. If not, there is nothing
-    to release."""
+    """True if, as far as the node knows, the database still gives it to this node. If not, nothing is to release."""
     why: str = ""
     """Why it is being given up."""
 
@@ -262,8 +261,7 @@ Action = Announce | Withdraw | Release | Rejoin | DatabaseRewound
 
 
 def step(lease: Lease, event: Event, now: float) -> tuple[Lease, list[Action]]:
-    """The lease after an event, and what has to be done about it. Trust that ran out is noticed before
-    anything else."""
+    """The lease after an event, and what has to be done about it. It notices expired trust before anything else."""
     lease, actions = _lapse(lease, now)
     match event:
         case BeatSent(number, sent_at, advert):
@@ -313,8 +311,7 @@ def believes(lease: Lease, name: str, now: float) -> int | None:
 
 
 def _lapse(lease: Lease, now: float) -> tuple[Lease, list[Action]]:
-    """Trust ran out: what is held ends, and what is open is abandoned, because another node may be granted a term
-    before its answer."""
+    """Trust ran out: held terms end, and open attempts are abandoned, because another node may win meanwhile."""
     if now < lease.terms_until or not any(
         holding.phase in {Phase.HELD, Phase.OPEN} for holding in lease.holdings.values()
     ):

@@ -1,5 +1,4 @@
-"""Requests to a ledger and its answers: changes, claims, endings, queries (G3, G4). The rows themselves are in
-`records`."""
+"""Requests to a ledger and its answers: changes, claims, endings, queries (G3, G4). The rows are in `records`."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ class JobChange:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A run requested by `run_now` or `backfill`. A key gives one run for `keep_keys`, even after retention has removed
-    that run."""
+    """A run requested by `run_now` or `backfill`. A key gives one run for `keep_keys`, whatever retention removes."""
 
     application: str
     name: str
@@ -92,8 +90,7 @@ class Synced:
     row: JobRow
     """The job now, even if it is REMOVED."""
     was: JobRow | None
-    """The job when this was decided; None if it did not exist. It has the same generation if its definition was left
-    alone."""
+    """The job when this was decided; None if it did not exist. It has the same generation if it was left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +129,7 @@ class Unplanned:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The due times that a planner found for one job. Written only if the job still has this `next_due` and
-    `generation`."""
+    """The due times that a planner found for one job. Written only if its `next_due` and `generation` are the same."""
 
     id: JobId
     generation: int

@@ -42,8 +42,7 @@ STEPS = 20_000
 SLICE = 2000
 """How many missed due times one visit walks through if they cannot be counted."""
 WORK = 20_000
-"""After how many evaluation steps a visit ends, as after a slice: due times may be few and each of them
-hard to find."""
+"""After how many evaluation steps a visit ends, as after a slice: due times may be few and hard to find."""
 FEW = 300
 """Up to this many are walked through rather than counted."""
 MOST = 2_000_000_000
@@ -115,8 +114,7 @@ def late(trigger: Trigger, rules: Rules, *, application: str, name: str, now: In
 
 
 def _leap(walk: _Walk, trigger: Trigger, due: Instant, rules: Rules, now: Instant) -> Instant | None:
-    """Count the due times that get no rows of their own, if the trigger can say how many there are. Returns the next
-    one."""
+    """Count the due times that get no rows of their own, if the trigger can count. Returns the next one."""
     late = now - rules.on_time - rules.spread - rules.jitter  # everything before this counts as missed
     count = trigger.count(due, late)
     if count is None or count <= FEW:
@@ -188,8 +186,8 @@ def leapt(trigger: Trigger, next_due: Instant, *, horizon: Instant) -> bool:
 
 
 def settle(job: MissedJob, *, now: Instant) -> MissedVerdict:
-    """Decide which missed due times to make up for. Never one older than a day; under 'latest' none if a later one is
-    in time anyway."""
+    """Decide which missed due times to make up for: none older than a day; under 'latest' none if a later one is in
+    time."""
     recent = [run.id for run in job.runs if run.scheduled_for >= now - MISSED_WINDOW]
     chosen: list[RunId] = []
     if job.rules.missed == "all":

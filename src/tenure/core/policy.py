@@ -172,8 +172,7 @@ class Option(NamedTuple):
     check: Callable[[object, str], Any]
     """Makes the value of `Rules` from what is written in code, or refuses it with what to write instead."""
     readable: Callable[[object], bool]
-    """True if a value in a row can be used. Rows may come from another release, so this is no stricter than
-    necessary."""
+    """True if a value in a row can be used. Rows may come from another release: no stricter than necessary."""
 
 
 OPTIONS: dict[str, Option] = {
@@ -190,8 +189,7 @@ OPTIONS: dict[str, Option] = {
     "spread": Option(_length, _is_length),
     "queue": Option(named, lambda value: isinstance(value, str)),
 }
-"""All options of a job, in the order of the documentation. `Rules` has their defaults, `Policy` their types for type
-checkers."""
+"""All options of a job, in the order of the documentation. `Rules` has their defaults, `Policy` their types."""
 
 _ELSEWHERE = {
     "misfire_grace_time": (

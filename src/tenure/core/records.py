@@ -168,8 +168,7 @@ class JobRow:
     """For REMOVED: when, and who removed it."""
     removed_by: str = ""
     next_reading: str | None = None
-    """For a trigger that depends on a zone, the meaning of `next_due`: the release of the zone rules, '@', and the
-    wall-clock time."""
+    """The meaning of `next_due` if the trigger depends on a zone: release of the zone rules, '@', wall-clock time."""
     override: Override | None = None
     """Set if an `update()` made the definition in force differ from the code's."""
 

@@ -207,8 +207,7 @@ class Sync(StrEnum):
 
 
 def synced(row: JobRow | None, spec: JobSpec, release: int) -> Sync:
-    """Compare a job defined in code with its last definition in code, tombstones included. An `update()` does not
-    matter."""
+    """Compare a job with its last definition in code, tombstones included. An `update()` does not matter."""
     if row is None:
         return Sync.ADD
     if row.spec.release > release:
@@ -237,8 +236,7 @@ def must_be_seen(row: JobRow, now: Instant) -> bool:
 
 
 def kept_of(run: RunRow) -> RunRow:
-    """What remains of a requested run after retention: its key, how and when it ended, and a digest of its
-    arguments."""
+    """What remains of a requested run after retention: its key, how and when it ended, a digest of its arguments."""
     return RunRow(
         id=run.id,
         job=run.job,

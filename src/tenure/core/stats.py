@@ -21,8 +21,8 @@ class Began(NamedTuple):
 def stats_of(began: Sequence[RunRow | Began]) -> JobStats:
     """Statistics of runs that began, newest first.
 
-    Lateness is `started_at - due_at`. Runs that wait for a retry are left out, because their `due_at` is already that of
-    the retry. A duration is that of the last attempt.
+    Lateness is `started_at - due_at`. Runs that wait for a retry are left out, because their `due_at` is already that
+    of the retry. A duration is that of the last attempt.
     """
     durations = [r.finished_at - r.started_at for r in began if r.started_at is not None and r.finished_at is not None]
     lateness = [r.started_at - r.due_at for r in began if r.started_at is not None and r.state not in UNBEGUN]

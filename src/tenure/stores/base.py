@@ -55,14 +55,12 @@ class Session(ABC):
         """In a forked child: let go of the parent's connection without telling the server."""
 
     def keep(self, seconds: float) -> bool:
-        """Prepare to stay unused, and to end by itself some time after this many seconds. If False, close
-        it instead."""
+        """Prepare to stay unused, and to end by itself some time after these seconds. If False, close it instead."""
         del seconds
         return False
 
     def fresh(self, idle: float) -> bool:
-        """True if a kept connection still works after this many unused seconds. Called before anything is
-        sent over it."""
+        """True if a kept connection still works after these unused seconds. Called before anything is sent over it."""
         del idle
         return False
 
@@ -158,8 +156,7 @@ class Session(ABC):
         del lock
 
     def hold_session_lock(self, node: NodeId, grace: float) -> Advert | None:
-        """Take a session lock that lives exactly as long as this connection; None if sessions of this store prove
-        nothing."""
+        """Take a session lock that lives exactly as long as this connection; None if sessions prove nothing here."""
         del node, grace
         return None
 

@@ -256,8 +256,7 @@ def _pidfd(card: HostCard) -> int | None:
 
 
 def runtime_directory() -> Path | None:
-    """$TENURE_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenure, else a private folder in the temporary directory; None if none
-    is safe."""
+    """$TENURE_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenure, else a private temporary folder; None if none is safe."""
     given = os.environ.get("TENURE_RUNTIME_DIR")
     user = os.getuid() if hasattr(os, "getuid") else 0
     candidates = [Path(given)] if given else []
@@ -269,7 +268,7 @@ def runtime_directory() -> Path | None:
 
 
 def make_beside(directory: Path, database: os.stat_result) -> str:
-    """Create the folder beside a database file, for the users who may write the database. Returns why it cannot be
+    """Create the folder beside a database file, for users who may write the file. Returns why it cannot be
     used, or ''."""
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)

@@ -174,8 +174,8 @@ class Ledger(ABC):
 
     @abstractmethod
     def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
-        """ACTIVE jobs by (`next_due`, id), after this pair: jobs that a ledger with a fast clock may have planned too
-        far ahead."""
+        """ACTIVE jobs by (`next_due`, id), after this pair: a ledger with a fast clock may have planned
+        them too far."""
 
     @abstractmethod
     def plan(self, batch: Sequence[Planned]) -> int:
@@ -261,8 +261,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def keep_log(self, lines: Sequence[LogLine]) -> None:
-        """Keep log lines with their runs, each line once however often it is sent. Drops lines of runs that do not
-        exist."""
+        """Keep log lines with their runs, each once however often it is sent. Drops lines of runs that do not exist."""
 
     @abstractmethod
     def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Reconciled:
@@ -311,8 +310,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
-        """PENDING and WAITING become CANCELLED at once. RUNNING is requested to end. Final runs stay. Returns the run
-        as it is now."""
+        """Make PENDING and WAITING runs CANCELLED; request RUNNING ones to end. Returns the run as it is now."""
 
     # Looking
 

@@ -29,8 +29,7 @@ class AsyncConnection(Protocol):
 
 
 class Target(Protocol):
-    """A connection as the caller knows it. Both methods return a coroutine if `is_async`. `call` is what the caller
-    wrote."""
+    """A connection as the caller knows it. Both methods return a coroutine if `is_async`. The caller wrote `call`."""
 
     is_async: bool
 

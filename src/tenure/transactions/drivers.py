@@ -176,8 +176,7 @@ class Line(ABC):
 
     @abstractmethod
     def decide(self, decision: Decision) -> Steps[Row | None]:
-        """Let the server decide in the open transaction. If this raises anything but `ConfigurationError`, the
-        transaction is over."""
+        """Let the server decide. If this raises anything but `ConfigurationError`, the transaction is over."""
 
     def not_in_transaction(self, call: str) -> ConfigurationError:
         if self.begins_by_itself:
@@ -290,8 +289,7 @@ class AsyncPsycopg(Psycopg):
 
 
 def _as_text(row: Row | None) -> Row | None:
-    """Decode the bytes that a caller with `client_encoding` SQL_ASCII gets. The database is UTF8, and we read no binary
-    columns."""
+    """Decode the bytes that a caller with `client_encoding` SQL_ASCII gets. The database is UTF8."""
     return row and tuple(value.decode() if isinstance(value, bytes) else value for value in row)
 
 

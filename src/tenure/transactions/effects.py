@@ -52,8 +52,8 @@ def complete(connection: AsyncConnection, claim: RunClaim) -> Coroutine[Any, Any
 @overload
 def complete(connection: SyncConnection, claim: RunClaim) -> None: ...
 def complete(connection: Any, claim: RunClaim) -> Any:
-    """Let the run succeed with the connection's open transaction. Raises `AttemptLost` if the run is no longer this
-    attempt's."""
+    """Let the run succeed with the connection's open transaction. Raises `AttemptLost` if the attempt has
+    lost the run."""
     decision = Complete(claim)
     return target_of(connection, decision.call).inside(decision.call, lambda line: _completed(line, decision))
 
@@ -63,7 +63,7 @@ def once(connection: AsyncConnection, claim: RunClaim, key: str) -> Coroutine[An
 @overload
 def once(connection: SyncConnection, claim: RunClaim, key: str) -> bool: ...
 def once(connection: Any, claim: RunClaim, key: str) -> Any:
-    """True if no attempt of this run has committed this key: do the work now, in this transaction. May be its first
+    """True if no attempt of this run has committed this key: do the work in this transaction. May be its first
     statement."""
     if not key:
         raise ConfigurationError(f"run.once: {key!r} cannot be a key. Write a name for the effect, such as 'invoices'.")

@@ -39,8 +39,7 @@ HORIZON = 146_097 * 86_400
 within them never comes."""
 
 STEPS = 10_000
-"""How many steps one evaluation may take, including its nested parts. It counts steps and not time, so that all nodes
-agree."""
+"""How many steps one evaluation may take, including nested parts. Steps and not time, so that all nodes agree."""
 FAR = 2000
 """How many steps a look more than 400 years ahead counts, for each 400 years."""
 MAX_BYTES = 65_536
@@ -104,8 +103,7 @@ class Trigger(ABC):
         return key
 
     def reading(self, due: float) -> int | None:  # noqa: ARG002 - only wall clocks show one
-        """The reading of the wall clock that a due time stands for, in seconds since 1970; None if instants count and
-        not readings."""
+        """The wall-clock reading that a due time stands for, in seconds since 1970; None if only instants count."""
         return None
 
     def reached(self, reading: int) -> float | None:  # noqa: ARG002
@@ -113,8 +111,7 @@ class Trigger(ABC):
         return None
 
     def count(self, start: float, end: float) -> int | None:  # noqa: ARG002 - those that can say it do
-        """How many due times there are from `start` on and before `end`, without walking through them; None if that
-        takes a walk."""
+        """How many due times there are from `start` on and before `end`; None if only a walk can tell."""
         return None
 
     @abstractmethod
@@ -156,8 +153,7 @@ class Trigger(ABC):
         return Preview(self.explain(), tuple(times), tuple(changes))
 
     def to_json(self) -> str:
-        """A text that `from_json` reads back, in this version of tenure and in later ones. Equal triggers give equal
-        texts."""
+        """A text that `from_json` reads back, in this tenure and in later ones. Equal triggers give equal texts."""
         text = json.dumps({"v": VERSION, **self.as_dict()}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         if (size := size_of(text)) > MAX_BYTES:
             raise ConfigurationError(
@@ -274,8 +270,7 @@ class WallClock(Trigger):
 
     @abstractmethod
     def find(self, wall: int) -> int:
-        """The first wanted reading from this one on, both in seconds since 1970 on the wall clock; `FOREVER` if there
-        is none."""
+        """The first wanted reading from this one on, in seconds since 1970 on the wall clock; `FOREVER` if none is."""
 
     def wanted(self, first: int, end: int) -> int:
         """How many readings it wants from the first one on and before the other."""

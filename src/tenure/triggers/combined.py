@@ -24,8 +24,7 @@ _MOMENT = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Union(Combined):
-    """Due whenever one of its parts is, once if several are. Made by `a | b`; the order of the parts does
-    not matter."""
+    """Due whenever one of its parts is, once if several are. Made by `a | b`; the order does not matter."""
 
     kind: ClassVar[str] = "union"
     parts: tuple[Trigger, ...]

@@ -19,7 +19,7 @@ _LAST_DAY = LAST // DAY + 2
 
 
 def cron(expr: str, tz: Zone | None = None) -> Cron:
-    """Due as in Debian's cron: `cron("30 2 * * MON-FRI", tz="Europe/Berlin")`. Five fields, six with seconds first, or
+    """Due as in Debian's cron: `cron("30 2 * * MON-FRI", tz="Europe/Berlin")`. Five fields, six with seconds, or
     @daily."""
     return Cron(expr, None if tz is None else zone_key(tz))
 

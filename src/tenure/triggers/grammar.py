@@ -99,8 +99,7 @@ class Fields:
     months: int
     days: Days
     follows_wall_clock: bool
-    """True if the minute or the hour field begins with a star. Debian's cron lets such jobs follow the wall clock when
-    it changes."""
+    """True if the minute or hour field begins with a star: Debian's cron lets such jobs follow the wall clock."""
 
 
 def normalise(expr: str) -> str:
@@ -182,8 +181,7 @@ def _item_from_quartz(item: str, kind: _Kind) -> str:
 
 
 def _refuse_numbered_weekdays(expr: str) -> None:
-    """Quartz, where Sunday is 1, and Spring, where it is 0, both write `?`: a numbered weekday beside it may mean
-    either."""
+    """Quartz (Sunday is 1) and Spring (Sunday is 0) both write `?`: a numbered weekday beside it may mean either."""
     *_, day, _, weekday = expr.split(" ")
     if day == "?" and re.search("[0-9]", re.sub("/[0-9]+|#[0-9]", "", weekday)):
         _refuse(expr, weekday, "Quartz counts Sunday as 1, cron as 0", "names, such as MON-FRI, FRIL or MON#2")

@@ -30,8 +30,7 @@ _EPOCH_ORDINAL = EPOCH.toordinal()
 DAY = 86_400
 
 CALENDAR_CHANGE = 3 * 3600
-"""Seconds. Larger changes of the wall clock are changes of the calendar, as in Debian's cron: they skip and repeat
-nothing."""
+"""Seconds. Larger changes of the wall clock change the calendar, as in Debian's cron: they skip and repeat nothing."""
 
 FIRST = -62_135_596_800 + 3 * DAY
 """The earliest instant, in seconds since 1970: every zone can still write it as a datetime."""
@@ -46,8 +45,7 @@ _DECADE = 10
 
 
 def tzdata_version() -> str:
-    """The release of the zone rules that this process calculates with, such as '2026a'. Later releases compare as
-    greater."""
+    """The release of the zone rules in this process, such as '2026a'. Later releases compare as greater."""
     return str(tzdata.IANA_VERSION)
 
 
@@ -184,8 +182,7 @@ def _timeline(key: str, until: int) -> Timeline:
 
 @lru_cache(maxsize=1024)
 def _decade(key: str, year: int) -> Timeline:
-    """The timeline of a zone that has a yearly rule. It includes the two years before, so that no change in it is the
-    first one."""
+    """The timeline of a zone with a yearly rule. It includes the two years before: no change in it is the first one."""
     begin = seconds_of(datetime(year - 2, 1, 1, tzinfo=UTC))
     until = year + _DECADE
     end = seconds_of(datetime(until, 1, 1, tzinfo=UTC)) if until <= _LAST_YEAR else LAST
@@ -260,8 +257,7 @@ def _signed(text: str) -> int:
 
 
 def _day(rule: str, year: int) -> int:
-    """The day since 1970: 'M3.5.0' is the last Sunday of March, 'J60' always 1 March, and '59' the 60th day of the
-    year."""
+    """The day since 1970: 'M3.5.0' is the last Sunday of March, 'J60' always 1 March, '59' the 60th day of the year."""
     if rule.startswith("J"):  # 29 February is never counted
         in_common_year = date(2001, 1, 1) + timedelta(days=int(rule[1:]) - 1)
         return in_common_year.replace(year=year).toordinal() - _EPOCH_ORDINAL

@@ -34,8 +34,7 @@ async def enter(begin: Callable[[], T], undo: Callable[[], object]) -> T:
 
 
 async def undone(undo: Callable[[], object], otherwise: str) -> None:
-    """Call `undo` on a thread and wait for its end. Logs a failure, because the caller has another exception to pass
-    on."""
+    """Call `undo` on a thread and wait for its end. Logs a failure: the caller has another exception to pass on."""
     undoing = on_thread(undo)
     await settled(undoing)
     if (failure := undoing.exception()) is not None:
@@ -87,8 +86,7 @@ def _tell_unheard(failure: BaseException | None) -> None:
 
 
 async def settled(future: asyncio.Future[Any]) -> None:
-    """Wait until it is done, even if this coroutine is cancelled meanwhile: the caller has a cancellation
-    to pass on."""
+    """Wait until it is done, even if this is cancelled meanwhile: the caller has a cancellation to pass on."""
     while not future.done():
         try:
             await asyncio.wait([future])

@@ -11,8 +11,7 @@ import math
 QUICK = 0.25
 """A batch that takes longer than this …"""
 SLOWER = 1.5
-"""… and this many times as long as the quickest one since the last failure is as large as it should get on
-this link."""
+"""… and this many times as long as the quickest one since the last failure is as large as it should get."""
 
 
 class BatchSize:
@@ -24,8 +23,7 @@ class BatchSize:
         self._quickest = math.inf
 
     def failed(self, size: int) -> None:
-        """A batch of this size failed. If it had the least size, it was not too large, so that says little about larger
-        ones."""
+        """A batch of this size failed. A failure of the least size says little about larger ones."""
         sent = min(size, self.now) if size > self.least else self.now
         self.now = max(sent // 2, self.least)
         self._quickest = math.inf

@@ -17,8 +17,7 @@ HEALED = 60.0
 
 
 class FailureLog:
-    """Counts the failures of a store in all threads of a node. Ten minutes of refused connections make
-    about ten lines."""
+    """Counts the failures of a store in all threads of a node. Ten minutes of refusals make about ten lines."""
 
     def __init__(self, logger: logging.Logger, what: str) -> None:
         self._logger = logger

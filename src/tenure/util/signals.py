@@ -22,8 +22,7 @@ Handler = Callable[[int, FrameType | None], object]
 STOPS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK") if hasattr(signal, name))
 
 SAME = 0.5
-"""A signal that follows so soon is the same request: supervisors, `timeout` and terminals signal a process and then its
-group."""
+"""A signal that follows so soon is the same request: supervisors and terminals signal a process and then its group."""
 
 
 class Requests:
@@ -142,8 +141,7 @@ def _children_noticed() -> Iterator[None]:
 
 
 def readable_within(fd: int, seconds: float | None) -> bool:
-    """Wait until there is something to read, at most this long. Not `select`, which accepts no descriptor
-    above 1,023."""
+    """Wait until there is something to read, at most this long. `select` accepts no descriptor above 1,023."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(None if seconds is None else seconds * 1000))

@@ -1,5 +1,4 @@
-"""What a node needs from the operating system. If it is missing, a node says so at its start instead of failing in a
-thread."""
+"""What a node needs from the operating system. If it is missing, a node says so at its start, not in a thread."""
 
 from __future__ import annotations
 

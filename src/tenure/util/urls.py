@@ -125,8 +125,7 @@ def _postgres(text: str, rest: str) -> PostgresURL:
 
 
 def _conninfo(text: str) -> PostgresURL:
-    """libpq's own form. Text that is neither an option nor its value may be the rest of a password that lacks its
-    quotes."""
+    """libpq's own form. Text that is neither an option nor its value may belong to a password without quotes."""
     shown, guarded, end = "", [], 0
     for pair in _PAIR.finditer(text):
         shown, stray = _between(shown, text[end : pair.start()])

@@ -1,4 +1,4 @@
-"""The store in memory, for tests and one-process tools. It follows the same rules as the others, with a mutex for a
+"""The store in memory, for tests and one-process tools. It follows the rules of the others, with a mutex as
 database."""
 
 from __future__ import annotations
@@ -105,8 +105,7 @@ _HERE = Identity("memory", 0, "", "")
 
 
 class MemoryStore(Store):
-    """Equal names share one store within this process. A `clock` (seconds since 1970) replaces the wall clock for all
-    of them."""
+    """Equal names share one store in this process. A `clock` (seconds since 1970) replaces its wall clock."""
 
     def __init__(self, url: MemoryURL, *, clock: Callable[[], float] | None = None) -> None:
         self._url = url

@@ -1,5 +1,5 @@
-"""The tables of the ledger in memory: plain dicts, and the few steps that keep them consistent. The caller holds the
-mutex."""
+"""The tables of the ledger in memory: plain dicts, and the steps that keep them consistent. The caller
+holds the mutex."""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ def lock_key(schema: str, election: str) -> int:
 
 
 class LockSession(PostgresSession):
-    """A direct connection that may hold the lock of one election. It never takes the lock twice: it would have to
-    release it twice."""
+    """A direct connection that may hold the lock of one election. It never takes the lock twice."""
 
     def __init__(self, store: PostgresStore, connection: DeadlineConnection, election: str) -> None:
         super().__init__(store, connection)
@@ -72,8 +71,7 @@ class LockSession(PostgresSession):
         self._run("give_back", key=self._key, node=node, name=self._election, term=term, why=why)
 
     def evict(self) -> list[tuple[str, int, bool]]:
-        """End the session of a node that is not alive but still has the lock. Returns (label, pid, whether it still
-        existed)."""
+        """End the session of a dead node that still has the lock. Returns (label, pid, whether it still existed)."""
         return [(label, pid, done) for label, pid, done in self._run("evict", key=self._key)]
 
     def strangers(self) -> list[tuple[int, str]]:

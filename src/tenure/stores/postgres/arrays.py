@@ -1,5 +1,4 @@
-"""Arrays in PostgreSQL's binary format, made in one pass over the values. The driver checks the type of each and takes
-twice as long."""
+"""Arrays in PostgreSQL's binary format, made in one pass. The driver checks each value and takes twice as long."""
 
 from __future__ import annotations
 

@@ -18,11 +18,10 @@ from psycopg.waiting import Ready, Wait
 from tenure.util.clock import boottime
 
 LATER = 10.0
-"""How much later than the last permitted use the server ends a resting connection: never between a check and a
+"""How much later than the last permitted use the server ends a resting connection: never between check and
 statement."""
 ASKED_AFTER = 1.0
-"""A connection that has rested for longer must first answer a query, because the network may have dropped
-it silently …"""
+"""A connection that has rested for longer must first answer a query: the network may have dropped it silently …"""
 ANSWER_WITHIN = 2.0
 """… and if no answer comes within this time, it is closed."""
 
@@ -34,8 +33,7 @@ class DeadlineConnection(psycopg.Connection[tuple[Any, ...]]):
     _ends_by_itself = False
 
     def wait(self, gen: Generator[Any, Any, Any], *_: Any, **__: Any) -> Any:
-        """Drive one exchange to its end, or drop the connection. Ignores the interval for Ctrl-C, which our threads do
-        not need."""
+        """Drive one exchange to its end, or drop the connection. Our threads need no interval for Ctrl-C."""
         deadline = boottime() + self.timeout
         try:
             wanted = next(gen)

@@ -40,8 +40,7 @@ REACHING = (
     "f.until >= to_timestamp(%(since)s::float8) AND f.scheduled_for < to_timestamp(%(since)s::float8) "
     "AND f.scheduled_for < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
 )
-"""Rows that stand for several due times, began before the period and reach into it; none if the period has no
-beginning."""
+"""Rows that stand for several due times, began before the period and reach into it; none without a beginning."""
 
 
 def written_change(change: JobChange) -> dict[str, Any]:

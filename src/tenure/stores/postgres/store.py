@@ -473,8 +473,8 @@ def _acquired(outcome: str, granted: int | None, holder: object, detail: str | N
 
 @functools.lru_cache(maxsize=16)
 def _array(names: tuple[str, ...]) -> str:
-    """A text array in PostgreSQL's notation. The names are the same from beat to beat; the driver would inspect each
-    one anew."""
+    """A text array in PostgreSQL's notation. The names rarely change; the driver would inspect each one at
+    every beat."""
     return "{" + ",".join('"' + re.sub(r'(["\\])', r"\\\1", name) + '"' for name in names) + "}"
 
 

@@ -119,8 +119,8 @@ def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange,
 def sync(
     connection: sqlite3.Connection, rows: dict[str, JobRow], release: int, changes: Sequence[JobChange], now: Micros
 ) -> bool:
-    """Bring the jobs defined in code, as `Ledger.sync` specifies. `rows` are the existing ones. False if nothing had to
-    change."""
+    """Bring the jobs defined in code, as `Ledger.sync` specifies. `rows` exist already. False if nothing
+    had to change."""
     changed = False
     for one, what in to_sync(rows, release, changes, now):
         spec = replace(_spec(one), release=release)

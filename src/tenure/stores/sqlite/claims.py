@@ -274,8 +274,7 @@ class _Attempt(NamedTuple):
 
 
 def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micros) -> tuple[list[Ended], set[str]]:
-    """End attempts, as `Ledger.finish` specifies. Also returns the applications in which something can begin because of
-    it."""
+    """End attempts, as `Ledger.finish` specifies. Also returns the applications in which something can begin now."""
     rows = _attempts(connection, (ending.id for ending in endings))
     over: dict[RunId, RunState] = {}
     accepted: list[bool] = []
@@ -312,8 +311,7 @@ def _ended(one: RunId, row: _Attempt | None, state: RunState | None, *, accepted
 
 
 def put_back(connection: sqlite3.Connection, held: Sequence[tuple[RunId, str]], now: Micros) -> tuple[int, set[str]]:
-    """Put back runs that the node does not have. Returns how many, and the applications in which something can begin
-    now."""
+    """Put back runs that the node does not have. Returns how many, and the applications where something can begin."""
     rows = _attempts(connection, (one for one, _ in held))
     over = {
         row.id: run_rules.after_return(row.behind(), rules_of(row.rules), job=row.job_state(), now=instant(now))

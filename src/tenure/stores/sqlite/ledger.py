@@ -481,8 +481,7 @@ class SqliteLedger(Ledger):
         return Pruned(len(old) + keys, up_to, more=max(len(old), keys) >= limit)
 
     def _keep_keys(self, runs: Sequence[RunId], since: Micros) -> None:
-        """Keep the keys of runs that are about to be removed, if their callers may request them again by a key of their
-        own."""
+        """Keep the keys of runs that are about to be removed, if callers may request them again."""
         rows = execute(self._connection, "asked_runs", ids=json.dumps(runs), keys_before=since).fetchall()
         execute_many(
             self._connection,

@@ -1,5 +1,5 @@
-"""A named pipe per node, through which nodes on one file wake each other. A lost notice costs a wait until the next
-beat."""
+"""A named pipe per node, through which nodes on one file wake each other. A lost notice costs a wait for
+the next beat."""
 
 from __future__ import annotations
 
