@@ -22,7 +22,7 @@ def started(url: str, colour: str, seconds: float) -> Worker:
     env = {
         "TENURE_URL": url,
         "SECONDS": str(seconds),
-        "PYTHONPATH": os.pathsep.join([str(SUPPORT / "workers"), str(SUPPORT)]),
+        "PYTHONPATH": os.pathsep.join([str(SUPPORT / "workers"), str(SUPPORT), str(SUPPORT.parent)]),
     }
     worker = Worker("tenure", "start", f"commanded:{colour}", "--lines", env=env).start()
     worker.wait_line("begins", within=30)
@@ -124,7 +124,8 @@ def _enough_descriptors() -> None:
 
 
 RUNS = """
-import sys, test_signals
+import sys
+from scheduling import test_signals
 from tenure import Scheduler
 test_signals.many_descriptors()
 scheduler = Scheduler(sys.argv[1], ttl=6, heartbeat_every=0.5, attempt_timeout=1)

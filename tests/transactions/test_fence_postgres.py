@@ -245,7 +245,7 @@ import sys
 import tenure.transactions.fence
 from tenure.errors import ConfigurationError
 try:
-    tenure.fence.fence(object(), None)
+    tenure.transactions.fence.fence(object(), None)
 except ConfigurationError:
     drivers = {"psycopg", "psycopg2", "asyncpg", "aiosqlite", "sqlalchemy", "django", "sqlite3"}
     print(sorted(drivers & set(sys.modules)))
