@@ -89,6 +89,14 @@ class TestWhatItPrints:
         assert "do:  Create it" in text
         assert "1 problem, 1 check fine. The store could not be examined completely." in text
 
+    def test_in_a_narrow_terminal_reasons_are_wrapped(self, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "50")
+        monkeypatch.setenv("NO_COLOR", "1")
+        plain, terminal = io.StringIO(), Terminal()
+        for out in (plain, terminal):
+            doctor.run("mysql://h/x", out=out)
+        assert max(map(len, terminal.getvalue().splitlines())) <= 50 < max(map(len, plain.getvalue().splitlines()))
+
     def test_colour_only_on_a_terminal_and_not_against_the_users_wish(self, tmp_path, monkeypatch):
         url = f"sqlite:///{tmp_path}/x.db"
         monkeypatch.delenv("NO_COLOR", raising=False)

@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
             {
                 "origin": imported.origin,
                 "jobs": [
-                    {"name": found.name, "trigger": code(found.trigger), "policy": dict(found.policy), "body": list(found.body),
-                     "source": found.source, "differs": list(found.notes)}
+                    {"name": found.name, "trigger": code(found.trigger), "policy": dict(found.policy),
+                     "body": list(found.body), "source": found.source, "differs": list(found.notes)}
                     for found in imported.found
                 ],
                 "left_out": [{"source": left.source, "why": left.why} for left in imported.left],

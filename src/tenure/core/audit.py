@@ -323,8 +323,7 @@ class _Audit:
 
 
 def _rules_since(job: JobRow, life: Sequence[TriggerPeriod]) -> Instant:
-    """Since when the job has been planned with the zone rules of this process. Earlier due times cannot be
-    recomputed."""
+    """Since when the job is planned with the zone rules of this process. Earlier due times cannot be recomputed."""
     if job.next_reading is not None and job.next_reading.partition("@")[0] != tzdata_version():
         return math.inf
     changes = [stretch.ended for stretch in life if stretch.ended is not None and stretch.ended.why.startswith(ANEW)]

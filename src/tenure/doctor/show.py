@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import textwrap
 from dataclasses import asdict
@@ -17,6 +18,7 @@ ORDER: tuple[Severity, ...] = ("problem", "warning", "note", "ok")
 _COLOURS = {"problem": "31;1", "warning": "33", "note": "36", "ok": "32"}
 _TITLES = {"problem": "Problems", "warning": "Warnings", "note": "Notes"}
 WIDTH = 110
+"""Columns of the report; fewer on a narrower terminal."""
 
 
 def as_json(report: Report, out: TextIO | None = None) -> None:
@@ -38,6 +40,7 @@ def as_text(report: Report, out: TextIO | None = None) -> None:
     """Problems first; passed checks last, in one line each."""
     out = out or sys.stdout
     coloured = _coloured(out)
+    width = min(WIDTH, shutil.get_terminal_size().columns) if out.isatty() else WIDTH
 
     def paint(severity: str, text: str) -> str:
         return f"\033[{_COLOURS[severity]}m{text}\033[0m" if coloured else text
@@ -53,34 +56,34 @@ def as_text(report: Report, out: TextIO | None = None) -> None:
             say()
             say(paint(severity, title))
         for finding in found:
-            _tell(finding, say, paint(severity, finding.code))
+            _tell(finding, say, paint(severity, finding.code), width)
     fine = [finding for finding in report.findings if finding.severity == "ok"]
     if fine:
         say()
         say(paint("ok", "Fine" if len(fine) < len(report.findings) else "Everything is fine. What was checked:"))
-        width = max(len(finding.code) for finding in fine)
+        column = max(len(finding.code) for finding in fine)
         for finding in fine:
-            say(f"  {finding.code:{width}}  {spelt(finding.what)}")
+            say(f"  {finding.code:{column}}  {spelt(finding.what)}")
     _holders(report, say)
     _locks(report, say)
     say()
     say(_summary(report))
 
 
-def _tell(finding: Finding, say: Any, code: str) -> None:
-    say(f"  {code}: " + _wrapped(finding.what, first=len(finding.code) + 4))
-    say("    why: " + _wrapped(finding.why, first=9))
+def _tell(finding: Finding, say: Any, code: str, width: int) -> None:
+    say(f"  {code}: " + _wrapped(finding.what, width, first=len(finding.code) + 4))
+    say("    why: " + _wrapped(finding.why, width, first=9))
     if finding.do:
-        say("    do:  " + _wrapped(finding.do, first=9))
+        say("    do:  " + _wrapped(finding.do, width, first=9))
 
 
-def _wrapped(text: str, *, first: int) -> str:
+def _wrapped(text: str, width: int, *, first: int) -> str:
     lines: list[str] = []
     for part in spelt(text).split("\n"):
         indent = " " * (9 if lines else first)
         lines += textwrap.wrap(
             part,
-            WIDTH,
+            width,
             initial_indent=indent,
             subsequent_indent=" " * 9,
             break_long_words=False,

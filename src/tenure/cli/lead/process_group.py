@@ -39,7 +39,7 @@ except OSError as error:
     print(f"tenure: cannot run {sys.argv[2]!r}: {error.strerror}", file=sys.stderr)
     os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 """
-"""A fresh interpreter runs this and then becomes the command. Between fork and exec, a process with threads can hang."""
+"""A fresh interpreter runs this and becomes the command: between fork and exec, a process with threads can hang."""
 
 
 class Group:

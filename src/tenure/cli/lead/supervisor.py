@@ -86,7 +86,7 @@ class Lead:
         self._guard: Guard | None = None
 
     def run(self, wait: float | None = None) -> CommandOutcome:
-        """Stand for the election, and return when it is over. `wait` limits the time until the first term; 0: one try."""
+        """Stand for the election, and return when it is over. `wait` limits the time to the first term; 0: one try."""
         with Guard() as guard:
             election = self._election
             try:

@@ -182,7 +182,7 @@ class BaseScheduler(Lifecycle):
         self._events.tell(JobEvent(events.EVENT_JOB_REMOVED, job_id, alias))
 
     def remove_all_jobs(self, jobstore: str | None = None) -> None:
-        """Remove all jobs of the application, or of one job store, for all nodes. Runs in progress go on to their end."""
+        """Remove all jobs of the application, or of one job store, for all nodes. Runs in progress go on."""
         for job in self.get_jobs(jobstore) if self.state == STATE_STOPPED else self._listed(jobstore, due=True):
             self._remove(job.id)
         self._events.tell(SchedulerEvent(events.EVENT_ALL_JOBS_REMOVED, jobstore))

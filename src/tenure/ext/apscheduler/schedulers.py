@@ -34,7 +34,7 @@ class BlockingScheduler(BaseScheduler):
             self._ended.wait()
         except BaseException:
             if self.running:
-                # Start nothing more. Runs in progress go on until `shutdown` or the end of the program has waited for them.
+                # Start nothing more. `shutdown`, or the end of the program, waits for runs in progress.
                 inner = self._opened().scheduler
                 threading.Thread(target=inner.stop, args=(WAIT,), name="tenure interrupted", daemon=True).start()
             raise
