@@ -80,7 +80,7 @@ class Holding:
     after_beat: int = 0
     """The last beat that had been sent when the answer was processed: only later beats can show this term."""
     owned: bool = True
-    """True if, as far as the node knows, the database still gives it to this node. If not, nothing is to release."""
+    """False if the node knows that the database no longer gives it to this node: there is nothing to release."""
     why: str = ""
     """Why it is being given up."""
 

@@ -11,8 +11,8 @@ so before. Therefore:
                       visit, so that no other job waits for long.
 
         older than a day, or than the newest hundred         missed            in time      ahead
-  ├──────────────────────────────────────────────────┼─────────────────┼───────────────┼────────┤ next_due         one
-  SKIPPED row               PENDING, expired       PENDING      now      horizon
+    ├──────────────────────────────────────────────────┼─────────────────┼───────────────┼────────┤
+    next_due         one SKIPPED row               PENDING, expired       PENDING      now      horizon
 
 This module does not decide whether to make up for a missed due time; `settle` does, whether it was planned or not.
 """

@@ -1,11 +1,11 @@
-"""The values of the ledger: jobs, runs and their history (G3, G4). They do nothing; the glossary in the documentation
-explains the names.
+"""The values of the ledger: jobs, runs and their history (G3, G4). docs/glossary.md explains the names.
 
 An instant is a float: seconds since 1970 in UTC, rounded to microseconds. Only triggers and displayed times have zones.
 
-    pending ──claim──▶ running ──▶ succeeded | failed | cancelled ▲  ▲               │  │ │  └──retry────────┘  └─its
-  node died──▶ pending again, or lost waiting (held back by overlap)          skipped (missed, overlap, paused …): a run
-  that never began ends here
+    pending ──claim──▶ running ──▶ succeeded | failed | cancelled
+      ▲  ▲               │  │
+      │  └──retry────────┘  └─its node died──▶ pending again, or lost
+    waiting (held back by overlap)          skipped (missed, overlap, paused …): a run that never began ends here
 """
 
 from __future__ import annotations

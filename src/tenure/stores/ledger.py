@@ -244,9 +244,9 @@ class Ledger(ABC):
         - SUCCEEDED, FAILED and CANCELLED are final.
         - PENDING with `again_in` counts a failure. The run is due that many seconds after `finished_at` (after now, if
           that is not given) and does not expire.
-        - PENDING without `again_in` and without `started_at`: the run goes back as if it had not been claimed (attempt
-          - 1, same `due_at`, `expires_at` no sooner than on-time from now). But if its job is PAUSED and it is a due
-          time that never began (no attempt before), it becomes SKIPPED('paused').
+        - PENDING without `again_in` and without `started_at`: the run goes back as if it had not been claimed (one
+          attempt less, same `due_at`, `expires_at` no sooner than on-time from now). But if its job is PAUSED and it is
+          a due time that never began (no attempt before), it becomes SKIPPED('paused').
         - PENDING without `again_in` but with `started_at`: the stop of its node interrupted the run. The attempt is
           spent, `interruptions` + 1, and the run does not expire. It is LOST under `on_lost` fail or if its job was
           removed.
