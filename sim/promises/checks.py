@@ -102,16 +102,14 @@ class Checker:
         election = mine.things.get("election") if mine is not None else None
         if mine is None or not mine.alive or election is None or not seen_by(mine, lambda: election.is_leader):
             return
-        if (mine.name, election._term.number) in self._ended:
-            self.broken("G2", f"{mine} believes again in term {election._term.number}, which was over")
+        if (mine.name, election.candidacy._term.number) in self._ended:
+            self.broken("G2", f"{mine} believes again in term {election.candidacy._term.number}, which was over")
         for other in self.processes:
             theirs = other.things.get("election")
             if other is mine or not other.alive or theirs is None:
                 continue
             if seen_by(other, lambda: theirs.is_leader):  # noqa: B023 - asked at once
-                terms = (
-                    f"{mine} in term {election.term.number if election.term else 0}, {other} in {theirs._term.number}"
-                )
+                terms = f"{mine} in term {election.term.number if election.term else 0}, {other} in {theirs.candidacy._term.number}"
                 self.broken("G2", f"two believers: {terms}")
 
     def granted(self, name: str, term: int, node: NodeId, *, fenced: bool) -> None:
@@ -410,7 +408,7 @@ class Checker:
 
 _WATCHED = (
     (copies.lease_state.LeaseState, "step"),
-    (copies.election.Election, "withdrawn"),
+    (copies.election.Candidacy, "withdrawn"),
     (copies.executor.Executor, "_begin"),
     (copies.executor.Executor, "lose"),
     (copies.executor.Executor, "acknowledged"),

@@ -39,7 +39,7 @@ def live(setting: Setting, child: Process) -> None:
     """The only thread of a child: some do something else, some take part in their own right, with what they have inherited."""
     things = child.things
     election, nodes = things["election"], {things["node"], things["election"]._seat}
-    terms = [term for member in (election, things["planner"]) if (term := member._term) is not None]
+    terms = [term for member in (election, things["planner"]) if (term := member.candidacy._term) is not None]
     runs = [attempt.run for attempt in things["executor"]._in_hand.values()]
     K.after(HANGS, _look_after, setting, child)
     _run_hook(nodes)

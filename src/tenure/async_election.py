@@ -101,7 +101,7 @@ class AsyncElection:
 
         def join() -> None:
             nonlocal joined
-            joined = election.join()
+            joined = election.candidacy.join()
 
         def undo() -> None:
             if joined:
@@ -117,16 +117,16 @@ class AsyncElection:
         """Wait for terms, one turn of the loop for each. Leaving the body, however, resigns that term."""
         changes = self._changes()
         await self.start()
-        while self._election.taking_part:
+        while self._election.candidacy.taking_part:
             changes.clear()
-            term = self._election.enter_body()
+            term = self._election.candidacy.enter_body()
             if term is None:
                 await changes.wait()
                 continue
             try:
-                yield AsyncTerm(term, changes, leave=self._election.leave_body)
+                yield AsyncTerm(term, changes, leave=self._election.candidacy.leave_body)
             finally:
-                self._election.leave_body(term)
+                self._election.candidacy.leave_body(term)
 
     async def lead(self, work: Callable[[AsyncTerm], Awaitable[object]]) -> None:
         """Run `work(term)` in every term, cancelled when trust ends, until this election is stopped."""
@@ -144,7 +144,7 @@ class AsyncElection:
             return self.term
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                while not self.is_leader and self._election.taking_part:
+                while not self.is_leader and self._election.candidacy.taking_part:
                     changes.clear()
                     if not self.is_leader:
                         await changes.wait()
@@ -191,7 +191,7 @@ class AsyncElection:
         loop = asyncio.get_running_loop()
         if self._signal is None or self._signal.loop is not loop:
             self._signal = _Signal(loop)
-            self._election.observe(self._signal.set_from_anywhere)
+            self._election.candidacy.observe(self._signal.set_from_anywhere)
         return self._signal
 
 

@@ -85,8 +85,6 @@ class Election:
     ) -> None:
         self.name = election_name(name)
         self.fenced = fenced
-        self._stands = candidate
-        self._schema = schema
         cadence = Cadence.of(
             ttl,
             heartbeat_every=heartbeat_every,
@@ -100,19 +98,7 @@ class Election:
         self._seat = _seat(
             mode, self.name, store, cadence, label, host_evidence=host_evidence, session_evidence=session_evidence
         )
-        self._listeners: list[tuple[tuple[type[ElectionEvent], ...], Callable[[ElectionEvent], object]]] = []
-        self._observers: list[Callable[[], None]] = []
-        self._changed = threading.Condition()
-        self._joining = threading.RLock()
-        self._started = False
-        self._stopping = False
-        self._term: Term | None = None
-        self._in_body = False
-        self._loss_told = False
-        self._exit_when_drained = False
-        self._tries = 0
-        self._not_before = 0.0
-        self._stands_back = False
+        self.candidacy = Candidacy(self.name, self._seat, fenced=fenced, stands=candidate, schema=schema)
 
     def __repr__(self) -> str:
         return f"<Election {self.name!r} on {self._seat.store.shown}, {'leading' if self.is_leader else 'not leading'}>"
@@ -131,14 +117,12 @@ class Election:
     @property
     def is_leader(self) -> bool:
         """Whether this node leads at this very moment; worked out anew at each call, never a stored boolean."""
-        term = self._term
-        return term is not None and term.trusted
+        return self.candidacy.is_leader
 
     @property
     def term(self) -> Term | None:
         """The term in which this node leads, if it does."""
-        term = self._term
-        return term if term is not None and term.trusted else None
+        return self.candidacy.term
 
     @property
     def label(self) -> str:
@@ -161,70 +145,46 @@ class Election:
 
     def start(self) -> None:
         """Join the others. Raises what is wrong with the store; from then on failures heal by themselves."""
-        self.join()
+        self.candidacy.join()
 
     def stop(self, drain: Duration = 30.0) -> None:
         """Resign, wait for the work to stop, and leave. Work that does not stop in time keeps its term, and this node, until it does.
 
         Waits for a `start()` that is under way on another thread, and undoes it.
         """
-        patience = seconds(drain, "drain")
-        with self._joining, self._changed:
-            if not self._started:
-                return
-            self._stopping = True
-            self._changed.notify_all()
-        self._tell_observers()
-        self._give_up("stopped")
-        with self._changed:
-            drained = self._changed.wait_for(lambda: self._term is None, patience)
-            self._exit_when_drained = not drained
-        if drained:
-            self._exit()
-        else:
-            logger.error(
-                "election %r: the work of its term did not stop in %g s; nobody else leads until it does",
-                self.name,
-                patience,
-                extra={"action": "not_drained"},
-            )
+        self.candidacy.stop(seconds(drain, "drain"))
 
     def terms(self) -> Iterator[Term]:
         """Wait for terms, one turn of the loop for each. Leaving the body, however, resigns that term."""
         self.start()
-        while (term := self._next_term()) is not None:
+        while (term := self.candidacy.next_term()) is not None:
             try:
                 yield term
             finally:
-                self.leave_body(term)
+                self.candidacy.leave_body(term)
 
     def wait_until_leading(self, timeout: Duration | None = None) -> Term | None:
         """The term once this node leads, None after the time-out. 0 means one try."""
         limit = None if timeout is None else seconds(timeout, "timeout")
         self.start()
-        before = self._tries
         if limit == 0:
-            self._seat.look(self.name)
-            limit = self._seat.cadence.ttl  # for the try itself
-            with self._changed:
-                self._changed.wait_for(lambda: self.is_leader or self._tries > before or self._stopping, limit)
+            self.candidacy.wait(self._seat.cadence.ttl, one_try=True)  # for the try itself
         else:
-            with self._changed:
-                self._changed.wait_for(lambda: self.is_leader or self._stopping, limit)
+            self.candidacy.wait(limit, one_try=False)
         return self.term
 
     def resign(self) -> None:
         """Give up the present term now, if there is one. The work is told; the others wake when it has stopped."""
-        self._give_up("resigned")
+        self.candidacy.give_up("resigned")
 
     def withdraw(self) -> None:
         """Never lead from now on: resign, and stay in the cluster without standing for this election."""
-        self._stands = False
-        self._give_up("withdrawn")
+        self.candidacy.stands = False
+        self.candidacy.give_up("withdrawn")
 
     def stand(self) -> None:
         """Stand for this election again."""
-        self._stands = True
+        self.candidacy.stands = True
         self._seat.look(self.name)
 
     def on(self, *kinds: type[ElectionEvent]) -> Callable[[Listener], Listener]:
@@ -235,7 +195,7 @@ class Election:
             )
 
         def register(listener: Listener) -> Listener:
-            self._listeners.append((kinds, listener))
+            self.candidacy.listeners.append((kinds, listener))
             return listener
 
         return register
@@ -266,11 +226,51 @@ class Election:
         finally:
             session.close()
 
-    # What the node says, under its mutex
+    def _asking(self) -> Session:
+        if not self.candidacy.started:
+            self._seat.store.prepare()
+        return self._seat.session()
+
+
+class Candidacy:
+    """The half of an election that its node, the async bridge and `tenure lead` use. Its node calls the first part under a mutex."""
+
+    def __init__(self, name: str, seat: Membership, *, fenced: bool, stands: bool, schema: str) -> None:
+        self.name, self.fenced, self.stands = name, fenced, stands
+        self._seat, self._schema = seat, schema
+        self.listeners: list[tuple[tuple[type[ElectionEvent], ...], Callable[[ElectionEvent], object]]] = []
+        self._observers: list[Callable[[], None]] = []
+        self._changed = threading.Condition()
+        self._joining = threading.RLock()
+        self._started = False
+        self._stopping = False
+        self._term: Term | None = None
+        self._in_body = False
+        self._loss_told = False
+        self._exit_when_drained = False
+        self._tries = 0
+        self._not_before = 0.0
+        self._stands_back = False
+
+    @property
+    def term(self) -> Term | None:
+        """The term in which this node leads, if it does."""
+        term = self._term
+        return term if term is not None and term.trusted else None
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads at this very moment."""
+        return self.term is not None
+
+    @property
+    def started(self) -> bool:
+        """Started, and not left yet."""
+        return self._started
 
     def ready_at(self) -> float | None:
         """From when on this election wants to be won; None while it does not want to, or has a term that is not drained."""
-        return None if not self._stands or self._stopping or self._term is not None else self._not_before
+        return None if not self.stands or self._stopping or self._term is not None else self._not_before
 
     def announced(self, term: int, trust_period: int, node: NodeId) -> None:
         """A term was won."""
@@ -292,9 +292,9 @@ class Election:
             term,
             extra={"action": "elected", "election": self.name, "term": term},
         )
-        self._seat.tell(lambda: self._tell(Elected(self.name, term, self.label)))
-        if not self._stands or self._stopping:  # it was won while we stepped aside
-            self._seat.tell(lambda: self._give_up("withdrawn"))
+        self._seat.tell(lambda: self._tell(Elected(self.name, term, self._seat.label)))
+        if not self.stands or self._stopping:  # it was won while we stepped aside
+            self._seat.tell(lambda: self.give_up("withdrawn"))
         self._tell_observers()
 
     def withdrawn(self, term: int, reason: str) -> None:
@@ -379,7 +379,39 @@ class Election:
         self._seat.resign(self.name, term.number, "its body was left")
         self._settle(term)
 
-    def _next_term(self) -> Term | None:
+    def stop(self, patience: float) -> None:
+        """`Election.stop`."""
+        with self._joining, self._changed:
+            if not self._started:
+                return
+            self._stopping = True
+            self._changed.notify_all()
+        self._tell_observers()
+        self.give_up("stopped")
+        with self._changed:
+            drained = self._changed.wait_for(lambda: self._term is None, patience)
+            self._exit_when_drained = not drained
+        if drained:
+            self._exit()
+        else:
+            logger.error(
+                "election %r: the work of its term did not stop in %g s; no other node leads until it does",
+                self.name,
+                patience,
+                extra={"action": "not_drained"},
+            )
+
+    def wait(self, limit: float | None, *, one_try: bool) -> None:
+        """Wait until this node leads, or was refused where one try is all that is wanted."""
+        before = self._tries
+        if one_try:
+            self._seat.look(self.name)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self.is_leader or self._stopping or (one_try and self._tries > before), limit
+            )
+
+    def next_term(self) -> Term | None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping or (self.is_leader and not self._in_body))
@@ -388,14 +420,14 @@ class Election:
             if (term := self.enter_body()) is not None:
                 return term
 
-    def _give_up(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
         term = self._term
         if term is not None:
             self._seat.resign(self.name, term.number, reason)
 
     def _tell_loss(self, term: Term, reason: str) -> None:
         try:
-            self._tell(Lost(self.name, term.number, self.label, reason))
+            self._tell(Lost(self.name, term.number, self._seat.label, reason))
         finally:
             with self._changed:
                 self._loss_told = True
@@ -417,7 +449,7 @@ class Election:
             self._changed.notify_all()
         self._seat.drained(self.name, term.number)
         if leaving:
-            threading.Thread(target=self._exit, name=f"tenure leaves {self.label}", daemon=True).start()
+            threading.Thread(target=self._exit, name=f"tenure leaves {self._seat.label}", daemon=True).start()
         self._seat.look(self.name, self._not_before)
         self._tell_observers()
 
@@ -430,7 +462,7 @@ class Election:
         self._tell_observers()
 
     def _tell(self, event: ElectionEvent) -> None:
-        for kinds, listener in self._listeners:
+        for kinds, listener in self.listeners:
             if isinstance(event, kinds):
                 try:
                     listener(event)
@@ -440,11 +472,6 @@ class Election:
     def _tell_observers(self) -> None:
         for observer in list(self._observers):
             observer()
-
-    def _asking(self) -> Session:
-        if not self._started:
-            self._seat.store.prepare()
-        return self._seat.session()
 
 
 def node_for(

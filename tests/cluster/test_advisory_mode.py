@@ -216,14 +216,14 @@ class TestLosingTheLock:
     def test_a_successor_waits_while_the_work_of_a_lost_session_goes_on(self, database, elections):
         first = elections()
         term = first.wait_until_leading(5)
-        first.enter_body()  # work that takes its time to stop
+        first.candidacy.enter_body()  # work that takes its time to stop
         second = elections()
         terminate(database, holders(database))
         began = time.monotonic()
         assert second.wait_until_leading(10).number > term.number
         assert time.monotonic() - began > 1.25 * GRACE - FAST["validate_every"]
         assert began_by(database) == "session ended"
-        first.leave_body(term)
+        first.candidacy.leave_body(term)
         eventually(lambda: one(database, GONE, [term.node]), what="the goodbye")
         more_beats(database, second._seat.id)
         assert second.is_leader, "the goodbye of a lost identity takes nothing from its successor"
@@ -372,7 +372,7 @@ class TestTheTrapsOfBareLocks:
         def start_and_forget():
             election = Election(database, NAME, mode="advisory", **FAST)
             election.start()
-            return weakref.ref(election)
+            return weakref.ref(election.candidacy)
 
         kept = start_and_forget()
         gc.collect()
@@ -380,7 +380,7 @@ class TestTheTrapsOfBareLocks:
         gc.collect()
         more_beats(database, kept()._seat.id)
         assert len(holders(database)) == 1
-        kept().stop()
+        kept().stop(5.0)
 
     def test_the_lock_is_on_a_connection_of_its_own_and_taken_once(self, database, elections):
         election = elections()

@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.processes import SUPPORT, Worker
 from harness.scratch import eventually
 from tenure import Election
-from tenure.cluster.node import _NODES
+from tenure.cluster.base_node import _NODES
 
 STARVED = SUPPORT / "workers" / "starved.py"
 CANDIDATES = 6
@@ -35,7 +35,9 @@ def test_nodes_of_one_process_share_what_they_watch(url, monkeypatch, tmp_path):
         nodes = [node for node in _NODES if any(node is election._seat for election in mine)]
         assert len(nodes) == CANDIDATES
         eventually(
-            lambda: all(len(set().union(*node._threads[1]._pidfds.values())) == CANDIDATES - 1 for node in nodes),
+            lambda: all(
+                len(set().union(*node._parts.loop._detector._processes.values())) == CANDIDATES - 1 for node in nodes
+            ),
             within=20,
             what="all know each other",
         )

@@ -125,7 +125,7 @@ def test_a_term_is_released_only_after_its_body_was_left(enter: Callable[..., El
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    eventually(lambda: a._in_body, within=WITHIN, what="the body runs")
+    eventually(lambda: a.candidacy._in_body, within=WITHIN, what="the body runs")
     b.stand()
     a.withdraw()
     assert told.wait(WITHIN), "the work is told"
@@ -325,7 +325,7 @@ def test_work_that_does_not_stop_keeps_its_term_until_it_does(enter: Callable[..
     go_on.set()
     assert b.wait_until_leading(WITHIN)
     thread.join(WITHIN)
-    eventually(lambda: not a.taking_part and not a._started, within=WITHIN, what="a has left")
+    eventually(lambda: not a.candidacy.taking_part and not a.candidacy.started, within=WITHIN, what="a has left")
 
 
 @pytest.mark.parametrize("moment", ["before it leaves", "while it leaves"])
@@ -336,7 +336,7 @@ def test_a_start_while_work_that_outlived_a_stop_lets_go_is_not_undone(
     terms = election.terms()
     next(terms)
     election.stop(drain=0.05)
-    exits, left, go_on = election._exit, election._seat.exit, threading.Event()
+    exits, left, go_on = election.candidacy._exit, election._seat.exit, threading.Event()
     leaving, gone = threading.Event(), threading.Event()
 
     def held_up(what: Callable[..., None], *member: Any) -> None:
@@ -351,7 +351,7 @@ def test_a_start_while_work_that_outlived_a_stop_lets_go_is_not_undone(
             exits()
         gone.set()
 
-    monkeypatch.setattr(election, "_exit", leave)
+    monkeypatch.setattr(election.candidacy, "_exit", leave)
     if moment == "while it leaves":
         monkeypatch.setattr(election._seat, "exit", lambda member: held_up(left, member))
     terms.close()  # the work lets go
@@ -363,7 +363,7 @@ def test_a_start_while_work_that_outlived_a_stop_lets_go_is_not_undone(
     starting.join(WITHIN)
     assert gone.wait(WITHIN)
     monkeypatch.undo()
-    assert election.taking_part
+    assert election.candidacy.taking_part
     assert election.wait_until_leading(WITHIN)
 
 

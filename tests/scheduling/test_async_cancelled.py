@@ -119,7 +119,7 @@ def test_stop_waits_for_a_start_that_is_under_way_on_another_thread(url, make):
     with held_up(url):
         starting = threading.Thread(target=thing.start)
         starting.start()
-        under_way = thing._service._mutex if isinstance(thing, Scheduler) else thing._joining
+        under_way = thing._service._mutex if isinstance(thing, Scheduler) else thing.candidacy._joining
 
         def begun():
             if free := under_way.acquire(blocking=False):
@@ -133,7 +133,7 @@ def test_stop_waits_for_a_start_that_is_under_way_on_another_thread(url, make):
         waited = stopping.is_alive()
     starting.join(WITHIN)
     stopping.join(WITHIN)
-    assert not (thing.started if isinstance(thing, Scheduler) else thing.taking_part)
+    assert not (thing.started if isinstance(thing, Scheduler) else thing.candidacy.taking_part)
     assert waited
 
 
@@ -224,7 +224,7 @@ def test_a_stop_that_is_cancelled_has_begun_and_goes_on(url, make):
     thing = make(url)
 
     def takes_part():
-        return thing.started if isinstance(thing, AsyncScheduler) else thing._election.taking_part
+        return thing.started if isinstance(thing, AsyncScheduler) else thing._election.candidacy.taking_part
 
     async def scene():
         await thing.start()

@@ -96,7 +96,7 @@ class Lead:
                     return CommandOutcome(NOT_LEADING)
                 with Wakeups() as wakeups:
                     self._wakeups, self._guard = wakeups, guard
-                    election.observe(wakeups.wake)
+                    election.candidacy.observe(wakeups.wake)
                     return self._terms(wait)
             finally:
                 election.stop()
@@ -107,7 +107,7 @@ class Lead:
         deadline = None if not wait else boottime() + wait
         told, since = False, boottime()
         while signals.caught is None:
-            term = election.enter_body()
+            term = election.candidacy.enter_body()
             if term is None:
                 if deadline is not None and boottime() >= deadline:
                     self._say(f"not leading {election.name!r} after {readable(wait or 0)}{self._led_by()}")
@@ -121,7 +121,7 @@ class Lead:
             try:
                 outcome = self._term(term)
             finally:
-                election.leave_body(term)
+                election.candidacy.leave_body(term)
             if outcome is not None:
                 return outcome
             since = boottime()
