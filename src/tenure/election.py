@@ -31,7 +31,10 @@ from tenure.util.system import need_posix
 logger = logging.getLogger("tenure")
 
 STAND_BACK = 1.0
-"""Whoever gave a term up lets the others go first for so many seconds, and not for less than a beat: behind a pooler nobody hears of it before."""
+"""A node that gave a term up lets the others go first for so many seconds, and not for less than a beat.
+
+Behind a pooler the others hear of it only by their next beat.
+"""
 
 Listener = TypeVar("Listener", bound=Callable[..., object])
 
@@ -126,7 +129,7 @@ class Election:
 
     @property
     def label(self) -> str:
-        """This node's name for people."""
+        """This node's human-readable name."""
         return self._seat.label
 
     @property
@@ -138,7 +141,7 @@ class Election:
 
     @property
     def lock_fileno(self) -> int | None:
-        """To be passed to child processes that do this node's work, so that nobody takes over while they live."""
+        """To be passed to child processes that do this node's work, so that no node takes over while they live."""
         return self._seat.lock_fileno
 
     # Taking part
@@ -188,7 +191,10 @@ class Election:
         self._seat.look(self.name)
 
     def on(self, *kinds: type[ElectionEvent]) -> Callable[[Listener], Listener]:
-        """Call a function for `Elected` or `Lost`, on a thread of its own. A term is released after its listeners have returned."""
+        """Call a function for `Elected` or `Lost`, on a thread of its own.
+
+        A term is released after its listeners have returned.
+        """
         if not kinds or not all(kind in {Elected, Lost} for kind in kinds):
             raise ConfigurationError(
                 f"on(): {kinds!r} are not events of an election. Write election.on(Elected), .on(Lost) or both."
@@ -203,7 +209,7 @@ class Election:
     # Questions to the database, from any process, started or not
 
     def leader(self) -> Leader | None:
-        """Who leads, in which term, since when, and whether it is healthy; None if nobody does."""
+        """Who leads, in which term, since when, and whether it is healthy; None if no node does."""
         session = self._asking()
         try:
             return session.leader(self.name)
@@ -219,7 +225,7 @@ class Election:
             session.close()
 
     def ask_to_resign(self) -> int | None:
-        """Ask whoever leads to resign; returns the term that was asked, None if nobody leads."""
+        """Ask the leader to resign; returns the term that was asked, None if no node leads."""
         session = self._asking()
         try:
             return session.ask(self.name)
@@ -233,7 +239,10 @@ class Election:
 
 
 class Candidacy:
-    """The half of an election that its node, the async bridge and `tenure lead` use. Its node calls the first part under a mutex."""
+    """The half of an election that its node, the async bridge and `tenure lead` use.
+
+    Its node calls the first part under a mutex.
+    """
 
     def __init__(self, name: str, seat: Membership, *, fenced: bool, stands: bool, schema: str) -> None:
         self.name, self.fenced, self.stands = name, fenced, stands
@@ -269,7 +278,9 @@ class Candidacy:
         return self._started
 
     def ready_at(self) -> float | None:
-        """From when on this election wants to be won; None while it does not want to, or has a term that is not drained."""
+        """From when on this election wants to be won; None while it does not want to, or has a term that is not
+        drained.
+        """
         return None if not self.stands or self._stopping or self._term is not None else self._not_before
 
     def announced(self, term: int, trust_period: int, node: NodeId) -> None:
@@ -361,7 +372,7 @@ class Candidacy:
         self._observers.append(observer)
 
     def enter_body(self) -> Term | None:
-        """Take the present term for a body, if there is one and nobody has."""
+        """Take the present term for a body, if there is one and no other body has it."""
         with self._changed:
             if self._term is None or self._in_body or not self._term.trusted:
                 return None

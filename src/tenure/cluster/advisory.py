@@ -1,23 +1,27 @@
 """Advisory mode: PostgreSQL itself holds the lock (promises G1 and G2, for those who want a lock and not a lease).
 
-One dedicated connection, one thread, one election. The connection holds two session locks, that of its node and, while it leads or is
-about to, that of the election; the node's row, its beats and the grant go over the same connection. So all of it lives and dies
-together: **one session, one identity**. A session that is lost takes its identity with it. The next session starts with a new
-identity, and says goodbye for the old one as soon as the work of its last term has stopped.
+One dedicated connection, one thread, one election. The connection holds two session locks, that of its node and,
+while it leads or is about to, that of the election; the node's row, its beats and the grant go over the same
+connection. So all of it lives and dies together: **one session, one identity**. A session that is lost takes its
+identity with it. The next session starts with a new identity, and says goodbye for the old one as soon as the work of
+its last term has stopped.
 
 The state machine is that of leases (`lease.step` behind `LeaseState`). Only what feeds it differs:
 
-- The node's advertised session lock is always in force, and a *check* is a look into `pg_locks`, by pid and database, that finds the
-  election's lock. So belief ends at the start of the last good check + `session_grace`, and at the beat bound `s + 0.8 ttl`, whichever
-  comes first; both are read before sending.
-- A beat is sent only after a check on the same connection, with nothing in between: the row is never refreshed by a node without the
-  lock. There is no second connection to fall back on, so an exchange is given up no sooner than belief would end anyway.
+- The node's advertised session lock is always in force, and a *check* is a look into `pg_locks`, by pid and database,
+  that finds the election's lock. So belief ends at the start of the last good check + `session_grace`, and at the
+  beat bound `s + 0.8 ttl`, whichever comes first; both are read before sending.
+- A beat is sent only after a check on the same connection, with nothing in between: the row is never refreshed by a
+  node without the lock. There is no second connection to fall back on, so an exchange is given up no sooner than
+  belief would end anyway.
 - No node is granted a term without the lock. A node that gets it while the row still names a live holder waits
-  `1.25 · session_grace` of that holder, and then the grant compares term, holder, count and nonce, as for session evidence. If the
-  term was released, is the first, or its holder was declared dead, there is no wait: no node believes in it any more.
-- A lock that is held by a session whose node is not alive (frozen, or cut off behind a network that keeps the socket open) is freed
-  by `pg_terminate_backend`. The node was declared dead first, by the rule of silence in `core/liveness.py`; no stored time is ever
-  looked at. If the server refuses, the loop logs that and tries the lock again and again.
+  `1.25 · session_grace` of that holder, and then the grant compares term, holder, count and nonce, as for session evidence.
+  If the term was released, is the first, or its holder was declared dead, there is no wait: no node believes in it
+  any more.
+- A lock that is held by a session whose node is not alive (frozen, or cut off behind a network that keeps the socket
+  open) is freed by `pg_terminate_backend`. The node was declared dead first, by the rule of silence in
+  `core/liveness.py`; no stored time is ever looked at. If the server refuses, the loop logs that and tries the lock
+  again and again.
 """
 
 from __future__ import annotations
@@ -51,7 +55,10 @@ class AdvisoryNode(BaseNode):
         super().__init__(store, cadence, label)
 
     def enter(self, candidate: Candidate) -> None:
-        """Take the election in and start. Raises what is wrong with the store, and where advisory locks mean nothing."""
+        """Take the election in and start.
+
+        Raises what is wrong with the store, and where advisory locks mean nothing.
+        """
         with self._mutex:
             if self._candidates.get(self._name, candidate) is not candidate:
                 raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""The elector of advisory mode: takes the election's lock, then the term; checks the lock; gives both back (promises G1 and G2).
+"""The elector of advisory mode takes the lock of an election, then its term, and gives both back (promises G1 and G2).
 
 A lock that is held by the session of a dead node is freed by ending that session.
 """

@@ -1,7 +1,7 @@
 """The loop of advisory mode: one thread with the one connection that everything goes over.
 
-It locks, checks, beats, is granted terms, gives them back and declares the dead, one after another on the same connection, so that
-nothing comes in between what belongs together. `advisory.py` says why.
+It locks, checks, beats, is granted terms, gives them back and declares the dead, one after another on the same
+connection, so that nothing comes in between what belongs together. `advisory.py` says why.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class AdvisoryLoop(MessageLoop["LockSession"]):
         super().__init__(f"tenure advisory loop {label}")
         self._store, self._state, self._cadence = store, state, cadence
         self._name, self._label, self._failures = candidate.name, label, failures
-        # There is only one exchange to wait for. A hung one is given up when belief would end: see the arithmetic of `Cadence.check`.
+        # There is only one exchange to wait for. A hung one is given up when belief would end: see the arithmetic of
+        # `Cadence.check`.
         self._patience = min(cadence.attempt_timeout, cadence.session_grace - cadence.validate_every)
         self._heartbeat = heartbeat
         self._detector = FailureDetector(state, cadence, directory=None)
@@ -136,7 +137,10 @@ class AdvisoryLoop(MessageLoop["LockSession"]):
     # The session, which is the identity
 
     def _open(self) -> LockSession:
-        """Connect under a new identity. The session lock comes first: a node that sees the row must be able to find its backend."""
+        """Connect under a new identity.
+
+        The session lock comes first: a node that sees the row must be able to find its backend.
+        """
         from tenure.stores.postgres.advisory import open_session
 
         session = self._session = open_session(self._store, self._name, f"{self._label}:advisory", self._patience)
@@ -178,7 +182,10 @@ class AdvisoryLoop(MessageLoop["LockSession"]):
         self._elector.lost()
 
     def _say_farewells(self, session: LockSession) -> None:
-        """Release what a lost identity held, once no work goes on under it. Until then the others wait for as long as it may believe."""
+        """Release what a lost identity held, once no work goes on under it.
+
+        Until then the others wait for as long as it may believe.
+        """
         for node, undrained in list(self._farewells.items()):
             if undrained is None:
                 session.leave(node, "its session ended")

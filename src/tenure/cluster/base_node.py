@@ -68,7 +68,9 @@ class BaseNode:
 
     @property
     def lock_fileno(self) -> int | None:
-        """Children that run this node's work inherit this descriptor, so that nothing proves its death while they live."""
+        """Children that run this node's work inherit this descriptor, so that nothing proves its death while they
+        live.
+        """
         thread = self._parts.heartbeat_thread if self._parts else None
         return thread.lock_file.fileno() if thread and thread.lock_file else None
 

@@ -1,4 +1,4 @@
-"""The callback thread tells the application what happened, and notices when trust runs out while nothing else happens."""
+"""The callback thread tells the application what happened, and notices when trust runs out in between."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The control loop of a node: one thread and one connection for everything but the heartbeat.
 
-On each turn it lets the failure detector declare the dead, the elector win and give back, and services such as the scheduler do what
-is due. In between it waits for whatever may mean work: its inbox, notices from other nodes, and a pidfd for every process on this
-host in which another node lives.
+On each turn it lets the failure detector declare the dead, the elector win and give back, and services such as the
+scheduler do what is due. In between it waits for whatever may mean work: its inbox, notices from other nodes, and a
+pidfd for every process on this host in which another node lives.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ from tenure.util.randomness import between
 FINE = 0.001
 """`poll` counts milliseconds; what is left of a wait below that is slept."""
 SWEEP_EVERY = 3600.0
-"""How often a node removes what nodes that died long ago left behind; the first time at random, so that nodes do not do it together."""
+"""How often a node removes what nodes that died long ago left behind; the first time at random, so that nodes do not
+do it together.
+"""
 DAY = 86400.0
 
 
@@ -59,7 +61,10 @@ class LoopService(Protocol):
 
 
 class ControlLoop(MessageLoop[Session]):
-    """Runs until it is told to stop. `candidates` and `services` belong to the node, which adds to them and takes away."""
+    """Runs until it is told to stop.
+
+    `candidates` and `services` belong to the node, which adds to them and takes away.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The elector: wins elections for which this node is a candidate, and gives terms back (promises G1 and G2).
 
-It runs on the thread of the control loop and sends its statements over the loop's connection. The lease decides what may be believed;
-the elector only decides when to try.
+It runs on the thread of the control loop and sends its statements over the loop's connection. The lease decides what
+may be believed; the elector only decides when to try.
 """
 
 from __future__ import annotations
@@ -120,7 +120,10 @@ class Elector:
     def _attempt(
         self, session: Session, name: str, vanished: Vacancy | None, *, heir_of: tuple[NodeId, str] | None = None
     ) -> bool | None:
-        """Try to win. None if this is not the time to try, else whether the leader in `heir_of` was declared dead by it."""
+        """Try to win.
+
+        None if this is not the time to try, else whether the leader in `heir_of` was declared dead by it.
+        """
         candidate = self._candidates.get(name)
         ready_at = candidate.ready_at() if candidate is not None else None
         if candidate is None or ready_at is None:

@@ -1,6 +1,7 @@
 """Handles failover and restore (promise G1).
 
-After the database's identity changes, nodes grant no terms until every lease from before has expired. Then they raise the epoch.
+After the database's identity changes, nodes grant no terms until every lease from before has expired. Then they raise
+the epoch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ logger = logging.getLogger("tenure")
 
 
 class EpochGuard:
-    """What one node has noticed. `forget` drops what was watched in the old database; `resume` is called when grants are allowed."""
+    """What one node has noticed.
+
+    `forget` drops what was watched in the old database; `resume` is called when grants are allowed.
+    """
 
     def __init__(self, *, forget: Callable[[], None], resume: Callable[[], None]) -> None:
         self._forget, self._resume = forget, resume

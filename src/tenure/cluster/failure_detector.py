@@ -1,8 +1,8 @@
-"""The failure detector: finds out which nodes are dead, and says so in the database (promise G2, seen from the other side).
+"""The failure detector finds out which nodes are dead and declares them so (promise G2, seen from the other side).
 
-There are two kinds of proof. Silence: a node's pulse did not change for its whole ttl, by the rules of `core/liveness.py`. And, among
-nodes on one host, a free host lock: the kernel frees it when the process ends, and a pidfd tells at once when to look.
-Both modes use it; in advisory mode there is silence alone.
+There are two kinds of proof. Silence: a node's pulse did not change for its whole ttl, by the rules of
+`core/liveness.py`. And, among nodes on one host, a free host lock: the kernel frees it when the process ends, and a
+pidfd tells at once when to look. Both modes use it; in advisory mode there is silence alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from tenure.util.clock import boottime
 logger = logging.getLogger("tenure")
 
 PROBE_AGAIN = (0.05, 0.25)
-"""How soon to look again for a process that ended while its children still hold its lock; the second number after two seconds."""
+"""How soon to look again for a process that ended while its children still hold its lock; the second number after
+two seconds.
+"""
 
 
 @dataclass(slots=True)
@@ -33,7 +35,10 @@ class _Probe:
 
 
 class FailureDetector:
-    """What one node knows about the life of the others. `directory` holds the host locks; None where they are not evidence."""
+    """What one node knows about the life of the others.
+
+    `directory` holds the host locks; None where they are not evidence.
+    """
 
     def __init__(self, state: LeaseState, cadence: Cadence, directory: Path | None) -> None:
         self._state, self._cadence, self._directory = state, cadence, directory

@@ -1,8 +1,9 @@
 """The heartbeat: one numbered beat after another keeps this node's lease (promise G2).
 
-In lease mode a thread with a connection of its own sends it and does nothing else: the beat goes on, whatever the application does
-with its event loop, its pools and its locks. Between beats, where sessions are evidence, the thread checks that its session still
-holds the lock that its row advertises. In advisory mode the loop that holds the lock sends the beats.
+In lease mode a thread with a connection of its own sends it and does nothing else: the beat goes on, whatever the
+application does with its event loop, its pools and its locks. Between beats, where sessions are evidence, the thread
+checks that its session still holds the lock that its row advertises. In advisory mode the loop that holds the lock
+sends the beats.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lease of this node behind a mutex: events come in from any thread, actions go out in order, every thread may read the trust."""
+"""The lease of this node behind a mutex: events come in from any thread, and actions go out in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ NO_NODE = ""
 
 
 class LeaseState:
-    """Drives `lease.step`. Performs actions under the mutex, so that a loss is never told before its win: they must not block."""
+    """Drives `lease.step`.
+
+    Performs actions under the mutex, so that a loss is never told before its win: they must not block.
+    """
 
     def __init__(self, cadence: Cadence, perform: Callable[[Action], None]) -> None:
         self._cadence = cadence

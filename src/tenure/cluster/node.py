@@ -1,8 +1,8 @@
 """A node: one process taking part, with one heartbeat for everything it holds.
 
-Three threads act for it: the heartbeat keeps the lease, the control loop wins elections, detects failures and runs services such as
-the scheduler, and the callback thread tells the application. They meet in `LeaseState`, the pure lease behind a mutex. Elections of
-one process that use the same store and cadence share one node.
+Three threads act for it: the heartbeat keeps the lease, the control loop wins elections, detects failures and runs
+services such as the scheduler, and the callback thread tells the application. They meet in `LeaseState`, the pure
+lease behind a mutex. Elections of one process that use the same store and cadence share one node.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class Node(BaseNode):
                 self._hand_back(candidate.name, holding.term)
 
     def serve(self, service: LoopService) -> None:
-        """Let the control loop call this from now on, on its thread and over its connection, while this node takes part."""
+        """Let the control loop call this from now on, on its thread and over its connection, while this node takes
+        part.
+        """
         with self._mutex:
             self._services.append(service)
         self.wake()
