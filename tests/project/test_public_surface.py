@@ -3,7 +3,7 @@
 import pytest
 
 import tenure
-from tenure import AsyncScheduler, AsyncTerm, Run, Scheduler, Term
+from tenure import AsyncElection, AsyncScheduler, AsyncTerm, Election, Run, Scheduler, Term
 
 OPERATIONS = {
     "add",
@@ -28,12 +28,31 @@ RUN = {"attempt", "cancelled", "check", "complete", "id", "job", "key", "kind", 
 RUN |= {"scheduled_for", "wait"}
 TERM = {"check", "election", "fence", "fenced", "number", "reason", "remaining", "trusted", "wait"}
 
+ELECTION = {
+    "ask_to_resign",
+    "history",
+    "is_leader",
+    "label",
+    "leader",
+    "name",
+    "on",
+    "resign",
+    "stand",
+    "start",
+    "stop",
+}
+ELECTION |= {"term", "terms", "wait_until_leading", "withdraw"}
+INSIDE = {"candidacy", "lock_fileno", "node"}
+"""Of an election, for tenure's own modules: what its node calls, and the node itself."""
+
 
 @pytest.mark.parametrize(
     ("seen", "names"),
     [
         pytest.param(Scheduler("memory://surface"), SCHEDULER | {"store"}, id="Scheduler"),
         pytest.param(AsyncScheduler("memory://surface"), SCHEDULER, id="AsyncScheduler"),
+        pytest.param(Election("memory://surface", "x"), ELECTION | {"fenced"} | INSIDE, id="Election"),
+        pytest.param(AsyncElection("memory://surface", "x"), ELECTION | {"lead"}, id="AsyncElection"),
         pytest.param(Run, RUN, id="Run"),
         pytest.param(AsyncTerm, TERM, id="AsyncTerm"),
         pytest.param(Term, TERM - {"election", "number"}, id="Term"),
