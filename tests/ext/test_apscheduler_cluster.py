@@ -209,5 +209,5 @@ def test_every_executor_is_wrapped_once(sqlite_url):
 
 
 def test_only_theirs_are_made_safe(sqlite_url):
-    with pytest.raises(ConfigurationError, match="safe already"):
+    with pytest.raises(ConfigurationError, match="do not need it"):
         make_cluster_safe(OurScheduler(), sqlite_url)
