@@ -1,4 +1,4 @@
-"""The scheduler as a program sees it: define jobs, take part, do something to them, look.
+"""The scheduler as a program sees it: define jobs, take part in running them, change them, query them.
 
 scheduler = Scheduler("sqlite:///jobs.db", tz="Asia/Seoul")
 
@@ -92,15 +92,16 @@ class Scheduler(SchedulerApi):
     # Taking part
 
     def start(self) -> None:
-        """Bring the jobs to the ledger and take part. Raises what is wrong; from then on failures heal by themselves."""
+        """Bring the jobs to the ledger and take part. Raises an error if something is wrong now; later failures are
+        recovered from automatically."""
         self._service.start(None)
 
     def stop(self, drain: Duration | None = None) -> bool:
         """Claim no more, wait for what runs, and leave. True if everything had ended in time.
 
-        Waits for a `start()` that is under way on another thread, and undoes it. A thread that does not return keeps this node beating
-        until it does, or until the process ends: no other attempt of its run begins meanwhile. `health().waits_for` names it,
-        `stop(drain=…)` waits for it again, `start()` takes another node.
+        Waits for a `start()` that is under way on another thread, and undoes it. A body that does not return keeps this
+        node's heartbeat going until it does, or until the process ends, so that no other attempt of its run begins
+        meanwhile. `health().waits_for` names it, `stop(drain=…)` waits for it again, and `start()` starts a new node.
         """
         return self._service.stop(drain)
 
@@ -131,7 +132,8 @@ class Scheduler(SchedulerApi):
             yield
 
     def run(self, *, lines: bool | None = None) -> None:
-        """Start, and block until SIGTERM, SIGINT, SIGHUP or `stop()`. A second signal tells what runs to end. On a terminal it says what it does."""
+        """Start, and block until SIGTERM, SIGINT, SIGHUP or `stop()`. A second signal asks running bodies to end. On a
+        terminal it prints what it is doing."""
         with self._service.staged(lines) as (stage, say):
             self.start()
             try:
@@ -155,7 +157,7 @@ class Scheduler(SchedulerApi):
         return take
 
     def health(self) -> Health:
-        """How this node is; asks nobody."""
+        """The state of this node, without asking the database."""
         return self._service.health()
 
 
@@ -174,5 +176,7 @@ def _queues(given: object) -> tuple[str, ...] | None:
     if given is None:
         return None
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ConfigurationError(f"queues: {given!r} is no list of names. Write queues=['reports'], or None for all.")
+        raise ConfigurationError(
+            f"queues: {given!r} is not a list of names. Write queues=['reports'], or None for all."
+        )
     return tuple(named(queue, "queues") for queue in given)

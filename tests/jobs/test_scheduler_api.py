@@ -444,7 +444,7 @@ def test_a_key_answers_after_its_run_was_removed(scheduler) -> None:
     assert scheduler.run_now("beat", key="once", kwargs={}).id == plain.id
     assert scheduler.runs() == []
     with pytest.raises(
-        ConfigurationError, match=r'digest alone \(sha256 \w{12}….*and now with kwargs=\{"customer":8\}'
+        ConfigurationError, match=r'only a digest \(sha256 \w{12}….*and now with kwargs=\{"customer":8\}'
     ):
         scheduler.run_now("letter", kwargs={"customer": 8}, key="order-17")
 

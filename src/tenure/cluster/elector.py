@@ -122,7 +122,8 @@ class Elector:
     ) -> bool | None:
         """Try to win.
 
-        None if this is not the time to try, else whether the leader in `heir_of` was declared dead by it.
+        Returns None if this is not the time to try; otherwise whether this attempt declared the leader in `heir_of`
+        dead.
         """
         candidate = self._candidates.get(name)
         ready_at = candidate.ready_at() if candidate is not None else None

@@ -2,7 +2,7 @@
 
 There are two kinds of proof. Silence: a node's pulse did not change for its whole ttl, by the rules of
 `core/liveness.py`. And, among nodes on one host, a free host lock: the kernel frees it when the process ends, and a
-pidfd tells at once when to look. Both modes use it; in advisory mode there is silence alone.
+pidfd tells at once when to look. Both modes use this detector, but advisory mode goes by silence alone.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tenure.util.clock import boottime
 logger = logging.getLogger("tenure")
 
 PROBE_AGAIN = (0.05, 0.25)
-"""How soon to look again for a process that ended while its children still hold its lock; the second number after
-two seconds.
+"""Seconds until the next look at the lock of a process that ended while its children still hold it; the second number
+applies after two seconds.
 """
 
 
@@ -74,7 +74,7 @@ class FailureDetector:
         self._declarations = silent | self._declarations
 
     def meet_soon(self, node: NodeId) -> None:
-        """Read the card of a node of which no beat has told yet."""
+        """Read the card of a node that no beat has shown yet."""
         if self._directory is not None and node not in self._cards:
             self._unknown.add(node)
 
@@ -183,6 +183,6 @@ class FailureDetector:
         self._probes[node] = _Probe(now, now + self._turn_for(node), ended=True)
 
     def _turn_for(self, node: NodeId) -> float:
-        """For how long to let others on this host go first who can prove this death too."""
+        """How long to let other nodes on this host go first if they can prove this death too."""
         here = [card.id for card in self._cards.values() if card.host and card.host.boot_id == host_lock.boot_id()]
         return liveness.turn(here, node, self._state.node, self._cadence.heartbeat_every)

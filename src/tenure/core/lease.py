@@ -1,6 +1,7 @@
 """The lease: what a node may believe about itself (G1, G2).
 
-A node has one row in the database and sends one numbered beat every R. Everything it holds, it holds by that row.
+A node has one row in the database and sends a numbered beat every `heartbeat_every` seconds. Everything it holds, it
+holds by that row.
 
 Trust
 -----
@@ -19,7 +20,8 @@ Sessions
 --------
 Where the node's session holds an advisory lock and the row says so, others may take over `1.25 grace` after they saw
 that lock free. So belief in terms also ends `grace` after the start of the last good check. This holds for *every*
-nonce that may stand in the row: that of the last acknowledged beat and of all beats sent since, acknowledged or not.
+nonce that the row may contain: the one from the last acknowledged beat, and those from all beats sent since,
+acknowledged or not.
 
 Holdings
 --------
@@ -32,9 +34,9 @@ A holding is what a node has in one election, from the attempt to acquire a term
         |                                                   |
         +-- refused, failed, or trust lapsed: (none)        +-- drained, and the database has given it away: (none)
 
-An attempt is entered as OPEN *before* it is sent. Its answer makes it HELD if the node has had trust all the time under
-the same identity; otherwise the attempt is abandoned and its answer never acted on. Each beat shows what the database
-believes that this node holds. Both sides are compared:
+An attempt is entered as OPEN *before* it is sent. Its answer makes it HELD if the node has had unbroken trust since
+then, under the same identity; otherwise the attempt is abandoned and its answer is never acted on. Each beat shows what
+this node holds according to the database. Both sides are compared:
 
 - The database shows a term for which there is no holding: release it (an abandoned attempt succeeded after all).
 - A held term is not shown: it is lost, but only if its answer was processed before this beat was *sent*. The snapshot
@@ -347,7 +349,7 @@ def _answered(lease: Lease, number: int, answer: BeatAnswer) -> tuple[Lease, lis
             )
             return gone, [*held, Rejoin()]
         case BeatVerdict.RENEWED:
-            # A count that went back: unless the epoch was raised since, no node has dealt with it yet.
+            # The count went backwards. Unless the epoch has been raised since, no node has dealt with that yet.
             put_back = answer.was_seq < lease.acked and answer.epoch <= lease.epoch
             actions: list[Action] = [DatabaseRewound()] if put_back else []
             adverts = {n: advert for n, advert in lease.adverts.items() if n >= number}

@@ -14,7 +14,8 @@ so before. Therefore:
     ├──────────────────────────────────────────────────┼─────────────────┼───────────────┼────────┤
     next_due         one SKIPPED row               PENDING, expired       PENDING      now      horizon
 
-This module does not decide whether to make up for a missed due time; `settle` does, whether it was planned or not.
+`plan` does not decide whether to make up for a missed due time. `settle` does, whether or not the due time was planned
+before it was missed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ STEPS = 20_000
 SLICE = 2000
 """How many missed due times one visit walks through if they cannot be counted."""
 WORK = 20_000
-"""After how many evaluation steps a visit ends, as after a slice: due times may be few and hard to find."""
+"""A visit also ends after this many evaluation steps, because due times may be few and hard to find."""
 FEW = 300
 """Up to this many are walked through rather than counted."""
 MOST = 2_000_000_000
@@ -69,8 +70,8 @@ def plan(
     """The due times of a job from its `next_due` up to the horizon, both included. None if there is nothing to plan: it
     is due later, or paused.
 
-    If the zone rules have changed and `next_due` is not a due time of this trigger, it stands for the first one after
-    it.
+    If the zone rules have changed and `next_due` is no longer a due time of this trigger, planning starts at the first
+    due time after it.
     """
     if job.next_due is None or job.resumes or job.next_due > horizon:
         return None
@@ -92,7 +93,7 @@ def plan(
 def ahead(
     trigger: Trigger, rules: Rules, *, application: str, name: str, now: Instant, horizon: Instant, steps: int = STEPS
 ) -> tuple[Instant | None, tuple[NewRun, ...]]:
-    """The `next_due` and the runs of a job that applies from now on: added, changed or resumed. No past due times."""
+    """The `next_due` and the runs of a job that was just added, changed or resumed. Past due times are not included."""
     walk = _Walk(application, name, rules, now)
     due = trigger.following(now)
     while due is not None and due <= horizon and walk.goes_on(steps):

@@ -1,7 +1,7 @@
 """What people do to jobs and runs, worked out over a ledger: add, update, remove, pause, resume, run now, backfill, cancel.
 
-Nothing here runs anything. Changes are made as values first, so that they can be written by the ledger's own connection or in the
-transaction of the caller.
+Nothing here runs anything. Each change is first worked out as a value, so that it can be written over the ledger's own
+connection or in the caller's transaction.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ NOBODY = ChangeNote()
 
 
 class Looks(Protocol):
-    """What has to be known of the ledger to work out a change: a `Ledger`, or what was seen through the caller's own connection."""
+    """What working out a change needs to read: from a `Ledger`, or over the caller's own connection."""
 
     def now(self) -> Instant: ...
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]: ...
@@ -132,7 +132,8 @@ def restored(job: JobRow, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
 
 
 def added_over(job: JobRow, change: JobChange, now: Instant) -> JobChange:
-    """A job that is added at run time where one of the code was removed, also if it is done and added again. It holds as an update would: else the next start would undo it."""
+    """The change that adds a job at run time under a name that code also defines, after that job was removed, or was
+    added this way before and is done. It counts as an update; otherwise the next start would undo it."""
     free = job.state is JobState.REMOVED or (job.state is JobState.DONE and not job.spec.in_code)
     if change.spec is None or not job.code.in_code or not free:
         return change
@@ -205,7 +206,7 @@ def updated(
 
 
 def reset(job: JobRow, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
-    """Take updates by hand back: the job is what the code says."""
+    """Undo updates made by hand: the job is again as the code defines it."""
     name, application = job.spec.name, job.spec.application
     if job.override is None:
         so = "has no change by hand" if job.spec.in_code else "was added at run time, and no code defines it"
@@ -254,7 +255,7 @@ def amended(old: Rules, policy: Mapping[str, object], *, where: str) -> Rules:
 
 
 def paused(job: JobRow, now: Instant, until: Duration | datetime | None, said: ChangeNote = NOBODY) -> JobChange:
-    """Plan and begin nothing of this job, until it is resumed or for that long."""
+    """Plan and begin no runs of this job until it is resumed, or until `until`."""
     return replace(_ceased(job, now, Change.PAUSED, said), until=None if until is None else _later(until, now))
 
 
@@ -275,7 +276,8 @@ def resumed(job: JobRow, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
 
 
 def until_answered(ledger: Ledger, job: JobRow) -> tuple[str, ...]:
-    """Wait until nothing more begins of a job that was paused or removed just now: the nodes have given back what they had claimed ahead.
+    """Wait until no more runs of a job that was just paused or removed can begin, because the nodes have given back
+    what they had claimed ahead.
 
     Returns the labels of the nodes that have not answered within their ttl.
     """
@@ -315,7 +317,8 @@ class Backfillable:
 
     due: list[Instant]
     forgotten: int = 0
-    """How many are from before `kept_since` and have no run: they may have run. Left out of `due`, unless they were wanted."""
+    """How many are from before `kept_since` and have no row: they may have run. They are left out of `due` unless they
+    were asked for."""
 
 
 def refuse_other_arguments(request: RunRequest, run: RunRow) -> None:
@@ -326,7 +329,7 @@ def refuse_other_arguments(request: RunRequest, run: RunRow) -> None:
     if run.digest is None:
         then = _given(run.kwargs)
     elif run.digest:
-        then = f"arguments of which retention has kept a digest alone (sha256 {run.digest[:12]}…)"
+        then = f"arguments of which retention has kept only a digest (sha256 {run.digest[:12]}…)"
     else:
         then = _given(None)
     raise ConfigurationError(
@@ -344,7 +347,7 @@ def backfillable(
 ) -> Backfillable:
     """The due times in [since, until) that have not been run: without a run, or skipped, cancelled or lost. Never later than now.
 
-    Of what the ledger has forgotten it cannot say whether it ran: that is offered only `even_forgotten`.
+    The ledger cannot say whether a forgotten due time ran, so these are included only with `even_forgotten`.
     """
     if job.spec.trigger is None:
         raise ConfigurationError(f"job {job.spec.name!r} has no trigger, so it has no due times. Write run_now().")
@@ -455,7 +458,7 @@ def _ahead(trigger: Trigger, spec: JobSpec, now: Instant) -> tuple[Instant | Non
 
 
 def _from_now_on(trigger: Trigger, spec: JobSpec, now: Instant) -> tuple[Instant | None, tuple[NewRun, ...]]:
-    """Of a trigger that is new: nothing of the past but a single due time that has just passed."""
+    """For a new trigger: nothing from the past, except the only due time of an `at` that has passed."""
     next_due, runs = _ahead(trigger, spec, now)
     return next_due, (*late(trigger, spec.rules, application=spec.application, name=spec.name, now=now), *runs)
 
@@ -481,7 +484,8 @@ def _unplanned(job: JobRow, now: Instant) -> tuple[NewRun, ...]:
 
 
 def _ceased(job: JobRow, now: Instant, what: Change, said: ChangeNote) -> JobChange:
-    """Nothing is due from now on. What was due before and nobody has planned is written too: the ledger then says what became of it."""
+    """Nothing is due from now on. Earlier due times that no node has planned are written too, so that the ledger says
+    what became of them."""
     past = _unplanned(job, now)
     return JobChange(
         application=job.spec.application,

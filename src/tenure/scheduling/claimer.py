@@ -31,9 +31,10 @@ BUSY, PACE = 8, 0.003
 IN_VAIN = 0.1
 """While other nodes have locked all that is due, wait `PACE` before the next claim, doubled each time, up to this."""
 STALE = 0.1
-"""Runs that were claimed ahead of a free slot and have not begun for so long go back, for other nodes to claim."""
+"""Runs that were claimed before a slot was free go back if they have not begun after this many seconds, so that other
+nodes can claim them."""
 LOOP_GAP = 1.0
-"""Seconds without a running event loop before that is logged: `run_until_complete` leaves such gaps."""
+"""How many seconds to be without a running event loop before logging it: `run_until_complete` leaves short gaps."""
 
 
 class Claimer:
@@ -54,7 +55,7 @@ class Claimer:
             pass
 
     def _claim_some(self, ledger: Ledger, room: int) -> int:
-        """Returns for how many more there is room, if more is due."""
+        """Returns how many more runs there is room for; 0 if this is not the time to claim again."""
         context, agenda, node, sent_at = self._context, self._context.agenda, self._context.identity, boottime()
         if room <= 0 or sent_at >= self._node.lease_until:
             agenda.at(Step.CLAIM, sent_at + context.every)
@@ -91,7 +92,7 @@ class Claimer:
         if unknown := [(run.id, token) for run, function in found if function is None]:
             ledger.put_back(unknown)
             agenda.soon(Step.LEARN)
-        if answer.missed and not self._clock.doubts:  # by a clock in doubt nothing counts as missed
+        if answer.missed and not self._clock.doubts:  # while the clock is in doubt, nothing counts as missed
             agenda.at(Step.RESOLVE_MISSED, self._clock.suspect_until)
         vain = answer.more and not answer.runs  # other nodes have these runs, or their jobs, locked
         self._in_vain = min(max(self._in_vain * 2, PACE), IN_VAIN) if vain else 0.0

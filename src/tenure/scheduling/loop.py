@@ -29,9 +29,10 @@ from tenure.util.clock import boottime
 logger = logging.getLogger("tenure")
 
 LEARN_EVERY, LEARN_SOON = 10.0, 1.0
-"""Seconds until the next learning; the second while more jobs are to be replanned by other zone rules."""
+"""Seconds until the next LEARN step; the second value applies while jobs that other zone rules planned still have to be
+replanned."""
 RETRY_STEP = 5.0
-"""Seconds until a step is tried again that failed for a reason of its own."""
+"""Seconds until a step is tried again if it failed for a reason other than the connection."""
 NOT_JOINED = 0.05
 """Seconds until the next look at a node that has no identity at the moment."""
 
@@ -96,7 +97,8 @@ class SchedulerLoop:
             self._do(Step.REPLAN, self.planner.replan, ledger)
 
     def _do(self, step: Step, work: Callable[[Ledger], None], ledger: Ledger) -> None:
-        """Do a step if it is due. If it fails over what it read, the other steps and this node's elections go on."""
+        """Do a step if it is due. If it fails because of what it read, the other steps and this node's elections carry
+        on."""
         if boottime() < self.agenda.due(step):
             return
         try:
@@ -118,7 +120,7 @@ class SchedulerLoop:
             self.agenda.soon(Step.CLAIM)
 
     def _change_identity(self) -> None:
-        """The old identity was declared dead: everything in hand under it is lost."""
+        """The old identity was declared dead: every attempt claimed under it is lost."""
         context = self._context
         context.identity = context.node.id
         old = [attempt for attempt in context.executor.in_hand.values() if attempt.node != context.identity]

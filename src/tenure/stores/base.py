@@ -44,7 +44,7 @@ class Checked:
 
 
 class Session(ABC):
-    """One connection. Every operation takes at most the session's timeout and then raises `StoreUnavailable`."""
+    """One connection. An operation that takes longer than the session's timeout raises `StoreUnavailable`."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """The protocol of a ledger: jobs and their runs (G3, G4, G5). The suite in tests/stores/ledger states it in behaviour.
 
-A `Ledger` uses the connection of its `Session`, from one thread at a time. Every operation is one transaction, takes at
-most the session's timeout, then raises `StoreUnavailable`; a ledger never retries. `now` is always the ledger's own
+A `Ledger` uses the connection of its `Session`, from one thread at a time. Every operation is one transaction. If it
+takes longer than the session's timeout, it raises `StoreUnavailable`; a ledger never retries. `now` is always the
+ledger's own
 clock: the server's on PostgreSQL, the host's on SQLite, the world's in memory. No operation waits for the row of a run.
 
 These rules hold whatever else happens at the same time:
@@ -9,8 +10,8 @@ These rules hold whatever else happens at the same time:
   one run        (job, key) is unique. A run has a token while it is RUNNING and none otherwise. An ending needs that
                  token.
   overlap        A job never has more than `max_running` runs that began and are not final (RUNNING, and PENDING with
-                 attempt > 0). This is decided under the lock of the job's row, in a statement after the one that
-                 locked.
+                 attempt > 0). This is decided under the lock of the job's row, in a later statement than the one that
+                 took the lock.
   ownership      A node must be alive in the transaction that gives it a run. When it is not alive, the run is taken
                  back.
   proposals      A change of a job may delete its runs of kind DUE whose `scheduled_for` is in the future and that never
@@ -129,7 +130,8 @@ class Ledger(ABC):
 
     @abstractmethod
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
-        """Of these jobs (None: of all) those that are REMOVED and that code defined at that time, by name."""
+        """Those of these jobs (None: of all jobs) that are REMOVED and were defined in code when they were removed, by
+        name."""
 
     @abstractmethod
     def applications(self) -> list[str]:

@@ -1,5 +1,5 @@
-"""The ledger on PostgreSQL (G3, G4): one statement per operation. If it needs several, it is a function in
-the server."""
+"""The ledger on PostgreSQL (G3, G4): one statement per operation. An operation that needs several is a function in the
+server."""
 
 from __future__ import annotations
 
