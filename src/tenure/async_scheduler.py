@@ -18,8 +18,8 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from tenure.async_election import NodeOptions
 from tenure.core.audit import JobAudit
+from tenure.core.job_options import Policy
 from tenure.core.messages import JobChange, RunRequest
-from tenure.core.policy import Policy
 from tenure.events import RunEvent
 from tenure.jobs.client import TRIES
 from tenure.jobs.decorators import Decorators

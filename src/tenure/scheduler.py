@@ -24,8 +24,8 @@ from tenure.jobs.api import SchedulerApi
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.listeners import Listener
 from tenure.scheduling import console
+from tenure.scheduling.engine_options import EngineOptions
 from tenure.scheduling.health import Health
-from tenure.scheduling.options import EngineOptions
 from tenure.scheduling.service import SchedulerService
 from tenure.triggers.zones import Zone
 from tenure.util.durations import Duration, positive

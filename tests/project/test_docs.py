@@ -273,10 +273,10 @@ def test_every_command_is_in_the_reference() -> None:
 
 
 def test_the_table_of_job_options_is_the_list_of_the_code() -> None:
-    from tenure.core.policy import OPTIONS
+    from tenure.core.job_options import OPTIONS
     from tenure.core.records import Rules
 
-    table = (ROOT / "docs/reference/policies.md").read_text().partition("| option |")[2].partition("\n\n")[0]
+    table = (ROOT / "docs/reference/job-options.md").read_text().partition("| option |")[2].partition("\n\n")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.MULTILINE))
     assert list(rows) == list(OPTIONS)
     for name, values in rows.items():

@@ -17,8 +17,8 @@ from tenure.jobs.decorators import Definitions
 from tenure.jobs.operations import paused, requested, updated
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext, LoopSignals
+from tenure.scheduling.engine_options import EngineOptions
 from tenure.scheduling.loop import SchedulerLoop
-from tenure.scheduling.options import EngineOptions
 from tenure.scheduling.planner import PLAN_BURST
 from tenure.scheduling.retention import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS
 from tenure.stores.memory.store import MemoryStore

@@ -17,7 +17,7 @@ from tenure.core.records import Change, JobSpec, Rules
 from tenure.errors import ConfigurationError
 from tenure.ext.apscheduler import BackgroundScheduler
 from tenure.scheduling.context import LoopContext
-from tenure.scheduling.options import EngineOptions
+from tenure.scheduling.engine_options import EngineOptions
 from tenure.scheduling.planner import Planner
 from tenure.triggers import closed, every
 from tenure.util.clock import boottime

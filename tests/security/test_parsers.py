@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from security.drawn import bounded
 from security.rows import DEEP, cards
-from tenure.core import policy
+from tenure.core import job_options
 from tenure.core.arguments import decode, encode
+from tenure.core.job_options import UnreadableRules, rules_of
 from tenure.core.planning import ahead, retry_in
-from tenure.core.policy import UnreadableRules, rules_of
 from tenure.core.records import Rules
 from tenure.errors import ConfigurationError
 from tenure.stores.host_lock import file_of
@@ -143,7 +143,7 @@ def test_triggers(text):
 
 @st.composite
 def nearly_rules(draw):
-    return mutated(draw, json.dumps(policy.written_rules(Rules(grace=5.0, timeout=1.0))))
+    return mutated(draw, json.dumps(job_options.written_rules(Rules(grace=5.0, timeout=1.0))))
 
 
 @bounded
@@ -172,8 +172,10 @@ def of_people(text):
         return None
     if not isinstance(found, dict):
         return None
-    known = {name: tuple(it) if isinstance(it, list) else it for name, it in found.items() if name in policy.OPTIONS}
-    return policy.rules(known, where="job")
+    known = {
+        name: tuple(it) if isinstance(it, list) else it for name, it in found.items() if name in job_options.OPTIONS
+    }
+    return job_options.rules(known, where="job")
 
 
 @bounded
@@ -182,7 +184,7 @@ def of_people(text):
 def test_rules_of_people(text):
     rules = understood(of_people, text)
     if rules is not None:
-        assert rules_of(json.dumps(policy.written_rules(rules))) == rules, (
+        assert rules_of(json.dumps(job_options.written_rules(rules))) == rules, (
             "what people write can be read back from a row"
         )
 

@@ -87,7 +87,7 @@ class RunKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The options of a job, in numbers. `tenure.core.policy` makes them from what users write."""
+    """The options of a job, in numbers. `tenure.core.job_options` makes them from what users write."""
 
     missed: Missed = "latest"
     grace: float | None = None

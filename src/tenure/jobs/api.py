@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, Literal, Unpack, overload
 
 from tenure.core.audit import JobAudit
+from tenure.core.job_options import Policy
 from tenure.core.keys import planner_of
-from tenure.core.policy import Policy
 from tenure.jobs import operations
 from tenure.jobs.client import JobClient
 from tenure.jobs.decorators import Decorators

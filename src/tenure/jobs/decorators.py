@@ -9,8 +9,8 @@ from typing import Any, TypeVar, Unpack, overload
 
 from tenure import triggers
 from tenure.core.arguments import encode
+from tenure.core.job_options import Policy, rules
 from tenure.core.messages import JobChange
-from tenure.core.policy import Policy, rules
 from tenure.core.records import Instant, JobSpec, Rules
 from tenure.errors import ConfigurationError
 from tenure.jobs.functions import Function, Registry, bind, describe

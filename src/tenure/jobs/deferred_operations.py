@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from tenure.core.arguments import encode
+from tenure.core.job_options import rules
 from tenure.core.messages import JobChange, RunQuery, RunRequest
-from tenure.core.policy import rules
 from tenure.core.records import Instant, JobRow, JobState, RunRow
 from tenure.errors import ConfigurationError, UnknownJob
 from tenure.jobs import operations

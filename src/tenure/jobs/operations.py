@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Protocol
 
+from tenure.core.job_options import rules
 from tenure.core.keys import digest_of, due_key, generated_key, is_generated
 from tenure.core.messages import JobChange, NewRun, RunQuery, RunRequest, Unplanned
 from tenure.core.planning import LOOK_AHEAD, ahead, late, plan, reading_of
-from tenure.core.policy import rules
 from tenure.core.records import Change, Instant, JobRow, JobSpec, JobState, Override, Rules, RunId, RunRow, RunState
 from tenure.core.run_rules import reopens
 from tenure.core.trigger_text import read_trigger

@@ -1,6 +1,7 @@
-"""The log of an attempt: bounded while its body writes it, and sent in pieces once the ending has been told.
+"""The log of an attempt: bounded while its body writes it, and sent in pieces after the ending.
 
-Of a log that is too long the first and the last lines are kept; one line in between says how much was dropped.
+If a log is too long, its first and last lines are kept; one line in between says how much was dropped. The completer
+sends the lines, and `Ledger.keep_log` stores them.
 """
 
 from __future__ import annotations

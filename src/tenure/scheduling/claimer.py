@@ -2,6 +2,9 @@
 
 A claim whose answer comes after the lease has ended, or under another identity, is abandoned. The next reconciliation,
 or the node that declared this one dead, gives its runs back.
+
+Each answer says when the next run is due. The claimer puts that instant on the agenda, and the control loop
+(`cluster/control_loop.py`) sleeps until then.
 """
 
 from __future__ import annotations

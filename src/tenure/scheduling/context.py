@@ -15,7 +15,7 @@ from tenure.core.records import Instant, RunId
 from tenure.jobs.functions import Registry
 from tenure.scheduling.agenda import Agenda
 from tenure.scheduling.attempt import Attempt
-from tenure.scheduling.options import EngineOptions
+from tenure.scheduling.engine_options import EngineOptions
 from tenure.util.clock import boottime
 
 

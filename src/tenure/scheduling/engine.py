@@ -31,10 +31,10 @@ from tenure.jobs.listeners import Listeners
 from tenure.run import Run, RunControl
 from tenure.scheduling.completer import Completer
 from tenure.scheduling.context import EndingQueue, LoopContext, LoopSignals
+from tenure.scheduling.engine_options import EngineOptions
 from tenure.scheduling.executor import Executor
 from tenure.scheduling.health import Health, health_of, not_started
 from tenure.scheduling.loop import SchedulerLoop
-from tenure.scheduling.options import EngineOptions
 from tenure.scheduling.reporting import Reporter
 from tenure.stores import Store
 from tenure.util.clock import boottime

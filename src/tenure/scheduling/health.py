@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tenure.core.cluster import NodeId
 from tenure.jobs.functions import Registry
 from tenure.jobs.listeners import Listeners
-from tenure.scheduling.options import EngineOptions
+from tenure.scheduling.engine_options import EngineOptions
 from tenure.stores import Store
 from tenure.util.async_bridge import without_loop
 from tenure.util.clock import boottime

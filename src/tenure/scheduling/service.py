@@ -23,8 +23,8 @@ from tenure.jobs.decorators import Definitions
 from tenure.jobs.listeners import Listeners
 from tenure.scheduling import console
 from tenure.scheduling.engine import Engine
+from tenure.scheduling.engine_options import EngineOptions
 from tenure.scheduling.health import Health
-from tenure.scheduling.options import EngineOptions
 from tenure.stores import Store
 from tenure.util import async_bridge
 from tenure.util.clock import boottime, walltime

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tenure.core.policy import rules_of, written_rules
+from tenure.core.job_options import rules_of, written_rules
 from tenure.core.records import JobSpec, Override
 from tenure.stores.row_checks import clamped, is_instant, storable
 

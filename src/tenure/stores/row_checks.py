@@ -12,7 +12,7 @@ import logging
 from typing import Any, cast
 
 from tenure.core.cluster import HostCard
-from tenure.core.policy import UnreadableRules
+from tenure.core.job_options import UnreadableRules
 from tenure.core.records import Instant, Rules
 from tenure.core.trigger_text import read_trigger
 from tenure.util.durations import LONGEST

@@ -1,4 +1,7 @@
-"""`cron`: times of the wall clock, in the language and with the behaviour of Debian's cron."""
+"""`cron`: times of the wall clock, in the language and with the behaviour of Debian's cron.
+
+`WallClock` in `base.py` decides what happens when the clocks change (DST).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How long to wait before a retry: soon, then later and later, at a random moment, never longer than a limit."""
+"""How long to wait before reconnecting: soon, then later and later, at a random moment, never longer than a limit.
+
+The pause before a job's retry is `retry_in` in `core/planning.py`.
+"""
 
 from __future__ import annotations
 

@@ -205,11 +205,18 @@ def test_what_expires_is_missed_in_time_though_not_every_look_asks_for_it(scene,
     assert missed(100.7)
 
 
-def test_lanes_of_a_server_that_counted_further_do_not_make_every_look_begin_anew(scene, worker, beside):
-    """Dumped there, and restored here."""
+@pytest.mark.parametrize("looks", [0, 1, 3])
+def test_a_lane_whose_first_run_comes_after_looks_is_found(scene, worker, looks):
+    assert worker.claim().runs == ()
+    scene.add("new", function="g")  # a lane without a run
+    for _ in range(looks):
+        assert worker.claim().runs == ()
+    requested = scene.ask("new")
+    assert [run.id for run in worker.claim().runs] == [requested.id]
+
+
+def test_only_a_run_in_a_new_lane_makes_a_look_begin_anew(scene, worker, beside):
     ours = "application = (SELECT id FROM tenure.application WHERE name = %s)"
-    with beside.transaction():
-        beside.execute(f"UPDATE tenure.lane SET entered = '99999999999' WHERE {ours}", [scene.application])
     _look(worker)
     scene.ask(key="old")
     with beside.transaction():  # as if it had been there all along

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tenure.core.arguments import encode, shown
+from tenure.core.job_options import rules
 from tenure.core.keys import due_key
 from tenure.core.messages import JobChange, RunQuery, Synced
 from tenure.core.planning import MISSED
-from tenure.core.policy import rules
 from tenure.core.records import JobRow, JobSpec, JobState, RunState
 from tenure.core.trigger_text import read_trigger
 from tenure.errors import ConfigurationError

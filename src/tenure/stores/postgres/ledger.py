@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tenure.core.cluster import NodeId
+from tenure.core.job_options import rules_of
 from tenure.core.keys import due_key, planner_of, set_key
 from tenure.core.messages import (
     PLAIN,
@@ -36,7 +37,6 @@ from tenure.core.messages import (
     Tally,
     Unplanned,
 )
-from tenure.core.policy import rules_of
 from tenure.core.records import (
     Change,
     ChangeRecord,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from tenure.core.job_options import rules_of, written_rules
 from tenure.core.keys import due_key
 from tenure.core.messages import JobChange, NewRun, RunRequest, Synced
-from tenure.core.policy import rules_of, written_rules
 from tenure.core.records import JobId, JobRow, JobSpec, JobState, RunId, RunKind, RunRow, RunState
 from tenure.stores import overrides
 from tenure.stores.row_checks import clamped, clamped_or_none, storable

@@ -2,7 +2,8 @@
 lock.
 
 The write lock is the lock of every row, so the facts that `tenure.core.run_rules` decides by stay true until the
-decision is written. `claimable` and `nothing_claimed` only read, and need no lock.
+decision is written. `claimable` and `nothing_claimed` only read, and need no lock. The statements are in
+`sql/runs.sql`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import NamedTuple
 
 from tenure.core import run_rules
 from tenure.core.cluster import NodeId
+from tenure.core.job_options import rules_of
 from tenure.core.messages import Claimed, ClaimedRun, ClaimRequest, Ended, Ending, Held, LostRun, Reconciled
-from tenure.core.policy import rules_of
 from tenure.core.records import Instant, JobId, JobState, RunId, RunKind, RunState
 from tenure.core.run_rules import Admission, After, AttemptState, RunCandidate
 from tenure.stores.row_checks import Complaints, is_count, job_problem, storable

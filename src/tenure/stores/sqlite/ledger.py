@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenure.core.cluster import NodeId
+from tenure.core.job_options import rules_of
 from tenure.core.keys import digest_of, is_generated, planner_of, set_key
 from tenure.core.messages import (
     Claimed,
@@ -36,7 +37,6 @@ from tenure.core.messages import (
     Tally,
     Unplanned,
 )
-from tenure.core.policy import rules_of
 from tenure.core.records import OPEN, ChangeRecord, Instant, JobId, JobRow, JobState, NodeFacts, RunId, RunRow, RunState
 from tenure.core.stats import Began, stats_of
 from tenure.stores.ledger import FIRST, Ledger

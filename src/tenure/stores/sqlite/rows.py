@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from tenure.core.policy import rules_of, written_rules
+from tenure.core.job_options import rules_of, written_rules
 from tenure.core.records import (
     Change,
     ChangeRecord,

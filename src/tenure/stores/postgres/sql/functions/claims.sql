@@ -260,12 +260,10 @@ BEGIN
         first := CASE WHEN new_runs >= enough THEN '-infinity' ELSE least(to_timestamp(due_from), new_due) END;
         first_end := CASE WHEN new_runs >= enough THEN '-infinity'
                           ELSE least(to_timestamp(expires_from), new_end) END;
-        -- A new lane matters once it has a run: a new one, or one that waits.
+        -- A new lane matters once it has a run: a new one, or one that waits. It may be older than the last look, which
+        -- did not ask for lanes.
         IF strange OR some_wait OR new_runs >= enough THEN
-            PERFORM 1 FROM {schema}.lane l
-              WHERE l.application = app AND l.entered >= pg_snapshot_xmin(saw)
-                AND NOT pg_visible_in_snapshot(l.entered, saw)
-                AND l.entered < pg_snapshot_xmax(seen);   -- not from a dump of another server
+            PERFORM 1 FROM {schema}.lanes_of(app, functions) l WHERE l.id <> ALL (mine || rest);
             IF FOUND THEN saw := NULL; END IF;
         END IF;
     END IF;

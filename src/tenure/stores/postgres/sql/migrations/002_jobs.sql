@@ -40,12 +40,10 @@ CREATE TABLE {schema}.lane (
     id          int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     application int NOT NULL REFERENCES {schema}.application,
     function    text NOT NULL,
-    queue       text NOT NULL,
-    entered     xid8 NOT NULL DEFAULT pg_current_xact_id()
+    queue       text NOT NULL
 );
 
 CREATE INDEX lane_function ON {schema}.lane (application, function, queue);
-CREATE INDEX lane_entered ON {schema}.lane (application, entered);
 
 CREATE TABLE {schema}.job (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.core.policy import OPTIONS, Policy, UnreadableRules, rules, rules_of, written_rules
+from tenure.core.job_options import OPTIONS, Policy, UnreadableRules, rules, rules_of, written_rules
 from tenure.core.records import Rules
 from tenure.errors import ConfigurationError
 from tenure.util.names import named
