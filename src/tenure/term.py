@@ -36,10 +36,10 @@ class TermState:
         self._trust = trust
 
     @property
-    def trusted_until(self) -> float:
-        """Until when this term is trusted, on `boottime`; 0 when it is over."""
+    def trusted_until(self) -> float | None:
+        """Until when this term is trusted, on `boottime`; None when it is over."""
         trust = self._trust()
-        return trust.until if trust.trust_period == self._trust_period and not self.told.is_set() else 0.0
+        return trust.until if trust.trust_period == self._trust_period and not self.told.is_set() else None
 
     @property
     def lease_until(self) -> float:
@@ -72,12 +72,13 @@ class Term:
     def trusted(self) -> bool:
         """Whether this node leads at this very moment."""
         until = self._state.trusted_until
-        return boottime() < until  # the clock is read last
+        return until is not None and boottime() < until  # the clock is read last
 
     @property
     def remaining(self) -> float:
         """For how many seconds this term is trusted if no further heartbeat is acknowledged; 0 when it is over."""
-        return max(self._state.trusted_until - boottime(), 0.0)
+        until = self._state.trusted_until
+        return 0.0 if until is None else max(until - boottime(), 0.0)
 
     @property
     def reason(self) -> str:

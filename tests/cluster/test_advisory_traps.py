@@ -144,11 +144,11 @@ class TestHarmlessInTenure:
 
     @pytest.mark.parametrize("mode", MODES)
     def test_an_election_that_nobody_references(self, database, mode):
-        """Its threads hold it, and its connections, as long as it is started."""
+        """Its node holds its candidacy, and its connections, as long as it is started."""
 
         def start_and_forget():
             election = Election(database, "x", label="forgotten", mode=mode)
-            return election.wait_until_leading(10), weakref.ref(election)
+            return election.wait_until_leading(10), weakref.ref(election.candidacy)
 
         term, forgotten = start_and_forget()
         try:
@@ -160,7 +160,7 @@ class TestHarmlessInTenure:
                 assert rival.ask_to_resign() == term.number
                 assert rival.wait_until_leading(10).number > term.number
         finally:
-            forgotten().stop()
+            forgotten().stop(30.0)
 
     @pytest.mark.parametrize("mode", MODES)
     def test_a_session_that_is_ended_behind_its_back(self, database, postgres, mode):

@@ -71,8 +71,10 @@ class BaseNode:
         """Children that run this node's work inherit this descriptor, so that nothing proves its death while they
         live.
         """
-        thread = self._parts.heartbeat_thread if self._parts else None
-        return thread.lock_file.fileno() if thread and thread.lock_file else None
+        parts = self._parts
+        thread = parts.heartbeat_thread if parts else None
+        lock = thread.lock_file if thread else None  # read once: the heartbeat thread may take it away meanwhile
+        return lock.fileno() if lock else None
 
     @property
     def dead_threads(self) -> tuple[str, ...]:
@@ -182,4 +184,7 @@ _NODES: weakref.WeakSet[BaseNode] = weakref.WeakSet()
 def forget_all_in_child() -> None:
     """In a forked child: no node takes part."""
     for node in list(_NODES):
-        node.forked()
+        try:
+            node.forked()
+        except Exception:
+            logger.exception("a forked child could not let go of a node", extra={"action": "fork_hook_failed"})

@@ -74,8 +74,9 @@ class Elector:
 
     def try_all(self, at: float | None = None) -> None:
         """Try to win every election, at that time at the latest; now if none is given."""
+        by = boottime() if at is None else at
         for name in self._candidates.wanted():
-            self.try_by(name, boottime() if at is None else at)
+            self.try_by(name, by)
 
     def release(self, node: NodeId, name: str, term: int, why: str) -> None:
         """Give a term back on the next turn."""

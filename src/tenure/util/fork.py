@@ -51,7 +51,7 @@ def _after_fork_in_child() -> None:
     for _, hook in sorted(_HOOKS, key=lambda entry: entry[0]):
         try:
             hook()
-        except Exception:
+        except BaseException:  # the other hooks must run
             logger.exception("a forked child could not let go of everything", extra={"action": "fork_hook_failed"})
 
 
