@@ -274,7 +274,7 @@ class TestSquatters:
         execute(owned, f"ALTER SCHEMA tenure OWNER TO {role}")
         found = [one for one in doctor.examine(owned) if one.code == "schema" and one.severity == "problem"]
         execute(owned, "ALTER SCHEMA tenure OWNER TO postgres")
-        assert [f"belongs to role {role}, what is in it to postgres" in one.what for one in found] == [True]
+        assert [f"belongs to role {role}, but its contents to postgres" in one.what for one in found] == [True]
 
     def test_whoever_keeps_the_lock_of_migrations_is_named(self, database, role, monkeypatch):
         monkeypatch.setattr(postgres_schema, "MIGRATION_PATIENCE", "50ms")

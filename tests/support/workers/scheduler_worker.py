@@ -29,7 +29,7 @@ import psycopg
 
 from tenure.errors import AttemptLost, RunError, StoreUnavailable
 from tenure.run import Run
-from tenure.scheduler import Scheduler
+from tenure.scheduler import Scheduler, service_of
 from tenure.stores.postgres.deadline import DeadlineConnection
 
 LOOK_EVERY = 0.01
@@ -274,7 +274,7 @@ class Orders:
     def arm(self, failpoint: str) -> None:
         """Die there."""
         method, side = failpoint.split(":")
-        with self._scheduler.ledger() as ledger:
+        with service_of(self._scheduler).ledger() as ledger:
             kind = type(ledger)
         original = getattr(kind, method)
 
