@@ -120,7 +120,7 @@ class Election:
     @property
     def is_leader(self) -> bool:
         """Whether this node leads at this very moment; worked out anew at each call, never a stored boolean."""
-        return self.candidacy.is_leader
+        return self.candidacy.term is not None
 
     @property
     def term(self) -> Term | None:

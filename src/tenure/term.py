@@ -39,7 +39,7 @@ class TermState:
     def trusted_until(self) -> float | None:
         """Until when this term is trusted, on `boottime`; None when it is over."""
         trust = self._trust()
-        return trust.until if trust.trust_period == self._trust_period and not self.told.is_set() else None
+        return trust.until if trust.trust_period == self._trust_period and self.ended_at is None else None
 
     @property
     def lease_until(self) -> float:

@@ -67,7 +67,7 @@ def test_a_frozen_leader_does_not_believe_when_it_thaws(url, tmp_path, frozen_fo
     for _ in range(2):
         leader, term = cluster.leader(after=term)
         leader.until(event="acts", term=term)
-        leader.freeze()
+        cluster.freeze(leader)
         if frozen_for == "until its successor leads":
             cluster.leader(after=term)
         else:

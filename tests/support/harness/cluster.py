@@ -4,6 +4,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,25 @@ class Cluster:
             if time.monotonic() > deadline:
                 raise AssertionError(f"nobody leads after term {after} within {within} s\n{self.stories()}")
             time.sleep(0.005)
+
+    def freeze(self, worker: Candidate) -> None:
+        """Freeze a candidate outside its write transactions: a process frozen inside one holds up all writers of a
+        SQLite file until it goes on."""
+        for _ in range(50):
+            worker.freeze()
+            if not self.url.startswith("sqlite") or self._others_can_write():
+                return
+            worker.thaw()
+        raise AssertionError(worker.story("was inside a write transaction whenever it was frozen"))
+
+    def _others_can_write(self) -> bool:
+        with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=0.3, isolation_level=None)) as other:
+            try:
+                other.execute("BEGIN IMMEDIATE")
+                other.execute("ROLLBACK")
+            except sqlite3.OperationalError:
+                return False
+            return True
 
     def eventually(self, true: Callable[[], object], within: float = 20.0) -> None:
         """Wait for what no event announces, and tell what everybody said if it does not come."""
