@@ -182,9 +182,9 @@ class AsyncElection:
         """The newest terms first."""
         return await asyncio.to_thread(self._election.history, limit)
 
-    async def ask_to_resign(self) -> int | None:
+    async def ask_to_resign(self, *, by: str = "", why: str = "") -> int | None:
         """Ask whoever leads to resign; returns the term that was asked."""
-        return await asyncio.to_thread(self._election.ask_to_resign)
+        return await asyncio.to_thread(self._election.ask_to_resign, by=by, why=why)
 
     def _changes(self) -> _Signal:
         """The signal of the loop that is running now."""

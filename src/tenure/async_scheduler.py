@@ -33,7 +33,7 @@ from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone
 from tenure.util.async_bridge import LoopCaller, enter, undone
 from tenure.util.durations import Duration
-from tenure.views import JobView, RunView, StatsView
+from tenure.views import ActionView, JobView, RunView, StatsView
 
 
 class SchedulerOptions(NodeOptions, total=False):
@@ -207,10 +207,11 @@ class AsyncScheduler(Decorators):
         kwargs: Mapping[str, Any] | None = None,
         key: str | None = None,
         by: str = "",
+        why: str = "",
         conn: Any = None,
     ) -> RunView:
         """Run a job as soon as there is room."""
-        return await self._request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by)), conn)
+        return await self._request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by, why)), conn)
 
     @overload
     async def backfill(
@@ -222,6 +223,7 @@ class AsyncScheduler(Decorators):
         dry_run: Literal[True] = True,
         even_forgotten: bool = False,
         by: str = "",
+        why: str = "",
     ) -> list[datetime]: ...
     @overload
     async def backfill(
@@ -233,6 +235,7 @@ class AsyncScheduler(Decorators):
         dry_run: Literal[False],
         even_forgotten: bool = False,
         by: str = "",
+        why: str = "",
     ) -> list[RunView]: ...
     async def backfill(
         self,
@@ -243,9 +246,11 @@ class AsyncScheduler(Decorators):
         dry_run: bool = True,
         even_forgotten: bool = False,
         by: str = "",
+        why: str = "",
     ) -> list[datetime] | list[RunView]:
         """The due times of a span that have not been run; with `dry_run=False` they are run."""
-        fill = functools.partial(self._scheduler.backfill, name, since, until, even_forgotten=even_forgotten, by=by)
+        more: dict[str, Any] = {"even_forgotten": even_forgotten, "by": by, "why": why}
+        fill = functools.partial(self._scheduler.backfill, name, since, until, **more)
         if dry_run:
             return await asyncio.to_thread(fill)
         return await asyncio.to_thread(fill, dry_run=False)
@@ -254,9 +259,9 @@ class AsyncScheduler(Decorators):
         """End a run."""
         return await asyncio.to_thread(self._scheduler.cancel, run_id, why=why, by=by)
 
-    async def ask_planner_to_resign(self) -> int | None:
+    async def ask_planner_to_resign(self, *, by: str = "", why: str = "") -> int | None:
         """Ask the node that plans to let another one plan."""
-        return await asyncio.to_thread(self._scheduler.ask_planner_to_resign)
+        return await asyncio.to_thread(self._scheduler.ask_planner_to_resign, by=by, why=why)
 
     @asynccontextmanager
     async def once(self, key: str, within: Duration | None = None) -> AsyncIterator[bool]:
@@ -310,6 +315,18 @@ class AsyncScheduler(Decorators):
     async def log(self, run_id: int) -> list[str]:
         """What the attempts of a run logged."""
         return await asyncio.to_thread(self._scheduler.log, run_id)
+
+    async def actions(
+        self,
+        job: str | None = None,
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        by: str | None = None,
+        limit: int = 100,
+    ) -> list[ActionView]:
+        """What people did, the newest first."""
+        return await asyncio.to_thread(self._scheduler.actions, job, since=since, until=until, by=by, limit=limit)
 
     async def next(self, n: int = 10) -> list[tuple[datetime, str]]:
         """The next due times of all jobs: when, and which."""

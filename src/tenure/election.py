@@ -18,6 +18,7 @@ from typing import Literal, Protocol, Self, TypeVar
 from tenure.cluster.candidate import Candidate
 from tenure.cluster.node import Node, shared
 from tenure.core.cluster import MARGIN, Cadence, Leader, NodeId, TermRecord, Trust
+from tenure.core.messages import Action
 from tenure.errors import ConfigurationError
 from tenure.events import Elected, ElectionEvent, Lost
 from tenure.stores import Session, Store, store_for
@@ -224,11 +225,13 @@ class Election:
         finally:
             session.close()
 
-    def ask_to_resign(self) -> int | None:
-        """Ask the leader to resign; returns the term that was asked, None if no node leads."""
+    def ask_to_resign(self, *, by: str = "", why: str = "") -> int | None:
+        """Ask the leader to resign; returns the term that was asked, None if no node leads. `by` and `why` are for the
+        log of actions."""
+        action = Action("resign", by, why, self.label) if by or why else None
         session = self._asking()
         try:
-            return session.ask(self.name)
+            return session.ask(self.name, action=action)
         finally:
             session.close()
 

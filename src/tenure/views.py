@@ -12,13 +12,13 @@ from tenure.core.arguments import plain, shown
 from tenure.core.cluster import Leader, TermRecord
 from tenure.core.differences import differences, explained
 from tenure.core.messages import JobStats
-from tenure.core.records import UNBEGUN, Instant, JobRow, Rules, RunRow, RunState
+from tenure.core.records import UNBEGUN, ActionRecord, Instant, JobRow, Rules, RunRow, RunState
 from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.triggers import Trigger
 from tenure.util.instants import moment
 
-__all__ = ["JobView", "Leader", "RunView", "StatsView", "TermRecord"]
+__all__ = ["ActionView", "JobView", "Leader", "RunView", "StatsView", "TermRecord"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +203,45 @@ class StatsView:
         return _plain(self)
 
 
+@dataclass(frozen=True, slots=True)
+class ActionView:
+    """What a person did: one line of the log of actions."""
+
+    id: int
+    at: datetime
+    by: str
+    what: str
+    """The operation, as the command line spells it: 'pause', 'run-now' …"""
+    target: str
+    """The job, or the election."""
+    run: int | None
+    """The number of the run, if the operation was about one."""
+    why: str
+    origin: str
+    """Where it came from: a command line, or the label of a process."""
+    detail: str
+    """What else there is to say of it: how long, how many, what changed."""
+
+    @classmethod
+    def of(cls, row: ActionRecord, where: tzinfo) -> Self:
+        """The view of a line."""
+        return cls(
+            id=row.id,
+            at=moment(row.at, where),
+            by=row.by,
+            what=row.what,
+            target=row.target,
+            run=row.run,
+            why=row.why,
+            origin=row.origin,
+            detail=row.detail,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only texts, numbers, lists and dicts."""
+        return _plain(self)
+
+
 @lru_cache(maxsize=4096)
 def _explained(trigger: str | None) -> str:
     return explained(trigger)
@@ -232,5 +271,5 @@ def _moment(at: Instant | None, where: tzinfo) -> datetime | None:
     return None if at is None else moment(at, where)
 
 
-def _plain(view: JobView | RunView | StatsView) -> dict[str, Any]:
+def _plain(view: JobView | RunView | StatsView | ActionView) -> dict[str, Any]:
     return {word: plain(value) for word, value in asdict(view).items()}

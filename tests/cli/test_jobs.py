@@ -470,3 +470,32 @@ def test_start_shows_why_a_module_cannot_be_imported(tmp_path):
     assert process.returncode == 2
     assert "json.no_such_thing()" in err
     assert "tenure: module 'broken' cannot be imported: AttributeError" in err
+
+
+def test_who_did_what_and_why(tenure, asked, jobs, monkeypatch):
+    monkeypatch.setenv("LOGNAME", "ops")
+    run = jobs.run_now("greet")
+    jobs.pause("greet", by="ada")
+    tenure("pause", "daily", "--why", "maintenance", "--until", "2h")
+    tenure("cancel", str(run.id), "--by", "bob", "--why", "wrong name")
+    tenure("resume", "daily")
+    code, out, _ = tenure("actions")
+    assert code == 0
+    lines = out.splitlines()
+    assert re.match(r"at +who +what +why +from$", lines[0])
+    assert re.match(rf"{SECOND} +ops +resume daily +command line on \S+$", lines[1])
+    assert re.match(rf"{SECOND} +bob +cancel run {run.id} of greet +wrong name +command line on", lines[2])
+    assert re.match(rf"{SECOND} +ops +pause daily, until {SECOND} +maintenance +command line on", lines[3])
+    assert re.match(rf"{SECOND} +ada +pause greet +worker$", lines[4])
+    assert len(lines) == 5, "what the program itself did is no action"
+    assert [action["what"] for action in asked("actions", "--job", "daily")] == ["resume", "pause"]
+    assert [action["run"] for action in asked("actions", "--by", "bob")] == [run.id]
+    assert tenure("actions", "--by", "nobody")[:2] == (0, "no such actions\n")
+    assert len(asked("actions", "--limit", "1")) == 1
+    assert asked("actions", "--until", "-1h") == []
+
+
+def test_a_command_of_a_user_without_a_name_is_an_action(asked, tenure, jobs, monkeypatch):
+    monkeypatch.setattr("getpass.getuser", lambda: (_ for _ in ()).throw(KeyError("uid not found: 4711")))
+    tenure("pause", "daily")
+    assert re.fullmatch(r"user \d+", asked("actions")[0]["by"])

@@ -557,3 +557,34 @@ def test_the_run_is_injected_and_not_asked_for_as_an_argument(scheduler) -> None
     scheduler.every("1h")(body)
     sync(scheduler)
     assert scheduler.run_now("body").state == "pending"
+
+
+def test_what_people_do_is_in_the_log_of_actions(scheduler, clock):
+    scheduler.job(letter)
+    sync(scheduler)
+    scheduler.add(letter, every("1h"), name="hourly", kwargs={"customer": 7}, by="ada")
+    scheduler.update("hourly", retries=3, by="ada", why="the printer jams")
+    scheduler.update("hourly", retries=3, by="ada")
+    scheduler.run_now("hourly", key="now", why="for the meeting")
+    scheduler.run_now("hourly")
+    clock.forward(hours=3)
+    scheduler.backfill("hourly", "-2h", "-0s", by="bob")
+    scheduler.backfill("hourly", "-2h", "-0s", dry_run=False, by="bob", why="the printer jammed")
+    told = [(action.by, action.what, action.target, action.detail, action.why) for action in scheduler.actions()]
+    assert told == [
+        ("bob", "backfill", "hourly", "2 due times", "the printer jammed"),
+        ("", "run-now", "hourly", "key now", "for the meeting"),
+        ("ada", "update", "hourly", "", ""),
+        ("ada", "update", "hourly", "retries: 0 → 3", "the printer jams"),
+        ("ada", "add", "hourly", "", ""),
+    ]
+    newest, *_, oldest = scheduler.actions()
+    assert (newest.at, newest.origin) == (clock.now, scheduler.label)
+    assert str(newest.at.tzinfo) == "Asia/Seoul"
+    assert oldest.as_dict()["at"] == "2026-11-14T21:00:00+09:00"
+    assert [action.what for action in scheduler.actions("hourly", by="bob", since="-1h")] == ["backfill"]
+    assert scheduler.actions(since="-1h", until="-1s") == []
+    with pytest.raises(ConfigurationError, match="limit: 0"):
+        scheduler.actions(limit=0)
+    with pytest.raises(ConfigurationError, match="by: 7"):
+        scheduler.actions(by=7)

@@ -18,7 +18,20 @@ OPERATIONS = {
     "restore",
 }
 OPERATIONS |= {"resume", "run_now", "update"}
-QUERIES = {"application", "audit", "find_job", "find_run", "health", "jobs", "label", "log", "next", "runs", "started"}
+QUERIES = {
+    "actions",
+    "application",
+    "audit",
+    "find_job",
+    "find_run",
+    "health",
+    "jobs",
+    "label",
+    "log",
+    "next",
+    "runs",
+    "started",
+}
 QUERIES |= {"stats", "why"}
 DEFINING = {"at", "calendar", "cron", "every", "job", "scheduled"}
 TAKING_PART = {"lifespan", "on", "run", "start", "stop"}

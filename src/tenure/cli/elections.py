@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 
 from tenure.cli.output import BOLD, GREEN, RED, YELLOW, as_json, colourful, local, paint, say, show, show_raw, table
+from tenure.cli.person import action
 from tenure.core.cluster import Epoch, Leader, TermRecord
 from tenure.core.keys import planner_of
 from tenure.errors import ConfigurationError, StoreUnavailable
@@ -101,7 +102,8 @@ def resign(arguments: argparse.Namespace) -> int:
     with read_only_session(arguments) as session:
         name = election_name(arguments.name or planner_of(application_of(arguments, session)))
         before = session.leader(name)
-        asked = session.ask(name)
+        of = application_of(arguments, session) if arguments.name is None else ""
+        asked = session.ask(name, of, action(arguments, "resign"))
         if before is None or asked is None:
             return _resigned(arguments, name, None, None, f"no node leads {name!r}", code=1)
         if patience is None:

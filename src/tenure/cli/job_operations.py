@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 from tenure.cli.elections import POLL
 from tenure.cli.jobs import application, datetime_of, outlook, sentence, shown_time
 from tenure.cli.output import as_json, say, show
+from tenure.cli.person import person
 from tenure.core.arguments import decode
 from tenure.core.records import RunState
 from tenure.errors import ConfigurationError, UnreadableArguments
@@ -33,7 +33,9 @@ def run_now(arguments: argparse.Namespace) -> int:
     patience = None if arguments.wait is None else positive(arguments.wait, "wait")
     kwargs = _kwargs(arguments.kwargs)
     with application(arguments) as scheduler:
-        run = scheduler.run_now(arguments.job, kwargs=kwargs, key=arguments.key, by=_by(arguments))
+        run = scheduler.run_now(
+            arguments.job, kwargs=kwargs, key=arguments.key, by=person(arguments), why=arguments.why
+        )
         if patience is not None:
             end = boottime() + patience
             while not RunState(run.state).final and boottime() < end:
@@ -47,7 +49,7 @@ def pause(arguments: argparse.Namespace) -> int:
     """Pause a job. 1 if a node did not answer, because a run may still start there."""
     until = None if arguments.until is None else _until(arguments.until)
     with application(arguments) as scheduler, _patience():
-        job = scheduler.pause(arguments.job, why=arguments.why, until=until, by=_by(arguments))
+        job = scheduler.pause(arguments.job, why=arguments.why, until=until, by=person(arguments))
     for_how_long = f"until {shown_time(job.paused_until)}" if job.paused_until else "until it is resumed"
     _tell(arguments, job.as_dict(), f"{job.name!r} is paused {for_how_long}")
     return 1 if job.unanswered else 0
@@ -56,7 +58,7 @@ def pause(arguments: argparse.Namespace) -> int:
 def resume(arguments: argparse.Namespace) -> int:
     """Resume a job."""
     with application(arguments) as scheduler:
-        job = scheduler.resume(arguments.job, why=arguments.why, by=_by(arguments))
+        job = scheduler.resume(arguments.job, why=arguments.why, by=person(arguments))
     _tell(arguments, job.as_dict(), f"{job.name!r} is active; {outlook(job)}")
     return 0
 
@@ -64,7 +66,7 @@ def resume(arguments: argparse.Namespace) -> int:
 def remove(arguments: argparse.Namespace) -> int:
     """Remove a job. 1 if a node did not answer, because a run may still start there."""
     with application(arguments) as scheduler, _patience():
-        job = scheduler.remove(arguments.job, why=arguments.why, by=_by(arguments))
+        job = scheduler.remove(arguments.job, why=arguments.why, by=person(arguments))
     back = (
         f" It is defined in code: `tenure restore {job.name}` or a change of its definition brings it back."
         if job.in_code
@@ -77,7 +79,7 @@ def remove(arguments: argparse.Namespace) -> int:
 def restore(arguments: argparse.Namespace) -> int:
     """Undo the removal of a job."""
     with application(arguments) as scheduler:
-        job = scheduler.restore(arguments.job, why=arguments.why, by=_by(arguments))
+        job = scheduler.restore(arguments.job, why=arguments.why, by=person(arguments))
     _tell(arguments, job.as_dict(), f"{job.name!r} is {job.state} again; {outlook(job)}")
     return 0
 
@@ -85,7 +87,7 @@ def restore(arguments: argparse.Namespace) -> int:
 def reset(arguments: argparse.Namespace) -> int:
     """Undo updates of a job."""
     with application(arguments) as scheduler:
-        job = scheduler.reset(arguments.job, why=arguments.why, by=_by(arguments))
+        job = scheduler.reset(arguments.job, why=arguments.why, by=person(arguments))
     _tell(arguments, job.as_dict(), f"{job.name!r} runs as the code defines it again; {outlook(job)}")
     return 0
 
@@ -93,7 +95,7 @@ def reset(arguments: argparse.Namespace) -> int:
 def cancel(arguments: argparse.Namespace) -> int:
     """End a run."""
     with application(arguments) as scheduler:
-        run = scheduler.cancel(arguments.run_id, why=arguments.why, by=_by(arguments))
+        run = scheduler.cancel(arguments.run_id, why=arguments.why, by=person(arguments))
     asked = ". It was asked to end." if run.state == "running" else ""
     _tell(arguments, run.as_dict(), f"{sentence(run)}{asked}")
     return 0 if run.state in {"running", "cancelled"} else 1
@@ -106,7 +108,8 @@ def backfill(arguments: argparse.Namespace) -> int:
         forgotten = _forgotten(scheduler, *span) if arguments.json else 0
         if not arguments.yes:
             return _would_fill(arguments, scheduler.backfill(*span, even_forgotten=even), forgotten)
-        asked = scheduler.backfill(*span, dry_run=False, even_forgotten=even, by=_by(arguments))
+        who = person(arguments)
+        asked = scheduler.backfill(*span, dry_run=False, even_forgotten=even, by=who, why=arguments.why)
     if arguments.json:
         as_json({"dry_run": False, "runs": [run.as_dict() for run in asked], "forgotten": forgotten})
     else:
@@ -182,12 +185,3 @@ def _until(text: str) -> str | datetime:
             raise
         return datetime_of(text, "until")
     return text
-
-
-def _by(arguments: argparse.Namespace) -> str:
-    if arguments.by is not None:
-        return str(arguments.by)
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a user id without a name
-        return ""

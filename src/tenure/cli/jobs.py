@@ -11,6 +11,7 @@ from typing import Any
 
 from tenure.cli.elections import application_of, read_only_session, store_of
 from tenure.cli.output import GREEN, RED, YELLOW, as_json, paint, say, show, show_raw, show_text, table
+from tenure.cli.person import origin
 from tenure.core.audit import JobAudit
 from tenure.core.explain import last_line
 from tenure.core.keys import planner_of
@@ -221,9 +222,11 @@ def application(arguments: argparse.Namespace) -> Iterator[Scheduler]:
     """A scheduler that defines and runs nothing, of the application given by --app or of the only one in the ledger."""
     with read_only_session(arguments) as session:
         name = application_of(arguments, session)
-    yield Scheduler(
+    scheduler = Scheduler(
         store_of(arguments, migrate=False), application=name, capacity=0, schema=arguments.schema, migrate=False
     )
+    service_of(scheduler).origin = origin()
+    yield scheduler
 
 
 def _job(job: JobView, stats: StatsView) -> list[str]:

@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Callable
 
-from tenure.cli import job_operations, jobs
+from tenure.cli import actions, job_operations, jobs
 from tenure.cli import run as running
 from tenure.core.records import RunState
 
@@ -143,6 +143,22 @@ def _queries(command: Command) -> None:
     )
     audit.add_argument("job", metavar="JOB", nargs="?", help="the job (default: all, including removed ones)")
     _span(audit, since="-1d")
+    log_of_actions = _of_application(
+        command(
+            "actions",
+            actions.actions,
+            "list what people did",
+            "List what people did to jobs, runs and elections, newest first: who did what, when, why, and from where. "
+            "Every command counts, and so does every call in Python that says `by=` or `why=`; other calls do not.",
+            "tenure actions --since -1d",
+            "tenure actions --job report:7 --by ada",
+            json=True,
+        )
+    )
+    log_of_actions.add_argument("--job", metavar="JOB", help="on this job or election (default: all)")
+    log_of_actions.add_argument("--by", metavar="WHO", dest="who", help="by this person (default: everyone)")
+    _span(log_of_actions, since=None)
+    log_of_actions.add_argument("--limit", type=count, default=20, metavar="N", help="how many (default: 20)")
     preview = command(
         "next",
         jobs.next_,
@@ -260,8 +276,6 @@ def _job_operations(command: Command) -> None:
         )
     )
     _run(cancel)
-    for added in (pause, resume, remove, restore, reset, cancel):
-        added.add_argument("--why", default="", help="the reason, which `tenure why` and `jobs` show")
 
 
 def _backfill(command: Command) -> None:
@@ -295,8 +309,14 @@ def _of_application(added: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _by(added: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    added.add_argument("--by", metavar="WHO", help="who does this, for the record (default: your login)")
+    who_and_why(added)
     return _of_application(added)
+
+
+def who_and_why(added: argparse.ArgumentParser) -> None:
+    """For every command that changes something."""
+    added.add_argument("--by", metavar="WHO", help="who does this, for the record (default: your login)")
+    added.add_argument("--why", default="", metavar="TEXT", help="the reason, for the record")
 
 
 def _job(added: argparse.ArgumentParser) -> None:

@@ -172,6 +172,7 @@ def _elections(command: Command) -> None:
         json=True,
     )
     resign.add_argument("name", metavar="NAME", nargs="?", help="the election (default: the planner of the jobs)")
+    jobs_parser.who_and_why(resign)
     resign.add_argument("--app", metavar="NAME", help="the application whose planner is asked (default: the only one)")
     resign.add_argument(
         "--wait", metavar="DURATION", nargs="?", const="30s", help="wait until another node leads (default: 30s)"

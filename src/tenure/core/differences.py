@@ -41,10 +41,14 @@ def in_force(spec: JobSpec, code: JobSpec) -> str:
     return ", ".join(told) or "added at run time"
 
 
+def changed_words(before: JobSpec, after: JobSpec) -> str:
+    """What a change by hand came to: 'retries: 0 → 3'; '' if nothing differs."""
+    return ", ".join(f"{word}: {old} → {new}" for word, old, new in differences(before, after))
+
+
 def before_and_after(before: JobSpec, after: JobSpec) -> str:
     """What has changed: 'trigger: Every 5 s → Every 9 s'."""
-    told = [f"{word}: {old} → {new}" for word, old, new in differences(before, after)]
-    return ", ".join(told) or "it was added at run time"
+    return changed_words(before, after) or "it was added at run time"
 
 
 def explained(trigger: str | None) -> str:

@@ -23,6 +23,31 @@ from tenure.core.records import (
 
 
 @dataclass(frozen=True, slots=True)
+class Action:
+    """What a person does. It travels with an operation, and is recorded in the transaction of that operation."""
+
+    what: str
+    by: str = ""
+    why: str = ""
+    origin: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionQuery:
+    """Which actions to list, newest first: those of an application, and those of elections that belong to none."""
+
+    application: str
+    target: str | None = None
+    by: str | None = None
+    since: Instant | None = None
+    """From this instant on …"""
+    before: Instant | None = None
+    """… and before this one."""
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
 class JobChange:
     """One change to one job, written as a whole.
 
@@ -48,6 +73,8 @@ class JobChange:
     """The reading of `next_due`, as in `JobRow`."""
     override: Override | None = None
     """For ADDED and UPDATED, as in `JobRow`. None: `spec` is the definition in code, or no code defines the job."""
+    action: Action | None = None
+    """Set if a person does this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +92,8 @@ class RunRequest:
     kwargs: str | None = None
     """JSON, instead of the job's own."""
     by: str = ""
+    action: Action | None = None
+    """Set if a person does this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,28 @@ class ChangeRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionRecord:
+    """One line of the log of actions: what a person did."""
+
+    id: int
+    at: Instant
+    application: str
+    """'' for the election of no application."""
+    by: str
+    what: str
+    """The operation, as the command line spells it: 'pause', 'run-now' …"""
+    target: str
+    """The job, or the election."""
+    run: RunId | None
+    """The run, if the operation was about one."""
+    why: str
+    origin: str
+    """Where it came from: a command line, or the label of a process."""
+    detail: str
+    """What else there is to say of it: how long, how many, what changed."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunRow:
     """A run as the ledger stores it."""
 

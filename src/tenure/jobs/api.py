@@ -19,7 +19,8 @@ from tenure.triggers import Trigger
 from tenure.util.durations import Duration, positive
 from tenure.util.instants import moment
 from tenure.util.names import named
-from tenure.views import JobView, RunView, StatsView
+from tenure.util.plurals import counted
+from tenure.views import ActionView, JobView, RunView, StatsView
 
 
 class SchedulerApi(Decorators):
@@ -116,6 +117,7 @@ class SchedulerApi(Decorators):
         kwargs: Mapping[str, Any] | None = None,
         key: str | None = None,
         by: str = "",
+        why: str = "",
         conn: Any = None,
     ) -> RunView:
         """Run a job as soon as there is room, with these arguments instead of its own.
@@ -123,7 +125,7 @@ class SchedulerApi(Decorators):
         The same `key` twice is the same run: what is returned says how that one is, or how it ended, also after retention has removed it
         (for `keep_keys`; `forgotten` is then True). Other arguments under the same key are refused.
         """
-        return self._service.request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by)), conn)
+        return self._service.request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by, why)), conn)
 
     @overload
     def backfill(
@@ -135,6 +137,7 @@ class SchedulerApi(Decorators):
         dry_run: Literal[True] = True,
         even_forgotten: bool = False,
         by: str = "",
+        why: str = "",
     ) -> list[datetime]: ...
     @overload
     def backfill(
@@ -146,6 +149,7 @@ class SchedulerApi(Decorators):
         dry_run: Literal[False],
         even_forgotten: bool = False,
         by: str = "",
+        why: str = "",
     ) -> list[RunView]: ...
     def backfill(
         self,
@@ -156,6 +160,7 @@ class SchedulerApi(Decorators):
         dry_run: bool = True,
         even_forgotten: bool = False,
         by: str = "",
+        why: str = "",
     ) -> list[datetime] | list[RunView]:
         """The due times from `since` up to and without `until` that have not been run; with `dry_run=False` they are run.
 
@@ -163,31 +168,35 @@ class SchedulerApi(Decorators):
         `even_forgotten=True` takes them too; they may then run a second time.
         """
         with self._service.ledger() as ledger:
-            job, now, said = operations.known(ledger, self.application, name), ledger.now(), ChangeNote(by)
+            job, now, said = operations.known(ledger, self.application, name), ledger.now(), ChangeNote(by, why)
             span = operations.point(since, now, "since"), operations.point(until, now, "until")
             where = self._service.lookup.zone(job)
             found = operations.backfillable(ledger, job, *span, now, even_forgotten=even_forgotten)
             operations.warn_of_forgotten(job, found.forgotten, where, even_forgotten=even_forgotten)
             if dry_run:
                 return [moment(at, where) for at in found.due]
-            rows = ledger.request_runs(operations.backfilled(job, found.due, said, even_forgotten=even_forgotten))
+            action = self._service.operations.action("backfill", said, counted(len(found.due), "due time"))
+            wanted = operations.backfilled(job, found.due, said, even_forgotten=even_forgotten, action=action)
+            rows = ledger.request_runs(wanted)
             views = self._service.lookup.shown_runs(ledger, [row for row in rows if row is not None])
         self._service.poke()
         return views
 
     def cancel(self, run_id: int, *, why: str = "", by: str = "") -> RunView:
         """End a run: at once if it has not begun; else its body is asked (`run.cancelled`)."""
+        said = ChangeNote(by, why)
+        action = self._service.operations.action("cancel", said)
         with self._service.ledger() as ledger:
-            view = self._service.lookup.shown_run(
-                ledger, operations.cancelled(ledger, self.application, run_id, ChangeNote(by, why))
-            )
+            row = operations.cancelled(ledger, self.application, run_id, said, action)
+            view = self._service.lookup.shown_run(ledger, row)
         self._service.poke()
         return view
 
-    def ask_planner_to_resign(self) -> int | None:
+    def ask_planner_to_resign(self, *, by: str = "", why: str = "") -> int | None:
         """Ask the node that plans to let another one plan; returns the term that was asked, None if nobody plans."""
+        action = self._service.operations.action("resign", ChangeNote(by, why))
         with self._service.session() as session:
-            return session.ask(planner_of(self.application))
+            return session.ask(planner_of(self.application), self.application, action)
 
     @contextmanager
     def once(self, key: str, within: Duration | None = None) -> Iterator[bool]:
@@ -242,6 +251,20 @@ class SchedulerApi(Decorators):
     def log(self, run_id: int) -> list[str]:
         """What the attempts of a run logged."""
         return self._service.look(lambda ledger: self._service.lookup.log(ledger, run_id))
+
+    def actions(
+        self,
+        job: str | None = None,
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        by: str | None = None,
+        limit: int = 100,
+    ) -> list[ActionView]:
+        """What people did to jobs, runs and elections, the newest first: operations that said who (`by=`) or why (`why=`)."""
+        return self._service.look(
+            lambda ledger: self._service.lookup.actions(ledger, job, since=since, until=until, by=by, limit=limit)
+        )
 
     def next(self, n: int = 10) -> list[tuple[datetime, str]]:
         """The next due times of all jobs: when, and which."""

@@ -41,7 +41,9 @@ class JobClient:
 
     def __init__(self, url: object, definitions: Definitions, *, label: str | None, schema: str, migrate: bool) -> None:
         self.definitions = definitions
-        self.operations = DeferredOperations(definitions)
+        self.origin = ""
+        """Where its operations come from, for the log of actions; '' for the label."""
+        self.operations = DeferredOperations(definitions, lambda: self.origin or self.label)
         self.lookup = Lookup(definitions.application, definitions.tz)
         self._url, self._schema, self._migrate = url, schema, migrate
         self._given_label = None if label is None else named(label, "label")

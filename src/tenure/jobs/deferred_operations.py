@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from tenure.core.arguments import encode
+from tenure.core.differences import changed_words
 from tenure.core.job_options import rules
-from tenure.core.messages import JobChange, RunQuery, RunRequest
+from tenure.core.messages import Action, JobChange, RunQuery, RunRequest
 from tenure.core.records import Instant, JobRow, JobState, RunRow
 from tenure.errors import ConfigurationError, UnknownJob
 from tenure.jobs import operations
@@ -21,6 +22,7 @@ from tenure.jobs.operations import UNSET, ChangeNote, Looks, Unset
 from tenure.stores.ledger import Ledger
 from tenure.triggers import Trigger
 from tenure.util.durations import Duration
+from tenure.util.instants import moment
 from tenure.util.names import named
 
 T = TypeVar("T")
@@ -73,8 +75,14 @@ class Seen:
 class DeferredOperations:
     """Makes the operations of one application."""
 
-    def __init__(self, definitions: Definitions) -> None:
+    def __init__(self, definitions: Definitions, origin: Callable[[], str]) -> None:
         self._definitions = definitions
+        self._origin = origin
+
+    def action(self, verb: str, said: ChangeNote, detail: str = "") -> Action | None:
+        """What the log of actions says of an operation; None if no person does it. Give it to the ledger's operation,
+        which records it in its own transaction."""
+        return operations.action_of(verb, said, self._origin(), detail)
 
     def add(
         self,
@@ -97,7 +105,7 @@ class DeferredOperations:
         def work(ledger: Looks) -> JobChange:
             called = function.name if function is not None else self._elsewhere(ledger, str(fn))
             spec, now = self._definitions.spec(name, called, placed, checked, text, in_code=False), ledger.now()
-            change = operations.added(spec, now, said)
+            change = replace(operations.added(spec, now, said), action=self.action("add", said))
             there = ledger.jobs(self._definitions.application, name, removed=True)
             return operations.added_over(there[0], change, now) if there else change
 
@@ -120,27 +128,39 @@ class DeferredOperations:
             job = self._known(ledger, name)
             if not isinstance(kwargs, Unset):
                 self._bind(job, kwargs)
-            return operations.updated(job, ledger.now(), trigger=placed, kwargs=text, policy=policy, said=said)
+            change = operations.updated(job, ledger.now(), trigger=placed, kwargs=text, policy=policy, said=said)
+            detail = "" if change.spec is None else changed_words(job.spec, change.spec)
+            return replace(change, action=self.action("update", said, detail))
 
         return DeferredOperation("update", name, work)
 
     def pause(self, name: str, until: Duration | datetime | None, said: ChangeNote) -> DeferredOperation[JobChange]:
         """Nothing of it begins."""
-        return DeferredOperation(
-            "pause", name, lambda ledger: operations.paused(self._known(ledger, name), ledger.now(), until, said)
-        )
+
+        def work(ledger: Looks) -> JobChange:
+            change = operations.paused(self._known(ledger, name), ledger.now(), until, said)
+            detail = "" if change.until is None else f"until {moment(change.until):%Y-%m-%d %H:%M:%S %Z}"
+            return replace(change, action=self.action("pause", said, detail))
+
+        return DeferredOperation("pause", name, work)
 
     def resume(self, name: str, said: ChangeNote) -> DeferredOperation[JobChange]:
         """It goes on."""
-        return DeferredOperation(
-            "resume", name, lambda ledger: operations.resumed(self._known(ledger, name), ledger.now(), said)
-        )
+
+        def work(ledger: Looks) -> JobChange:
+            change = operations.resumed(self._known(ledger, name), ledger.now(), said)
+            return replace(change, action=self.action("resume", said))
+
+        return DeferredOperation("resume", name, work)
 
     def remove(self, name: str, said: ChangeNote) -> DeferredOperation[JobChange]:
         """It is taken away."""
-        return DeferredOperation(
-            "remove", name, lambda ledger: operations.removed(self._known(ledger, name), ledger.now(), said)
-        )
+
+        def work(ledger: Looks) -> JobChange:
+            change = operations.removed(self._known(ledger, name), ledger.now(), said)
+            return replace(change, action=self.action("remove", said))
+
+        return DeferredOperation("remove", name, work)
 
     def restore(self, name: str, said: ChangeNote) -> DeferredOperation[JobChange]:
         """It is there again."""
@@ -149,15 +169,20 @@ class DeferredOperations:
             rows = ledger.jobs(self._definitions.application, named(name, "job name"), removed=True)
             if not rows:
                 raise operations.unknown(ledger, self._definitions.application, name)
-            return operations.restored(rows[0], ledger.now(), said)
+            return replace(operations.restored(rows[0], ledger.now(), said), action=self.action("restore", said))
 
         return DeferredOperation("restore", name, work)
 
     def reset(self, name: str, said: ChangeNote) -> DeferredOperation[JobChange]:
         """It is what the code says."""
-        return DeferredOperation(
-            "reset", name, lambda ledger: operations.reset(self._known(ledger, name), ledger.now(), said)
-        )
+
+        def work(ledger: Looks) -> JobChange:
+            job = self._known(ledger, name)
+            change = operations.reset(job, ledger.now(), said)
+            detail = "" if change.spec is None else changed_words(job.spec, change.spec)
+            return replace(change, action=self.action("reset", said, detail))
+
+        return DeferredOperation("reset", name, work)
 
     def run_now(
         self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: ChangeNote
@@ -168,7 +193,8 @@ class DeferredOperations:
         def work(ledger: Looks) -> RunRequest:
             job = self._known(ledger, name)
             self._bind(job, kwargs)
-            return operations.requested(job, key, text, said)
+            detail = "" if key is None else f"key {key}"
+            return replace(operations.requested(job, key, text, said), action=self.action("run_now", said, detail))
 
         return DeferredOperation("run_now", name, work)
 

@@ -13,11 +13,11 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from tenure.core.job_options import rules
 from tenure.core.keys import digest_of, due_key, generated_key, is_generated
-from tenure.core.messages import JobChange, NewRun, RunQuery, RunRequest, Unplanned
+from tenure.core.messages import Action, JobChange, NewRun, RunQuery, RunRequest, Unplanned
 from tenure.core.planning import LOOK_AHEAD, ahead, late, plan, reading_of
 from tenure.core.records import Change, Instant, JobRow, JobSpec, JobState, Override, Rules, RunId, RunRow, RunState
 from tenure.core.run_rules import reopens
@@ -73,8 +73,20 @@ class ChangeNote:
             if not isinstance(text, str) or len(text) > MAX_WORDS or "\0" in text:
                 raise ConfigurationError(f"{what}: {text!r:.80} must be text of at most {MAX_WORDS} characters.")
 
+    @property
+    def given(self) -> bool:
+        """True if a person does this: it says who, or why. Only then is it an action."""
+        return bool(self.by or self.why)
+
 
 NOBODY = ChangeNote()
+
+
+def action_of(verb: str, said: ChangeNote, origin: str, detail: str = "") -> Action | None:
+    """What the log of actions says of an operation; None if no person does it."""
+    if not said.given:
+        return None
+    return Action(verb.replace("_", "-"), said.by, said.why, origin[:MAX_WORDS], detail[:MAX_WORDS])
 
 
 class Looks(Protocol):
@@ -372,14 +384,17 @@ def backfillable(
 
 
 def backfilled(
-    job: JobRow, due: Iterable[Instant], said: ChangeNote = NOBODY, *, even_forgotten: bool = False
+    job: JobRow,
+    due: Iterable[Instant],
+    said: ChangeNote = NOBODY,
+    *,
+    even_forgotten: bool = False,
+    action: Action | None = None,
 ) -> list[RunRequest]:
     """Runs for due times of the past, under their own keys."""
     application, name = job.spec.application, job.spec.name
-    return [
-        RunRequest(application, name, due_key(at), at, backfill=True, even_forgotten=even_forgotten, by=said.by)
-        for at in due
-    ]
+    more: dict[str, Any] = {"backfill": True, "even_forgotten": even_forgotten, "by": said.by, "action": action}
+    return [RunRequest(application, name, due_key(at), at, **more) for at in due]
 
 
 def warn_of_forgotten(job: JobRow, count: int, zone: tzinfo, *, even_forgotten: bool) -> None:
@@ -395,10 +410,12 @@ def warn_of_forgotten(job: JobRow, count: int, zone: tzinfo, *, even_forgotten: 
     logger.warning("backfill of %r %s", job.spec.name, outcome, extra={"action": "backfill_forgotten"})
 
 
-def cancelled(ledger: Ledger, application: str, run_id: int, said: ChangeNote = NOBODY) -> RunRow:
+def cancelled(
+    ledger: Ledger, application: str, run_id: int, said: ChangeNote = NOBODY, action: Action | None = None
+) -> RunRow:
     """End a run: at once if it has not begun, else its body is asked."""
     found(ledger, application, run_id)
-    after = ledger.cancel(RunId(run_id), said.by, said.why)
+    after = ledger.cancel(RunId(run_id), said.by, said.why, action)
     if after is None:
         raise _no_run(application, run_id)
     return after

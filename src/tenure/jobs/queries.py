@@ -10,14 +10,14 @@ from itertools import islice
 from tenure.core.audit import JobAudit
 from tenure.core.audit import audit as audit_of
 from tenure.core.explain import why as why_of
-from tenure.core.messages import Past, RunQuery
+from tenure.core.messages import ActionQuery, Past, RunQuery
 from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunId, RunRow
 from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
-from tenure.views import JobView, RunView, StatsView
+from tenure.views import ActionView, JobView, RunView, StatsView
 
 MAX_RUNS = 10_000
 """Runs of one answer."""
@@ -95,6 +95,33 @@ class Lookup:
     def log(self, ledger: Ledger, run_id: int) -> list[str]:
         """What its attempts logged."""
         return ledger.log(RunId(operations.found(ledger, self._application, run_id).id))
+
+    def actions(
+        self,
+        ledger: Ledger,
+        job: str | None,
+        *,
+        since: datetime | str | None,
+        until: datetime | str | None,
+        by: str | None,
+        limit: int,
+    ) -> list[ActionView]:
+        """What people did, the newest first. All times are in the zone of the application."""
+        if type(limit) is not int or not 1 <= limit <= MAX_RUNS:
+            raise ConfigurationError(f"limit: {limit!r} must be a whole number from 1 to {MAX_RUNS:,}.")
+        if by is not None:
+            operations.ChangeNote(by)  # what is wrong with it is said there
+        now = ledger.now()
+        query = ActionQuery(
+            self._application,
+            None if job is None else _storable(job),
+            by,
+            None if since is None else operations.point(since, now, "since"),
+            None if until is None else operations.point(until, now, "until"),
+            limit,
+        )
+        where = zone_of(None, default=self._tz)
+        return [ActionView.of(row, where) for row in ledger.actions(query)]
 
     def next(self, ledger: Ledger, n: int) -> list[tuple[datetime, str]]:
         """The next due times of all jobs, in turn."""

@@ -28,6 +28,7 @@ from tenure.core.cluster import (
     TermRecord,
     Vacancy,
 )
+from tenure.core.messages import Action
 from tenure.errors import ConfigurationError
 from tenure.stores.host_lock import LockFile
 from tenure.stores.ledger import Ledger
@@ -115,8 +116,11 @@ class Session(ABC):
         """Release a term, comparing term and holder, and wake the others. False if the node no longer held it."""
 
     @abstractmethod
-    def ask(self, name: str) -> int | None:
-        """Request that the leader resign. Returns the leader's term."""
+    def ask(self, name: str, application: str = "", action: Action | None = None) -> int | None:
+        """Request that the leader resign. Returns the leader's term.
+
+        The action is recorded in the same transaction, under this application ('': the election belongs to none).
+        """
 
     @abstractmethod
     def leader(self, name: str) -> Leader | None:

@@ -17,6 +17,8 @@ These rules hold whatever else happens at the same time:
   proposals      A change of a job may delete its runs of kind DUE whose `scheduled_for` is in the future and that never
                  began.
   generations    Everything that moves `next_due` backwards raises the generation. `plan` compares both.
+  actions        An operation that carries an `Action` and changes something records it, in its own transaction. An
+                 operation that changes nothing, or carries none, records nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from collections.abc import Collection, Sequence
 
 from tenure.core.cluster import NodeId
 from tenure.core.messages import (
+    Action,
+    ActionQuery,
     Claimed,
     ClaimRequest,
     Ended,
@@ -45,7 +49,7 @@ from tenure.core.messages import (
     Tally,
     Unplanned,
 )
-from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, NodeFacts, RunId, RunRow
+from tenure.core.records import ActionRecord, ChangeRecord, Instant, JobId, JobRow, NodeFacts, RunId, RunRow
 
 FIRST = JobId(0)
 """Sorts before all jobs."""
@@ -308,10 +312,13 @@ class Ledger(ABC):
 
         If the key does not exist, a BACKFILL of a due time before the job's `kept_since` is refused with None unless
         the request has `even_forgotten`: that due time may have run.
+
+        An `Action` is recorded once for each job in which something was inserted or re-opened; with the number of the
+        run, unless it is a backfill.
         """
 
     @abstractmethod
-    def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
+    def cancel(self, run: RunId, by: str, why: str, action: Action | None = None) -> RunRow | None:
         """Make PENDING and WAITING runs CANCELLED; request RUNNING ones to end. Returns the run as it is now."""
 
     # Looking
@@ -374,6 +381,17 @@ class Ledger(ABC):
         forgotten in its application, and its `kept_since` is this instant: it may have the name of a forgotten job, and
         the due times of that one must not be taken for due times that have not run.
         """
+
+    # Actions
+
+    @abstractmethod
+    def actions(self, query: ActionQuery) -> list[ActionRecord]:
+        """The log of actions, newest first."""
+
+    @abstractmethod
+    def forget_actions(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
+        """Delete at most `limit` actions of this application, and as many of elections that belong to none: those from
+        before this instant, and those that are not among the newest `keep` of all applications. Returns how many."""
 
     # Guards
 

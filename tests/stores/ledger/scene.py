@@ -171,12 +171,14 @@ class Scene:
     def resume(self, name: str = "job", next_due: float | None = None) -> JobRow | None:
         return self.change(Change.RESUMED, name, next_due=self.start + SOON if next_due is None else next_due)
 
-    def remove(self, name: str = "job") -> JobRow | None:
-        return self.change(Change.REMOVED, name)
+    def remove(self, name: str = "job", **more: Any) -> JobRow | None:
+        return self.change(Change.REMOVED, name, **more)
+
+    def request(self, name: str = "job", key: str | None = None, **more: Any) -> RunRequest:
+        return RunRequest(self.application, name, key or str(uuid.uuid4()), more.pop("scheduled_for", None), **more)
 
     def ask(self, name: str = "job", key: str | None = None, **more: Any) -> RunRow | None:
-        asked = RunRequest(self.application, name, key or str(uuid.uuid4()), more.pop("scheduled_for", None), **more)
-        (answer,) = self.ledger.request_runs([asked])
+        (answer,) = self.ledger.request_runs([self.request(name, key, **more)])
         return answer
 
     def job(self, name: str = "job") -> JobRow:

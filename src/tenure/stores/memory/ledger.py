@@ -15,6 +15,8 @@ from tenure.core.cluster import NodeId
 from tenure.core.keys import is_generated, planner_of
 from tenure.core.messages import (
     PLAIN,
+    Action,
+    ActionQuery,
     Claimed,
     ClaimRequest,
     Ended,
@@ -39,6 +41,7 @@ from tenure.core.messages import (
 )
 from tenure.core.records import (
     OPEN,
+    ActionRecord,
     Change,
     ChangeRecord,
     Instant,
@@ -163,6 +166,7 @@ class MemoryLedger(Ledger):
                     change.until,
                 )
             )
+            tables.note_action(change.application, change.name, change.action, now)
             self._wake(change.application)
             return self._shown(after)
 
@@ -540,12 +544,14 @@ class MemoryLedger(Ledger):
 
     def request_runs(self, requests: Sequence[RunRequest]) -> list[RunRow | None]:
         with self._world.mutex:
-            answers = [self._request_run(one) for one in requests]
+            noted: set[tuple[str, str]] = set()
+            answers = [self._request_run(one, noted) for one in requests]
             for application in dict.fromkeys(one.application for one in requests):
                 self._wake(application)
             return answers
 
-    def _request_run(self, request: RunRequest) -> RunRow | None:
+    def _request_run(self, request: RunRequest, noted: set[tuple[str, str]]) -> RunRow | None:
+        """`noted`: the jobs of this call whose action is recorded already."""
         now, row = self.now(), self._tables.there(request.application, request.name)
         if row is None:
             return None
@@ -572,14 +578,19 @@ class MemoryLedger(Ledger):
             kwargs=request.kwargs,
             log={} if run is None else run.log,
         )
+        if (job := (request.application, request.name)) not in noted:
+            noted.add(job)
+            self._tables.note_action(*job, request.action, now, None if request.backfill else new.id)
         return self._tables.add(new).row(request.name)
 
-    def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
+    def cancel(self, run: RunId, by: str, why: str, action: Action | None = None) -> RunRow | None:
         with self._world.mutex:
             found = self._tables.runs.get(run)
             if found is None:
                 return None
             row, said = self._tables.jobs[found.job], run_rules.cancelled_by(by, why)
+            if not found.state.final:
+                self._tables.note_action(row.spec.application, row.spec.name, action, self.now(), run)
             if found.state in {RunState.PENDING, RunState.WAITING}:
                 self._tables.end(found, RunState.CANCELLED, said, self.now())
                 if self._wakes(row):
@@ -733,6 +744,32 @@ class MemoryLedger(Ledger):
         if not self._is_over(row, before) or self._tables.keys[row.id]:
             return False
         return all(job != row.id for job, _ in self._tables.kept_keys)
+
+    def actions(self, query: ActionQuery) -> list[ActionRecord]:
+        with self._world.mutex:
+            found = [
+                action
+                for action in reversed(self._tables.actions)
+                if action.application in {query.application, ""}
+                and query.target in {None, action.target}
+                and query.by in {None, action.by}
+                and (query.since is None or action.at >= query.since)
+                and (query.before is None or action.at < query.before)
+            ]
+            return found[: query.limit]
+
+    def forget_actions(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
+        with self._world.mutex:
+            actions = self._tables.actions
+            newest = {action.id for action in actions[len(actions) - min(keep, len(actions)) :]}
+            old = [action for action in actions if action.at < before or action.id not in newest]
+            gone = [
+                action.id
+                for whose in (application, "")
+                for action in [action for action in old if action.application == whose][:limit]
+            ]
+            self._tables.actions = [action for action in actions if action.id not in gone]
+            return len(gone)
 
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
         with self._world.mutex:

@@ -29,6 +29,7 @@ from tenure.core.cluster import (
     Pulse,
     TermRecord,
 )
+from tenure.core.messages import Action
 from tenure.errors import ConfigurationError
 from tenure.stores.base import Session, Store
 from tenure.stores.memory.ledger import MemoryLedger
@@ -268,12 +269,13 @@ class MemorySession(Session):
             self._db.ring(Released(name))
             return True
 
-    def ask(self, name: str) -> int | None:
+    def ask(self, name: str, application: str = "", action: Action | None = None) -> int | None:
         with self._db.mutex:
             election = self._db.elections.get(name)
             if election is None or not election.held:
                 return None
             election.asked = election.term
+            self._db.tables.note_action(application, name, action, self._db.now())
             self._db.ring(ResignRequested(name))
             return election.term
 

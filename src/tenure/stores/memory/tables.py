@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from tenure.core.cluster import NodeId
 from tenure.core.keys import due_key
-from tenure.core.messages import ClaimedRun, NewRun, RunQuery
+from tenure.core.messages import Action, ClaimedRun, NewRun, RunQuery
 from tenure.core.records import (
+    ActionRecord,
     ChangeRecord,
     Instant,
     JobId,
@@ -157,6 +158,7 @@ class Tables:
     open: dict[JobId, dict[RunId, MemoryRun]] = field(default_factory=dict)
     """The runs that are not final, so that no step has to search all runs."""
     changes: list[ChangeRecord] = field(default_factory=list)
+    actions: list[ActionRecord] = field(default_factory=list)
     facts: dict[tuple[NodeId, str], NodeFacts] = field(default_factory=dict)
     forgotten: dict[str, tuple[Instant, int]] = field(default_factory=dict)
     """By application, for forgotten jobs: the instant up to which they may have run, and their highest generation."""
@@ -198,6 +200,14 @@ class Tables:
     def number(self) -> int:
         """A new id."""
         return next(self._numbers)
+
+    def note_action(
+        self, application: str, target: str, action: Action | None, now: Instant, run: RunId | None = None
+    ) -> None:
+        """Record what a person does. Every operation that carries an action calls this, in its own transaction."""
+        if action is not None:
+            said = action.by, action.what, target, run, action.why, action.origin, action.detail
+            self.actions.append(ActionRecord(self.number(), now, application, *said))
 
     def opened(self, job: JobId, *states: RunState) -> list[MemoryRun]:
         """The open runs of a job, in these states, oldest first."""

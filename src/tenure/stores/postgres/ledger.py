@@ -14,6 +14,8 @@ from tenure.core.job_options import rules_of
 from tenure.core.keys import due_key, planner_of, set_key
 from tenure.core.messages import (
     PLAIN,
+    Action,
+    ActionQuery,
     Claimed,
     ClaimedRun,
     ClaimRequest,
@@ -38,6 +40,7 @@ from tenure.core.messages import (
     Unplanned,
 )
 from tenure.core.records import (
+    ActionRecord,
     Change,
     ChangeRecord,
     Instant,
@@ -65,6 +68,7 @@ from tenure.stores.postgres.rows import (
     job_row,
     run_row,
     synced_row,
+    written_action,
     written_change,
     written_request,
 )
@@ -98,6 +102,7 @@ def load(schema: str, order: str) -> dict[str, str]:
         "jobs",
         "runs",
         "guards",
+        "actions",
         job=JOB,
         was=WAS,
         run=RUN,
@@ -424,8 +429,9 @@ class PostgresLedger(Ledger):
         rows = self._run("request_runs", requests=json.dumps([written_request(one) for one in requests]))
         return [None if row[0] is None else run_row(row) for row in rows]
 
-    def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
-        rows = self._run("cancel", run=run, said=storable(cancelled_by(by, why)))
+    def cancel(self, run: RunId, by: str, why: str, action: Action | None = None) -> RunRow | None:
+        noted = None if action is None else json.dumps(written_action(action))
+        rows = self._run("cancel", run=run, said=storable(cancelled_by(by, why)), action=noted)
         return run_row(rows[0]) if rows else None
 
     def runs(self, query: RunQuery) -> list[RunRow]:
@@ -515,6 +521,23 @@ class PostgresLedger(Ledger):
         bounds = {"before": before, "limit": limit}
         ((jobs, more),) = self._run("forget", application=application, defined=texts(sorted(defined)), **bounds)
         return Forgotten(jobs, more)
+
+    def actions(self, query: ActionQuery) -> list[ActionRecord]:
+        return [
+            ActionRecord(number, clamped(at), *rest)
+            for number, at, *rest in self._run(
+                "actions",
+                application=query.application,
+                target=query.target,
+                by=query.by,
+                since=query.since,
+                before=query.before,
+                limit=query.limit,
+            )
+        ]
+
+    def forget_actions(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
+        return len(self._run("forget_actions", application=application, before=before, keep=keep, limit=limit))
 
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
         return bool(self._run("guard", name=name, key=key, within=within, by=by))

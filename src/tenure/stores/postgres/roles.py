@@ -29,6 +29,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "lane": ("SELECT", "INSERT"),
     "job": ("SELECT", "INSERT", "UPDATE"),  # deleted by `forget_jobs` alone, which runs as its owner
     "job_change": ("SELECT", "INSERT"),
+    "action": ("SELECT", "INSERT", "DELETE"),
     "run": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "kept_key": ("SELECT", "INSERT", "UPDATE", "DELETE"),  # UPDATE for FOR UPDATE
     "run_log": ("SELECT", "INSERT", "DELETE"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from tenure.core.job_options import rules_of, written_rules
 from tenure.core.keys import due_key
-from tenure.core.messages import JobChange, NewRun, RunRequest, Synced
+from tenure.core.messages import Action, JobChange, NewRun, RunRequest, Synced
 from tenure.core.records import JobId, JobRow, JobSpec, JobState, RunId, RunKind, RunRow, RunState
 from tenure.stores import overrides
 from tenure.stores.row_checks import clamped, clamped_or_none, storable
@@ -58,12 +58,18 @@ def written_change(change: JobChange) -> dict[str, Any]:
         "until": change.until,
         "generation": change.generation,
         "override": overrides.written(change.override),
+        "action": written_action(change.action),
     }
 
 
 def written_request(request: RunRequest) -> dict[str, Any]:
     """The request as JSON for `request_runs`."""
-    return {**asdict(request), "by": storable(request.by)}
+    return {**asdict(request), "by": storable(request.by), "action": written_action(request.action)}
+
+
+def written_action(action: Action | None) -> dict[str, str] | None:
+    """The action as JSON for `note_action`."""
+    return None if action is None else {word: storable(text) for word, text in asdict(action).items()}
 
 
 def _written_spec(spec: JobSpec) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from tenure.core.cluster import (
     TermRecord,
     Vacancy,
 )
+from tenure.core.messages import Action
 from tenure.errors import ConfigurationError, DataRefused, StoreError, StoreUnavailable
 from tenure.stores import statements
 from tenure.stores.base import Checked, Session, Store
@@ -53,6 +54,7 @@ from tenure.stores.postgres import arrays, roles
 from tenure.stores.postgres import schema as postgres_schema
 from tenure.stores.postgres.deadline import DeadlineConnection
 from tenure.stores.postgres.ledger import PostgresLedger
+from tenure.stores.postgres.rows import written_action
 from tenure.stores.postgres.schema import SEARCH_PATH
 from tenure.stores.row_checks import host_card
 from tenure.util.printable import printable
@@ -367,8 +369,9 @@ class PostgresSession(Session):
     def release(self, node: NodeId, name: str, term: int, why: str) -> bool:
         return bool(self._one("release", node=node, name=name, term=term, why=why)[0])
 
-    def ask(self, name: str) -> int | None:
-        rows = self._run("ask", name=name, channel=self._store.schema)
+    def ask(self, name: str, application: str = "", action: Action | None = None) -> int | None:
+        said = None if action is None else json.dumps(written_action(action))
+        rows = self._run("ask", name=name, channel=self._store.schema, application=application, action=said)
         return int(rows[0][0]) if rows else None
 
     def leader(self, name: str) -> Leader | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from tenure.core import run_rules
 from tenure.core.keys import due_key
-from tenure.core.messages import JobChange, NewRun, RunRequest
+from tenure.core.messages import Action, JobChange, NewRun, RunRequest
 from tenure.core.records import Change, JobId, JobRow, JobSpec, JobState, RunId, RunKind, RunRow
 from tenure.core.run_rules import Sync
 from tenure.stores.row_checks import storable
@@ -67,6 +67,7 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
         why=storable(change.why),
         until=micros_or_none(change.until),
     )
+    note_action(connection, change.application, change.name, change.action, now=now)
     return job(connection, change.application, change.name)
 
 
@@ -181,8 +182,27 @@ def insert(connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, i
     )
 
 
-def request_run(connection: sqlite3.Connection, request: RunRequest, now: Micros) -> RunRow | None:
-    """Insert a requested run, as `Ledger.request_runs` specifies."""
+def note_action(
+    connection: sqlite3.Connection,
+    application: str,
+    target: str,
+    action: Action | None,
+    *,
+    now: Micros,
+    run: RunId | None = None,
+) -> None:
+    """Record what a person does. Every operation that carries an action calls this, in its own transaction."""
+    if action is None:
+        return
+    said = {word: storable(text) for word, text in asdict(action).items()}
+    execute(connection, "note_action", application=application, target=storable(target), run=run, now=now, **said)
+
+
+def request_run(
+    connection: sqlite3.Connection, request: RunRequest, now: Micros, noted: set[tuple[str, str]] | None = None
+) -> RunRow | None:
+    """Insert a requested run, as `Ledger.request_runs` specifies. `noted`: the jobs of this call whose action is
+    recorded already."""
     kind = RunKind.BACKFILL if request.backfill else RunKind.MANUAL
     there = {"application": request.application, "name": request.name, "key": request.key}
     inserted = execute(
@@ -199,20 +219,33 @@ def request_run(connection: sqlite3.Connection, request: RunRequest, now: Micros
     found = execute(connection, "run_by_key", **there).fetchone()
     if found is None and not request.backfill:
         found = execute(connection, "kept_key", **there).fetchone()
-    if found is None or inserted or not request.backfill:
+    if found is None or not (inserted or request.backfill):
         return run_row(found) if found else None
     row = run_row(found)
-    if not run_rules.reopens(row.state, row.count):
-        return None
-    execute(connection, "reopen", id=row.id, now=now, by=storable(request.by), kwargs=request.kwargs)
-    return _run(connection, row.id)
+    if not inserted:
+        if not run_rules.reopens(row.state, row.count):
+            return None
+        execute(connection, "reopen", id=row.id, now=now, by=storable(request.by), kwargs=request.kwargs)
+    noted = set() if noted is None else noted
+    if (whose := (request.application, request.name)) not in noted:
+        noted.add(whose)
+        note_action(connection, *whose, request.action, now=now, run=None if request.backfill else row.id)
+    return row if inserted else _run(connection, row.id)
 
 
-def cancel(connection: sqlite3.Connection, wanted: RunId, by: str, why: str, now: Micros) -> RunRow | None:
+def cancel(
+    connection: sqlite3.Connection, wanted: RunId, by: str, why: str, *, now: Micros, action: Action | None = None
+) -> RunRow | None:
     """Cancel a run, or request that it end."""
     said = storable(run_rules.cancelled_by(by, why))
+    before = _run(connection, wanted)
+    if before is None or before.state.final:
+        return before
     if execute(connection, "cancel", id=wanted, why=said, now=now).rowcount == 0:
         execute(connection, "ask_one_to_end", id=wanted, why=said)
+    if action is not None:
+        (application,) = execute(connection, "application", id=wanted).fetchone()
+        note_action(connection, application, before.name, action, now=now, run=wanted)
     return _run(connection, wanted)
 
 

@@ -17,6 +17,8 @@ from tenure.core.cluster import NodeId
 from tenure.core.job_options import rules_of
 from tenure.core.keys import digest_of, is_generated, planner_of, set_key
 from tenure.core.messages import (
+    Action,
+    ActionQuery,
     Claimed,
     ClaimRequest,
     Ended,
@@ -37,7 +39,19 @@ from tenure.core.messages import (
     Tally,
     Unplanned,
 )
-from tenure.core.records import OPEN, ChangeRecord, Instant, JobId, JobRow, JobState, NodeFacts, RunId, RunRow, RunState
+from tenure.core.records import (
+    OPEN,
+    ActionRecord,
+    ChangeRecord,
+    Instant,
+    JobId,
+    JobRow,
+    JobState,
+    NodeFacts,
+    RunId,
+    RunRow,
+    RunState,
+)
 from tenure.core.stats import Began, stats_of
 from tenure.stores.ledger import FIRST, Ledger
 from tenure.stores.notices import JobsChanged, Notice
@@ -48,6 +62,7 @@ from tenure.stores.sqlite.rows import (
     ALWAYS,
     NEVER,
     Micros,
+    action_record,
     change_record,
     execute,
     execute_many,
@@ -344,13 +359,14 @@ class SqliteLedger(Ledger):
         if not requests:
             return []
         with self._desk.write():
-            answers = [sqlite_changes.request_run(self._connection, one, self._now()) for one in requests]
+            noted: set[tuple[str, str]] = set()
+            answers = [sqlite_changes.request_run(self._connection, one, self._now(), noted) for one in requests]
         self._wake(*{one.application for one, answer in zip(requests, answers, strict=True) if answer})
         return answers
 
-    def cancel(self, run: RunId, by: str, why: str) -> RunRow | None:
+    def cancel(self, run: RunId, by: str, why: str, action: Action | None = None) -> RunRow | None:
         with self._desk.write():
-            cancelled = sqlite_changes.cancel(self._connection, run, by, why, self._now())
+            cancelled = sqlite_changes.cancel(self._connection, run, by, why, now=self._now(), action=action)
             whose = execute(self._connection, "application", id=run).fetchone()
         if whose is not None:
             self._wake(*whose)
@@ -541,6 +557,30 @@ class SqliteLedger(Ledger):
                 highest = max(generation for _, generation in gone)
                 execute(self._connection, "note_forgotten", application=application, before=old, generation=highest)
         return Forgotten(len(gone), more=len(found) == limit or bool(left))
+
+    def actions(self, query: ActionQuery) -> list[ActionRecord]:
+        name = "actions" if query.target is None else "actions_on"
+        with self._desk.read():
+            rows = execute(
+                self._connection,
+                name,
+                application=query.application,
+                target=query.target,
+                by=query.by,
+                since=ALWAYS if query.since is None else micros(query.since),
+                before=NEVER if query.before is None else micros(query.before),
+                limit=query.limit,
+            ).fetchall()
+        return [action_record(row) for row in rows]
+
+    def forget_actions(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
+        values: dict[str, object] = {"application": application, "before": micros(before), "keep": keep, "limit": limit}
+        with self._desk.read():
+            if execute(self._connection, "old_actions", **values).fetchone() is None:
+                return 0
+        with self._desk.write():
+            old = execute(self._connection, "old_actions", **values).fetchall()
+            return execute_many(self._connection, "forget_action", old)
 
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
         with self._desk.read():

@@ -13,6 +13,7 @@ from typing import Any
 
 from tenure.core.job_options import rules_of, written_rules
 from tenure.core.records import (
+    ActionRecord,
     Change,
     ChangeRecord,
     Instant,
@@ -64,6 +65,7 @@ def sql(order: str = "DESC") -> dict[str, str]:
         "jobs",
         "runs",
         "guards",
+        "actions",
         job=_JOB.replace("{state}", "state"),
         job_or_done=_JOB.replace("{state}", _DONE),
         run=_RUN,
@@ -234,3 +236,8 @@ def change_record(row: tuple[Any, ...]) -> ChangeRecord:
     return ChangeRecord(
         JobId(job), generation, instant(at), _change_of(what), trigger, by, why, until=instant_or_none(until)
     )
+
+
+def action_record(row: tuple[Any, ...]) -> ActionRecord:
+    number, at, application, by, what, target, run, *rest = row
+    return ActionRecord(number, instant(at), application, by, what, target, None if run is None else RunId(run), *rest)

@@ -37,11 +37,13 @@ from tenure.core.cluster import (
     Pulse,
     TermRecord,
 )
+from tenure.core.messages import Action
 from tenure.errors import ConfigurationError, DataRefused, SchemaOutdated, StoreError, StoreUnavailable
 from tenure.stores import host_lock, statements
 from tenure.stores.base import Session, Store
 from tenure.stores.notices import Notice, PeersChanged, Released, ResignRequested, decode, encode
 from tenure.stores.row_checks import EARLIEST, HIGHEST_TERM, clamped, host_card, ttl_of
+from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite import file as sqlite_file
 from tenure.stores.sqlite import filesystem
 from tenure.stores.sqlite.fork_gate import gate, inherited
@@ -302,9 +304,11 @@ class SqliteSession(Session):
             self._ring(Released(name))
         return done
 
-    def ask(self, name: str) -> int | None:
+    def ask(self, name: str, application: str = "", action: Action | None = None) -> int | None:
         with self._write():
             row = self._run("ask", name=name).fetchone()
+            if row:
+                sqlite_changes.note_action(self._connection, application, name, action, now=round(_now() * 1_000_000))
         if row:
             self._ring(ResignRequested(name))
         return int(row[0]) if row else None

@@ -69,7 +69,8 @@ SELECT {schema}.release(%(node)s, %(name)s, %(term)s, %(why)s)
 -- name: ask
 -- Request that the holder of an election resigns.
 UPDATE {schema}.election SET asked_term = term WHERE name = %(name)s AND state = 'held'
-RETURNING term, pg_notify(%(channel)s, '?' || name)
+RETURNING term, pg_notify(%(channel)s, '?' || name),
+          {schema}.note_action(%(application)s, name, NULL, %(action)s::jsonb)
 
 -- name: lock_session
 -- Take the advisory lock that proves that this node's session lives.

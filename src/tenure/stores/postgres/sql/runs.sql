@@ -50,7 +50,7 @@ SELECT {run}, r.digest
 
 -- name: cancel
 -- Cancel a run, or request the end of a RUNNING one.
-SELECT {run} FROM {schema}.cancel_run(%(run)s, %(said)s) r JOIN {schema}.job j ON j.id = r.job
+SELECT {run} FROM {schema}.cancel_run(%(run)s, %(said)s, %(action)s::jsonb) r JOIN {schema}.job j ON j.id = r.job
 
 -- name: run
 -- One run by id.

@@ -175,6 +175,7 @@ BEGIN
     INSERT INTO {schema}.job_change (job, generation, at, what, trigger, by, why, until)
     VALUES (j.id, j.generation, now_, what_, j.trigger, change ->> 'by', change ->> 'why',
             to_timestamp((change ->> 'until')::float8));
+    PERFORM {schema}.note_action(change ->> 'application', j.name, NULL, change -> 'action');
     PERFORM {schema}.notify_nodes(app);
     RETURN NEXT j;
 END $$;
@@ -255,9 +256,12 @@ DECLARE
     r    {schema}.run%ROWTYPE;
     k    {schema}.kept_key%ROWTYPE;
     now_ timestamptz;
+    made boolean;
+    done bigint[] := '{}';   -- the jobs whose action is recorded
 BEGIN
     FOR a IN SELECT jsonb_array_elements(requests) LOOP
         r := NULL;
+        made := false;
         digest := NULL;
         SELECT x.* INTO j FROM {schema}.job x JOIN {schema}.application p ON p.id = x.application
          WHERE p.name = a ->> 'application' AND x.name = a ->> 'name' AND x.state <> 'removed' FOR KEY SHARE OF x;
@@ -279,7 +283,8 @@ BEGIN
                            >= (SELECT x.kept_since FROM {schema}.job x WHERE x.id = j.id))
                 ON CONFLICT (job, key) DO NOTHING
                 RETURNING * INTO r;
-                EXIT WHEN FOUND;
+                made := FOUND;
+                EXIT WHEN made;
                 IF NOT (a ->> 'backfill')::boolean THEN
                     SELECT x.* INTO r FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key';
                     EXIT WHEN FOUND;
@@ -305,8 +310,14 @@ BEGIN
                  WHERE x.job = j.id AND x.key = a ->> 'key' AND x.state IN ('skipped', 'cancelled', 'lost')
                    AND x.count = 1
                 RETURNING * INTO r;
-                EXIT WHEN FOUND;
+                made := FOUND;
+                EXIT WHEN made;
             END LOOP;
+            IF made AND jsonb_typeof(a -> 'action') = 'object' AND NOT j.id = ANY (done) THEN
+                done := done || j.id;
+                PERFORM {schema}.note_action(a ->> 'application', j.name,
+                                             CASE WHEN NOT (a ->> 'backfill')::boolean THEN r.id END, a -> 'action');
+            END IF;
             IF r.id IS NOT NULL THEN
                 PERFORM {schema}.notify_nodes(j.application);
             END IF;
@@ -317,7 +328,7 @@ BEGIN
 END $$;
 
 -- Cancels a run that has not begun, or requests the end of a RUNNING one. Returns the run as it is then.
-CREATE OR REPLACE FUNCTION {schema}.cancel_run(of_run bigint, said text) RETURNS SETOF {schema}.run
+CREATE OR REPLACE FUNCTION {schema}.cancel_run(of_run bigint, said text, action jsonb) RETURNS SETOF {schema}.run
 LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     r {schema}.run%ROWTYPE;
@@ -340,6 +351,10 @@ BEGIN
     ELSIF r.state = 'running' THEN
         UPDATE {schema}.run x SET asked_to_end = said WHERE x.id = of_run AND x.asked_to_end = '';
         PERFORM {schema}.notify_nodes(r.application);
+    END IF;
+    IF r.state <= 'running' THEN
+        PERFORM {schema}.note_action(a.name, j.name, of_run, action)
+           FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application WHERE j.id = r.job;
     END IF;
     RETURN QUERY SELECT * FROM {schema}.run x WHERE x.id = of_run;
 END $$;

@@ -116,3 +116,20 @@ CREATE TABLE {schema}.job_change (
 );
 
 CREATE INDEX job_change_job ON {schema}.job_change (job, id);
+
+-- What people did, and from where.
+CREATE TABLE {schema}.action (
+    id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at          timestamptz NOT NULL,
+    application text NOT NULL,   -- '': an election that belongs to no application
+    by          text NOT NULL,
+    what        text NOT NULL,
+    target      text NOT NULL,   -- the job, or the election
+    run         bigint,
+    why         text NOT NULL,
+    origin      text NOT NULL,
+    detail      text NOT NULL
+);
+
+CREATE INDEX action_application ON {schema}.action (application, id);
+CREATE INDEX action_target ON {schema}.action (application, target, id);

@@ -92,3 +92,20 @@ CREATE TABLE tenure_change (
 );
 
 CREATE INDEX tenure_change_job ON tenure_change (job);
+
+-- What people did, and from where. Ids are never used again: they tell how many actions are newer.
+CREATE TABLE tenure_action (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    at           INTEGER NOT NULL,
+    application  TEXT NOT NULL,   -- '': an election that belongs to no application
+    by           TEXT NOT NULL,
+    what         TEXT NOT NULL,
+    target       TEXT NOT NULL,   -- the job, or the election
+    run          INTEGER,
+    why          TEXT NOT NULL,
+    origin       TEXT NOT NULL,
+    detail       TEXT NOT NULL
+);
+
+CREATE INDEX tenure_action_application ON tenure_action (application, id);
+CREATE INDEX tenure_action_target ON tenure_action (application, target, id);
