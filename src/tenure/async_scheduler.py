@@ -288,9 +288,11 @@ class AsyncScheduler(Decorators):
 
     # Looking
 
-    async def jobs(self, *, removed: bool = False) -> list[JobView]:
-        """All jobs, by name. `removed`: also those that somebody removed and code still defines."""
-        return await asyncio.to_thread(self._scheduler.jobs, removed=removed)
+    async def jobs(
+        self, pattern: str | None = None, *, tag: str | None = None, queue: str | None = None, removed: bool = False
+    ) -> list[JobView]:
+        """All jobs, by name, or those that match; see `Scheduler.jobs`."""
+        return await asyncio.to_thread(self._scheduler.jobs, pattern, tag=tag, queue=queue, removed=removed)
 
     async def find_job(self, name: str) -> JobView:
         """One job."""

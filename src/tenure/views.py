@@ -52,6 +52,8 @@ class JobView:
     defines it."""
     changed_by: str = ""
     changed_why: str = ""
+    tags: tuple[str, ...] = ()
+    """The tags among its `rules`."""
     code: dict[str, str] | None = None
     """What the code says instead, by option: `{"trigger": "Every 5 s …", "retries": "0"}`. `reset` restores it."""
     unanswered: tuple[str, ...] = ()
@@ -84,6 +86,7 @@ class JobView:
             paused_why=row.paused_why,
             removed_at=_moment(row.removed_at, where),
             removed_by=row.removed_by,
+            tags=spec.rules.tags,
             **_override(row, where),
         )
 

@@ -499,3 +499,85 @@ def test_a_command_of_a_user_without_a_name_is_an_action(asked, tenure, jobs, mo
     monkeypatch.setattr("getpass.getuser", lambda: (_ for _ in ()).throw(KeyError("uid not found: 4711")))
     tenure("pause", "daily")
     assert re.fullmatch(r"user \d+", asked("actions")[0]["by"])
+
+
+@pytest.fixture
+def customers(url):
+    """Two jobs for each of three customers, and one that belongs to none."""
+    scheduler = shop(url)
+    scheduler.start()
+    for customer in range(1, 4):
+        for kind in ("report", "sync"):
+            tags = [kind, f"customer-{customer}"]
+            scheduler.add("greet", every("1h"), name=f"{kind}:{customer}", tags=tags, queue=kind)
+    return scheduler
+
+
+def test_several_jobs_are_listed_and_nothing_is_done_without_yes(tenure, asked, customers):
+    code, out, err = tenure("pause", "report:*")
+    assert (code, out.split()) == (2, ["report:1", "report:2", "report:3"])
+    assert err == ("tenure: pause: this would pause 3 jobs. Nothing was changed; add --yes to pause them.\n")
+    code, out, _ = tenure("remove", "--queue", "sync", "--json")
+    assert (code, json.loads(out)) == (2, {"would": "remove", "names": ["sync:1", "sync:2", "sync:3"]})
+    assert {job.state for job in customers.jobs()} == {"active"}
+
+
+def test_several_jobs_by_pattern_tag_and_queue(tenure, asked, customers):
+    assert tenure("pause", "--tag", "customer-2", "--why", "has not paid", "--yes")[:2] == (0, "paused 2 jobs\n")
+    paused = [job for job in customers.jobs() if job.state == "paused"]
+    assert [(job.name, job.paused_why) for job in paused] == [("report:2", "has not paid"), ("sync:2", "has not paid")]
+    assert tenure("pause", "--tag", "customer-2", "--yes") == (
+        0,
+        "",
+        "tenure: there is nothing to pause with tag 'customer-2'\n",
+    )
+    assert tenure("resume", "sync:?", "--yes")[:2] == (0, "resumed 1 job\n")
+    assert tenure("run-now", "*", "--queue", "sync", "--yes")[:2] == (0, "requested 3 runs\n")
+    assert [job["name"] for job in asked("pause", "*:1", "--tag", "report", "--yes")] == ["report:1"]
+    code, out, err = tenure("cancel", "--queue", "sync")
+    assert (code, len(out.splitlines())) == (2, 3)
+    assert "this would cancel 3 runs" in err
+    assert tenure("cancel", "sync:*", "--yes")[:2] == (0, "cancelled 3 runs\n")
+    assert tenure("remove", "report:*", "--yes")[:2] == (0, "removed 3 jobs\n")
+    assert [job.name for job in customers.jobs()] == ["daily", "greet", "sync:1", "sync:2", "sync:3"]
+    done = [(action["what"], action["target"]) for action in asked("actions", "--job", "report:2")]
+    assert done == [("remove", "report:2"), ("pause", "report:2")]
+
+
+def test_jobs_that_are_not_there_and_no_jobs_at_all(tenure, customers):
+    code, _, err = tenure("pause", "--tag", "customer-9", "--yes")
+    assert (code, err) == (1, "tenure: application 'shop' has no job with tag 'customer-9'.\n")
+    code, _, err = tenure("pause", "r*", "--queue", "sync", "--yes")
+    assert (code, "that matches 'r*', on queue 'sync'" in err) == (1, True)
+    code, _, err = tenure("remove", "--yes")
+    assert (code, err.startswith("tenure: remove: which jobs? Write a name, a pattern")) == (2, True)
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("", 1), ("no", 1)])
+def test_a_person_at_a_terminal_is_asked(tenure, customers, monkeypatch, answer, code):
+    monkeypatch.setattr("tenure.cli.selection.terminal", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda question: answer if question == "pause 3 jobs? [y/N] " else "?")
+    assert tenure("pause", "report:*")[0] == code
+    assert customers.find_job("report:1").state == ("active" if code else "paused")
+
+
+def test_runs_of_several_jobs_are_waited_for(tenure, url):
+    with shop(url, capacity=4) as scheduler:
+        scheduler.add("greet", None, name="hi:1", tags=["hi"])
+        scheduler.add("greet", None, name="hi:2", kwargs={"name": "nobody"}, tags=["hi"])
+        code, out, _ = tenure("run-now", "--tag", "hi", "--yes", "--wait", "20s")
+        assert code == 1
+        [failed, total] = out.splitlines()
+        assert re.search(r"'hi:2' .*: failed .*: ValueError: nobody is there. The whole error: tenure log \d+$", failed)
+        assert total == "requested 2 runs, 1 succeeded"
+
+
+def test_cancelling_a_run_that_is_over(tenure, running):
+    run = running.run_now("greet")
+    eventually(lambda: running.find_run(run.id).state == "succeeded")
+    code, out, _ = tenure("cancel", str(run.id))
+    assert (code, out.endswith(" on worker. It was over already.\n")) == (1, True)
+    waits = running.pause("greet") and running.run_now("greet")
+    assert tenure("cancel", str(waits.id))[0] == 0
+    code, out, _ = tenure("cancel", str(waits.id))
+    assert (code, out.endswith("It was over already.\n")) == (1, True)

@@ -189,3 +189,28 @@ def test_a_row_that_cannot_be_read_says_why(text):
 def test_there_is_one_list_of_options():
     names = [field.name for field in fields(Rules)]
     assert names == list(OPTIONS) == list(Policy.__annotations__)
+
+
+def test_tags_are_sorted_and_each_there_once():
+    assert rules({"tags": ["reports", "customer-7", "reports"]}, where="daily").tags == ("customer-7", "reports")
+    assert rules({"tags": ()}, where="daily") == Rules()
+    kept = json.dumps(written_rules(Rules(tags=("a", "b"))))
+    assert json.loads(kept) == {"tags": ["a", "b"]}
+    assert rules_of(kept) == Rules(tags=("a", "b"))
+    assert isinstance(rules_of('{"tags": [1]}'), UnreadableRules)
+
+
+@pytest.mark.parametrize(
+    ("tags", "said"),
+    [
+        ("reports", "tags=['customer-7', 'reports']"),
+        (7, "tags=['customer-7', 'reports']"),
+        (["two words"], "without spaces"),
+        (["x" * 101], "at most 100 characters"),
+        ([""], "empty"),
+        ([7], "Write a text"),
+        ([f"t{n}" for n in range(21)], "at most 20"),
+    ],
+)
+def test_what_is_not_a_tag_is_refused(tags, said):
+    assert said in refused(tags=tags)

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import argparse
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from tenure.cli import selection
 from tenure.cli.elections import POLL
-from tenure.cli.jobs import application, datetime_of, outlook, sentence, shown_time
+from tenure.cli.jobs import NOW, application, datetime_of, outlook, sentence, shown_time
 from tenure.cli.output import as_json, say, show
 from tenure.cli.person import person
 from tenure.core.arguments import decode
-from tenure.core.records import RunState
+from tenure.core.explain import last_line
+from tenure.core.messages import JobChange
+from tenure.core.records import OPEN, JobState, RunState
 from tenure.errors import ConfigurationError, UnreadableArguments
 from tenure.jobs import operations
+from tenure.jobs.deferred_operations import DeferredOperation
+from tenure.jobs.queries import MAX_RUNS
 from tenure.scheduler import Scheduler, service_of
 from tenure.stores.ledger import Ledger
 from tenure.util.clock import boottime, sleep
 from tenure.util.durations import positive, seconds
 from tenure.util.plurals import counted
+from tenure.views import RunView
 
 ASKING = 1.0
 """Seconds after which `pause` and `remove` say that they wait for nodes."""
@@ -29,44 +35,94 @@ SHOWN = 40
 
 
 def run_now(arguments: argparse.Namespace) -> int:
-    """Request a run."""
+    """Request a run, or a run of each job that matches."""
     patience = None if arguments.wait is None else positive(arguments.wait, "wait")
     kwargs = _kwargs(arguments.kwargs)
+    many = selection.several(arguments)
     with application(arguments) as scheduler:
-        run = scheduler.run_now(
-            arguments.job, kwargs=kwargs, key=arguments.key, by=person(arguments), why=arguments.why
-        )
+        who, why = person(arguments), arguments.why
+        if many:
+            rows = selection.select(arguments, scheduler)
+            names = [row.spec.name for row in rows]
+            if (code := selection.agreed(arguments, "run", selection.jobs_of(rows), names)) is not None:
+                return code
+            wanted, said = service_of(scheduler).operations.run_now, operations.ChangeNote(who, why)
+            runs = service_of(scheduler).request_many(
+                rows, lambda name: wanted(name, kwargs, arguments.key, said), selection.progress("jobs requested")
+            )
+        else:
+            runs = [scheduler.run_now(arguments.job, kwargs=kwargs, key=arguments.key, by=who, why=why)]
         if patience is not None:
-            end = boottime() + patience
-            while not RunState(run.state).final and boottime() < end:
-                sleep(POLL)
-                run = scheduler.find_run(run.id)
-    _tell(arguments, run.as_dict(), sentence(run))
-    return 0 if patience is None or run.state == "succeeded" else 1
+            runs = _awaited(scheduler, runs, patience)
+    bad = [run for run in runs if run.state != "succeeded"]
+    if not many:
+        _tell(arguments, runs[0].as_dict(), _ended(runs[0], waited=patience is not None))
+    elif arguments.json:
+        as_json([run.as_dict() for run in runs])
+    else:
+        for run in bad[:SHOWN] if patience is not None else ():
+            show(_ended(run, waited=True))
+        done = f", {len(runs) - len(bad)} succeeded" if patience is not None else ""
+        show(f"requested {counted(len(runs), 'run')}{done}")
+    return 0 if patience is None or not bad else 1
+
+
+def _awaited(scheduler: Scheduler, runs: Sequence[RunView], patience: float) -> list[RunView]:
+    """The same runs when all of them have ended, or the patience has."""
+    end, found = boottime() + patience, {run.id: run for run in runs}
+    while boottime() < end and (left := [run.id for run in found.values() if not RunState(run.state).final]):
+        sleep(POLL)
+        found |= {run: scheduler.find_run(run) for run in left}
+    return list(found.values())
+
+
+def _ended(run: RunView, *, waited: bool) -> str:
+    """How a requested run is; if it failed, with the last line of the error and what to type for the rest."""
+    if not waited or run.state not in {"failed", "lost"}:
+        return sentence(run)
+    return f"{sentence(run)}: {last_line(run.reason)}. The whole error: tenure log {run.id}"
 
 
 def pause(arguments: argparse.Namespace) -> int:
-    """Pause a job. 1 if a node did not answer, because a run may still start there."""
+    """Pause jobs. 1 if a node did not answer, because a run may still start there."""
     until = None if arguments.until is None else _until(arguments.until)
-    with application(arguments) as scheduler, _patience():
-        job = scheduler.pause(arguments.job, why=arguments.why, until=until, by=person(arguments))
+    many, who, why = selection.several(arguments), person(arguments), arguments.why
+    with application(arguments) as scheduler:
+        if many:
+            paused, said = service_of(scheduler).operations.pause, operations.ChangeNote(who, why)
+            states = (JobState.ACTIVE, JobState.DONE)
+            return _change_many(
+                arguments, scheduler, ("pause", "paused"), states, lambda name: paused(name, until, said)
+            )
+        with _patience():
+            job = scheduler.pause(arguments.job, why=why, until=until, by=who)
     for_how_long = f"until {shown_time(job.paused_until)}" if job.paused_until else "until it is resumed"
     _tell(arguments, job.as_dict(), f"{job.name!r} is paused {for_how_long}")
     return 1 if job.unanswered else 0
 
 
 def resume(arguments: argparse.Namespace) -> int:
-    """Resume a job."""
+    """Resume jobs."""
+    many, who, why = selection.several(arguments), person(arguments), arguments.why
     with application(arguments) as scheduler:
-        job = scheduler.resume(arguments.job, why=arguments.why, by=person(arguments))
+        if many:
+            resumed, said = service_of(scheduler).operations.resume, operations.ChangeNote(who, why)
+            states = (JobState.PAUSED,)
+            return _change_many(arguments, scheduler, ("resume", "resumed"), states, lambda name: resumed(name, said))
+        job = scheduler.resume(arguments.job, why=why, by=who)
     _tell(arguments, job.as_dict(), f"{job.name!r} is active; {outlook(job)}")
     return 0
 
 
 def remove(arguments: argparse.Namespace) -> int:
-    """Remove a job. 1 if a node did not answer, because a run may still start there."""
-    with application(arguments) as scheduler, _patience():
-        job = scheduler.remove(arguments.job, why=arguments.why, by=person(arguments))
+    """Remove jobs. 1 if a node did not answer, because a run may still start there."""
+    many, who, why = selection.several(arguments), person(arguments), arguments.why
+    with application(arguments) as scheduler:
+        if many:
+            removed, said = service_of(scheduler).operations.remove, operations.ChangeNote(who, why)
+            return _change_many(arguments, scheduler, ("remove", "removed"), (), lambda name: removed(name, said))
+        with _patience():
+            job = scheduler.remove(arguments.job, why=why, by=who)
     back = (
         f" It is defined in code: `tenure restore {job.name}` or a change of its definition brings it back."
         if job.in_code
@@ -74,6 +130,31 @@ def remove(arguments: argparse.Namespace) -> int:
     )
     _tell(arguments, job.as_dict(), f"{job.name!r} was removed; runs in progress go on to their end.{back}")
     return 1 if job.unanswered else 0
+
+
+def _change_many(
+    arguments: argparse.Namespace,
+    scheduler: Scheduler,
+    verbs: tuple[str, str],
+    states: tuple[JobState, ...],
+    operation: Callable[[str], DeferredOperation[JobChange]],
+) -> int:
+    """Do the same to all jobs that match, after they were listed. `verbs` are such as 'pause' and 'paused'."""
+    verb, done = verbs
+    rows = selection.select(arguments, scheduler, *states)
+    names = [row.spec.name for row in rows]
+    if (code := selection.agreed(arguments, verb, selection.jobs_of(rows), names)) is not None:
+        return code
+    with _patience():
+        views = service_of(scheduler).change_many(rows, operation, selection.progress(f"jobs {done}"))
+    silent = [view for view in views if view.unanswered]
+    if arguments.json:
+        as_json([view.as_dict() for view in views])
+    else:
+        show(f"{done} {counted(len(views), 'job')}")
+        if len(views) < len(rows):
+            say(f"{counted(len(rows) - len(views), 'job')} were removed by others in the meantime")
+    return 1 if silent else 0
 
 
 def restore(arguments: argparse.Namespace) -> int:
@@ -93,12 +174,40 @@ def reset(arguments: argparse.Namespace) -> int:
 
 
 def cancel(arguments: argparse.Namespace) -> int:
-    """End a run."""
+    """End a run, or the open runs of jobs. 1 if the run was over."""
+    arguments.job = arguments.target
+    if (arguments.target or "").isdecimal() and arguments.tag is arguments.queue is None:
+        return _cancel_one(arguments, int(arguments.target))
+    selection.several(arguments)
     with application(arguments) as scheduler:
-        run = scheduler.cancel(arguments.run_id, why=arguments.why, by=person(arguments))
-    asked = ". It was asked to end." if run.state == "running" else ""
-    _tell(arguments, run.as_dict(), f"{sentence(run)}{asked}")
-    return 0 if run.state in {"running", "cancelled"} else 1
+        jobs = {row.spec.name for row in selection.select(arguments, scheduler)}
+        of = next(iter(jobs)) if len(jobs) == 1 else None
+        runs = [run for run in scheduler.runs(of, state=OPEN, until=NOW, limit=MAX_RUNS) if run.job in jobs]
+        what, names = counted(len(runs), "run"), [sentence(run) for run in runs]
+        if (code := selection.agreed(arguments, "cancel", what, names)) is not None:
+            return code
+        tell, ended = selection.progress("runs cancelled"), []
+        for number, run in enumerate(runs, 1):
+            ended.append(scheduler.cancel(run.id, why=arguments.why, by=person(arguments)))
+            tell(number, len(runs))
+    if arguments.json:
+        as_json([run.as_dict() for run in ended])
+    else:
+        asked = sum(run.state == "running" for run in ended)
+        over = sum(run.state not in {"running", "cancelled"} for run in ended)
+        more = [f"{n} {how}" for n, how in ((asked, "were asked to end"), (over, "had ended meanwhile")) if n]
+        show(f"cancelled {counted(len(ended) - asked - over, 'run')}{''.join(f', {one}' for one in more)}")
+    return 0
+
+
+def _cancel_one(arguments: argparse.Namespace, number: int) -> int:
+    with application(arguments) as scheduler:
+        before = scheduler.find_run(number)
+        run = scheduler.cancel(number, why=arguments.why, by=person(arguments))
+    over = RunState(before.state).final
+    outcome = " It was over already." if over else " It was asked to end." if run.state == "running" else ""
+    _tell(arguments, run.as_dict(), f"{sentence(run)}.{outcome}" if outcome else sentence(run))
+    return 1 if over else 0
 
 
 def backfill(arguments: argparse.Namespace) -> int:

@@ -190,7 +190,7 @@ def _run_now(command: Command) -> None:
             json=True,
         )
     )
-    _job(run_now)
+    _several(run_now)
     run_now.add_argument("--kwargs", metavar="JSON", help="arguments instead of the job's own")
     run_now.add_argument("--key", help="two requests with the same key are one run")
     run_now.add_argument(
@@ -207,10 +207,11 @@ def _job_operations(command: Command) -> None:
             "Pause a job: plan and start no more runs. Running ones go on to their end; due times during the pause are "
             "not made up.",
             "tenure pause heartbeat --why maintenance --until 2h",
+            "tenure pause --tag customer-7 --why 'has not paid'",
             json=True,
         )
     )
-    _job(pause)
+    _several(pause)
     pause.add_argument(
         "--until", metavar="DURATION", help="for this long, or until this time (default: until it is resumed)"
     )
@@ -221,10 +222,11 @@ def _job_operations(command: Command) -> None:
             "resume a job",
             "Resume a job from now on.",
             "tenure resume heartbeat",
+            "tenure resume 'report:*' --yes",
             json=True,
         )
     )
-    _job(resume)
+    _several(resume)
     remove = _by(
         command(
             "remove",
@@ -240,7 +242,7 @@ def _job_operations(command: Command) -> None:
             json=True,
         )
     )
-    _job(remove)
+    _several(remove)
     restore = _by(
         command(
             "restore",
@@ -270,12 +272,14 @@ def _job_operations(command: Command) -> None:
             job_operations.cancel,
             "end a run",
             "End a run: at once if it has not started; otherwise its body is asked to end. Exit code 1 if it was "
-            "already over.",
+            "already over. With a job, a pattern, --tag or --queue: end the open runs of these jobs.",
             "tenure cancel 4711 --why 'wrong month'",
+            "tenure cancel 'report:*'",
             json=True,
         )
     )
-    _run(cancel)
+    cancel.add_argument("target", metavar="RUN", nargs="?", help="the number of a run, or a job or a pattern")
+    _matching(cancel)
 
 
 def _backfill(command: Command) -> None:
@@ -321,6 +325,17 @@ def who_and_why(added: argparse.ArgumentParser) -> None:
 
 def _job(added: argparse.ArgumentParser) -> None:
     added.add_argument("job", metavar="JOB", help="the job")
+
+
+def _several(added: argparse.ArgumentParser) -> None:
+    added.add_argument("job", metavar="JOB", nargs="?", help="the job, or a pattern such as 'report:*'")
+    _matching(added)
+
+
+def _matching(added: argparse.ArgumentParser) -> None:
+    added.add_argument("--tag", metavar="TAG", help="all jobs with this tag")
+    added.add_argument("--queue", metavar="QUEUE", help="all jobs on this queue")
+    added.add_argument("--yes", action="store_true", help="do not ask before several are changed")
 
 
 def _run(added: argparse.ArgumentParser) -> None:

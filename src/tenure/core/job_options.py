@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypedDict, TypeVar, cast, get_args
@@ -21,6 +21,8 @@ from tenure.util.names import named
 T = TypeVar("T")
 
 _DEFAULT = Rules()
+MAX_TAG, MAX_TAGS = 100, 20
+"""Characters of a tag, and tags of a job."""
 _MOST = 2_147_483_647
 """The largest integer of a table."""
 
@@ -40,6 +42,7 @@ class Policy(TypedDict, total=False):
     jitter: Duration
     spread: Duration
     queue: str
+    tags: Sequence[str]
 
 
 def rules(given: Mapping[str, object], *, where: str) -> Rules:
@@ -79,8 +82,9 @@ def rules_of(text: object) -> Rules:
     try:
         found = json.loads(cast("str", text))
         known = {name: value for name, value in found.items() if name in OPTIONS}
-        if isinstance(known.get("backoff"), list):
-            known["backoff"] = tuple(known["backoff"])
+        for name in ("backoff", "tags"):
+            if isinstance(known.get(name), list):
+                known[name] = tuple(known[name])
         wrong = next((name for name, value in known.items() if not OPTIONS[name].readable(value)), None)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return UnreadableRules(why=f"its rules are not the JSON of rules ({type(error).__name__})")
@@ -150,6 +154,26 @@ def _backoff(value: object, what: str) -> tuple[float, float]:
     return first, longest
 
 
+def _tags(value: object, what: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ConfigurationError(f"{what}: {value!r:.80} is not a list. Write tags=['customer-7', 'reports'].")
+    found = sorted({tag(one, what) for one in value})
+    if len(found) > MAX_TAGS:
+        raise ConfigurationError(f"{what}: {len(found)} tags are too many. Write at most {MAX_TAGS}.")
+    return tuple(found)
+
+
+def tag(value: object, what: str) -> str:
+    """One tag: a short word, so that it can be typed after `--tag`."""
+    text = named(value, what)
+    if len(text) > MAX_TAG or any(map(str.isspace, text)):
+        raise ConfigurationError(
+            f"{what}: {text!r:.80} is not a tag. Write at most {MAX_TAG} characters without spaces, "
+            "such as 'customer-7'."
+        )
+    return text
+
+
 def _is_word(words: tuple[str, ...]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, str) and value in words
 
@@ -160,6 +184,10 @@ def _is_count(value: object) -> bool:
 
 def _is_length(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST
+
+
+def _is_tags(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
 
 
 def _is_pair(value: object) -> bool:
@@ -188,6 +216,7 @@ OPTIONS: dict[str, Option] = {
     "jitter": Option(_length, _is_length),
     "spread": Option(_length, _is_length),
     "queue": Option(named, lambda value: isinstance(value, str)),
+    "tags": Option(_tags, _is_tags),
 }
 """All options of a job, in the order of the documentation. `Rules` has their defaults, `Policy` their types."""
 
@@ -226,6 +255,8 @@ _ELSEWHERE = {
     "routing_key": "Write queue={value!r}.",
     "exchange": "Write queue={value!r}.",
     "executor": "Write queue={value!r}, and queues= on the nodes that serve it.",
+    "labels": "Write tags={value!r}.",
+    "tag": "Write tags=[{value!r}].",
     "priority": "There are no priorities. Write queue=, and nodes of its own for what is urgent.",
     "rate_limit": "There is no rate limit. Write max_running=, or spread= to keep jobs apart.",
     "jobstore": "All jobs are in the database of the Scheduler.",

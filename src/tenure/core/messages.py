@@ -97,6 +97,17 @@ class RunRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class JobQuery:
+    """Which jobs to list, by name."""
+
+    application: str
+    pattern: str | None = None
+    """A name, or a pattern of names (`core/patterns.py`)."""
+    tag: str | None = None
+    queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunQuery:
     """Which runs to list, newest `scheduled_for` first (oldest first with `oldest_first`)."""
 

@@ -103,6 +103,8 @@ class Rules:
     jitter: float = 0.0
     spread: float = 0.0
     queue: str = "default"
+    tags: tuple[str, ...] = ()
+    """Sorted, each once. For people: nothing is decided by them."""
 
     @property
     def on_time(self) -> float:

@@ -222,9 +222,16 @@ class SchedulerApi(Decorators):
 
     # Looking
 
-    def jobs(self, *, removed: bool = False) -> list[JobView]:
-        """All jobs, by name. `removed`: also those that somebody removed and code still defines."""
-        return self._service.look(lambda ledger: self._service.lookup.jobs(ledger, removed=removed))
+    def jobs(
+        self, pattern: str | None = None, *, tag: str | None = None, queue: str | None = None, removed: bool = False
+    ) -> list[JobView]:
+        """All jobs, by name, or those that match: `jobs("report:*", tag="customer-7")`. `*` stands for any text, `?` for one character.
+
+        `removed`: also those that a person removed and code still defines.
+        """
+        return self._service.look(
+            lambda ledger: self._service.lookup.jobs(ledger, pattern, tag=tag, queue=queue, removed=removed)
+        )
 
     def find_job(self, name: str) -> JobView:
         """One job."""

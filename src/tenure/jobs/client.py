@@ -7,22 +7,23 @@ import os
 import secrets
 import socket
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from tenure.core.messages import JobChange, RunRequest
 from tenure.core.records import Change, Instant, JobRow, JobState, RunRow
-from tenure.errors import Busy, ConfigurationError
+from tenure.errors import Busy, ConfigurationError, UnknownJob
 from tenure.jobs import operations
 from tenure.jobs.decorators import Definitions
-from tenure.jobs.deferred_operations import DeferredOperation, DeferredOperations, Seen
+from tenure.jobs.deferred_operations import DeferredOperation, DeferredOperations, LoadedJobs, Seen
 from tenure.jobs.kept_connection import Spare
 from tenure.jobs.queries import Lookup
 from tenure.stores import Session, Store, store_for
 from tenure.stores.ledger import Ledger
 from tenure.util import urls
+from tenure.util.clock import boottime
 from tenure.util.names import named
 from tenure.views import JobView, RunView
 
@@ -30,6 +31,8 @@ logger = logging.getLogger("tenure")
 
 PATIENCE = 10.0
 """How long one statement of an operation or a query may take."""
+SLICE = 200
+"""How many jobs are changed in one transaction: claims of these jobs wait meanwhile."""
 TRIES = 5
 """How often a change is worked out anew because somebody else was faster."""
 
@@ -133,6 +136,48 @@ class JobClient:
                 view = replace(view, unanswered=self._until_answered(ledger, row))
         return view
 
+    def change_many(
+        self,
+        rows: Sequence[JobRow],
+        operation: Callable[[str], DeferredOperation[JobChange]],
+        progress: Callable[[int, int], None],
+    ) -> list[JobView]:
+        """Do the same to many jobs, in slices of one transaction each. Says how far it is. Jobs that others have
+        removed meanwhile are left out."""
+        views: list[JobView] = []
+        asked: list[JobRow] = []
+        with self.ledger() as ledger:
+            for first in range(0, len(rows), SLICE):
+                page = rows[first : first + SLICE]
+                loaded = LoadedJobs({row.spec.name: row for row in page}, ledger, ledger.now())
+                changes = [operation(row.spec.name)(loaded) for row in page]
+                for change, after in zip(changes, ledger.change_many(changes), strict=True):
+                    try:
+                        view = self._changed_after(ledger, operation(change.name), change, after)
+                    except UnknownJob:
+                        continue
+                    views.append(view)
+                    if after is not None and change.what in {Change.PAUSED, Change.REMOVED}:
+                        asked.append(after)
+                self.poke()
+                progress(min(first + SLICE, len(rows)), len(rows))
+            silent = self._until_all_answered(ledger, asked)
+        return [replace(view, unanswered=silent.get(view.name, view.unanswered)) for view in views]
+
+    def _changed_after(
+        self, ledger: Ledger, operation: DeferredOperation[JobChange], change: JobChange, row: JobRow | None
+    ) -> JobView:
+        """What one change of many came to; worked out anew if another session was faster."""
+        return self.change(operation) if row is None else self.changed(ledger, change, row)
+
+    def _until_all_answered(self, ledger: Ledger, rows: Sequence[JobRow]) -> dict[str, tuple[str, ...]]:
+        """By job, the nodes that have not answered. The nodes were all asked before, so no job is waited for anew."""
+        began_at, found = boottime(), {}
+        for row in rows:
+            if silent := self._until_answered(ledger, row, began_at):
+                found[row.spec.name] = silent
+        return found
+
     def _change_in(self, conn: Any, operation: DeferredOperation[JobChange]) -> JobView:
         """In the caller's transaction. Nodes hear of it from the store, after the commit."""
         left = TRIES
@@ -145,10 +190,10 @@ class JobClient:
                 break
         return self.changed(seen, change, row)
 
-    def _until_answered(self, ledger: Ledger, row: JobRow) -> tuple[str, ...]:
+    def _until_answered(self, ledger: Ledger, row: JobRow, began_at: float | None = None) -> tuple[str, ...]:
         if self._answer is not None:
             self._answer()
-        silent = operations.until_answered(ledger, row)
+        silent = operations.until_answered(ledger, row, began_at)
         if silent:
             logger.warning(
                 "job %r is %s, but %s did not answer: what it had claimed may still begin there until it is declared dead",
@@ -170,6 +215,28 @@ class JobClient:
             view = self.requested(ledger, request, ledger.request_runs([request])[0])
         self.poke()
         return view
+
+    def request_many(
+        self,
+        rows: Sequence[JobRow],
+        operation: Callable[[str], DeferredOperation[RunRequest]],
+        progress: Callable[[int, int], None],
+    ) -> list[RunView]:
+        """Request a run of each of many jobs, in slices of one transaction each."""
+        views: list[RunView] = []
+        with self.ledger() as ledger:
+            for first in range(0, len(rows), SLICE):
+                page = rows[first : first + SLICE]
+                loaded = LoadedJobs({row.spec.name: row for row in page}, ledger, ledger.now())
+                requests = [operation(row.spec.name)(loaded) for row in page]
+                asked = zip(requests, ledger.request_runs(requests), strict=True)
+                there = [(request, run) for request, run in asked if run is not None]
+                for request, run in there:
+                    operations.refuse_other_arguments(request, run)
+                views += self.lookup.shown_runs(ledger, [run for _, run in there])
+                self.poke()
+                progress(min(first + SLICE, len(rows)), len(rows))
+        return views
 
     def sight(self, conn: Any, operation: DeferredOperation[Any]) -> Any:
         """What the caller's transaction sees of the job that somebody wants something of; to be awaited where the connection is."""

@@ -72,6 +72,32 @@ class Seen:
             return ledger.runs(query)
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedJobs:
+    """Jobs that were read together, to work out many operations without a question for each."""
+
+    rows: Mapping[str, JobRow]
+    ledger: Ledger
+    at: Instant
+
+    def now(self) -> Instant:
+        return self.at
+
+    def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
+        if name is not None and name in self.rows:
+            return [self.rows[name]]
+        return self.ledger.jobs(application, name, removed=removed)
+
+    def functions(self, application: str) -> frozenset[str]:
+        return self.ledger.functions(application)
+
+    def applications(self) -> list[str]:
+        return self.ledger.applications()
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        return self.ledger.runs(query)
+
+
 class DeferredOperations:
     """Makes the operations of one application."""
 

@@ -287,13 +287,13 @@ def resumed(job: JobRow, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
     )
 
 
-def until_answered(ledger: Ledger, job: JobRow) -> tuple[str, ...]:
+def until_answered(ledger: Ledger, job: JobRow, began_at: float | None = None) -> tuple[str, ...]:
     """Wait until no more runs of a job that was just paused or removed can begin, because the nodes have given back
     what they had claimed ahead.
 
-    Returns the labels of the nodes that have not answered within their ttl.
+    Returns the labels of the nodes that have not answered within their ttl, counted from `began_at` (default: now).
     """
-    began_at, pause = boottime(), ANSWER_POLL[0]
+    began_at, pause = boottime() if began_at is None else began_at, ANSWER_POLL[0]
     while silent := ledger.unbegun(job.id, job.generation):
         left = began_at + max(ttl for _, ttl in silent) - boottime()
         if left <= 0:

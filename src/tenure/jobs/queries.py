@@ -10,13 +10,16 @@ from itertools import islice
 from tenure.core.audit import JobAudit
 from tenure.core.audit import audit as audit_of
 from tenure.core.explain import why as why_of
-from tenure.core.messages import ActionQuery, Past, RunQuery
+from tenure.core.job_options import tag as tag_of
+from tenure.core.messages import ActionQuery, JobQuery, Past, RunQuery
+from tenure.core.patterns import matches
 from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunId, RunRow
 from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
+from tenure.util.names import named
 from tenure.views import ActionView, JobView, RunView, StatsView
 
 MAX_RUNS = 10_000
@@ -38,17 +41,49 @@ class Lookup:
     def __init__(self, application: str, tz: str) -> None:
         self._application, self._tz = application, tz
 
-    def jobs(self, ledger: Ledger, *, removed: bool = False) -> list[JobView]:
-        """All jobs, by name; with `removed` also those that were removed and that code still defines."""
+    def jobs(
+        self,
+        ledger: Ledger,
+        pattern: str | None = None,
+        *,
+        tag: str | None = None,
+        queue: str | None = None,
+        removed: bool = False,
+    ) -> list[JobView]:
+        """The jobs of this name or pattern, with this tag, on this queue; by name. With `removed` also those that were
+        removed and that code still defines."""
         now = ledger.now()
-        return [self.shown_job(row, now) for row in self.rows(ledger, removed=removed)]
+        rows = self.rows(ledger, pattern, tag=tag, queue=queue, removed=removed)
+        return [self.shown_job(row, now) for row in rows]
 
-    def rows(self, ledger: Ledger, *, removed: bool = False) -> list[JobRow]:
+    def rows(
+        self,
+        ledger: Ledger,
+        pattern: str | None = None,
+        *,
+        tag: str | None = None,
+        queue: str | None = None,
+        removed: bool = False,
+    ) -> list[JobRow]:
         """The same, as the ledger has them."""
-        rows = ledger.jobs(self._application)
+        given = None if pattern is None else _storable(pattern)
+        query = JobQuery(
+            self._application,
+            given,
+            None if tag is None else tag_of(tag, "tag"),
+            None if queue is None else named(queue, "queue"),
+        )
+        rows = ledger.find_jobs(query)
         if removed and (gone := ledger.removed(self._application)):
             live = {name for node in ledger.nodes(self._application) for name in node.functions}
-            rows += [row for row in gone if row.spec.function in live or row.defined_at > (row.removed_at or 0.0)]
+            rows += [
+                row
+                for row in gone
+                if (row.spec.function in live or row.defined_at > (row.removed_at or 0.0))
+                and (given is None or matches(given, row.spec.name))
+                and (tag is None or tag in row.spec.rules.tags)
+                and queue in {None, row.spec.rules.queue}
+            ]
             rows.sort(key=lambda row: row.spec.name)
         return rows
 

@@ -36,6 +36,7 @@ from tenure.core.messages import (
     Ending,
     Forgotten,
     JobChange,
+    JobQuery,
     JobStats,
     LogLine,
     MissedJob,
@@ -117,6 +118,11 @@ class Ledger(ABC):
         """
 
     @abstractmethod
+    def change_many(self, changes: Sequence[JobChange]) -> list[JobRow | None]:
+        """`change` for many jobs of one application in one transaction, the existing ones in the order of their ids.
+        The answers come in the order of the changes. A change that does not apply is None, and the others apply."""
+
+    @abstractmethod
     def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[Synced]:
         """At start: bring the jobs defined in code to the ledger, one after the other, as `change` does.
 
@@ -131,6 +137,10 @@ class Ledger(ABC):
     @abstractmethod
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
         """The jobs of an application by name, or one of them."""
+
+    @abstractmethod
+    def find_jobs(self, query: JobQuery) -> list[JobRow]:
+        """The jobs that a query is about, by name. Never removed ones."""
 
     @abstractmethod
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:

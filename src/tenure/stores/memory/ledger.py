@@ -24,6 +24,7 @@ from tenure.core.messages import (
     Forgotten,
     Held,
     JobChange,
+    JobQuery,
     JobStats,
     LogLine,
     LostRun,
@@ -39,6 +40,7 @@ from tenure.core.messages import (
     Tally,
     Unplanned,
 )
+from tenure.core.patterns import matches
 from tenure.core.records import (
     OPEN,
     ActionRecord,
@@ -170,6 +172,10 @@ class MemoryLedger(Ledger):
             self._wake(change.application)
             return self._shown(after)
 
+    def change_many(self, changes: Sequence[JobChange]) -> list[JobRow | None]:
+        with self._world.mutex:
+            return [self.change(change) for change in changes]
+
     def _may_be_added_again(self, row: JobRow) -> bool:
         return self._shown(row).state is JobState.DONE and not row.spec.in_code
 
@@ -257,6 +263,15 @@ class MemoryLedger(Ledger):
                 for row in self._tables.of(application)
                 if name in {None, row.spec.name} and (removed or row.state is not JobState.REMOVED)
             ]
+
+    def find_jobs(self, query: JobQuery) -> list[JobRow]:
+        return [
+            row
+            for row in self.jobs(query.application)
+            if (query.pattern is None or matches(query.pattern, row.spec.name))
+            and (query.tag is None or query.tag in row.spec.rules.tags)
+            and query.queue in {None, row.spec.rules.queue}
+        ]
 
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
         return [

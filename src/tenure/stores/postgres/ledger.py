@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from tenure.core import patterns
 from tenure.core.cluster import NodeId
 from tenure.core.job_options import rules_of
 from tenure.core.keys import due_key, planner_of, set_key
@@ -24,6 +25,7 @@ from tenure.core.messages import (
     Forgotten,
     Held,
     JobChange,
+    JobQuery,
     JobStats,
     LogLine,
     LostRun,
@@ -162,6 +164,15 @@ class PostgresLedger(Ledger):
         rows = self._run("change", change=json.dumps(written_change(change)))
         return job_row(change.application, rows[0]) if rows else None
 
+    def change_many(self, changes: Sequence[JobChange]) -> list[JobRow | None]:
+        if not changes:
+            return []
+        rows = self._run("change_many", changes=json.dumps([written_change(change) for change in changes]))
+        return [
+            None if row[0] is None else job_row(change.application, row)
+            for change, row in zip(changes, rows, strict=True)
+        ]
+
     def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[Synced]:
         written = [
             written_change(replace(change, spec=replace(change.spec, release=release), generation=None))
@@ -177,6 +188,16 @@ class PostgresLedger(Ledger):
         else:
             rows = self._run("job", application=application, name=name, removed=removed)
         return [job_row(application, row) for row in rows]
+
+    def find_jobs(self, query: JobQuery) -> list[JobRow]:
+        rows = self._run(
+            "find_jobs",
+            application=query.application,
+            pattern=None if query.pattern is None else patterns.like(query.pattern),
+            tag=query.tag,
+            queue=query.queue,
+        )
+        return [job_row(query.application, row) for row in rows]
 
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
         rows = self._run("removed", application=application, names=None if names is None else texts(names))

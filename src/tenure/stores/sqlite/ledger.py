@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from tenure.core import patterns
 from tenure.core.cluster import NodeId
 from tenure.core.job_options import rules_of
 from tenure.core.keys import digest_of, is_generated, planner_of, set_key
@@ -25,6 +26,7 @@ from tenure.core.messages import (
     Ending,
     Forgotten,
     JobChange,
+    JobQuery,
     JobStats,
     LogLine,
     MissedJob,
@@ -142,6 +144,15 @@ class SqliteLedger(Ledger):
             self._wake(change.application)
         return changed
 
+    def change_many(self, changes: Sequence[JobChange]) -> list[JobRow | None]:
+        if not changes:
+            return []
+        with self._desk.write():
+            now = self._now()
+            changed = [sqlite_changes.change(self._connection, change, now) for change in changes]
+        self._wake(*{row.spec.application for row in changed if row is not None})
+        return changed
+
     def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[Synced]:
         with self._desk.read():
             rows = before = self._given(application, changes)
@@ -162,6 +173,18 @@ class SqliteLedger(Ledger):
                 found = sqlite_changes.job(self._connection, application, name)
                 rows = [found] if found else []
         return [row for row in rows if removed or row.state is not JobState.REMOVED]
+
+    def find_jobs(self, query: JobQuery) -> list[JobRow]:
+        with self._desk.read():
+            found = execute(
+                self._connection,
+                "find_jobs",
+                application=query.application,
+                pattern=None if query.pattern is None else patterns.glob(query.pattern),
+                tag=query.tag,
+                queue=query.queue,
+            ).fetchall()
+        return [job_row(row) for row in found]
 
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
         wanted = None if names is None else json.dumps(list(names))

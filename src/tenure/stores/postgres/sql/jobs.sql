@@ -77,6 +77,20 @@ SELECT {job} FROM {schema}.job j
    AND (%(removed)s OR j.state <> 'removed')
  ORDER BY j.name COLLATE "C"
 
+-- name: find_jobs
+-- The jobs of an application with a name, a tag or a queue.
+SELECT {job} FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s)
+   AND j.state <> 'removed'
+   AND (%(pattern)s::text IS NULL OR j.name LIKE %(pattern)s::text)
+   AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text)
+   AND (%(tag)s::text IS NULL OR jsonb_exists((j.rules -> 'tags')::jsonb, %(tag)s::text))
+ ORDER BY j.name COLLATE "C"
+
+-- name: change_many
+-- Make one change to each of many jobs.
+SELECT {job} FROM {schema}.change_jobs(%(changes)s) c, LATERAL (SELECT (c.changed).*) j ORDER BY c.place
+
 -- name: removed
 -- Removed jobs that code defines or has defined.
 SELECT {job} FROM {schema}.job j

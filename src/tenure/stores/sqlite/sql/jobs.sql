@@ -54,6 +54,16 @@ SELECT {job_or_done}
 SELECT {job_or_done}
   FROM tenure_job WHERE application = :application ORDER BY name
 
+-- name: find_jobs
+-- The jobs of an application with a name, a tag or a queue.
+SELECT {job_or_done}
+  FROM tenure_job WHERE application = :application AND state <> 'removed'
+   AND (:pattern IS NULL OR name GLOB :pattern) AND (:queue IS NULL OR queue = :queue)
+   AND (:tag IS NULL
+        OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(rules) THEN rules ELSE '{}' END, '$.tags') t
+                    WHERE t.value = :tag))
+ ORDER BY name
+
 -- name: removed
 -- Removed jobs that code defines or has defined.
 SELECT {job}

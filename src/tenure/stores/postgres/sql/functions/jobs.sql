@@ -180,6 +180,26 @@ BEGIN
     RETURN NEXT j;
 END $$;
 
+-- Makes one change to each of many jobs of one application. Existing jobs come first, by id, so two sessions cannot
+-- deadlock. `changed` is NULL where a change did not apply.
+CREATE OR REPLACE FUNCTION {schema}.change_jobs(changes jsonb) RETURNS TABLE (place bigint, changed {schema}.job)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    one jsonb;
+BEGIN
+    FOR one, place IN
+        SELECT t.change, t.place
+          FROM jsonb_array_elements(changes) WITH ORDINALITY AS t (change, place)
+          LEFT JOIN {schema}.application a ON a.name = t.change ->> 'application'
+          LEFT JOIN {schema}.job x ON x.application = a.id AND x.name = t.change ->> 'name'
+         ORDER BY x.id NULLS LAST, t.change ->> 'name', t.place
+    LOOP
+        changed := NULL;
+        SELECT c.* INTO changed FROM {schema}.change_job(one) c;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
 -- Brings the jobs defined in code into the ledger, when a node starts. Existing jobs come first, by id, so two nodes
 -- cannot deadlock. The comparison is with what the code said last, so a manual update holds until the code changes.
 -- Returns each job as it is and as it was.
