@@ -57,7 +57,7 @@ def diagnose(url: object = None, *, schema: str = "tenure", ttl: Duration = 10.0
         where = url if url is not None else os.environ.get("TENURE_URL")
     except ConfigurationError as error:
         report.reachable = True  # nothing was tried: the configuration is wrong
-        report.add("configuration", "problem", str(error), do="Correct what the message names.")
+        report.problem("configuration", str(error), do="Correct what the message names.")
         return report
     report.store = store.shown
     # On a thread that can be left behind: a hanging name server or file system blocks inside the kernel.
@@ -69,9 +69,8 @@ def diagnose(url: object = None, *, schema: str = "tenure", ttl: Duration = 10.0
     done = report.copy()
     if examination.is_alive():
         seen = len(done.findings)
-        done.add(
+        done.problem(
             "deadline",
-            "problem",
             f"The examination did not end within {readable(DEADLINE)}; it had made {seen} findings by then.",
             do="Check the network, the name server and the file system between this host and the store, then try "
             "again.",
@@ -93,12 +92,11 @@ def _examine(report: Report, store: Store, url: object, cadence: Cadence) -> Non
                 sqlite.examine(report, store, cadence)
             case urls.MemoryURL():
                 report.reachable = True
-                report.add("connection", "ok", "memory:// lives inside one process: there is nothing to examine.")
+                report.ok("connection", "memory:// lives inside one process: there is nothing to examine.")
     except Exception as error:  # whatever it is, the reader must learn of it
         with suppress(Exception):
-            report.add(
+            report.problem(
                 "deadline",
-                "problem",
                 f"The examination ended early: {type(error).__name__}: {error}",
                 do="Try again; if it happens again, report it with this message.",
             )

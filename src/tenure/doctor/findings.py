@@ -38,9 +38,8 @@ CODES: dict[str, str] = {
     "privileges": "A node whose role lacks these rights cannot join, send heartbeats or be elected.",
     "unlogged": "A crash empties unlogged tables: terms start again from low numbers, and old fences pass.",
     "timeline": "tenure recognises a promoted replica, which may have missed the last grants, by its timeline. A "
-    "server "
-    "that does not say which one it writes is recognised by its identity alone. That is enough on Amazon Aurora, whose "
-    "nodes share one volume.",
+    "server that does not say which one it writes is recognised by its identity alone. That is enough on Amazon "
+    "Aurora, whose nodes share one volume.",
     "latency": "A heartbeat that takes longer than attempt_timeout earns no trust; two in a row cost the term.",
     "prepared-transactions": "A prepared transaction keeps its locks without a session, even across restarts, and no "
     "timeout ends it.",
@@ -58,8 +57,7 @@ CODES: dict[str, str] = {
     "visibility": "What cannot be seen may be wrong as well.",
     # SQLite
     "file-system": "Locks mean nothing on a file system that other machines may write: two nodes may lead, and the "
-    "file "
-    "may break.",
+    "file may break.",
     "sqlite-version": "tenure uses statements that older versions do not know.",
     "writable": "Grants are writes, and write-ahead logging needs files beside the database.",
     "journal-mode": "Without write-ahead logging readers wait for writers: a long transaction of the application stops "
@@ -153,6 +151,18 @@ class Report:
     def add(self, code: str, severity: Severity, what: str, *, do: str = "") -> None:
         """Enter a finding; the reason comes from the code."""
         self.findings.append(Finding(code, severity, what, CODES[code], do))
+
+    def ok(self, code: str, what: str) -> None:
+        self.add(code, "ok", what)
+
+    def note(self, code: str, what: str, *, do: str = "") -> None:
+        self.add(code, "note", what, do=do)
+
+    def warning(self, code: str, what: str, *, do: str = "") -> None:
+        self.add(code, "warning", what, do=do)
+
+    def problem(self, code: str, what: str, *, do: str = "") -> None:
+        self.add(code, "problem", what, do=do)
 
     def copy(self) -> Report:
         """A copy that the examination does not change any more."""

@@ -61,25 +61,20 @@ class _Examination:
         report.server = f"SQLite {sqlite3.sqlite_version}"
         self._sqlite_version()
         if not path.parent.is_dir():
-            report.add(
-                "connection",
-                "problem",
-                f"the folder {path.parent} does not exist",
-                do="Create it, or write another path.",
+            report.problem(
+                "connection", f"the folder {path.parent} does not exist", do="Create it, or write another path."
             )
             return
         self._file_system()
         if not path.exists():
             report.reachable = True
             if self._writable_directory():
-                report.add("writable", "ok", f"{_me()} may write in the folder {path.parent}")
-            report.add(
+                report.ok("writable", f"{_me()} may write in the folder {path.parent}")
+            report.warning(
                 "schema",
-                "warning",
                 f"the file {path} does not exist yet",
-                do="Start a node or run `tenure migrate`: both create it. Or correct the path (a relative one depends "
-                "on "
-                "the working directory).",
+                do="Start a node or run `tenure migrate`: both create it. Or correct the path (a relative one "
+                "depends on the working directory).",
             )
             return
         self._writable()
@@ -89,15 +84,13 @@ class _Examination:
             report.reachable = False
             name = getattr(error, "sqlite_errorname", "")
             do = "Write the path of a SQLite database." if name == "SQLITE_NOTADB" else "Check the file and its rights."
-            report.add("connection", "problem", f"{path} cannot be read: {error}", do=do)
+            report.problem("connection", f"{path} cannot be read: {error}", do=do)
 
     def _contents(self) -> None:
         with closing(self._open("ro")) as connection:
             tables = {name for (name,) in self._ask(connection, "tables")}
             self._report.reachable = True
-            self._report.add(
-                "connection", "ok", f"{self._path} is a SQLite database of {self._path.stat().st_size} bytes"
-            )
+            self._report.ok("connection", f"{self._path} is a SQLite database of {self._path.stat().st_size} bytes")
             self._journal_mode(connection, tables)
             self._integrity(connection)
             usable = self._schema(connection, tables)
@@ -122,38 +115,35 @@ class _Examination:
     def _sqlite_version(self) -> None:
         wanted = ".".join(map(str, OLDEST_SQLITE))
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-            self._report.add(
+            self._report.problem(
                 "sqlite-version",
-                "problem",
                 f"SQLite {sqlite3.sqlite_version} is older than {wanted}",
                 do="Use a Python that was built with a newer SQLite.",
             )
         else:
-            self._report.add("sqlite-version", "ok", f"SQLite {sqlite3.sqlite_version}")
+            self._report.ok("sqlite-version", f"SQLite {sqlite3.sqlite_version}")
 
     def _file_system(self) -> None:
         number = filesystem.type_number(self._path.parent)
         if found := filesystem.shared(self._path.parent):
-            self._report.add(
+            self._report.problem(
                 "file-system",
-                "problem",
                 f"{self._path.parent} is on {found}, which other machines may write too",
                 do="Move the file to a local disk, or use PostgreSQL.",
             )
         elif number is None:
-            self._report.add(
+            self._report.note(
                 "file-system",
-                "note",
                 "the kind of the file system is not known on this system",
                 do="Make sure that it is a local disk.",
             )
         else:
-            self._report.add("file-system", "ok", f"a local file system (type {number:#x})")
+            self._report.ok("file-system", f"a local file system (type {number:#x})")
 
     def _journal_mode(self, connection: sqlite3.Connection, tables: set[str]) -> None:
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         if mode == "wal":
-            self._report.add("journal-mode", "ok", "write-ahead logging is on")
+            self._report.ok("journal-mode", "write-ahead logging is on")
         else:
             self._report.add(
                 "journal-mode",
@@ -168,8 +158,8 @@ class _Examination:
     def _integrity(self, connection: sqlite3.Connection) -> None:
         size = self._path.stat().st_size
         if size > SMALL:
-            self._report.add(
-                "integrity", "ok", f"not checked: {size // 2**20} MB would take long (run PRAGMA quick_check yourself)"
+            self._report.ok(
+                "integrity", f"not checked: {size // 2**20} MB would take long (run PRAGMA quick_check yourself)"
             )
             return
         try:
@@ -177,9 +167,8 @@ class _Examination:
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorname", "") != "SQLITE_INTERRUPT":
                 raise
-            self._report.add(
+            self._report.note(
                 "integrity",
-                "note",
                 f"the check was abandoned after {readable(QUERY_TIMEOUT)}",
                 do="Run PRAGMA quick_check yourself.",
             )
@@ -187,11 +176,10 @@ class _Examination:
         except sqlite3.DatabaseError as error:
             said = [str(error)]
         if said == ["ok"]:
-            self._report.add("integrity", "ok", "PRAGMA quick_check found nothing")
+            self._report.ok("integrity", "PRAGMA quick_check found nothing")
         else:
-            self._report.add(
+            self._report.problem(
                 "integrity",
-                "problem",
                 f"PRAGMA quick_check: {'; '.join(' '.join(text.split()) for text in said)}",
                 do="Stop all nodes, restore a backup or `.recover` the file, and start them again: they raise the "
                 "epoch.",
@@ -201,40 +189,36 @@ class _Examination:
         """True if there are tables that this library can read."""
         newest = sqlite_file.known().newest
         if "tenure_schema_version" not in tables:
-            self._report.add(
+            self._report.warning(
                 "schema",
-                "warning",
                 "this file has no tables of tenure's",
                 do="Start a node or run `tenure migrate`: both create them.",
             )
             return False
         version, oldest = self._ask(connection, "version")[0]
         if oldest > newest:
-            self._report.add(
+            self._report.problem(
                 "schema",
-                "problem",
                 f"tenure's tables have version {version} and need a library that knows version {oldest}; "
                 f"this one knows {newest}",
                 do="Upgrade tenure here.",
             )
             return False
         if version < newest:
-            self._report.add(
+            self._report.problem(
                 "schema",
-                "problem",
                 f"tenure's tables have version {version}, this library needs {newest}",
                 do="Run `tenure migrate`.",
             )
             return False
-        self._report.add("schema", "ok", f"tenure's tables have version {version}")
+        self._report.ok("schema", f"tenure's tables have version {version}")
         return True
 
     def _writable_directory(self) -> bool:
         if _may(self._path.parent, os.W_OK | os.X_OK):
             return True
-        self._report.add(
+        self._report.problem(
             "writable",
-            "problem",
             f"{_me()} may not write in the folder {self._path.parent}",
             do="Give that user write access to the folder: SQLite writes its log there, and tenure its lock files.",
         )
@@ -243,14 +227,11 @@ class _Examination:
     def _writable(self) -> None:
         writable = self._writable_directory()
         if not _may(self._path, os.W_OK):
-            self._report.add(
-                "writable",
-                "problem",
-                f"{_me()} may not write {self._path}",
-                do="Give that user write access to the file.",
+            self._report.problem(
+                "writable", f"{_me()} may not write {self._path}", do="Give that user write access to the file."
             )
         elif writable:
-            self._report.add("writable", "ok", f"{_me()} may write the file and its folder")
+            self._report.ok("writable", f"{_me()} may write the file and its folder")
 
     def _writer(self) -> None:
         """Take the write lock, and give it back at once."""
@@ -269,15 +250,14 @@ class _Examination:
                     if boottime() < deadline:
                         sleep(0.01)
                         continue
-                    self._report.add(
+                    self._report.warning(
                         "writer",
-                        "warning",
                         f"a transaction has held the write lock for more than {readable(LOCK_TIMEOUT)}"
                         f"{_writers(self._path)}",
                         do="Find the transaction that stays open (a request, a shell, a migration) and end it.",
                     )
                 else:
-                    self._report.add("writer", "ok", "the write lock is free")
+                    self._report.ok("writer", "the write lock is free")
                 return
 
     # The folder beside the file, and the nodes
@@ -297,24 +277,21 @@ class _Examination:
             return
         status, database = directory.lstat(), self._path.stat()
         if why := host_lock.distrusted(directory, database):
-            self._report.add(
+            self._report.problem(
                 "evidence-directory",
-                "problem",
                 f"the folder {directory} {why}: no node starts with it",
                 do="Find out who created it, and remove it. Let no other user write to the folder of the database.",
             )
         elif not _may(directory, os.R_OK | os.W_OK | os.X_OK):
-            self._report.add(
+            self._report.problem(
                 "evidence-directory",
-                "problem",
                 f"{_me()} cannot read and write the folder {directory} "
                 f"(owner {status.st_uid}, mode {status.st_mode & 0o777:o})",
                 do=f"Run all nodes as one user, or give the database and {directory} a common group, and chmod g+rw "
-                "the "
-                "database: the next start does the rest.",
+                "the database: the next start does the rest.",
             )
         else:
-            self._report.add("evidence-directory", "ok", f"{directory} can be read and written")
+            self._report.ok("evidence-directory", f"{directory} can be read and written")
 
     def _nodes(self, connection: sqlite3.Connection) -> list[_SeenNode]:
         found = []
@@ -328,22 +305,21 @@ class _Examination:
 
     def _epoch(self, *, written: bool) -> None:
         if not written:
-            self._report.add("epoch", "note", "no epoch has been written yet", do="Nothing: the first node writes it.")
+            self._report.note("epoch", "no epoch has been written yet", do="Nothing: the first node writes it.")
             return
         try:
             session = self._store.session("doctor", LOCK_TIMEOUT)
             with closing(session):
                 epoch = session.epoch()
         except StoreError as error:
-            self._report.add("visibility", "note", f"not checked: the epoch ({error})", do="Run the doctor again.")
+            self._report.note("visibility", f"not checked: the epoch ({error})", do="Run the doctor again.")
             return
         if epoch.settled:
-            self._report.add("epoch", "ok", f"epoch {epoch.number} was written for this file")
+            self._report.ok("epoch", f"epoch {epoch.number} was written for this file")
             return
         recorded, actual = epoch.recorded, epoch.actual
-        self._report.add(
+        self._report.problem(
             "epoch",
-            "problem",
             f"epoch {epoch.number} is not settled: it was written for the file with inode "
             f"{recorded.relation or 'unknown'} on device {recorded.database}, but this is inode {actual.relation} on "
             f"device {actual.database} (a copy, or a restored backup)",
@@ -356,17 +332,15 @@ class _Examination:
         quiet = [node for node in alive if _state(node) != "alive"]
         for node in quiet:
             process = f", process {node.card.pid}" if node.card else ""
-            self._report.add(
+            self._report.warning(
                 "silent-nodes",
-                "warning",
                 f"node {node.label!r} ({node.id}{process}) counts as alive but is {_state(node)}; "
                 f"its ttl is {node.ttl:g} s",
                 do="Check whether its process hangs. Any other node on this host declares it dead; start one if none "
-                "is "
-                "running.",
+                "is running.",
             )
         if not quiet:
-            self._report.add("silent-nodes", "ok", f"alive: {len(alive)}, silent: none")
+            self._report.ok("silent-nodes", f"alive: {len(alive)}, silent: none")
 
     def _leftovers(self, nodes: list[_SeenNode]) -> None:
         alive = {node.id for node in nodes if node.state == "alive"}
@@ -376,15 +350,14 @@ class _Examination:
             return  # `evidence-directory` reports it
         left = [name for name in names if name.endswith((".lock", ".bell")) and name.rpartition(".")[0] not in alive]
         if left:
-            self._report.add(
+            self._report.note(
                 "leftovers",
-                "note",
                 f"{len(left)} files of nodes that are not alive in {self._directory}: {', '.join(left[:3])}"
                 f"{', …' if len(left) > 3 else ''}",  # noqa: PLR2004 - enough for an example
                 do="You may remove them when the processes they belonged to are gone.",
             )
         else:
-            self._report.add("leftovers", "ok", "no files of nodes that are gone")
+            self._report.ok("leftovers", "no files of nodes that are gone")
 
     def _holders(self, held: list[tuple[Any, ...]], nodes: list[_SeenNode]) -> None:
         known = {node.id: node for node in nodes}

@@ -23,17 +23,13 @@ def examine(report: Report, store: Store, url: PostgresURL, cadence: Cadence) ->
     except psycopg.OperationalError as error:
         after = "stopped answering" if report.reachable else "could not be reached"
         report.reachable = False
-        report.add(
-            "connection", "problem", f"{url.shown} {after}: {url.hide(explained(error))}", do=_remedy(str(error))
-        )
+        report.problem("connection", f"{url.shown} {after}: {url.hide(explained(error))}", do=_remedy(str(error)))
     except psycopg.ProgrammingError as error:
         if error.sqlstate is not None:
             raise
         # An option that libpq does not know.
         report.reachable = True
-        report.add(
-            "configuration", "problem", f"store URL {url.shown}: {url.hide(explained(error))}", do="Correct the URL."
-        )
+        report.problem("configuration", f"store URL {url.shown}: {url.hide(explained(error))}", do="Correct the URL.")
     finally:
         inspector.close()
 
@@ -45,7 +41,7 @@ def _examine(inspector: Inspector) -> None:
     report.server = (
         f"PostgreSQL {found.version}, database {found.database}, schema {inspector.schema}, role {found.role}"
     )
-    report.add("connection", "ok", f"connected as {found.role} to database {found.database}")
+    report.ok("connection", f"connected as {found.role} to database {found.database}")
     inspector.attempt("the clock", lambda: server.clock(inspector))
     server.settings(inspector)
     inspector.attempt("the pooler", lambda: network.pooler(inspector))
@@ -55,9 +51,8 @@ def _examine(inspector: Inspector) -> None:
     inspector.attempt("old snapshots", lambda: snapshots.held(inspector))
     inspector.attempt("tenure's schema", lambda: tables.contents(inspector))
     if not found.sees_all:
-        report.add(
+        report.note(
             "visibility",
-            "note",
             f"role {found.role} may not see the sessions of other roles: their state, statements and addresses are "
             "missing here",
             do=f"For a full picture: GRANT pg_monitor TO {inspector.quoted(found.role)};",

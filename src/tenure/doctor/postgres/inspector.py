@@ -88,11 +88,8 @@ class Inspector:
 
     def unseen(self, what: str, why: str) -> None:
         """Report a check that could not be made."""
-        self.report.add(
-            "visibility",
-            "note",
-            f"not checked: {what} ({why})",
-            do="Run the doctor again later, or as a role that may see it.",
+        self.report.note(
+            "visibility", f"not checked: {what} ({why})", do="Run the doctor again later, or as a role that may see it."
         )
 
     def ask(self, name: str, /, **values: object) -> list[Row]:

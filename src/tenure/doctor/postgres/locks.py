@@ -60,21 +60,19 @@ def _prepared(inspector: Inspector, ours: list[Row], waiter: Row | None) -> None
         )
         if row.gid in held:
             blocked = f"; session {waiter.pid} waits for it" if waiter else ""
-            inspector.report.add(
+            inspector.report.problem(
                 "prepared-transactions",
-                "problem",
                 f"prepared transaction {row.gid!r} ({age}) holds {' and '.join(sorted(held[row.gid]))}{blocked}",
                 do=do,
             )
         else:
-            inspector.report.add(
+            inspector.report.note(
                 "prepared-transactions",
-                "note",
                 f"prepared transaction {row.gid!r} ({age}) holds no lock on tenure's tables",
                 do=do,
             )
     if not found:
-        inspector.report.add("prepared-transactions", "ok", "no prepared transaction is open in this database")
+        inspector.report.ok("prepared-transactions", "no prepared transaction is open in this database")
 
 
 def _blockers(inspector: Inspector, rows: list[Row], waited_for: dict[int, Row]) -> None:
@@ -97,7 +95,7 @@ def _blockers(inspector: Inspector, rows: list[Row], waited_for: dict[int, Row])
             do=f"End that transaction in its application, or: SELECT pg_terminate_backend({pid});",
         )
     if clean:
-        inspector.report.add("blockers", "ok", "no idle or long transaction holds tenure's tables")
+        inspector.report.ok("blockers", "no idle or long transaction holds tenure's tables")
 
 
 def _judged(inspector: Inspector, held: list[Row], waited_for: bool) -> Severity | None:
@@ -140,15 +138,14 @@ def zombies(inspector: Inspector) -> None:
         inspector.report.locks.append(Lock(_target(row, names), "ExclusiveLock", row.granted, *who))
     for row in found.values():
         whose = f"node {row.label!r} is {row.node_state}" if row.label is not None else "no live node is behind it"
-        inspector.report.add(
+        inspector.report.warning(
             "zombie-sessions",
-            "warning",
             f"session {row.pid} ({_who(row)}, connected at {_at(row.since)}) holds the {_target(row, names)}, "
             f"and {whose}",
             do=f"If its process is gone or hangs: SELECT pg_terminate_backend({row.pid});",
         )
     if not found:
-        inspector.report.add("zombie-sessions", "ok", "every session lock belongs to a live node")
+        inspector.report.ok("zombie-sessions", "every session lock belongs to a live node")
 
 
 def _target(row: Row, elections: dict[int, str]) -> str:

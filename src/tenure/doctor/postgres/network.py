@@ -25,8 +25,8 @@ def pooler(inspector: Inspector) -> None:
     try:
         other = inspector.connect()
     except psycopg.OperationalError as error:
-        inspector.report.add(
-            "pooler", "note", f"a second connection failed, so no more is known: {inspector.store.explained(error)}"
+        inspector.report.note(
+            "pooler", f"a second connection failed, so no more is known: {inspector.store.explained(error)}"
         )
         return
     other.timeout = POOL_TIMEOUT
@@ -34,9 +34,8 @@ def pooler(inspector: Inspector) -> None:
     try:
         first = inspector.pid(other)
     except psycopg.OperationalError:
-        inspector.report.add(
+        inspector.report.warning(
             "pooler",
-            "warning",
             f"a pooler announces process {announced} for server process {real}, and gave a second client no server "
             f"connection within {readable(POOL_TIMEOUT)}",
             do="Make its pool larger: a node uses up to three connections.",
@@ -62,28 +61,25 @@ def pooler(inspector: Inspector) -> None:
     if moved or announced != real:
         inspector.trips = 4  # BEGIN, the settings, the statement, COMMIT
     if moved:
-        inspector.report.add(
+        inspector.report.warning(
             "pooler",
-            "warning",
             f"there is a pooler in transaction mode in between: {moved}",
             do="Give tenure a URL that leads straight to the server (often port 5432), or accept slower takeovers.",
         )
-        inspector.report.add(
+        inspector.report.warning(
             "session-lock",
-            "warning",
             f"sessions lose their locks: {moved}, so a lock taken by one statement is gone in the next",
             do="Use the default mode='lease', which needs no session; take no bare advisory locks through this URL.",
         )
         return
     if announced != real:
-        inspector.report.add(
+        inspector.report.note(
             "pooler",
-            "note",
             f"there is a pooler in session mode in between: it announces process {announced} for server process {real}",
             do="Nothing has to be done. A URL that leads straight to the server makes takeovers between hosts faster.",
         )
     else:
-        inspector.report.add("pooler", "ok", f"none: connected to server process {real} itself")
+        inspector.report.ok("pooler", f"none: connected to server process {real} itself")
     _session_lock(inspector, other)
 
 
@@ -97,11 +93,10 @@ def _session_lock(inspector: Inspector, other: DeadlineConnection) -> None:
     theirs = inspector.plain(other, _LOOK, key)[0]
     (unlocked,) = inspector.plain(inspector.main, "SELECT pg_advisory_unlock(%s)", key)[0]
     if lock and unlocked and mine[0] == pid and mine[1] == [pid] and theirs[1] == [pid]:
-        inspector.report.add("session-lock", "ok", "a session keeps its advisory lock from one statement to the next")
+        inspector.report.ok("session-lock", "a session keeps its advisory lock from one statement to the next")
         return
-    inspector.report.add(
+    inspector.report.problem(
         "session-lock",
-        "problem",
         f"a session lock taken by server process {pid} was later seen from process {mine[0]} as held by "
         f"{mine[1] or 'no process'}, from another session as held by {theirs[1] or 'no process'}, "
         f"and {'could' if unlocked else 'could not'} be released",

@@ -25,77 +25,71 @@ def settings(inspector: Inspector) -> None:
     server = inspector.server
     major = server.number // 10000
     if major < OLDEST:
-        inspector.report.add(
-            "server-version", "problem", f"PostgreSQL {server.version} is too old", do=f"Upgrade to {OLDEST} or newer."
+        inspector.report.problem(
+            "server-version", f"PostgreSQL {server.version} is too old", do=f"Upgrade to {OLDEST} or newer."
         )
     elif major > NEWEST:
-        inspector.report.add(
-            "server-version", "note", f"PostgreSQL {server.version} is newer than those that tenure was tested with"
+        inspector.report.note(
+            "server-version", f"PostgreSQL {server.version} is newer than those that tenure was tested with"
         )
     else:
-        inspector.report.add("server-version", "ok", f"PostgreSQL {server.version}")
+        inspector.report.ok("server-version", f"PostgreSQL {server.version}")
     if server.encoding == "UTF8":
-        inspector.report.add("encoding", "ok", "the database is encoded in UTF8")
+        inspector.report.ok("encoding", "the database is encoded in UTF8")
     else:
-        inspector.report.add(
+        inspector.report.problem(
             "encoding",
-            "problem",
             f"database {server.database} is encoded in {server.encoding}",
             do="Create another one: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0;",
         )
     _writing(inspector)
     off = [name for name in ("fsync", "full_page_writes") if getattr(server, name) == "off"]
     if off:
-        inspector.report.add(
+        inspector.report.problem(
             "durability",
-            "problem",
             f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off",
             do="As a superuser: "
             + " ".join(f"ALTER SYSTEM SET {name} = on;" for name in off)
             + " SELECT pg_reload_conf();",
         )
     else:
-        inspector.report.add("durability", "ok", "fsync and full_page_writes are on")
+        inspector.report.ok("durability", "fsync and full_page_writes are on")
     if server.synchronous_commit == "off":
         source = _SOURCES.get(server.synchronous_commit_from, server.synchronous_commit_from)
-        inspector.report.add(
+        inspector.report.warning(
             "synchronous-commit",
-            "warning",
             f"synchronous_commit is off for role {server.role} in database {server.database}, set by {source}",
             do="Turn it on there, or SET LOCAL synchronous_commit = on in every fenced transaction.",
         )
     else:
-        inspector.report.add("synchronous-commit", "ok", f"synchronous_commit is {server.synchronous_commit}")
+        inspector.report.ok("synchronous-commit", f"synchronous_commit is {server.synchronous_commit}")
     if server.max_prepared:
-        inspector.report.add(
+        inspector.report.note(
             "two-phase",
-            "note",
             f"max_prepared_transactions is {server.max_prepared}: this server allows two-phase commit",
             do="Never PREPARE a transaction that was fenced.",
         )
     else:
-        inspector.report.add("two-phase", "ok", "two-phase commit is turned off")
+        inspector.report.ok("two-phase", "two-phase commit is turned off")
 
 
 def _writing(inspector: Inspector) -> None:
     server = inspector.server
     if server.recovering:
-        inspector.report.add(
+        inspector.report.problem(
             "read-only",
-            "problem",
             "the server is in recovery: it is a standby, or just starting",
             do="Use a URL that leads to the primary; with several hosts in it, add target_session_attrs=read-write.",
         )
     elif server.read_only:
         source = _SOURCES.get(server.read_only_from, server.read_only_from)
-        inspector.report.add(
+        inspector.report.problem(
             "read-only",
-            "problem",
             f"transactions of role {server.role} in database {server.database} are read-only, set by {source}",
             do="Set default_transaction_read_only = off there, or use another role.",
         )
     else:
-        inspector.report.add("read-only", "ok", "the server accepts writes")
+        inspector.report.ok("read-only", "the server accepts writes")
 
 
 def slots(inspector: Inspector) -> None:
@@ -107,14 +101,13 @@ def slots(inspector: Inspector) -> None:
         told += f", {server.role_used} of the {server.role_limit} of role {server.role}"
         free = min(free, server.role_limit - server.role_used)
     if free < SLOTS:
-        inspector.report.add(
+        inspector.report.warning(
             "slots",
-            "warning",
             f"{told}: {max(free, 0)} left, and a node uses up to three",
             do="Raise max_connections (or the role's CONNECTION LIMIT), or make the application's pools smaller.",
         )
     else:
-        inspector.report.add("slots", "ok", told)
+        inspector.report.ok("slots", told)
 
 
 def clock(inspector: Inspector) -> None:
@@ -123,11 +116,10 @@ def clock(inspector: Inspector) -> None:
     trip = boottime() - began
     offset = theirs - (walltime().timestamp() - trip / 2)
     if abs(offset) > max(1.0, trip):
-        inspector.report.add(
+        inspector.report.note(
             "clock",
-            "note",
             f"the server's clock is {readable(abs(offset))} {'ahead of' if offset > 0 else 'behind'} this host's",
             do="Nothing has to be done for tenure; check the time service of both hosts.",
         )
     else:
-        inspector.report.add("clock", "ok", "the clocks of the server and this host agree within a second")
+        inspector.report.ok("clock", "the clocks of the server and this host agree within a second")

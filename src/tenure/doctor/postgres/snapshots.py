@@ -22,14 +22,13 @@ def held(inspector: Inspector) -> None:
         if row.dead > row.live
     )
     for row in rows:
-        inspector.report.add(
+        inspector.report.warning(
             "snapshots",
-            "warning",
             f"{_who(row)} holds a snapshot that is {row.transactions:,} transactions old{beside}",
             do=_do(row),
         )
     if not rows:
-        inspector.report.add("snapshots", "ok", "no old snapshot keeps vacuum from tenure's tables")
+        inspector.report.ok("snapshots", "no old snapshot keeps vacuum from tenure's tables")
 
 
 def _old(row: Row) -> bool:

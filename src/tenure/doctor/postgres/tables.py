@@ -29,9 +29,8 @@ def contents(inspector: Inspector) -> None:
         )
         return
     if found[0].others:
-        inspector.report.add(
+        inspector.report.problem(
             "schema",
-            "problem",
             f"schema {inspector.schema} belongs to role {found[0].owner}, but its contents to "
             f"{', '.join(found[0].others)}: {found[0].owner} could replace tenure's functions",
             do=f"If you do not trust {found[0].owner} with that: ALTER SCHEMA {inspector.schema} "
@@ -61,9 +60,8 @@ def contents(inspector: Inspector) -> None:
 
 def _version(inspector: Inspector, tables: set[str], newest: int, schema: Row) -> None:
     if "schema_version" not in tables:
-        inspector.report.add(
+        inspector.report.problem(
             "schema",
-            "problem",
             f"schema {inspector.schema} has no tables of tenure's",
             do="Run `tenure migrate`, or name another schema.",
         )
@@ -75,32 +73,30 @@ def _version(inspector: Inspector, tables: set[str], newest: int, schema: Row) -
         else f"Run `tenure migrate` as {schema.owner}: role {inspector.server.role} may not."
     )
     if oldest > newest:
-        inspector.report.add(
+        inspector.report.problem(
             "schema",
-            "problem",
             f"schema {inspector.schema} has version {version} and needs a library that knows version {oldest}; "
             f"this one knows {newest}",
             do="Upgrade tenure here.",
         )
     elif version < newest:
-        inspector.report.add(
-            "schema", "problem", f"schema {inspector.schema} has version {version}, this library needs {newest}", do=how
+        inspector.report.problem(
+            "schema", f"schema {inspector.schema} has version {version}, this library needs {newest}", do=how
         )
     else:
-        inspector.report.add("schema", "ok", f"schema {inspector.schema} has version {version}")
+        inspector.report.ok("schema", f"schema {inspector.schema} has version {version}")
 
 
 def _unlogged(inspector: Inspector, tables: list[Row]) -> None:
     names = [f"{inspector.schema}.{row.name}" for row in tables if row.unlogged]
     if names:
-        inspector.report.add(
+        inspector.report.problem(
             "unlogged",
-            "problem",
             f"unlogged: {', '.join(names)}",
             do="As its owner: " + " ".join(f"ALTER TABLE {name} SET LOGGED;" for name in names),
         )
     else:
-        inspector.report.add("unlogged", "ok", "all tables survive a crash")
+        inspector.report.ok("unlogged", "all tables survive a crash")
 
 
 def _grants(inspector: Inspector, schema: Row, tables: list[Row]) -> None:
@@ -118,12 +114,11 @@ def _grants(inspector: Inspector, schema: Row, tables: list[Row]) -> None:
             missing.append(f"EXECUTE on {row.signature}")
             grants.append(f"GRANT EXECUTE ON FUNCTION {inspector.schema}.{row.signature} TO {role};")
     if not missing:
-        inspector.report.add("privileges", "ok", f"role {inspector.server.role} has all that a node needs")
+        inspector.report.ok("privileges", f"role {inspector.server.role} has all that a node needs")
         return
     fences = schema.may_use and any(row.may and row.signature.startswith("fence(") for row in functions)
-    inspector.report.add(
+    inspector.report.problem(
         "privileges",
-        "problem",
         f"role {inspector.server.role} lacks {'; '.join(missing)}"
         + (". It may fence, but not run a node" if fences else ""),
         do=f"As the owner, {schema.owner}: \n{chr(10).join(grants)}",
@@ -135,7 +130,7 @@ def _epoch(inspector: Inspector) -> None:
     epoch = Epoch(number, max_ttl, recorded=Identity(*ids[:4]), actual=Identity(*ids[4:]))
     _timeline(inspector, epoch.actual.timeline)
     if epoch.settled:
-        inspector.report.add("epoch", "ok", f"epoch {number} was written for this server")
+        inspector.report.ok("epoch", f"epoch {number} was written for this server")
         return
     names = {"system": "system identifier", "timeline": "timeline", "database": "database", "relation": "table"}
     changed = [
@@ -143,9 +138,8 @@ def _epoch(inspector: Inspector) -> None:
         for name, words in names.items()
         if getattr(epoch.recorded, name) != getattr(epoch.actual, name)
     ]
-    inspector.report.add(
+    inspector.report.problem(
         "epoch",
-        "problem",
         f"epoch {number} is not settled: it was written for {', '.join(changed)}",
         do=f"A running node raises it by itself after {readable(max_ttl)}; check again then. If no node is running, "
         "start one.",
@@ -154,11 +148,10 @@ def _epoch(inspector: Inspector) -> None:
 
 def _timeline(inspector: Inspector, timeline: int) -> None:
     if timeline:
-        inspector.report.add("timeline", "ok", f"the server writes timeline {timeline}")
+        inspector.report.ok("timeline", f"the server writes timeline {timeline}")
         return
-    inspector.report.add(
+    inspector.report.note(
         "timeline",
-        "note",
         "the server does not say which timeline it writes: pg_walfile_name(pg_current_wal_lsn()) is refused or missing",
         do="On Amazon Aurora: nothing. Elsewhere let the owner of tenure's schema execute both functions, and run "
         "`tenure epoch raise` after promoting a replica until then.",
@@ -176,16 +169,15 @@ def _nodes(inspector: Inspector) -> None:
     for row in silent:
         leads = f", and still leads {', '.join(map(repr, row.leads))}" if row.leads else ""
         session = f"; its session {row.session} from {row.client or 'this host'} is still there" if row.session else ""
-        inspector.report.add(
+        inspector.report.warning(
             "silent-nodes",
-            "warning",
             f"node {row.label!r} ({row.id}) counts as alive but has been silent for {readable(row.silent)}; "
             f"its ttl is {row.ttl:g} s{leads}{session}",
             do="Check whether its process hangs. Any other node declares it dead after its ttl; start one if none is "
             "running.",
         )
     if not silent:
-        inspector.report.add("silent-nodes", "ok", f"alive: {len(nodes)}, silent: none")
+        inspector.report.ok("silent-nodes", f"alive: {len(nodes)}, silent: none")
     for row in inspector.ask("held"):
         node = nodes.get(row.node)
         state = row.state if node is None else f"silent for {readable(node.silent)}" if node in silent else "alive"
