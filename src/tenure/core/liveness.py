@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tenure.core.cluster import MARGIN, ElectionRow, NodeId, Peer, Pulse, Vacancy
+from tenure.core.cluster import MARGIN, NodeId, Peer, Pulse, Vacancy
 
 LARGEST_INTERVAL = 0.25
 """The part of a watched node's ttl that one interval between two answers may count for."""
@@ -110,11 +110,6 @@ def suspect(suspicions: Suspicions, free: Mapping[str, Vacancy], now: float) -> 
         else Suspicion(vacancy, now)
         for name, vacancy in free.items()
     }
-
-
-def vacated(rows: Iterable[ElectionRow]) -> list[str]:
-    """The elections that any candidate may have."""
-    return [row.name for row in rows if row.vacant]
 
 
 def _observed(watch: Watch | None, peer: Peer, now: float) -> Watch | None:
