@@ -1,6 +1,7 @@
-"""tenure: scheduled jobs and leadership for all the workers of an application, with nothing to operate but its database.
+"""tenure runs the scheduled jobs of an application in all of its workers, each due time once, and elects leaders.
 
-Everything else that users import lies in `tenure.errors`, `tenure.events`, `tenure.triggers`, `tenure.views` and `tenure.testing`.
+All it needs is a database. Whatever else users import is in `tenure.errors`, `tenure.events`, `tenure.triggers`,
+`tenure.views` and `tenure.testing`.
 """
 
 from tenure.async_election import AsyncElection, AsyncTerm

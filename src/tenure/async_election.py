@@ -1,10 +1,11 @@
 """The same election, async: thin bridges over the threaded runtime, with the same method names.
 
-The heartbeat does not run on the event loop, so that a coroutine that blocks it costs no term. What can be cancelled is cancelled:
+Heartbeats do not run on the event loop, so a coroutine that blocks the loop costs no term. When trust ends, the work is
+cancelled:
 
     async with AsyncElection("postgresql:///app", "exporter") as election:
         async for term in election.terms():
-            async with term:                       # cancelled here when trust ends; the loop then waits for the next term
+            async with term:                       # cancelled when trust ends; then the loop waits for another term
                 await export(token=term.number)
 """
 
@@ -29,7 +30,7 @@ Listener = TypeVar("Listener", bound=Callable[..., object])
 
 
 class NodeOptions(TypedDict, total=False):
-    """What everything takes by name that takes part."""
+    """What `Election` and `Scheduler` both take by name."""
 
     label: str | None
     ttl: Duration
@@ -80,7 +81,7 @@ class AsyncElection:
 
     @property
     def label(self) -> str:
-        """This node's name for people."""
+        """The human-readable name of this node."""
         return self._election.label
 
     @property
@@ -95,7 +96,7 @@ class AsyncElection:
         return AsyncTerm(term, self._changes()) if term else None
 
     async def start(self) -> None:
-        """Join the others; see `Election.start`. A start that is cancelled is undone before the cancellation goes on."""
+        """Take part; see `Election.start`. A cancelled start is undone before the cancellation goes on."""
         self._changes()
         election, joined = self._election, False
 
@@ -134,8 +135,8 @@ class AsyncElection:
             async with term:
                 await work(term)
 
-    async def wait_until_leading(self, timeout: Duration | None = None) -> AsyncTerm | None:  # noqa: ASYNC109 - as `Election` has it
-        """The term once this node leads, None after the time-out. 0 means one try."""
+    async def wait_until_leading(self, timeout: Duration | None = None) -> AsyncTerm | None:  # noqa: ASYNC109 - a twin
+        """The term once this node leads; None after the timeout. 0 means one try."""
         changes = self._changes()
         await self.start()
         limit = None if timeout is None else seconds(timeout, "timeout")
@@ -163,7 +164,7 @@ class AsyncElection:
         self._election.stand()
 
     def on(self, *kinds: type[ElectionEvent]) -> Callable[[Listener], Listener]:
-        """Call a function, on a thread of its own, or a coroutine function, on this loop, for `Elected` or `Lost`."""
+        """Call a function for `Elected` or `Lost`, on a thread of its own; a coroutine function, on this loop."""
 
         def register(listener: Listener) -> Listener:
             if inspect.iscoroutinefunction(listener):
@@ -183,7 +184,7 @@ class AsyncElection:
         return await asyncio.to_thread(self._election.history, limit)
 
     async def ask_to_resign(self, *, by: str = "", why: str = "") -> int | None:
-        """Ask whoever leads to resign; returns the term that was asked."""
+        """Ask the leader to resign; returns the term it was asked to give up."""
         return await asyncio.to_thread(self._election.ask_to_resign, by=by, why=why)
 
     def _changes(self) -> _Signal:
@@ -198,9 +199,9 @@ class AsyncElection:
 class AsyncTerm:
     """A term for coroutines. `async with term:` cancels the block when trust ends, and swallows that cancellation.
 
-    If the term is over before the block begins, the block is cancelled at its first `await`.
-    Leaving the block resigns a term that came from `terms()`; leaving the loop does so too, but an event loop may take its time to
-    close a generator that was left in the middle.
+    If the term is over before the block begins, the block is cancelled at its first `await`. Leaving the block resigns
+    a term that came from `terms()`. Leaving the loop resigns it too, but an event loop may take its time to close a
+    generator that was left in the middle.
     """
 
     def __init__(self, term: Term, changes: _Signal, *, leave: Callable[[Term], None] | None = None) -> None:
@@ -222,7 +223,7 @@ class AsyncTerm:
 
     @property
     def number(self) -> int:
-        """The fencing token; it only ever grows."""
+        """The fencing token. It only ever grows."""
         return self._term.number
 
     @property
@@ -270,7 +271,7 @@ class AsyncTerm:
         self._task = asyncio.current_task()
         self._cancelling = self._task.cancelling() if self._task else 0
         self._changes.listeners.append(self._look)
-        # Not now: a task that is cancelled while it runs hears of it at its next await, which may be behind the block.
+        # Not now: a running task is cancelled at its next await, which may come after the block.
         self._timer = self._changes.loop.call_soon(self._look)
         return self
 
@@ -287,7 +288,7 @@ class AsyncTerm:
         return ours and kind is not None and issubclass(kind, asyncio.CancelledError)
 
     def _look(self) -> None:
-        """Cancel the block if trust is over; else look again when it may be."""
+        """Cancel the block if trust is over; otherwise look again when it may be."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is None or self._cancelled:
@@ -308,7 +309,7 @@ class _Signal:
         self._event = asyncio.Event()
 
     def set_from_anywhere(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
             self.loop.call_soon_threadsafe(self._set)
 
     def clear(self) -> None:

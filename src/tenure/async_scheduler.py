@@ -67,30 +67,31 @@ class AsyncScheduler(Decorators):
 
     @property
     def application(self) -> str:
-        """Whose jobs these are."""
+        """The application that the jobs belong to."""
         return self._scheduler.application
 
     @property
     def started(self) -> bool:
-        """Taking part, in this very process."""
+        """True if this process takes part."""
         return self._scheduler.started
 
     @property
     def label(self) -> str:
-        """This node's name for people."""
+        """The human-readable name of this node."""
         return self._scheduler.label
 
     # Taking part
 
     async def start(self) -> None:
-        """Take part; see `Scheduler.start`. Coroutine jobs run on this loop. A start that is cancelled is undone first."""
+        """Take part, with coroutine jobs on this loop; see `Scheduler.start`. A cancelled start is undone first."""
         self._loop = asyncio.get_running_loop()
         await self._service.start_here()
 
     async def stop(self, drain: Duration | None = None) -> bool:
         """Claim no more, wait for what runs, and leave. True if everything had ended in time.
 
-        If it is cancelled, it goes on by itself, but waits no longer for what runs: the exit of the process waits for it.
+        If this is cancelled, the stop goes on by itself but no longer waits for running bodies; the exit of the process
+        waits for that stop.
         """
         return await self._service.stop_here(drain)
 
@@ -105,7 +106,7 @@ class AsyncScheduler(Decorators):
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
-        """For ASGI: `FastAPI(lifespan=scheduler.lifespan)`, or `async with scheduler.lifespan(app):` inside one's own."""
+        """For ASGI: `FastAPI(lifespan=scheduler.lifespan)`, or `async with scheduler.lifespan(app):` in your own."""
         del app
         async with self:
             yield
@@ -115,7 +116,7 @@ class AsyncScheduler(Decorators):
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
         def on_loop(what: Callable[[], object]) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
                 loop.call_soon_threadsafe(what)
 
         def serve() -> None:
@@ -134,7 +135,7 @@ class AsyncScheduler(Decorators):
                 raise
 
     def on(self, *kinds: type[RunEvent]) -> Callable[[Listener], Listener]:
-        """Call a function, on a thread of its own, or a coroutine function, on the loop that started this, for events of runs."""
+        """Call a function for events of runs, on a thread of its own; a coroutine function, on the loop of `start`."""
         register = self._service.listeners.on(*kinds)
 
         def take(listener: Listener) -> Listener:
@@ -143,7 +144,7 @@ class AsyncScheduler(Decorators):
 
         return take
 
-    # Doing something to jobs
+    # Operations
 
     async def add(
         self,
@@ -173,27 +174,27 @@ class AsyncScheduler(Decorators):
         why: str = "",
         **policy: Unpack[Policy],
     ) -> JobView:
-        """Change what is given and keep the rest. For a job that is defined in code this holds until its definition there changes, or `reset`."""
+        """Change what is given and keep the rest; see `Scheduler.update`."""
         operations = self._service.operations
         operation = operations.update(name, trigger=trigger, kwargs=kwargs, policy=policy, said=ChangeNote(by, why))
         return await self._change(operation, conn)
 
     async def remove(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
-        """Take a job away."""
+        """Remove a job; see `Scheduler.remove`."""
         return await self._change(self._service.operations.remove(name, ChangeNote(by, why)), conn)
 
     async def pause(
         self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None
     ) -> JobView:
-        """Begin nothing of this job, until `resume`, or for that long."""
+        """Begin no more runs of this job, until `resume` or for that long; see `Scheduler.pause`."""
         return await self._change(self._service.operations.pause(name, until, ChangeNote(by, why)), conn)
 
     async def restore(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
-        """Take a removal back."""
+        """Undo a removal."""
         return await self._change(self._service.operations.restore(name, ChangeNote(by, why)), conn)
 
     async def reset(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
-        """Take updates of a job back: it is again what its definition in the code says."""
+        """Undo updates: from now on the job is what its definition in the code says."""
         return await self._change(self._service.operations.reset(name, ChangeNote(by, why)), conn)
 
     async def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
@@ -248,7 +249,7 @@ class AsyncScheduler(Decorators):
         by: str = "",
         why: str = "",
     ) -> list[datetime] | list[RunView]:
-        """The due times of a span that have not been run; with `dry_run=False` they are run."""
+        """List the due times that have not run, or run them; see `Scheduler.backfill`."""
         more: dict[str, Any] = {"even_forgotten": even_forgotten, "by": by, "why": why}
         fill = functools.partial(self._scheduler.backfill, name, since, until, **more)
         if dry_run:
@@ -256,7 +257,7 @@ class AsyncScheduler(Decorators):
         return await asyncio.to_thread(fill, dry_run=False)
 
     async def cancel(self, run_id: int, *, why: str = "", by: str = "") -> RunView:
-        """End a run."""
+        """Cancel a run; see `Scheduler.cancel`."""
         return await asyncio.to_thread(self._scheduler.cancel, run_id, why=why, by=by)
 
     async def ask_planner_to_resign(self, *, by: str = "", why: str = "") -> int | None:
@@ -265,7 +266,7 @@ class AsyncScheduler(Decorators):
 
     @asynccontextmanager
     async def once(self, key: str, within: Duration | None = None) -> AsyncIterator[bool]:
-        """`async with scheduler.once("2026-11-15") as first:` is True for the first; an exception in the body gives it back."""
+        """`async with scheduler.once("2026-11-15") as first:` is True for the first caller; see `Scheduler.once`."""
         guard = self._scheduler.once(key, within)
 
         def give_back(error: BaseException) -> object:
@@ -286,7 +287,7 @@ class AsyncScheduler(Decorators):
         """Close the connection that is kept for the next call; see `Scheduler.close`."""
         await asyncio.to_thread(self._scheduler.close)
 
-    # Looking
+    # Queries
 
     async def jobs(
         self, pattern: str | None = None, *, tag: str | None = None, queue: str | None = None, removed: bool = False
@@ -307,7 +308,7 @@ class AsyncScheduler(Decorators):
         state: str | Iterable[str] | None = None,
         limit: int = 100,
     ) -> list[RunView]:
-        """Runs, the newest first."""
+        """Runs, newest first."""
         return await asyncio.to_thread(self._scheduler.runs, job, since=since, until=until, state=state, limit=limit)
 
     async def find_run(self, run_id: int) -> RunView:
@@ -335,21 +336,21 @@ class AsyncScheduler(Decorators):
         return await asyncio.to_thread(self._scheduler.next, n)
 
     async def stats(self, name: str) -> StatsView:
-        """Figures of the last runs of a job."""
+        """Statistics of the last runs of a job."""
         return await asyncio.to_thread(self._scheduler.stats, name)
 
     async def audit(
         self, job: str | None = None, since: datetime | str = "-1d", until: datetime | str | None = None
     ) -> list[JobAudit]:
-        """What became of every due time of a span, job by job."""
+        """What became of every due time in [since, until), job by job."""
         return await asyncio.to_thread(self._scheduler.audit, job, since, until)
 
     async def why(self, job: str, at: datetime | str | None = None) -> str:
-        """Why a job ran or did not run, at a time or now."""
+        """Why a job ran or did not run, at that time or now."""
         return await asyncio.to_thread(self._scheduler.why, job, at)
 
     async def health(self) -> Health:
-        """How this node is; asks nobody."""
+        """The state of this node, without asking the database."""
         return self._scheduler.health()
 
     async def _change(self, operation: DeferredOperation[JobChange], conn: Any) -> JobView:

@@ -32,9 +32,8 @@ from tenure.util.system import need_posix
 logger = logging.getLogger("tenure")
 
 STAND_BACK = 1.0
-"""A node that gave a term up lets the others go first for so many seconds, and not for less than a beat.
-
-Behind a pooler the others hear of it only by their next beat.
+"""A node that gave up a term lets the others go first for this many seconds, and for at least one heartbeat: behind a
+pooler, the others learn of it only with their next beat.
 """
 
 Listener = TypeVar("Listener", bound=Callable[..., object])
@@ -64,7 +63,7 @@ class Membership(Protocol):
 
 
 class Election:
-    """A named contest. Constructing one opens nothing; `with`, `start()` or the first use does."""
+    """A named contest. Opens nothing until `with`, `start()` or the first use."""
 
     def __init__(
         self,
@@ -120,7 +119,7 @@ class Election:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads at this very moment; worked out anew at each call, never a stored boolean."""
+        """True if this node leads at this moment: computed at each call, never a stored boolean."""
         return self.candidacy.term is not None
 
     @property
@@ -135,14 +134,14 @@ class Election:
 
     @property
     def node(self) -> Node:
-        """The node that it is entered on, for what else is to live and die with that one. Not in advisory mode."""
+        """The node of this election, for other parts that share its lease. Not in advisory mode."""
         if not isinstance(self._seat, Node):
             raise ConfigurationError("node: an election in advisory mode has none that others could share.")
         return self._seat
 
     @property
     def lock_fileno(self) -> int | None:
-        """To be passed to child processes that do this node's work, so that no node takes over while they live."""
+        """Pass it to child processes that do this node's work, so that no node takes over while they live."""
         return self._seat.lock_fileno
 
     # Taking part
@@ -152,9 +151,10 @@ class Election:
         self.candidacy.join()
 
     def stop(self, drain: Duration = 30.0) -> None:
-        """Resign, wait for the work to stop, and leave. Work that does not stop in time keeps its term, and this node, until it does.
+        """Resign, wait for the work to stop, and leave.
 
-        Waits for a `start()` that is under way on another thread, and undoes it.
+        If the work does not stop in time, this node keeps its term until it does. Waits for a `start()` that is under
+        way on another thread, and undoes it.
         """
         self.candidacy.stop(seconds(drain, "drain"))
 
@@ -168,7 +168,7 @@ class Election:
                 self.candidacy.leave_body(term)
 
     def wait_until_leading(self, timeout: Duration | None = None) -> Term | None:
-        """The term once this node leads, None after the time-out. 0 means one try."""
+        """The term once this node leads; None after the timeout. 0 means one try."""
         limit = None if timeout is None else seconds(timeout, "timeout")
         self.start()
         if limit == 0:
@@ -178,7 +178,7 @@ class Election:
         return self.term
 
     def resign(self) -> None:
-        """Give up the present term now, if there is one. The work is told; the others wake when it has stopped."""
+        """Give up the present term, if there is one. The work is told to stop; when it has, the others are notified."""
         self.candidacy.give_up("resigned")
 
     def withdraw(self) -> None:
@@ -207,7 +207,7 @@ class Election:
 
         return register
 
-    # Questions to the database, from any process, started or not
+    # Queries, from any process, started or not
 
     def leader(self) -> Leader | None:
         """Who leads, in which term, since when, and whether it is healthy; None if no node does."""
@@ -244,7 +244,7 @@ class Election:
 class Candidacy:
     """The half of an election that its node, the async bridge and `tenure lead` use.
 
-    Its node calls the first part under a mutex.
+    Its node calls the methods of the first part under a mutex.
     """
 
     def __init__(self, name: str, seat: Membership, *, fenced: bool, stands: bool, schema: str) -> None:
@@ -272,7 +272,7 @@ class Candidacy:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads at this very moment."""
+        """True if this node leads at this moment."""
         return self.term is not None
 
     @property
@@ -281,9 +281,7 @@ class Candidacy:
         return self._started
 
     def ready_at(self) -> float | None:
-        """From when on this election wants to be won; None while it does not want to, or has a term that is not
-        drained.
-        """
+        """From when on this node may try to win; None while it does not stand, or has a term that is not drained."""
         return None if not self.stands or self._stopping or self._term is not None else self._not_before
 
     def announced(self, term: int, trust_period: int, node: NodeId) -> None:
@@ -307,12 +305,12 @@ class Candidacy:
             extra={"action": "elected", "election": self.name, "term": term},
         )
         self._seat.tell(lambda: self._tell(Elected(self.name, term, self._seat.label)))
-        if not self.stands or self._stopping:  # it was won while we stepped aside
+        if not self.stands or self._stopping:  # it was won while this node withdrew
             self._seat.tell(lambda: self.give_up("withdrawn"))
         self._tell_observers()
 
     def withdrawn(self, term: int, reason: str) -> None:
-        """Belief is off."""
+        """The term is no longer believed in."""
         with self._changed:
             if self._term is None or self._term.number != term:
                 return
@@ -332,13 +330,13 @@ class Candidacy:
         self._tell_observers()
 
     def refused(self) -> None:
-        """A try to win was answered with no."""
+        """An attempt to win was refused."""
         with self._changed:
             self._tries += 1
             self._changed.notify_all()
 
     def forked(self) -> None:
-        """This is a forked child now: it leads nothing, and takes part only if it says so."""
+        """In a forked child, which leads nothing and takes part only after its own `start`."""
         self._changed = threading.Condition()
         self._joining = threading.RLock()
         if self._term is not None:
@@ -349,7 +347,7 @@ class Candidacy:
     # For the async bridge
 
     def join(self) -> bool:
-        """`start`, and whether this very call started it."""
+        """Start; True if this call started it."""
         need_posix()
         refuse_before_fork(f"election {self.name!r}")
         with self._joining:
@@ -383,7 +381,7 @@ class Candidacy:
             return self._term
 
     def leave_body(self, term: Term) -> None:
-        """The work of a term has stopped. Once is enough; more does no harm."""
+        """The work of a term has stopped. Calling it again does no harm."""
         with self._changed:
             if self._term is not term or not self._in_body:
                 return
@@ -416,7 +414,7 @@ class Candidacy:
             )
 
     def wait(self, limit: float | None, *, one_try: bool) -> None:
-        """Wait until this node leads, or was refused where one try is all that is wanted."""
+        """Wait until this node leads; with `one_try`, until its next attempt was refused."""
         before = self._tries
         if one_try:
             self._seat.look(self.name)
@@ -452,11 +450,11 @@ class Candidacy:
         return max(STAND_BACK, MARGIN * self._seat.cadence.heartbeat_every)
 
     def _settle(self, term: Term) -> None:
-        """When the body was left and the listeners have returned, the term is drained and may go back."""
+        """Once the body was left and the listeners have returned, the term is drained and can be released."""
         with self._changed:
             if self._term is not term or self._in_body or not self._loss_told:
                 return
-            if self._stands_back:  # from now on: the work may have taken longer to stop than we stand back
+            if self._stands_back:  # from now on: stopping the work may have taken longer than that
                 self._not_before, self._stands_back = boottime() + self._stand_back, False
             self._term = None
             leaving, self._exit_when_drained = self._exit_when_drained, False
@@ -468,7 +466,7 @@ class Candidacy:
         self._tell_observers()
 
     def _exit(self) -> None:
-        with self._joining:  # a start either comes first, and is not undone, or enters again
+        with self._joining:  # a start that comes first is not undone; a later one enters again
             if not self._started or not self._stopping:
                 return
             self._seat.exit(self)

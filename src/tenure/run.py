@@ -1,4 +1,4 @@
-"""A run in the hand of its job: what it is for, whether it should still go on, and how to make its effects count once.
+"""The run, as the body of a job sees it: what it is for, whether it still counts, and how its effects happen once (G5).
 
 def daily_aggregate(run: Run) -> None:
     with Session(engine) as session, session.begin():
@@ -32,21 +32,22 @@ _MUTEX = threading.Lock()
 
 
 class RunControl:
-    """The runtime's side of an attempt: what it tells the body, and what the body left. Not public."""
+    """The runtime's side of an attempt: what it tells the body, and what the body has done. Not public."""
 
     __slots__ = (
-        "_bell", "_log", "_schema", "_token", "_tz", "_until", "began_at", "cancelled_because", "claimed", "completed", "lost_because",
-    )  # fmt: skip
+        *("_bell", "_log", "_schema", "_token", "_tz", "_until"),
+        *("began_at", "cancelled_because", "claimed", "completed", "lost_because"),
+    )
 
     def __init__(
         self, claimed: ClaimedRun, token: str, *, tz: tzinfo | str, schema: str, until: Callable[[], float]
     ) -> None:
-        """`tz`: the zone of the due time, or the name of the default zone, with which it is found once the body asks."""
+        """`tz` is the zone of the due time, or the name of the default zone, with which it is found on request."""
         self.claimed, self._token, self._tz, self._schema, self._until = claimed, token, tz, schema, until
         self.cancelled_because = ""
         self.lost_because = ""
         self.completed = False
-        """`complete` was accepted; its transaction decides from here on."""
+        """`complete` was accepted: from now on its transaction decides."""
         self.began_at: Instant | None = None
         """When the body was called, by the ledger's clock."""
         self._bell: threading.Event | None = None
@@ -54,13 +55,13 @@ class RunControl:
 
     @property
     def claim(self) -> RunClaim:
-        """What proves in the database that this attempt is the one that counts."""
+        """Proof for the database that this attempt is the one that counts."""
         claimed = self.claimed
         return RunClaim(claimed.id, self._token, claimed.key, self._schema, claimed.name, self.began_at)
 
     @property
     def until(self) -> float:
-        """When its node's lease ends unless it is prolonged, on `boottime`: from then on the attempt may not count."""
+        """When the node's lease ends unless it is renewed, on `boottime`. From then on the attempt may not count."""
         return self._until()
 
     @property
@@ -77,7 +78,7 @@ class RunControl:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What was logged, as far as it is kept."""
+        """The lines that were kept of the log."""
         return () if self._log is None else self._log.lines
 
     def log(self, line: str) -> None:
@@ -98,7 +99,7 @@ class RunControl:
         self._ring()
 
     def lose(self, why: str) -> None:
-        """The attempt does not count any more."""
+        """The attempt no longer counts."""
         self.lost_because = self.lost_because or why
         self._ring()
 
@@ -111,7 +112,7 @@ class RunControl:
                     self._bell.set()
         end = boottime() + limit
         while not self.lost:
-            left = min(end, self._until()) - boottime()  # a lease that is prolonged meanwhile is waited for again
+            left = min(end, self._until()) - boottime()  # if the lease is renewed meanwhile, wait again
             if self._bell.wait(max(left, 0.0)):
                 return False
             if boottime() >= end:
@@ -147,7 +148,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The same for all attempts and never used twice in a job: what to hand to systems that can recognise a repetition."""
+        """The same for all attempts, and never used twice in a job: pass it where a repetition can be recognised."""
         return self._control.claimed.key
 
     @property
@@ -167,12 +168,12 @@ class Run:
 
     @property
     def cancelled(self) -> bool:
-        """Somebody wants this attempt to end: cancelled, replaced, out of time, or its node stops."""
+        """This attempt was asked to end: it was cancelled or replaced, it is out of time, or its node stops."""
         return bool(self._control.cancelled_because)
 
     @property
     def lost(self) -> bool:
-        """This attempt no longer counts, or may not: its node lost its lease. Another may have begun elsewhere."""
+        """This attempt may no longer count, because its node lost its lease. Another may have begun elsewhere."""
         return self._control.lost
 
     @property
@@ -181,7 +182,7 @@ class Run:
         return self._control.lost_because or self._control.cancelled_because
 
     def check(self) -> None:
-        """Raise `AttemptLost` or `AttemptCancelled` if this attempt should not go on. Call it between steps of long work."""
+        """Raise `AttemptLost` or `AttemptCancelled` if this attempt should end. Call it between steps of long work."""
         if self.lost:
             why = self._control.lost_because or "its node has had no answer from the database for too long"
             raise AttemptLost(f"{self!r} no longer counts: {why}. Stop; another attempt may have begun elsewhere.")
@@ -193,7 +194,7 @@ class Run:
         return self._control.wait(seconds(seconds_, "seconds"))
 
     def log(self, text: object) -> None:
-        """Keep a line with the run; `tenure log` shows it. Of more than 1,000 lines or 256 KB the first and the last ones are kept."""
+        """Keep a line with the run; `tenure log` shows it. A log of over 1,000 lines or 256 KB loses its middle."""
         self._control.log(cut(text))
 
     @overload
@@ -201,7 +202,8 @@ class Run:
     @overload
     def once(self, conn: SyncConnection, key: str) -> bool: ...
     def once(self, conn: Any, key: object) -> Any:
-        """True the first time a transaction of this run commits with this key, in whichever attempt. Part of the caller's transaction."""
+        """True unless a transaction of this run has committed this key, in this attempt or an earlier one. Part of the
+        caller's transaction."""
         if not isinstance(key, str) or not key:
             raise ConfigurationError(f"once: the key {key!r} must be text, such as 'invoices'.")
         return effects.once(conn, self._control.claim, key)
@@ -211,9 +213,9 @@ class Run:
     @overload
     def complete(self, conn: SyncConnection) -> None: ...
     def complete(self, conn: Any) -> Any:
-        """Mark the run succeeded in the caller's transaction, as its last statement: the effect and the mark commit together.
+        """Mark the run succeeded, as the last statement of the caller's transaction: effect and mark commit together.
 
-        From then on that transaction alone decides; a stale attempt is refused inside the database and cannot commit.
+        From then on that transaction alone decides. The database refuses a stale attempt, which then cannot commit.
         """
         outcome = effects.complete(conn, self._control.claim)
         if isinstance(outcome, Coroutine):
@@ -235,7 +237,7 @@ CURRENT: ContextVar[Run | None] = ContextVar("tenure_run", default=None)
 
 
 def current_run() -> Run:
-    """The run whose body calls this, in a thread, a coroutine, or a process of tenure's."""
+    """The run whose body calls this: in a thread, a coroutine, or a process of tenure's."""
     run = CURRENT.get()
     if run is None:
         raise ConfigurationError("current_run(): this is not called from the body of a job.")

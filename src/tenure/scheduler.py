@@ -33,7 +33,7 @@ from tenure.util.names import named
 
 
 class Scheduler(SchedulerApi):
-    """Jobs of one application on one store. Constructing one opens nothing; `with`, `start()`, `run()` or the first use does."""
+    """The jobs of one application on one store. Opens nothing before `with`, `start()`, `run()` or the first use."""
 
     _service: SchedulerService
     _service_type = SchedulerService
@@ -86,7 +86,7 @@ class Scheduler(SchedulerApi):
 
     @property
     def started(self) -> bool:
-        """Taking part, in this very process."""
+        """True if this process takes part."""
         return self._service.started
 
     # Taking part
@@ -126,7 +126,7 @@ class Scheduler(SchedulerApi):
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
-        """For ASGI: `FastAPI(lifespan=scheduler.lifespan)`, or `async with scheduler.lifespan(app):` inside one's own."""
+        """For ASGI: `FastAPI(lifespan=scheduler.lifespan)`, or `async with scheduler.lifespan(app):` in your own."""
         del app
         async with self:
             yield
@@ -144,13 +144,17 @@ class Scheduler(SchedulerApi):
                 raise
 
     def on(self, *kinds: type[RunEvent]) -> Callable[[Listener], Listener]:
-        """Call a function for `RunFailed`, `RunLost` …, on a thread of its own; `RunEvent` means all. An exception there harms nothing."""
+        """Call a function for `RunFailed`, `RunLost` …, on a thread of its own; `RunEvent` means all of them.
+
+        An exception in the function is logged and nothing else.
+        """
         register = self._service.listeners.on(*kinds)
 
         def take(listener: Listener) -> Listener:
             if inspect.iscoroutinefunction(listener):
                 raise ConfigurationError(
-                    f"on(): {listener.__qualname__} is a coroutine function, which has no loop here. Write a function, or use AsyncScheduler.on."
+                    f"on(): {listener.__qualname__} is a coroutine function, which has no loop here. "
+                    "Write a function, or use AsyncScheduler.on."
                 )
             return register(listener)
 
@@ -162,7 +166,7 @@ class Scheduler(SchedulerApi):
 
 
 def service_of(scheduler: Scheduler) -> SchedulerService:
-    """What stands behind a scheduler, for tenure's own modules."""
+    """The service behind a scheduler, for tenure's own modules."""
     return scheduler._service  # noqa: SLF001 - the one way in
 
 

@@ -1,4 +1,4 @@
-"""A term in the hand of whoever leads: a number to fence with, and a belief that ends in time."""
+"""A term, as the leader sees it: a number to fence with (G1), and trust that ends in time (G2)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TermState:
         self.number = number
         self.node = node
         self.schema = schema
-        """Where the fence lives on PostgreSQL."""
+        """The schema of the fence on PostgreSQL."""
         self.told = threading.Event()
         self.reason = ""
         self.ended_at: float | None = None
@@ -43,11 +43,11 @@ class TermState:
 
     @property
     def lease_until(self) -> float:
-        """Until when the node's lease is trusted, whichever term it has."""
+        """Until when the node's lease is trusted, in whatever term."""
         return self._trust().until
 
     def end(self, reason: str) -> None:
-        """Belief is off."""
+        """This term is over."""
         if not self.told.is_set():
             self.reason, self.ended_at = reason, boottime()
             self.told.set()
@@ -59,7 +59,7 @@ class TermState:
 
 
 class Term:
-    """One unbroken period of leadership. `number` only ever grows; `trusted` is worked out anew at every look."""
+    """One unbroken period of leadership. `number` only ever grows, and `trusted` is computed at every look."""
 
     def __init__(self, state: TermState) -> None:
         self._state = state
@@ -86,7 +86,7 @@ class Term:
         return self._state.reason or ("" if self.trusted else "trust ran out")
 
     def wait(self, seconds: Duration | None = None) -> bool:
-        """Wait; True after that time, False at once when trust ends. Without a time: until trust ends."""
+        """Wait that long: True afterwards, False at once when trust ends. Without a time, wait until trust ends."""
         deadline = None if seconds is None else boottime() + positive(seconds, "seconds")
         while True:
             left = self.remaining
@@ -114,7 +114,7 @@ class Term:
     @overload
     def fence(self, connection: SyncConnection) -> None: ...
     def fence(self, connection: Any) -> Any:
-        """Refuse, inside the server, to commit the connection's open transaction if this term is over. Awaitable for async connections."""
+        """Make the database refuse to commit the connection's transaction if this term is over. Awaitable if async."""
         return fence.fence(connection, self._state)
 
     @overload
@@ -122,7 +122,7 @@ class Term:
     @overload
     def fenced(self, connection: SyncConnection) -> AbstractContextManager[None]: ...
     def fenced(self, connection: Any) -> Any:
-        """`with term.fenced(conn):` fences at the end of the block; `async with` for async connections."""
+        """`with term.fenced(conn):` fences at the end of the block; write `async with` for async connections."""
         return fence.fenced(connection, self._state)
 
 

@@ -109,7 +109,7 @@ def run(
 class RecordedRun(Run):
     """A run without a database, which records what its body does with it.
 
-    `run.cancel("…")` asks the body to end. `run.lose("…")` takes the run away from this attempt. `run.lines` is its log.
+    `run.cancel("…")` asks the body to end. `run.lose("…")` takes the run from this attempt. `run.lines` is its log.
     """
 
     __slots__ = ("_done", "effects")

@@ -216,9 +216,8 @@ def _raise_epoch(arguments: argparse.Namespace, session: Session) -> int:
     if not arguments.json:
         say(
             f"no new terms are granted from now on. Waiting {noticed.max_ttl:g} s, until no node can still believe in "
-            "a "
-            "forgotten term. If this is interrupted, candidates raise the epoch by themselves; if there are none, run "
-            "`tenure epoch raise` again."
+            "a forgotten term. If this is interrupted, candidates raise the epoch by themselves; if there are none, "
+            "run `tenure epoch raise` again."
         )
     _wait(noticed.max_ttl, quiet=arguments.json)
     raised = session.raise_epoch(noticed)

@@ -26,9 +26,8 @@ def add(command: Command) -> None:
         run,
         "print another program's schedules as jobs",
         "Read a crontab, systemd timers, the beat_schedule of a Celery app or the job store of APScheduler 3, and "
-        "print "
-        "a Python module with the same jobs. Comments in it say where their meaning differs. Nothing is changed where "
-        "they come from. Exit code 1 if something was left out.",
+        "print a Python module with the same jobs. Comments in it say where their meaning differs. Nothing is "
+        "changed where they come from. Exit code 1 if something was left out.",
         "crontab -l | tenure import crontab - > jobs.py",
         "tenure import crontab /etc/crontab --tz Asia/Seoul",
         "tenure import crontab deploy/cron.d --user-column",

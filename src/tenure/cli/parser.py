@@ -225,10 +225,8 @@ def _store(command: Command) -> None:
         "not the one that granted the terms: after a failover, a restored dump, a copied file. Use `raise` after a "
         "restore that tenure cannot see, such as a storage snapshot put back under a running server.\n\n"
         "`raise` stops all grants, waits until no node can still believe in a forgotten term, then raises the epoch, "
-        "so "
-        "no term number is ever given out twice. Leaders that the database knows go on. Exit code 1 if the epoch is "
-        "not "
-        "settled.",
+        "so no term number is ever given out twice. Leaders that the database knows go on. Exit code 1 if the epoch is "
+        "not settled.",
         "tenure epoch",
         "tenure epoch raise",
         json=True,

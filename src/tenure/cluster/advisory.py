@@ -15,9 +15,9 @@ The state machine is that of leases (`lease.step` behind `LeaseState`). Only wha
   node without the lock. There is no second connection to fall back on, so an exchange is given up no sooner than
   belief would end anyway.
 - No node is granted a term without the lock. A node that gets it while the row still names a live holder waits
-  `1.25 · session_grace` of that holder, and then the grant compares term, holder, count and nonce, as for session evidence.
-  If the term was released, is the first, or its holder was declared dead, there is no wait: no node believes in it
-  any more.
+  `1.25 · session_grace` of that holder, and then the grant compares term, holder, count and nonce, as for session
+  evidence. If the term was released, is the first, or its holder was declared dead, there is no wait: no node believes
+  in it any more.
 - A lock that is held by a session whose node is not alive (frozen, or cut off behind a network that keeps the socket
   open) is freed by `pg_terminate_backend`. The node was declared dead first, by the rule of silence in
   `core/liveness.py`; no stored time is ever looked at. If the server refuses, the loop logs that and tries the lock
@@ -83,9 +83,9 @@ class AdvisoryNode(BaseNode):
         if self._postgres.pooled:
             raise ConfigurationError(
                 f"election {self._name!r}: mode='advisory' does not work through a pooler, and one stands before "
-                f"{self.store.shown}: a pooler lends server connections out, so that the lock would stay with one that others "
-                "use, or vanish under a living leader. Connect to the server directly, or leave mode out: the default mode "
-                "needs no session."
+                f"{self.store.shown}: a pooler lends server connections out, so that the lock would stay with one that "
+                "others use, or vanish under a living leader. Connect to the server directly, or leave mode out: the "
+                "default mode needs no session."
             )
         label = self.label
         heartbeat = Heartbeat(self._state, self.cadence, self.store.shown)
@@ -120,6 +120,6 @@ def _on_postgres(store: Store, name: str) -> PostgresStore:
         if isinstance(store, PostgresStore):
             return store
     raise ConfigurationError(
-        f"election {name!r}: mode='advisory' needs PostgreSQL, which holds the lock; {store.shown} has no advisory locks. "
-        "Leave mode out: the default mode works on every store."
+        f"election {name!r}: mode='advisory' needs PostgreSQL, which holds the lock; {store.shown} has no advisory "
+        "locks. Leave mode out: the default mode works on every store."
     )

@@ -89,7 +89,8 @@ class AdvisoryElector:
     def observe(self, rows: Iterable[ElectionRow], at: float) -> None:
         """Take in how a beat showed the election.
 
-        With the lock in hand and a live holder in the row, wait until that holder has stopped believing. A sign of life starts anew.
+        With the lock in hand and a live holder in the row, wait until that holder has stopped believing. A sign of life
+        starts the wait anew.
         """
         row = self._row = next((row for row in rows if row.name == self._name), None)
         if row is None or row.vacant:
@@ -177,8 +178,8 @@ class AdvisoryElector:
                 self._complain(
                     pid,
                     "election %r: no node can lead, because a session that is not a live node has its lock: %s",
-                    f"role {role}, server process {pid}. It may be a dead node of that role, or any client: an advisory "
-                    "lock needs no privilege. This node may not end it; an administrator can: "
+                    f"role {role}, server process {pid}. It may be a dead node of that role, or any client: an "
+                    "advisory lock needs no privilege. This node may not end it; an administrator can: "
                     f"SELECT pg_terminate_backend({pid});",
                 )
         for label, pid, _ in evicted:
@@ -221,6 +222,7 @@ class AdvisoryElector:
     def _other_mode(self, found: str | None) -> str:
         change = f"SET mode = '{MODE}' WHERE name = '{self._name}' AND state = 'released'"
         return (
-            f"election {self._name!r} is run in mode {found!r}, and one election has one mode on all its nodes. Use that mode "
-            f"or another name; or stop all its nodes and change it: UPDATE {self._store.schema}.election {change}."
+            f"election {self._name!r} is run in mode {found!r}, and one election has one mode on all its nodes. Use "
+            "that mode or another name; or stop all its nodes and change it: "
+            f"UPDATE {self._store.schema}.election {change}."
         )

@@ -115,7 +115,8 @@ class FailureDetector:
     ) -> Iterator[NodeId]:
         """Declare nodes dead whose time has come, and yield each one that is not alive any more.
 
-        A leader whose death is proved by its lock is offered to `succeed` first, which may declare it and take over in one step.
+        A leader whose death is proved by its lock is offered to `succeed` first, which may declare it dead and take
+        over in one step.
         """
         now = boottime()
         for node, declaration in list(self._declarations.items()):

@@ -76,7 +76,7 @@ def shown(text: str) -> dict[str, Any]:
 
 
 def plain(value: object) -> Any:
-    """The value as plain JSON, for people and other programs. It cannot be read back."""
+    """The value as plain JSON, for readers and other programs. It cannot be read back."""
     match value:
         case dict():
             return {key: plain(item) for key, item in value.items()}

@@ -1,4 +1,4 @@
-"""Operations and queries on the jobs of one application. They work from any process, whether or not it runs jobs."""
+"""Operations and queries on the jobs of one application, for any process, whether or not it runs jobs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tenure.views import ActionView, JobView, RunView, StatsView
 
 
 class SchedulerApi(Decorators):
-    """What a scheduler offers without taking part."""
+    """The methods of a scheduler that work before its start, too."""
 
     _service: JobClient
 
     @property
     def application(self) -> str:
-        """Whose jobs these are."""
+        """The application that the jobs belong to."""
         return self._service.application
 
     @property
     def store(self) -> Store:
-        """The store behind the URL, or behind TENURE_URL where none was given. Not opened yet."""
+        """The store behind the URL, or behind TENURE_URL if none was given. Opens nothing."""
         return self._service.store
 
     @property
@@ -43,7 +43,7 @@ class SchedulerApi(Decorators):
         """The human-readable name of this node."""
         return self._service.label
 
-    # Doing something to jobs, from any process, started or not
+    # Operations
 
     def add(
         self,
@@ -56,10 +56,10 @@ class SchedulerApi(Decorators):
         by: str = "",
         **policy: Unpack[Policy],
     ) -> JobView:
-        """Add a job at run time for a function that is registered (`@scheduler.job`). `conn`: as part of that transaction.
+        """Add a job at run time, for a registered function (`@scheduler.job`); with `conn`, in that transaction.
 
-        A job of the same name that was added at run time and is done may be added again; a due time of it that has run does not run again.
-        The state of what is returned is then 'done', and a warning is logged.
+        You can add a job again if it was added at run time and is done. If its due time has run already, it does not
+        run again: the returned job is 'done', and a warning is logged.
         """
         return self._service.change(
             self._service.operations.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
@@ -76,7 +76,10 @@ class SchedulerApi(Decorators):
         why: str = "",
         **policy: Unpack[Policy],
     ) -> JobView:
-        """Change what is given and keep the rest. For a job that is defined in code this holds until its definition there changes, or `reset`."""
+        """Change what is given and keep the rest.
+
+        For a job that code defines, this holds until its definition in the code changes, or until `reset`.
+        """
         return self._service.change(
             self._service.operations.update(
                 name, trigger=trigger, kwargs=kwargs, policy=policy, said=ChangeNote(by, why)
@@ -85,29 +88,30 @@ class SchedulerApi(Decorators):
         )
 
     def remove(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
-        """Take a job away: what has not begun is cancelled, what runs goes on to its end. When this returns nothing more begins, as `pause` says."""
+        """Remove a job: cancel what has not begun, and let what runs finish. It returns when nothing more begins."""
         return self._service.change(self._service.operations.remove(name, ChangeNote(by, why)), conn)
 
     def restore(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
-        """Take a removal back: the job is due again from now on, as it was when it was removed."""
+        """Undo a removal: the job is due again from now on, as it was when it was removed."""
         return self._service.change(self._service.operations.restore(name, ChangeNote(by, why)), conn)
 
     def reset(self, name: str, *, conn: Any = None, by: str = "", why: str = "") -> JobView:
-        """Take updates of a job back: it is again what its definition in the code says, from now on."""
+        """Undo updates: from now on the job is what its definition in the code says."""
         return self._service.change(self._service.operations.reset(name, ChangeNote(by, why)), conn)
 
     def pause(
         self, name: str, *, why: str = "", until: Duration | datetime | None = None, by: str = "", conn: Any = None
     ) -> JobView:
-        """Begin nothing of this job, until `resume`, or for that long (`until="2h"`). When this returns nothing more begins.
+        """Begin no more runs of this job, until `resume` or for that long (`until="2h"`).
 
-        It waits until every node has given back what it had claimed and not begun, at the longest for the ttl; `unanswered` of what it
-        returns names the nodes that did not answer. With `conn` it does not wait: nodes hear of the pause within a heartbeat of the commit.
+        It waits until every node has given back the runs that it had claimed but not begun, for the ttl at the longest.
+        `unanswered` of the result names the nodes that did not answer. With `conn` it does not wait: nodes learn of the
+        pause within one heartbeat of the commit.
         """
         return self._service.change(self._service.operations.pause(name, until, ChangeNote(by, why)), conn)
 
     def resume(self, name: str, *, by: str = "", why: str = "", conn: Any = None) -> JobView:
-        """Go on from now. What fell into the pause is not made up for: see `backfill`."""
+        """Go on from now. Due times that fell into the pause are not made up; see `backfill`."""
         return self._service.change(self._service.operations.resume(name, ChangeNote(by, why)), conn)
 
     def run_now(
@@ -122,8 +126,9 @@ class SchedulerApi(Decorators):
     ) -> RunView:
         """Run a job as soon as there is room, with these arguments instead of its own.
 
-        The same `key` twice is the same run: what is returned says how that one is, or how it ended, also after retention has removed it
-        (for `keep_keys`; `forgotten` is then True). Other arguments under the same key are refused.
+        The same `key` twice is the same run: the result says how that run is, or how it ended. That holds for
+        `keep_keys`, even after retention has removed the run (`forgotten` is then True). Other arguments under the same
+        key are refused.
         """
         return self._service.request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by, why)), conn)
 
@@ -162,10 +167,10 @@ class SchedulerApi(Decorators):
         by: str = "",
         why: str = "",
     ) -> list[datetime] | list[RunView]:
-        """The due times from `since` up to and without `until` that have not been run; with `dry_run=False` they are run.
+        """List the due times in [since, until) that have not run; with `dry_run=False`, run them.
 
-        Due times whose runs retention has removed are left out, and a warning is logged: the ledger cannot say whether they ran.
-        `even_forgotten=True` takes them too; they may then run a second time.
+        Due times whose runs retention has removed are left out, with a warning: the ledger cannot say whether they ran.
+        `even_forgotten=True` includes them, and they may run a second time.
         """
         with self._service.ledger() as ledger:
             job, now, said = operations.known(ledger, self.application, name), ledger.now(), ChangeNote(by, why)
@@ -183,7 +188,7 @@ class SchedulerApi(Decorators):
         return views
 
     def cancel(self, run_id: int, *, why: str = "", by: str = "") -> RunView:
-        """End a run: at once if it has not begun; else its body is asked (`run.cancelled`)."""
+        """Cancel a run at once if it has not begun; otherwise ask its body to end (`run.cancelled`)."""
         said = ChangeNote(by, why)
         action = self._service.operations.action("cancel", said)
         with self._service.ledger() as ledger:
@@ -193,16 +198,16 @@ class SchedulerApi(Decorators):
         return view
 
     def ask_planner_to_resign(self, *, by: str = "", why: str = "") -> int | None:
-        """Ask the node that plans to let another one plan; returns the term that was asked, None if nobody plans."""
+        """Ask the node that plans to let another one plan; returns its term, None if no node plans."""
         action = self._service.operations.action("resign", ChangeNote(by, why))
         with self._service.session() as session:
             return session.ask(planner_of(self.application), self.application, action)
 
     @contextmanager
     def once(self, key: str, within: Duration | None = None) -> Iterator[bool]:
-        """`with scheduler.once("2026-11-15") as first:` is True for the first, anywhere; an exception in the body gives it back.
+        """`with scheduler.once("2026-11-15") as first:` is True for the first caller in any process.
 
-        With `within`, True again that long after the last time.
+        An exception in the block gives the key back. With `within`, True again that long after the last time.
         """
         key, by = named(key, "key"), self._service.signature()
         limit = None if within is None else positive(within, "within")
@@ -217,10 +222,10 @@ class SchedulerApi(Decorators):
             raise
 
     def close(self) -> None:
-        """Close the connection that is kept for the next call, as `stop()` and the end of the process do. The next call opens another."""
+        """Close the connection that is kept for the next call, as `stop()` and the end of the process do."""
         self._service.close()
 
-    # Looking
+    # Queries
 
     def jobs(
         self, pattern: str | None = None, *, tag: str | None = None, queue: str | None = None, removed: bool = False
@@ -246,7 +251,7 @@ class SchedulerApi(Decorators):
         state: str | Iterable[str] | None = None,
         limit: int = 100,
     ) -> list[RunView]:
-        """Runs, the newest first: `runs(job="daily_aggregate", since="-1d", state="failed")`."""
+        """Runs, newest first: `runs(job="daily_aggregate", since="-1d", state="failed")`."""
         return self._service.look(
             lambda ledger: self._service.lookup.runs(ledger, job, since=since, until=until, state=state, limit=limit)
         )
@@ -268,7 +273,7 @@ class SchedulerApi(Decorators):
         by: str | None = None,
         limit: int = 100,
     ) -> list[ActionView]:
-        """What people did to jobs, runs and elections, the newest first: operations that said who (`by=`) or why (`why=`)."""
+        """Who did what to jobs, runs and elections, newest first: operations that gave `by=` or `why=`."""
         return self._service.look(
             lambda ledger: self._service.lookup.actions(ledger, job, since=since, until=until, by=by, limit=limit)
         )
@@ -278,15 +283,15 @@ class SchedulerApi(Decorators):
         return self._service.look(lambda ledger: self._service.lookup.next(ledger, n))
 
     def stats(self, name: str) -> StatsView:
-        """Figures of the last runs of a job."""
+        """Statistics of the last runs of a job."""
         return self._service.look(lambda ledger: self._service.lookup.stats(ledger, name))
 
     def audit(
         self, job: str | None = None, since: datetime | str = "-1d", until: datetime | str | None = None
     ) -> list[JobAudit]:
-        """What became of every due time from `since` up to and without `until`, job by job."""
+        """What became of every due time in [since, until), job by job."""
         return self._service.look(lambda ledger: self._service.lookup.audit(ledger, job, since, until))
 
     def why(self, job: str, at: datetime | str | None = None) -> str:
-        """Why a job ran or did not run, at a time or now, in a sentence or two."""
+        """Why a job ran or did not run, at that time or now, in a sentence or two."""
         return self._service.look(lambda ledger: self._service.lookup.why(ledger, job, at))

@@ -1,4 +1,4 @@
-"""How the operations and queries of a scheduler reach the ledger: over one kept connection, or in the caller's transaction."""
+"""Sends operations and queries to the ledger: over a kept connection, or in the caller's own transaction."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ PATIENCE = 10.0
 SLICE = 200
 """How many jobs are changed in one transaction: claims of these jobs wait meanwhile."""
 TRIES = 5
-"""How often a change is worked out anew because somebody else was faster."""
+"""How often a change is computed, at most, when others change the same job at the same time."""
 
 T = TypeVar("T")
 
 
 class JobClient:
-    """Jobs and runs of one application, from outside. Runs nothing and starts no thread."""
+    """Access to the jobs and runs of one application. It runs no jobs and starts no threads."""
 
     def __init__(self, url: object, definitions: Definitions, *, label: str | None, schema: str, migrate: bool) -> None:
         self.definitions = definitions
@@ -52,7 +52,7 @@ class JobClient:
         self._given_label = None if label is None else named(label, "label")
         self._store: Store | None = None
         if url is not None and not isinstance(url, Store):
-            urls.parse(url)  # what is wrong with it is said where it stands
+            urls.parse(url)  # raises here what is wrong with it
         self._prepared = False
         self._spare = Spare()
         weakref.finalize(self, self._spare.close)  # also when the process exits
@@ -60,19 +60,19 @@ class JobClient:
 
     @property
     def application(self) -> str:
-        """Whose jobs these are."""
+        """The application that the jobs belong to."""
         return self.definitions.application
 
     @property
     def store(self) -> Store:
-        """The store behind the URL, or behind TENURE_URL where none was given. Not opened yet."""
+        """The store behind the URL, or behind TENURE_URL if none was given. Opens nothing."""
         if self._store is None:
             self._store = store_for(self._url, schema=self._schema, migrate=self._migrate)
         return self._store
 
     @property
     def shown(self) -> str:
-        """Where the ledger is, as far as that is known."""
+        """The store, without its password; 'no store yet' before the first use."""
         return "no store yet" if self._store is None else self._store.shown
 
     @property
@@ -81,25 +81,28 @@ class JobClient:
         return self._given_label or f"{socket.gethostname()}:{os.getpid()}"
 
     def use(self, store: Store | None, answer: Callable[[], None] | None = None) -> None:
-        """Another store from now on; None: that of the URL again. `answer`: its nodes have no thread that could answer a pause, so call this."""
+        """Use another store from now on; None means that of the URL again.
+
+        `answer` is called where a pause waits for nodes, if the nodes of that store have no threads of their own.
+        """
         self._spare.close()
         self._store, self._prepared, self._answer = store, False, answer
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
-        """Jobs and runs, over a connection that no other thread uses meanwhile."""
+        """The ledger, over a connection that no other thread uses meanwhile."""
         with self.session() as session:
             yield session.ledger
 
     def poke(self) -> None:
-        """Something was asked for or changed. Nodes hear of it from the store."""
+        """A run was requested, or a job has changed. The store notifies the nodes, so there is nothing to do here."""
 
     def signature(self) -> str:
-        """Who holds a guard: this node, and this very call."""
+        """A name for the holder of a guard: this node and this call."""
         return f"{self.label} {secrets.token_hex(4)}"
 
     def changed(self, ledger: operations.Looks, change: JobChange, row: JobRow | None) -> JobView:
-        """What a change came to."""
+        """The job after a change. Raises if the ledger refused the change."""
         if row is None:
             if change.what is Change.ADDED and change.generation is None:
                 raise operations.exists(self.application, change.name)
@@ -112,14 +115,14 @@ class JobClient:
         return self.lookup.shown_job(row, ledger.now())
 
     def requested(self, ledger: operations.Looks, request: RunRequest, row: RunRow | None) -> RunView:
-        """What a request for a run came to."""
+        """The requested run. Raises if the ledger refused the request."""
         if row is None:
             raise operations.unknown(ledger, self.application, request.name)
         operations.refuse_other_arguments(request, row)
         return self.lookup.shown_run(ledger, row)
 
     def change(self, operation: DeferredOperation[JobChange], conn: Any = None) -> JobView:
-        """Do what somebody wants of a job."""
+        """Change a job."""
         if conn is not None:
             return self._change_in(conn, operation)
         with self.ledger() as ledger:
@@ -179,7 +182,7 @@ class JobClient:
         return found
 
     def _change_in(self, conn: Any, operation: DeferredOperation[JobChange]) -> JobView:
-        """In the caller's transaction. Nodes hear of it from the store, after the commit."""
+        """Change a job in the caller's transaction. The store notifies the nodes after the commit."""
         left = TRIES
         while True:
             seen = self.seen(operation, _here(self.sight(conn, operation)))
@@ -196,7 +199,8 @@ class JobClient:
         silent = operations.until_answered(ledger, row, began_at)
         if silent:
             logger.warning(
-                "job %r is %s, but %s did not answer: what it had claimed may still begin there until it is declared dead",
+                "job %r is %s, but %s did not answer: what it had claimed may still begin there until it is declared "
+                "dead",
                 row.spec.name,
                 row.state,
                 " and ".join(f"node {label!r}" for label in silent),
@@ -205,7 +209,7 @@ class JobClient:
         return silent
 
     def request(self, operation: DeferredOperation[RunRequest], conn: Any = None) -> RunView:
-        """Have a run that somebody wants."""
+        """Request a run."""
         if conn is not None:
             seen = self.seen(operation, _here(self.sight(conn, operation)))
             request = operation(seen)
@@ -239,18 +243,18 @@ class JobClient:
         return views
 
     def sight(self, conn: Any, operation: DeferredOperation[Any]) -> Any:
-        """What the caller's transaction sees of the job that somebody wants something of; to be awaited where the connection is."""
+        """The job as the caller's transaction sees it; awaitable if the connection is async."""
         from tenure.transactions import job_changes
 
         self.prepare()
         return job_changes.look(conn, self.store, operation.verb, self.application, named(operation.name, "job name"))
 
     def seen(self, operation: DeferredOperation[Any], sight: tuple[JobRow | None, Instant]) -> Seen:
-        """The same, to be looked at in the place of a ledger."""
+        """That job, in place of a ledger."""
         return Seen(operation.name, *sight, self.ledger)
 
     def look(self, question: Callable[[Ledger], T]) -> T:
-        """Ask the ledger something."""
+        """Query the ledger."""
         with self.ledger() as ledger:
             return question(ledger)
 
@@ -264,7 +268,7 @@ class JobClient:
         self._spare.close()
 
     def prepare(self) -> None:
-        """See to it that the tables are there, once."""
+        """Make sure, once, that the tables exist."""
         if not self._prepared:
             self.store.prepare()
             self._prepared = True
@@ -285,7 +289,7 @@ def _requested(conn: Any, store: Store, request: RunRequest) -> RunRow | None:
 
 
 def _here(outcome: T | Coroutine[Any, Any, T]) -> T:
-    """What was written, unless the connection is async."""
+    """The outcome of a sync connection. Refuses async ones."""
     if isinstance(outcome, Coroutine):
         outcome.close()
         raise ConfigurationError("conn: this connection is for coroutines. Write await AsyncScheduler(scheduler)….")

@@ -1,4 +1,7 @@
-"""The decorators that make jobs of functions, and what they note down. Nothing is opened: a wrong word is refused where it stands."""
+"""The decorators that turn functions into jobs, and the definitions they collect.
+
+They open nothing. A wrong definition raises an error where it is written.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Fn = TypeVar("Fn", bound=Callable[..., object])
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A job as it stands in the code."""
+    """A job as the code defines it."""
 
     name: str
     function: Function
@@ -35,7 +38,7 @@ class Definition:
 
 
 class Definitions:
-    """The functions and jobs of one application, as far as this process defines them."""
+    """The functions and jobs of one application that this process defines."""
 
     def __init__(self, application: str, tz: Zone, release: int) -> None:
         self.application = application_name(application)
@@ -50,7 +53,7 @@ class Definitions:
         return self._registry
 
     def use_registry(self, registry: Registry) -> None:
-        """Look functions up here from the next start on: for integrations that wrap them, or find them by other names."""
+        """Use another registry from the next start on, for integrations that wrap functions or rename them."""
         self._registry = registry
 
     @property
@@ -68,7 +71,7 @@ class Definitions:
         process: bool,
         policy: Mapping[str, object],
     ) -> None:
-        """Take a job in, or say what is wrong with it."""
+        """Add a job. Raises what is wrong with it."""
         function = describe(fn, name)
         if process:
             function = replace(function, in_process=_can_be_found(function))
@@ -84,26 +87,27 @@ class Definitions:
         known = self._jobs.get(definition.name)
         if known is not None and known != definition and known.function.callable == function.callable:
             raise ConfigurationError(
-                f"job {definition.name!r} is defined twice for {function.place}, with different triggers, arguments or policies. "
-                "Give one of them another name with name='…'."
+                f"job {definition.name!r} is defined twice for {function.place}, with different triggers, arguments or "
+                "policies. Give one of them another name with name='…'."
             )
         self._registry.add(function)
         self._jobs[definition.name] = definition
 
     def placed(self, trigger: Trigger | None) -> Trigger | None:
-        """The trigger, in the zone of the application where it names none."""
+        """The trigger, in the zone of the application if it names none."""
         if trigger is None:
             return None
         if not isinstance(trigger, Trigger):
             raise ConfigurationError(
-                f"trigger: {trigger!r} is a {type(trigger).__name__}. Write a trigger, such as cron('0 3 * * *') or every('30s')."
+                f"trigger: {trigger!r} is a {type(trigger).__name__}. "
+                "Write a trigger, such as cron('0 3 * * *') or every('30s')."
             )
         return trigger.in_zone(self.tz)
 
     def spec(
         self, name: str, function: str, trigger: Trigger | None, rules: Rules, kwargs: str, *, in_code: bool
     ) -> JobSpec:
-        """A job as the ledger wants it."""
+        """A job as it is written into the ledger."""
         return JobSpec(
             application=self.application,
             name=name,
@@ -117,7 +121,7 @@ class Definitions:
         )
 
     def changes(self, now: Instant) -> list[JobChange]:
-        """What a node brings to the ledger when it starts."""
+        """The jobs, as a starting node writes them into the ledger."""
         return [
             added(self.spec(job.name, job.function.name, job.trigger, job.rules, job.kwargs, in_code=True), now)
             for job in self.jobs
@@ -125,9 +129,10 @@ class Definitions:
 
 
 class Decorators:
-    """`@scheduler.cron(…)` and its like. Each returns the function itself; one function may carry several, with different names.
+    """`@scheduler.cron(…)` and the others. Each returns the function itself.
 
-    `process=True` runs the body in a process of its own, which can be killed. `kwargs` are the arguments by name: JSON, and the types of `tenure.core.arguments`.
+    A function may have several, under different names. `process=True` runs the body in a process of its own, which can
+    be killed. `kwargs` are the arguments by name: JSON, and the types of `tenure.core.arguments`.
     """
 
     _definitions: Definitions
@@ -213,7 +218,7 @@ class Decorators:
         placed = self._definitions.placed(trigger)
         if placed is None:
             raise ConfigurationError(
-                "trigger: None is no trigger. Write @scheduler.job for a job that runs when asked."
+                "trigger: None is not a trigger. Write @scheduler.job for a job that runs on request."
             )
         rules(policy, where="job" if name is None else f"job {name!r}")
 
@@ -245,10 +250,11 @@ class Decorators:
         process: bool = False,
         **policy: Unpack[Policy],
     ) -> Fn | Callable[[Fn], Fn]:
-        """Runs when asked (`run_now`), and may be named by jobs that are added at run time."""
+        """Runs on request (`run_now`). Jobs that are added at run time may name this function."""
         if isinstance(fn, str):
             raise ConfigurationError(
-                f"job: {fn!r} is a text. Write @scheduler.job(name={fn!r}), or scheduler.find_job({fn!r}) to look at a job."
+                f"job: {fn!r} is a text. Write @scheduler.job(name={fn!r}), "
+                f"or scheduler.find_job({fn!r}) to look at a job."
             )
         rules(policy, where="job" if name is None else f"job {name!r}")
 
@@ -260,7 +266,7 @@ class Decorators:
 
 
 def _can_be_found(function: Function) -> bool:
-    """Whether a process can find the function by its module and name; refused if not."""
+    """True. Raises if another process could not find the function by its module and name."""
     where = f"job {function.name!r}: process=True"
     if function.is_coroutine:
         raise ConfigurationError(

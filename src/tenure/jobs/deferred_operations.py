@@ -1,4 +1,7 @@
-"""Operations on jobs: checked when they are called, worked out once a ledger is there. Shared by `Scheduler` and `AsyncScheduler`."""
+"""Operations on jobs: checked when they are called, computed once a ledger is at hand.
+
+`Scheduler` and `AsyncScheduler` share them.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class DeferredOperation(Generic[T]):
-    """Works something out by looking at the ledger; changes nothing."""
+    """Computes a change or a request from what the ledger says. Writes nothing."""
 
     verb: str
     name: str
-    """The job that it is about."""
+    """The job to change or to run."""
     work: Callable[[Looks], T]
 
     def __call__(self, ledger: Looks) -> T:
@@ -43,7 +46,10 @@ class DeferredOperation(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A job, also a removed one, as the caller's own transaction sees it. What else is asked, for advice in errors, is looked up over a connection of ours."""
+    """A job, even a removed one, as the caller's own transaction sees it.
+
+    Everything else that an error message may need is read over a connection of our own.
+    """
 
     name: str
     row: JobRow | None
@@ -120,7 +126,7 @@ class DeferredOperations:
         policy: Mapping[str, object],
         said: ChangeNote,
     ) -> DeferredOperation[JobChange]:
-        """A job of its own for a registered function."""
+        """Add a job for a registered function."""
         name = named(name, "job name")
         function = self._function(fn)
         placed = self._definitions.placed(trigger)
@@ -146,7 +152,7 @@ class DeferredOperations:
         policy: Mapping[str, object],
         said: ChangeNote,
     ) -> DeferredOperation[JobChange]:
-        """Other words for a job that is there."""
+        """Change the trigger, the arguments or the options of a job."""
         placed = trigger if isinstance(trigger, Unset) else self._definitions.placed(trigger)
         text = UNSET if isinstance(kwargs, Unset) else encode(kwargs)
 
@@ -161,7 +167,6 @@ class DeferredOperations:
         return DeferredOperation("update", name, work)
 
     def pause(self, name: str, until: Duration | datetime | None, said: ChangeNote) -> DeferredOperation[JobChange]:
-        """Nothing of it begins."""
 
         def work(ledger: Looks) -> JobChange:
             change = operations.paused(self._known(ledger, name), ledger.now(), until, said)
@@ -171,7 +176,6 @@ class DeferredOperations:
         return DeferredOperation("pause", name, work)
 
     def resume(self, name: str, said: ChangeNote) -> DeferredOperation[JobChange]:
-        """It goes on."""
 
         def work(ledger: Looks) -> JobChange:
             change = operations.resumed(self._known(ledger, name), ledger.now(), said)
@@ -180,7 +184,6 @@ class DeferredOperations:
         return DeferredOperation("resume", name, work)
 
     def remove(self, name: str, said: ChangeNote) -> DeferredOperation[JobChange]:
-        """It is taken away."""
 
         def work(ledger: Looks) -> JobChange:
             change = operations.removed(self._known(ledger, name), ledger.now(), said)
@@ -189,8 +192,6 @@ class DeferredOperations:
         return DeferredOperation("remove", name, work)
 
     def restore(self, name: str, said: ChangeNote) -> DeferredOperation[JobChange]:
-        """It is there again."""
-
         def work(ledger: Looks) -> JobChange:
             rows = ledger.jobs(self._definitions.application, named(name, "job name"), removed=True)
             if not rows:
@@ -200,7 +201,6 @@ class DeferredOperations:
         return DeferredOperation("restore", name, work)
 
     def reset(self, name: str, said: ChangeNote) -> DeferredOperation[JobChange]:
-        """It is what the code says."""
 
         def work(ledger: Looks) -> JobChange:
             job = self._known(ledger, name)
@@ -213,7 +213,6 @@ class DeferredOperations:
     def run_now(
         self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: ChangeNote
     ) -> DeferredOperation[RunRequest]:
-        """A run at once."""
         text = None if kwargs is None else encode(kwargs)
 
         def work(ledger: Looks) -> RunRequest:
@@ -228,13 +227,13 @@ class DeferredOperations:
         return operations.known(ledger, self._definitions.application, name)
 
     def _bind(self, job: JobRow, kwargs: Mapping[str, Any] | None) -> None:
-        """Refuse arguments that the function would refuse, if it is known here."""
+        """Refuse arguments that the function would refuse, if this process has it."""
         function = self._definitions.registry.get(job.spec.function)
         if function is not None and (kwargs is not None or job.spec.kwargs == "{}"):
             bind(function, kwargs or {})
 
     def _function(self, fn: Callable[..., object] | str) -> Function | None:
-        """The registered function; None for a name that other nodes may know."""
+        """The registered function; None for a name that only other nodes may have."""
         registry = self._definitions.registry
         if isinstance(fn, str):
             return registry.get(fn)
@@ -247,7 +246,7 @@ class DeferredOperations:
         return found
 
     def _elsewhere(self, ledger: Looks, name: str) -> str:
-        """A function that this process does not have, but that jobs of the application name."""
+        """The name of a function that this process lacks but other jobs of the application use."""
         functions = ledger.functions(self._definitions.application)
         if name in functions:
             return name

@@ -1,7 +1,8 @@
-"""The functions behind jobs: how they are called, under which name.
+"""The functions behind jobs: their names, and how they are called.
 
-A job names a function, and a node runs it only if the function was registered there: nothing is ever imported because a row says so. All that can be wrong about a
-function or its arguments is said when it is defined, not when it is due.
+A job names a function, and a node runs the job only if that function was registered in its process: tenure never
+imports anything because a row says so. Whatever is wrong with a function or its arguments raises an error when the job
+is defined, not when it is due.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ class Function:
     is_coroutine: bool
     signature: Signature
     run_parameter: str | None
-    """The parameter that is given the run; None where none asks for it."""
+    """The parameter that receives the run; None if no parameter does."""
     run_first: bool = False
-    """It can only be given by position."""
+    """The run can only be passed by position."""
     in_process: bool = False
     """Called in a process of its own, which finds it by its module and name."""
 
     @property
     def place(self) -> str:
-        """Where it is written, for people: 'billing.jobs:41'."""
+        """Where it is written: 'billing.jobs:41'."""
         return _place(self.callable)
 
     def call(self, run: object, kwargs: Mapping[str, Any]) -> Any:
-        """Call it for a run. A coroutine function gives its coroutine back."""
+        """Call it for a run. A coroutine function returns its coroutine."""
         if self.run_parameter is None:
             return self.callable(**kwargs)
         if self.run_first:
@@ -59,7 +60,7 @@ class Registry:
         self._functions: dict[str, Function] = {}
 
     def add(self, function: Function) -> Function:
-        """Take a function in. The same one twice is fine, another one of the same name is not."""
+        """Add a function. The same one twice is fine; another one of the same name is refused."""
         known = self._functions.setdefault(function.name, function)
         if known.callable != function.callable:
             raise ConfigurationError(
@@ -73,15 +74,15 @@ class Registry:
         return self._functions.get(name)
 
     def wanted(self, names: frozenset[str]) -> None:
-        """Jobs name these functions. A registry that knows where to look may take in those that it lacks."""
+        """Jobs use these functions. A registry that can find functions by name may add those that it lacks."""
 
     def find(self, fn: Callable[..., Any]) -> Function | None:
-        """The function that was made of this callable; the first, if it has several names."""
+        """The function with this callable; the first, if there are several."""
         return next((function for function in self._functions.values() if function.callable == fn), None)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in the order in which they came."""
+        """The names, in the order of definition."""
         return tuple(self._functions)
 
     @property
@@ -143,8 +144,8 @@ def bind(function: Function, kwargs: Mapping[str, object]) -> None:
             anything = True
         elif parameter.kind is Parameter.POSITIONAL_ONLY and parameter.default is Parameter.empty:
             raise ConfigurationError(
-                f"{function.name}: {parameter.name!r} can only be given by position, and arguments of jobs are given by name. "
-                "Take the '/' out of its parameters."
+                f"{function.name}: {parameter.name!r} can only be given by position, and arguments of jobs are given "
+                "by name. Take the '/' out of its parameters."
             )
     if function.run_parameter in kwargs and not function.run_first:
         raise ConfigurationError(
@@ -159,7 +160,8 @@ def bind(function: Function, kwargs: Mapping[str, object]) -> None:
         )
     if missing == ["self"]:
         raise ConfigurationError(
-            f"{function.name} ({function.place}) is a method without its instance. Register the method of an instance instead."
+            f"{function.name} ({function.place}) is a method without its instance. "
+            "Register the method of an instance instead."
         )
     if missing:
         raise ConfigurationError(
@@ -187,7 +189,8 @@ def _called_run(parameter: Parameter) -> bool:
 
 
 def _means_run(annotation: object, scope: Mapping[str, Any]) -> bool:
-    """Whether an annotation says `Run`, also as a text whose import stands under TYPE_CHECKING, so that it cannot be evaluated."""
+    """True if an annotation means `Run`, even as a text that cannot be evaluated because its import is under
+    TYPE_CHECKING."""
     if isinstance(annotation, str):
         return _says_run(annotation, scope)
     origin = get_origin(annotation)

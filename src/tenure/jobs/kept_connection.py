@@ -1,7 +1,8 @@
-"""Keeps the connection of the last verb or question for the next one.
+"""Keeps the connection of the last operation or query for the next one.
 
-Opening a connection costs far more than most verbs. So the one that was used last stays open for a while, one per scheduler. No thread watches it: PostgreSQL itself ends it
-when it has been idle for too long, and it is looked at before it is used again, so that nothing is ever sent over a stale one. A call that failed leaves nothing behind.
+Opening a connection costs far more than most operations. So each scheduler keeps the one it used last open for a while.
+No thread watches it. PostgreSQL ends it after it has been idle for too long, and before it is used again it is checked,
+so that nothing is ever sent over a stale connection. A call that failed keeps none.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ KEPT = 60.0
 
 
 class Spare:
-    """At most one idle connection. It takes no lock: a signal handler may close it, and a fork may happen at any time."""
+    """At most one idle connection. Takes no lock: a signal handler may close it, and a fork may happen any time."""
 
     def __init__(self) -> None:
         self._idle: deque[tuple[Session, Store, float]] = deque()
@@ -47,7 +48,8 @@ class Spare:
         self._close_all_but(0)
 
     def forked(self) -> None:
-        """In a forked child: the connection is the parent's. It is held on to, so that nothing says goodbye to the parent's server."""
+        """In a forked child: the connection is the parent's. Keep a reference to it, because closing it would end the
+        parent's session."""
         for session, _, _ in self._idle:
             session.abandon()
         self._inherited += self._idle

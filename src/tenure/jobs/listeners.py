@@ -1,4 +1,4 @@
-"""Who wants to hear of runs. Events are queued by the threads that run jobs and told by a thread of their own."""
+"""Calls the listeners of run events, on a thread of its own. The threads that run jobs only queue the events."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ logger = logging.getLogger("tenure")
 
 KINDS: tuple[type[RunEvent], ...] = (RunSucceeded, RunFailed, RunRetried, RunLost, RunCancelled, RunSkipped)
 BACKLOG = 10_000
-"""Events that wait for slow listeners; further ones are dropped, so that a listener never costs the runs anything."""
+"""How many events may wait for slow listeners. Further ones are dropped, so that listeners never delay runs."""
 
 Listener = TypeVar("Listener", bound=Callable[..., object])
 
 
 class Listeners:
-    """The functions that hear of runs. `tell` never blocks; what a listener raises is logged and harms nothing."""
+    """The functions to call. `tell` never blocks, and an exception in a listener is logged and nothing else."""
 
     _pid: int
     _queue: queue.SimpleQueue[RunEvent | threading.Event | None]
@@ -51,16 +51,16 @@ class Listeners:
         return register
 
     def off(self, listener: Callable[..., object]) -> None:
-        """Call this function no more."""
+        """Stop calling this function."""
         self._listeners = [entry for entry in self._listeners if entry[1] is not listener]
         self._wanted = frozenset().union(*(kinds for kinds, _ in self._listeners))
 
     def wants(self, kind: type[RunEvent]) -> bool:
-        """Whether anybody listens to this kind; ask before building an event."""
+        """True if this kind has listeners; check before building an event."""
         return kind in self._wanted
 
     def tell(self, event: RunEvent) -> None:
-        """Tell this soon, after everything told before."""
+        """Call the listeners soon, after those of earlier events."""
         if type(event) not in self._wanted:
             return
         if self._pid != os.getpid():  # a forked child: the thread, and whatever it held, stayed in the parent
@@ -83,7 +83,7 @@ class Listeners:
                 self._thread = thread
 
     def flush(self, patience: float) -> bool:
-        """Wait until everything told so far was heard; False if that takes longer."""
+        """Wait until the listeners of all events so far have returned; False if that takes longer."""
         thread = self._thread
         if self._pid != os.getpid() or thread is None or thread is threading.current_thread():
             return True
@@ -92,7 +92,7 @@ class Listeners:
         return heard.wait(patience)
 
     def stop(self, patience: float) -> None:
-        """End the thread when everything told so far was heard, and wait for that no longer than so; the next event starts another."""
+        """End the thread after the events so far, and wait that long for it. The next event starts another thread."""
         if self._pid != os.getpid():
             return
         with self._mutex:
@@ -104,7 +104,7 @@ class Listeners:
 
     @property
     def dead_threads(self) -> tuple[str, ...]:
-        """The name of the thread that tells, if it died."""
+        """The name of the listeners' thread, if it died."""
         return dead(self._thread) if self._pid == os.getpid() else ()
 
     def _reset(self) -> None:

@@ -62,7 +62,7 @@ UNSET: Final = Unset()
 
 @dataclass(frozen=True, slots=True)
 class ChangeNote:
-    """Who does something, and why; both for people."""
+    """Who does something, and why: both are for human readers."""
 
     by: str = ""
     why: str = ""
@@ -432,7 +432,7 @@ def found(ledger: Ledger, application: str, run_id: int) -> RunRow:
 
 
 def states(given: str | Iterable[str] | None) -> tuple[RunState, ...]:
-    """The states that somebody asks for, by their names."""
+    """The states of these names."""
     if given is None:
         return ()
     listed = []
@@ -481,7 +481,7 @@ def _from_now_on(trigger: Trigger, spec: JobSpec, now: Instant) -> tuple[Instant
 
 
 def _unplanned(job: JobRow, now: Instant) -> tuple[NewRun, ...]:
-    """Due times that have passed and that nobody has planned: the old trigger counts for them, if it can be read."""
+    """Due times that have passed and that no node has planned: the old trigger counts for them, if it can be read."""
     spec, next_due = job.spec, job.next_due
     runs: list[NewRun] = []
     if job.state is not JobState.ACTIVE or spec.trigger is None:

@@ -1,4 +1,4 @@
-"""Questions to the ledger, answered in the words and zones of people."""
+"""Queries on the ledger. Their answers are views, with datetimes in the zones of the jobs."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tenure.util.names import named
 from tenure.views import ActionView, JobView, RunView, StatsView
 
 MAX_RUNS = 10_000
-"""Runs of one answer."""
+"""The most runs in one answer."""
 AUDITED = 1_000_000
-"""Runs of one job that an audit looks at."""
+"""The most runs of one job that an audit reads."""
 NEARBY = 1000
-"""Runs of a job that an explanation looks at."""
+"""The most runs of a job that an explanation reads."""
 FIGURED = (10, 100_000)
-"""Of how many runs of each job the figures of all jobs are at least, and of how many together."""
+"""Statistics of all jobs read at least this many runs of each job, and about this many in total."""
 PAGE = 200
-"""How many jobs are audited with one question."""
+"""How many jobs one query of an audit covers."""
 _NOTHING = Past({}, ())
 
 
 class Lookup:
-    """Looks into one application."""
+    """Queries on one application."""
 
     def __init__(self, application: str, tz: str) -> None:
         self._application, self._tz = application, tz
@@ -65,7 +65,7 @@ class Lookup:
         queue: str | None = None,
         removed: bool = False,
     ) -> list[JobRow]:
-        """The same, as the ledger has them."""
+        """The same, as rows of the ledger."""
         given = None if pattern is None else _storable(pattern)
         query = JobQuery(
             self._application,
@@ -88,7 +88,7 @@ class Lookup:
         return rows
 
     def those(self, ledger: Ledger, names: Iterable[str]) -> list[JobView]:
-        """Those of these jobs that are there."""
+        """The jobs of these names, as far as they exist."""
         now = ledger.now()
         return [self.shown_job(row, now) for name in names for row in ledger.jobs(self._application, name)]
 
@@ -159,17 +159,20 @@ class Lookup:
         return [ActionView.of(row, where) for row in ledger.actions(query)]
 
     def next(self, ledger: Ledger, n: int) -> list[tuple[datetime, str]]:
-        """The next due times of all jobs, in turn."""
+        """The next due times of all jobs, in order."""
         if type(n) is not int or not 0 <= n <= MAX_RUNS:
             raise ConfigurationError(f"next: n={n!r} must be a whole number from 0 to {MAX_RUNS:,}.")
         return self.next_of(ledger.jobs(self._application), ledger.now(), n)
 
     def next_of(self, rows: Iterable[JobRow], now: Instant, n: int) -> list[tuple[datetime, str]]:
-        """The next due times of these jobs, in turn."""
+        """The next due times of these jobs, in order."""
         return list(islice(heapq.merge(*(_walk(row, moment(now)) for row in rows)), n))
 
     def figures(self, ledger: Ledger) -> list[tuple[JobView, StatsView]]:
-        """All jobs by name, also those that code defines although they were removed, with figures of the last runs of each: fewer where there are many jobs."""
+        """All jobs by name, also removed ones that code still defines, each with statistics of its last runs.
+
+        The more jobs there are, the fewer runs of each are counted.
+        """
         rows, now = self.rows(ledger, removed=True), ledger.now()
         last = min(max(FIGURED[1] // max(len(rows), 1), FIGURED[0]), NEARBY)
         figures = ledger.figures(self._application, last)
@@ -180,7 +183,7 @@ class Lookup:
         ]
 
     def stats(self, ledger: Ledger, name: str) -> StatsView:
-        """Figures of the last runs of a job."""
+        """Statistics of the last runs of a job."""
         row = self._row(ledger, _storable(name))
         return StatsView.of(name, ledger.stats(self._application, name), self.zone(row))
 
@@ -228,24 +231,27 @@ class Lookup:
         return why_of(row, changes, ledger.runs(query), at=when, now=now, live=live)
 
     def shown_job(self, row: JobRow, now: float) -> JobView:
-        """A job for people."""
+        """The view of a job."""
         return JobView.of(row, self._tz, now)
 
     def shown_run(self, ledger: operations.Looks, row: RunRow) -> RunView:
-        """A run for people."""
+        """The view of a run, in the zone of its job."""
         jobs = ledger.jobs(self._application, row.name, removed=True)
         trigger = next((job.spec.trigger for job in jobs if job.id == row.job), None)
         return RunView.of(row, zone_of(trigger, row.scheduled_for, default=self._tz))
 
     def shown_runs(self, ledger: Ledger, rows: list[RunRow]) -> list[RunView]:
-        """Runs for people, each in the zone of its job."""
+        """The views of runs, each in the zone of its job."""
         if not rows:
             return []
         triggers = ledger.triggers({row.job for row in rows})
         return [RunView.of(row, zone_of(triggers.get(row.job), row.scheduled_for, default=self._tz)) for row in rows]
 
     def _audited(self, ledger: Ledger, row: JobRow, start: Instant, end: Instant) -> JobAudit:
-        """Of one job, from all that there is to read of it; once more if it is not clean: retention may have removed runs between the questions."""
+        """Audit one job from everything the ledger has of it.
+
+        If that finds something, audit once more: retention may have removed runs between the queries.
+        """
         name = row.spec.name
         query = RunQuery(self._application, name, since=start, before=end, limit=AUDITED, oldest_first=True)
 
@@ -257,7 +263,7 @@ class Lookup:
         return audited if audited.clean else look(self._row(ledger, name))
 
     def _row(self, ledger: Ledger, name: str) -> JobRow:
-        """A job, also one that was removed: its history is still there."""
+        """A job, even if it was removed: its history is still there."""
         rows = ledger.jobs(self._application, name, removed=True)
         if not rows:
             raise operations.unknown(ledger, self._application, name)
@@ -269,7 +275,7 @@ class Lookup:
 
 
 def _storable(name: object) -> str:
-    """The name of a job that may be there: also one that is refused for new jobs, if another program wrote it into the database."""
+    """A name to look for. Names that are refused for new jobs are allowed: another program may have written them."""
     if not isinstance(name, str):
         raise ConfigurationError(f"job name: {name!r} is a {type(name).__name__}. Write a text.")
     if wrong := next((c for c in name if c == "\0" or "\ud800" <= c <= "\udfff"), None):
@@ -278,7 +284,7 @@ def _storable(name: object) -> str:
 
 
 def _walk(row: JobRow, now: datetime) -> Iterator[tuple[datetime, str]]:
-    """The due times of one job from now on; of a paused one, from the end of its pause on."""
+    """The due times of a job from now on, or from the end of its pause."""
     if row.spec.trigger is None or (row.state is not JobState.ACTIVE and row.paused_until is None):
         return
     trigger, _ = read_trigger(row.spec.trigger)

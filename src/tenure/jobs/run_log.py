@@ -14,7 +14,7 @@ from tenure.core.messages import LogLine
 from tenure.core.records import Instant, RunId
 
 MAX_LINES, MAX_LOG = 1000, 256 * 1024
-"""What is kept of one attempt: so many lines, so many bytes."""
+"""The most lines, and the most bytes, that are kept of one attempt."""
 MAX_LINE = 2000
 """Characters of a line."""
 WAITING = 16 * 1024 * 1024
@@ -22,17 +22,17 @@ WAITING = 16 * 1024 * 1024
 
 
 def size_of(text: str) -> int:
-    """How many bytes the text is to a database."""
+    """The size of a text in a database, in bytes."""
     return len(text) if text.isascii() else len(text.encode(errors="backslashreplace"))
 
 
 def cut(text: object) -> str:
-    """The line that is kept of what a body logs."""
+    """The line that is kept of a logged text."""
     return str(text)[:MAX_LINE]
 
 
 class AttemptLog:
-    """What a body logs, from whichever of its threads: half of the room is for the first lines, half for the last ones."""
+    """The log of one attempt, from any of its threads. Half of the room is for the first lines, half for the last."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -42,7 +42,7 @@ class AttemptLog:
         self._dropped = self._dropped_bytes = 0
 
     def add(self, line: str) -> None:
-        """Keep a line, if need be instead of an older one."""
+        """Keep a line, if necessary instead of an older one."""
         size = size_of(line)
         with self._mutex:
             if not self._last and _fits(len(self._first) + 1, self._first_bytes + size):
@@ -59,7 +59,7 @@ class AttemptLog:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All that is kept."""
+        """The lines that were kept."""
         with self._mutex:
             between = (
                 [f"({self._dropped:,} lines were dropped here, {self._dropped_bytes:,} bytes)"] if self._dropped else []
@@ -82,7 +82,7 @@ class LogQueue:
         return bool(self._lines)
 
     def add(self, run: RunId, began: Instant, lines: Sequence[str]) -> bool:
-        """Send these soon. False: there is no room for them."""
+        """Queue these lines; False if there is no room for them."""
         size = sum(map(size_of, lines))
         if self._bytes + size > WAITING:
             return False
@@ -91,7 +91,7 @@ class LogQueue:
         return True
 
     def piece(self, most: int) -> list[LogLine]:
-        """The next ones, of no more bytes than this unless it is a single line; they stay until `sent`."""
+        """The next lines: at most this many bytes, or a single line. They stay in the queue until `sent`."""
         piece: list[LogLine] = []
         size = 0
         for line in self._lines:
@@ -102,13 +102,13 @@ class LogQueue:
         return piece
 
     def sent(self, piece: Sequence[LogLine]) -> None:
-        """The ledger has them."""
+        """The ledger has these lines."""
         for line in piece:
             self._lines.popleft()
             self._bytes -= size_of(line.text)
 
     def drop(self) -> int:
-        """Give all of them up; of how many runs they were."""
+        """Drop all lines; returns of how many runs they were."""
         runs = len({line.run for line in self._lines})
         self._lines.clear()
         self._bytes = 0

@@ -1,8 +1,8 @@
 """Reconciles what the ledger says this node runs with what the executor has in hand. Carries G3 and G4.
 
-Claims and reconciliations go over one connection, one after the other. So when a reconciliation is sent, every claim has been
-answered or abandoned. A run that the ledger lists for this node and that the executor does not have belongs to a claim
-whose answer was lost: it goes back.
+Claims and reconciliations go over one connection, one after the other. So when a reconciliation is sent, every claim
+has been answered or abandoned. A run that the ledger lists for this node and that the executor does not have belongs
+to a claim whose answer was lost: it goes back.
 """
 
 from __future__ import annotations

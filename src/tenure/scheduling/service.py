@@ -1,6 +1,6 @@
-"""What stands behind a scheduler: the node that it takes part with, its listeners, and its terminal.
+"""The service behind a scheduler: its engine, its listeners and its terminal. Not public.
 
-`AsyncScheduler`, `tenure.testing`, the command line and the integrations get it by `tenure.scheduler.service_of`. It is not public.
+`AsyncScheduler`, `tenure.testing`, the command line and the integrations get it from `tenure.scheduler.service_of`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ logger = logging.getLogger("tenure")
 SHOWN = 50
 """How many jobs `run` lists when it starts."""
 LAST_EVENTS = 2.0
-"""How long listeners may take for what was told before a stop."""
+"""How long listeners may take, at a stop, for the events so far."""
 
 
 class SchedulerService(JobClient):
-    """Jobs of one application on one store, and this process's part in them."""
+    """The jobs of one application on one store, and the part that this process takes in them."""
 
     def __init__(
         self, url: object, definitions: Definitions, options: EngineOptions, *, drain: Duration, migrate: bool
@@ -57,18 +57,21 @@ class SchedulerService(JobClient):
         self._mutex = threading.RLock()
         self._engine: Engine | None = None
         self._left_later: list[Engine] = []
-        """Stopped while bodies went on."""
+        """Engines that were stopped while bodies went on."""
         self._inherited: list[Engine] = []
         _ALL.add(self)
 
     @property
     def started(self) -> bool:
-        """Taking part, in this very process."""
+        """True if this process takes part."""
         engine = self._engine
         return engine is not None and engine.started
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> bool:
-        """Bring the jobs to the ledger and take part. `loop` runs coroutine jobs; None: one of our own. True if this very call started it."""
+        """Write the jobs to the ledger and take part. True if this call started it.
+
+        `loop` runs coroutine jobs; None means a loop that tenure starts.
+        """
         if _turned_off():
             logger.warning(
                 "scheduler %r is not started: TENURE_OFF is set", self.application, extra={"action": "turned_off"}
@@ -91,7 +94,7 @@ class SchedulerService(JobClient):
             return True
 
     async def start_here(self) -> None:
-        """`start`, with coroutine jobs on this loop. If it is cancelled, the start is undone before the cancellation goes on."""
+        """`start`, with coroutine jobs on this loop. A cancelled start is undone before the cancellation goes on."""
         loop, started = asyncio.get_running_loop(), False
 
         def begin() -> None:
@@ -105,7 +108,7 @@ class SchedulerService(JobClient):
         await async_bridge.enter(begin, undo)
 
     async def stop_here(self, drain: Duration | None = None) -> bool:
-        """`stop`. If it is cancelled, it goes on by itself, but waits no longer for what runs: the exit of the process waits for it."""
+        """`stop`. If this is cancelled, the stop goes on by itself, but no longer waits for running bodies."""
         try:
             return await async_bridge.on_thread(functools.partial(self.stop, drain))
         except asyncio.CancelledError:
@@ -113,7 +116,7 @@ class SchedulerService(JobClient):
             raise
 
     def stop(self, drain: Duration | None = None) -> bool:
-        """As `Scheduler.stop` says."""
+        """See `Scheduler.stop`."""
         asked = None if drain is None else _not_negative(drain, "drain")
         ends_at = boottime() + (asked or 0.0)
         with self._mutex:
@@ -136,13 +139,13 @@ class SchedulerService(JobClient):
         return drained and all(left)
 
     def stop_now(self) -> None:
-        """While `stop` waits, from another thread: wait no longer for what runs."""
+        """Called from another thread while `stop` waits: wait no longer for running bodies."""
         engine = self._engine
         if engine is not None:
             engine.stop_now()
 
     def health(self) -> Health:
-        """How this node is; sends no statement."""
+        """The state of this node, without asking the database."""
         engine = self._engine or Engine(self.store, self.definitions.registry, self.options, self.listeners)
         return replace(engine.health(), waits_for=self._waits_for())
 
@@ -150,7 +153,7 @@ class SchedulerService(JobClient):
     def staged(
         self, lines: bool | None, nudge: Callable[[], object] | None = None
     ) -> Iterator[tuple[console.SignalWaiter, Callable[[str], None]]]:
-        """In the foreground: signals wake the stage, and what happens is said if there is a terminal, or `lines` says so."""
+        """Run in the foreground: signals end it, and events are printed on a terminal, or if `lines` is True."""
         talks = console.terminal() if lines is None else lines
 
         def tell(event: RunEvent) -> None:
@@ -170,7 +173,7 @@ class SchedulerService(JobClient):
             stage.close()
 
     def greet(self, say: Callable[[str], None]) -> None:
-        """Say which store, which node, which jobs."""
+        """Print the store, the node and the jobs."""
         if not self.started or say is _nothing:
             return
         try:
@@ -181,19 +184,19 @@ class SchedulerService(JobClient):
             say(text)
 
     def use(self, store: Store | None, answer: Callable[[], None] | None = None) -> None:
-        """Another store from now on; None: that of the URL again."""
+        """Use another store from now on; None means that of the URL again."""
         if self.started:
             raise ConfigurationError("use(): the scheduler is started. Stop it first.")
         super().use(store, answer)
 
     def poke(self) -> None:
-        """Something was asked for or changed: look at once, if this node takes part."""
+        """A run was requested, or a job has changed: look at once, if this node takes part."""
         engine = self._engine
         if engine is not None:
             engine.poke()
 
     def forked(self) -> None:
-        """In a forked child: not started. What the parent has in hand is kept, so that nothing says goodbye to its server."""
+        """In a forked child: not started. Keep the parent's engines: closing them would end its sessions."""
         self._mutex = threading.RLock()
         self._inherited += [*self._left_later, *([self._engine] if self._engine is not None else [])]
         self._engine, self._left_later = None, []
@@ -207,7 +210,7 @@ class SchedulerService(JobClient):
         return lines if len(names) <= SHOWN else [*lines, f"  and {len(names) - SHOWN} more: `tenure jobs` lists all"]
 
     def _waits_for(self) -> tuple[str, ...]:
-        """The runs that keep nodes of this scheduler after a stop."""
+        """The runs that keep nodes of this scheduler alive after a stop."""
         return tuple(run for engine in self._left_later for run in engine.waits_for)
 
 
@@ -216,7 +219,7 @@ def _turned_off() -> bool:
 
 
 def _only_imported() -> bool:
-    """A child of a job with `process=True` imports the main module for its functions, and comes by `scheduler.run()`."""
+    """True in the child of a job with `process=True`, which imports the main module and so meets `scheduler.run()`."""
     return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
 
 

@@ -63,9 +63,9 @@ class Identities:
             return
         self._doubted.add(base)
         logger.warning(
-            "a job without an id was added to a running scheduler, and its function or arguments cannot be told apart "
-            "by "
-            "a text: all workers that add such a job mean the same one, %r. Write id='…' if they are different jobs",
+            "a job without an id was added to a running scheduler, and its function or arguments cannot be told "
+            "apart by a text: all workers that add such a job mean the same one, %r. Write id='…' if they are "
+            "different jobs",
             base,
             extra={"action": "doubtful_id"},
         )

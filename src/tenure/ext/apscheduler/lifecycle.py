@@ -315,8 +315,7 @@ class Lifecycle:
         if importable:
             raise ConfigurationError(
                 f"importable={list(importable)!r} beside functions=[…]: with functions= no other function is looked "
-                "for. "
-                "Write one of the two."
+                "for. Write one of the two."
             )
         functions = Functions(self._events, None)
         functions.allow(allowed)

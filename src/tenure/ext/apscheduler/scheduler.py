@@ -263,8 +263,7 @@ class BaseScheduler(Lifecycle):
             return
         logger.warning(
             "job %r: its function or its arguments cannot be stored in the database. Only processes that add it run "
-            "it; "
-            "after a restart none does until it is added again",
+            "it; after a restart none does until it is added again",
             job.id,
             extra={"action": "not_kept"},
         )

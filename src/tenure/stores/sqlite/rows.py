@@ -45,10 +45,9 @@ _JOB = (
     "paused_until, paused_by, paused_why, since, kept_since, defined_at, removed_at, removed_by, next_reading, override"
 )
 _DONE = (
-    "CASE WHEN state = 'active' AND next_due IS NULL AND trigger IS NOT NULL "
-    "AND NOT EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_open "
-    "WHERE r.job = tenure_job.id AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running')) "
-    "THEN 'done' ELSE state END"
+    "CASE WHEN state = 'active' AND next_due IS NULL AND trigger IS NOT NULL AND NOT EXISTS (SELECT 1 FROM "
+    "tenure_run r INDEXED BY tenure_run_open WHERE r.job = tenure_job.id AND (r.state = 'pending' OR r.state = "
+    "'waiting' OR r.state = 'running')) THEN 'done' ELSE state END"
 )
 _RUN = (
     "r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label, "
