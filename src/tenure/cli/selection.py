@@ -1,4 +1,4 @@
-"""Many jobs at once: `tenure pause 'report:*'`, `--tag`, `--queue`. Lists what would be done, and asks before it is done.
+"""Many jobs at once: `tenure pause 'report:*'`, `--tag`, `--queue`. Lists what would be done, and asks first.
 
 A name alone is one job, and the command acts at once. Without a terminal nothing is done unless --yes says so: a
 script that means many jobs says so, too.
@@ -31,7 +31,8 @@ def several(arguments: argparse.Namespace) -> bool:
     """True if the command is about all jobs that match, and not about the one job of this name."""
     if arguments.job is None and arguments.tag is None and arguments.queue is None:
         raise ConfigurationError(
-            f"{arguments.subcommand}: which jobs? Write a name, a pattern such as 'report:*', --tag TAG or --queue QUEUE."
+            f"{arguments.subcommand}: which jobs? Write a name, a pattern such as 'report:*', --tag TAG or "
+            "--queue QUEUE."
         )
     return arguments.tag is not None or arguments.queue is not None or is_pattern(arguments.job)
 

@@ -230,9 +230,9 @@ class SchedulerApi(Decorators):
     def jobs(
         self, pattern: str | None = None, *, tag: str | None = None, queue: str | None = None, removed: bool = False
     ) -> list[JobView]:
-        """All jobs, by name, or those that match: `jobs("report:*", tag="customer-7")`. `*` stands for any text, `?` for one character.
+        """All jobs, by name, or those that match: `jobs("report:*", tag="customer-7")`.
 
-        `removed`: also those that a person removed and code still defines.
+        `*` stands for any text, `?` for one character. With `removed`, also removed ones that code still defines.
         """
         return self._service.look(
             lambda ledger: self._service.lookup.jobs(ledger, pattern, tag=tag, queue=queue, removed=removed)
