@@ -67,6 +67,7 @@ class Drawing:
         self.nodes = tuple(str(uuid.UUID(int=rng.getrandbits(128), version=4)) for _ in range(3))
         self._lanes = random.Random(f"lanes {self.nodes}")
         self._codes = random.Random(f"codes {self.nodes}")
+        self._looks = random.Random(f"looks {self.nodes}")
         self._before: list[tuple[int, Op]] = []
         self._tokens = 0
 
@@ -115,7 +116,13 @@ class Drawing:
                 ending = self.rng.choice(
                     [("pending", 0.0), ("pending", 10 * STEP), ("failed", None), ("succeeded", None)]
                 )
-                self._do(0, "finish", (self._name(run), run.token, *ending))
+                self._do(0, "finish", (self._name(run), run.token, *self._look(*ending)))
+
+    def _look(self, state: str, again: float | None) -> tuple[str, float | None]:
+        """Some of the failures are looks."""
+        if state != "pending" or again is None or self._looks.random() < 0.5:
+            return state, again
+        return self._looks.choice(["look", "last look"]), again / 5
 
     def _do(self, who: int, name: str, *args: Any) -> None:
         self._said(who, Op(name, args))
@@ -298,7 +305,7 @@ class Drawing:
                 ("interrupted", None),
             ]
         )
-        return Op("finish", ((self._name(run), self._token(run), *ending),))
+        return Op("finish", ((self._name(run), self._token(run), *self._look(*ending)),))
 
     def put_back(self, who: int) -> Op | None:
         del who

@@ -210,7 +210,13 @@ class RealPostgres(Real):
 
 
 _COLUMNS = {
-    **{name: f"date_part('epoch', r.{name})" for name in RUN if name.endswith(("_at", "_for")) or name == "until"},
+    **{
+        name: f"date_part('epoch', r.{name})"
+        for name in RUN
+        if name.endswith(("_at", "_for", "_since")) or name == "until"
+    },
+    "looks": "coalesce(r.looks, 0)",
+    "last_look": "coalesce(r.last_look, 0)",
     "kind": "r.kind::text",
     "state": "r.state::text",
     "node": "r.node::text",

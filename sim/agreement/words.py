@@ -145,14 +145,16 @@ def _settle(hand: Hand, name: str, generation: int, make_up: tuple[Any, ...], sk
 
 
 def _finish(hand: Hand, *endings: tuple[Any, str, str, float | None]) -> Any:
-    return hand.ledger.finish(
-        [
-            Ending(_run(hand, run), token, RunState.PENDING, "", None, _at(hand, 0.0))
-            if state == "interrupted"
-            else Ending(_run(hand, run), token, RunState(state), "said" if state == "failed" else "", again)
-            for run, token, state, again in endings
-        ]
-    )
+    return hand.ledger.finish([_ending(hand, _run(hand, run), *rest) for run, *rest in endings])  # type: ignore[arg-type]
+
+
+def _ending(hand: Hand, run: RunId, token: str, state: str, again: float | None) -> Ending:
+    if state == "interrupted":
+        return Ending(run, token, RunState.PENDING, "", None, _at(hand, 0.0))
+    if state in {"look", "last look"}:  # the wait is over five steps after the first one
+        began = _at(hand, 0.0 if state == "look" else -9.0)
+        return Ending(run, token, RunState.PENDING, "not there", again, began, wait_up_to=5 * STEP)
+    return Ending(run, token, RunState(state), "said" if state == "failed" else "", again)
 
 
 def _asked(hand: Hand, name: str, key: str) -> Any:

@@ -88,6 +88,8 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
     nodes = rng.choice((3, 3, 4, 5))
     hosts = tuple(rng.randrange(rng.choice((1, 2, nodes))) for _ in range(nodes))
     jobs = tuple(rng.sample(sorted(application.JOBS), 3))
+    more = random.Random(f"more {seed}")
+    beside = (more.choice(sorted(application.MORE)),) if more.random() < 0.3 else ()
     bad = rng.choice((0.0, 0.0, 0.005, 0.02))
     ops = ("beat", "claim", "reconcile", "finish", "acquire", "release", "put_back", "declare", "plan", "check")
     weather = Weather(
@@ -124,7 +126,7 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
         nodes,
         hosts,
         tuple(round(rng.uniform(0.9, 1.1), 3) for _ in range(nodes)),
-        jobs,
+        (*jobs, *beside),
         weather,
         tuple(sorted(drawn, key=lambda fault: fault.at)),
         host_evidence=rng.random() < 0.5,

@@ -457,6 +457,26 @@ def counted_as_loss(run: Any, rules: Any, *, removed: bool) -> Any:
 _after_loss = copies.admission.after_loss
 
 
+def look_is_a_failure(run: Any, ending: Any, *rest: Any, **more: Any) -> Any:
+    """It counts against `retries`."""
+    after = _after_look(run, ending, *rest, **more)
+    return after._replace(failures=run.failures + 1)
+
+
+def looks_for_ever(run: Any, ending: Any, again_in: float, wait_up_to: float, **more: Any) -> Any:
+    """Whatever `wait_up_to` says."""
+    del wait_up_to
+    return _after_look(run, ending, again_in, math.inf, **more)
+
+
+def first_look_forgotten(run: Any, *rest: Any, **more: Any) -> Any:
+    """The wait begins anew with every look."""
+    return _after_look(run._replace(looking_since=None), *rest, **more)
+
+
+_after_look = copies.admission.after_look
+
+
 def leaves_at_once(self: Any, parts: Any) -> None:
     """A stop does not keep the node for bodies that go on."""
     del parts

@@ -136,6 +136,11 @@ def stops(plan: Plan) -> Plan:
     return replace(plan, faults=faults, deaf=0.5)
 
 
+def looks(plan: Plan) -> Plan:
+    """A job whose bodies do not find what they need."""
+    return replace(plan, jobs=(*plan.jobs[:3], "look"))
+
+
 L, R, S = copies.lease, rows.Rows, statements
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("trust anchored at the response", "G2", lambda: [(L, "step", broken.anchored_at_response)], quiet, "slow beat"),
@@ -176,6 +181,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("number of an interrupted attempt given again", "G3", lambda: [(copies.memory_ledger.run_rules, "after_interruption", broken.number_given_back)], stops),
     Mutant("interrupted body called again under on_lost='fail'", "G3", lambda: [(copies.memory_ledger.run_rules, "after_interruption", broken.interrupted_again)], jobs("once", "swap", "free", then=stops)),
     Mutant("stop counted as a loss", "G4", lambda: [(copies.memory_ledger.run_rules, "after_loss", broken.counted_as_loss)], stops),
+    Mutant("look counted as a failure", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.look_is_a_failure)], looks),
+    Mutant("look after the wait is over", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.looks_for_ever)], looks),
+    Mutant("wait that begins anew with every look", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.first_look_forgotten)], looks),
     Mutant("node that leaves while its thread works", "G3", lambda: [(copies.engine.Engine, "_leave_later", broken.leaves_at_once)], stops),
     Mutant("runs of the dead left to the declaring node", "1.3, 2.3", lambda: [(S, "reconcile", broken.deaf_roll)]),
     Mutant("ending dropped when its answer is lost", "1.6", lambda: [(copies.completer.Completer, "_tell", broken.forgetful_tell)], held_up("finish")),

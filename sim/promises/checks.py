@@ -4,6 +4,7 @@ G1  nothing fenced with a lower term commits after a higher one was granted; the
 G2  no two processes believe at the same moment that they lead the same unfenced election
 G3  one run for (job, key); of its attempts never two that can complete; never two bodies of it on nodes that are trusted;
     never more than `max_running` of a job at once
+    every attempt is a success, a failure, a loss, an interruption or a look, and counted once
 G4  at the end every due time is final or explained (the audit is clean), and nothing is left with a node that is not alive
     nothing that was claimed before a pause begins after the pause has returned without naming a node
 G5  what was committed together with the completion of a run took effect once
@@ -31,6 +32,7 @@ ELECTION = "exporter"
 TWO = 2
 PATIENCE = 8.0
 """For how long after the calm something due may still be on its way."""
+TICK = 1e-5
 PUT_OFF = 75.0
 """No planner looks so far ahead."""
 Work = tuple[int, str]
@@ -83,6 +85,8 @@ class Checker:
         self._ended: set[tuple[str, int]] = set()
         self._paused: dict[int, int] = {}
         """The generations with which pauses have returned."""
+        self._looking: dict[Work, float] = {}
+        """When the first body of a run began that raised NotYet."""
         self._called: dict[Work, int] = {}
         """The number of the last attempt whose body was called."""
 
@@ -179,10 +183,23 @@ class Checker:
         work = (found.job, found.key)
         if self._tokens.pop(work, None) != token:
             self.broken("G3", f"run {found.key}: an attempt that does not count any more was ended as {state.value}")
+        if state is RunState.PENDING:
+            self._tried_again(found, work)
         if state is RunState.SUCCEEDED:
             self.succeeded[work] += 1
             if self.succeeded[work] > 1 and work not in self._exempt:
                 self.broken("G3", f"run {found.key} of job {found.job} succeeded {self.succeeded[work]} times")
+
+    def _tried_again(self, run: Any, work: Work) -> None:
+        """Every attempt behind a run is counted once; and nobody looks any longer than `wait_up_to`."""
+        counted = run.failures + run.losses + run.interruptions + run.looks
+        if run.attempt != counted:
+            self.broken("G3", f"run {run.key} has {run.attempt} attempts behind it, and counts {counted}")
+        if run.looks and run.last_look == run.attempt:
+            since = self._looking.setdefault(work, run.looking_since)
+            until = since + self.server.rows.tables.jobs[run.job].spec.rules.wait_up_to
+            if run.due_at > until + TICK:
+                self.broken("G4", f"run {run.key} looks again {run.due_at - until:.3f} s after its wait is over")
 
     def lost(self, run: Any, row: JobRow) -> None:
         """The ledger counted a loss."""
@@ -255,6 +272,7 @@ class Checker:
         self._doubles -= self._exempt
         self._tokens = {(r.job, r.key): r.token for r in replica.runs.values() if r.state is RunState.RUNNING}
         self.losses = Counter({(r.job, r.key): r.losses for r in replica.runs.values()})
+        self._looking = {(r.job, r.key): r.looking_since for r in replica.runs.values() if r.looks}
 
     # Bodies
 
@@ -288,6 +306,7 @@ class Checker:
     def reopened(self, work: Work) -> None:
         """A backfill opened a run again: it begins from nothing."""
         self._called.pop(work, None)
+        self._looking.pop(work, None)
         self.losses.pop(work, None)
 
     def _numbered(self, run: Any, work: Work) -> None:

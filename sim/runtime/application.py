@@ -13,7 +13,7 @@ from sim.runtime import copies, fakes
 from sim.runtime.kernel import K, Process
 from tenure.core.cluster import Cadence
 from tenure.core.records import RunState
-from tenure.errors import StoreError, StoreUnavailable, TenureError
+from tenure.errors import NotYet, StoreError, StoreUnavailable, TenureError
 from tenure.jobs.decorators import Definitions
 from tenure.triggers import cron, every
 
@@ -25,12 +25,18 @@ JOBS: dict[str, dict[str, Any]] = {
     "free": {"seconds": 4, "overlap": "allow", "max_lost": 9},
     "once": {"seconds": 5, "missed": "skip", "grace": 3, "on_lost": "fail"},
 }
+MORE: dict[str, dict[str, Any]] = {
+    "look": {"seconds": 6, "overlap": "wait", "wait_up_to": 4, "retries": 1, "backoff": 0.5, "max_lost": 9}
+}
+"""In some of the histories, beside the others."""
 ZONED: dict[str, dict[str, Any]] = {"zone": {"cron": "*/4 * * * * *", "max_lost": 9}}
 """In directed schedules alone."""
-LONG = {"zone": 2.0, "tick": 2.0, "pair": 3.0, "wait": 3.0, "swap": 14.0, "free": 2.0, "once": 1.0}
+LONG = {"zone": 2.0, "tick": 2.0, "pair": 3.0, "wait": 3.0, "swap": 14.0, "free": 2.0, "once": 1.0, "look": 0.5}
 """How long a body may take."""
 BACKFILLED = 40.0
 """How far back people look for due times that did not run: further than the ledger remembers."""
+NOT_YET = 0.6
+"""How often a body of such a job does not find what it needs."""
 LEAKS = 0.97
 """A body that draws more leaves the transaction open in which it completed its run."""
 
@@ -142,7 +148,7 @@ def _engine(setting: Setting, process: Process) -> Any:
     for name in setting.jobs:
         if name == job and process.name.partition(".")[0] != node:
             continue
-        policy = dict(JOBS.get(name) or ZONED[name])
+        policy = dict((JOBS | MORE | ZONED)[name])
         trigger = (
             cron(policy.pop("cron"), "Europe/Berlin") if "cron" in policy else every(seconds=policy.pop("seconds"))
         )
@@ -186,6 +192,8 @@ def _body(setting: Setting, name: str) -> Callable[..., None]:
                 fakes.sleep(2 * long)
             elif not run.wait(long) and draw < 0.5:
                 run.check()
+            if name == "look" and K.rng.random() < NOT_YET:
+                raise NotYet(K.rng.choice((0.3, 1.5, 9.0)), "not there")
             if draw < 0.15:
                 raise ValueError("it failed")
             if draw > 0.8:

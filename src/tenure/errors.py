@@ -17,11 +17,14 @@ TenureError
 └── RunError
     ├── AttemptCancelled      this attempt was requested to end, or its time is up; raised in the body
     ├── AttemptLost           this attempt no longer counts
+    ├── NotYet                raised by a body: what it needs is not there yet, try again later
     ├── UnreadableArguments   this library cannot read the arguments of the run; its body was not called
     └── Busy                  the requested work is being done already
 """
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 
 class TenureError(Exception):
@@ -90,6 +93,23 @@ class AttemptCancelled(RunError):
 
 class AttemptLost(RunError):
     """This attempt no longer counts: the run is over, or another attempt has it. Refused work was not committed."""
+
+
+class NotYet(RunError):
+    """Raise this in a body: what it needs is not there yet, and the run is to be tried again later.
+
+    Counts against neither `retries` nor `max_lost`. After `wait_up_to` (24 h) the run fails, with this reason.
+    """
+
+    def __init__(self, again_in: float | timedelta | str, reason: str = "") -> None:
+        super().__init__(again_in, reason)
+        self.again_in = again_in
+        """When to look again: seconds, a `timedelta`, or text such as '5m'. Counted from the end of this attempt."""
+        self.reason = reason
+        """What is not there."""
+
+    def __str__(self) -> str:
+        return str(self.reason) or "what the body needs is not there yet"
 
 
 class UnreadableArguments(RunError):

@@ -64,6 +64,11 @@ class RunRetried(RunEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class RunNotYet(RunEvent):
+    """The body raised `NotYet`: what it needs is not there, and the run will be tried again. `error` says what."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunLost(RunEvent):
     """The node of a run died or was stopped, and the run is not retried."""
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 from tenure.core.arguments import plain, shown
 from tenure.core.cluster import Leader, TermRecord
 from tenure.core.differences import differences, explained
+from tenure.core.explain import waits_for
 from tenure.core.messages import JobStats
 from tenure.core.records import UNBEGUN, ActionRecord, Instant, JobRow, Rules, RunRow, RunState
 from tenure.core.trigger_text import read_trigger, zone_of
@@ -133,6 +134,12 @@ class RunView:
     """The arguments given with `run_now` instead of the job's own."""
     stopping: bool
     """True if it is running and its node was requested to stop."""
+    looks: int = 0
+    """Attempts that raised `NotYet`."""
+    looking_since: datetime | None = None
+    """When the first of these began: `wait_up_to` counts from there."""
+    waiting: str = ""
+    """What it waits for between two looks: 'file not there, 12 looks, next at …'. Else ''."""
     forgotten: bool = False
     """True if retention has removed this run; its key is kept, with its state and its times."""
 
@@ -164,6 +171,9 @@ class RunView:
             by=row.by,
             kwargs=None if row.kwargs is None else shown(row.kwargs),
             stopping=row.stopping and row.state is RunState.RUNNING,
+            looks=row.looks,
+            looking_since=_moment(row.looking_since, where),
+            waiting=waits_for(row, where) if row.looking else "",
             forgotten=row.digest is not None,
         )
 

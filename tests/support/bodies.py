@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from tenure import Run, current_run
+from tenure.errors import NotYet
 
 
 def pid_of(run: Run) -> None:
@@ -125,3 +126,12 @@ def touch_and_sleep(path: str, seconds: float) -> None:
 
 
 _LATE: list[int] = []
+
+
+def not_yet(run: Run, file: str) -> None:
+    if not Path(file).exists():
+        raise NotYet("20ms", f"{Path(file).name} is not there (attempt {run.attempt})")
+
+
+def not_yet_wrong() -> None:
+    raise NotYet("5 minutes")

@@ -50,6 +50,7 @@ def status(arguments: argparse.Namespace) -> int:
         removed = [lookup.shown_job(row, now) for row in rows if row.state is JobState.REMOVED]
         due = lookup.next_of(jobs, now, NEXT)
         held = scheduler.runs(state="running", until=NOW, limit=RUNNING_READ)
+        pending = scheduler.runs(state="pending", until=NOW, limit=RUNNING_READ)
         with read_only_session(arguments) as session:
             planner = session.leader(planner_of(scheduler.application))
     counts = {
@@ -63,6 +64,7 @@ def status(arguments: argparse.Namespace) -> int:
     ]
     running = {part.label: part.runs for part in tally if part.state is RunState.RUNNING}
     awaited = [f"{run.job} {run.key} on {run.node}" for run in held if run.stopping]
+    looking = [f"{run.job} {run.key}: {run.waiting}" for run in pending if run.waiting]
     if arguments.json:
         as_json(
             {
@@ -76,6 +78,7 @@ def status(arguments: argparse.Namespace) -> int:
                 "open": counts,
                 "running_by_node": running,
                 "stops_wait_for": awaited,
+                "not_yet": looking,
                 "failed_last_day": bad,
                 "next": [{"at": at, "job": name} for at, name in due],
             }
@@ -100,6 +103,10 @@ def status(arguments: argparse.Namespace) -> int:
     show(f"         {bad} failed or lost in the last 24 h")
     if awaited:
         show(f"stops    waiting for {_few(awaited)} (if that process is gone, the next node to notice takes over)")
+    for number, one in enumerate(looking[:NEXT]):
+        show(f"{'' if number else 'waiting':9}{one}")
+    if len(looking) > NEXT:
+        show(f"         … and {len(looking) - NEXT} more: `tenure runs --state pending`")
     for number, (at, name) in enumerate(due):
         show(f"{'next' if number == 0 else '':9}{shown_time(at)}  {name}")
     return 0 if planner and planner.healthy else 1
@@ -255,7 +262,11 @@ def _run(run: RunView) -> list[str]:
         "" if run.lateness is None else readable(run.lateness),
         "" if run.duration is None else readable(run.duration),
         run.node,
-        "its node was asked to stop and waits for it, or is gone" if run.stopping else last_line(run.reason),
+        "its node was asked to stop and waits for it, or is gone"
+        if run.stopping
+        else f"waiting: {run.waiting}"
+        if run.waiting
+        else last_line(run.reason),
     ]
 
 

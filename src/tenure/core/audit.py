@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
+from tenure.core.explain import waits_for
 from tenure.core.job_history import TriggerPeriod, stretches
 from tenure.core.records import ANEW, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.core.trigger_text import zone_of
@@ -186,7 +187,8 @@ class _Audit:
                 self._counts[_end(run)] += 1
                 self._in_a_row = False
             else:
-                self._find(OPEN, at, f"its run is {run.state.value}")
+                waits = f"waiting: {waits_for(run, self._zone)}" if run.looking else run.state.value
+                self._find(OPEN, at, f"its run is {waits}")
         self._without_run(stretch, without, last=stretch.end < self._until)
 
     def _due_times(self, stretch: TriggerPeriod) -> Iterator[Instant]:

@@ -14,6 +14,7 @@ from tenure.errors import ConfigurationError
 from tenure.triggers import Trigger
 from tenure.util.durations import readable
 from tenure.util.instants import instant, moment, shown
+from tenure.util.plurals import counted
 
 NEAR = 60.0
 """A given time means the due time within this many seconds of it."""
@@ -283,6 +284,9 @@ class _Answer:
                 return f"{subject} {self._pending(run)}"
 
     def _pending(self, run: RunRow) -> str:
+        if run.looking and (run.due_at > self._now or self._live):
+            limit = self._at((run.looking_since or run.due_at) + self._job.spec.rules.wait_up_to)
+            return f"is waiting: {waits_for(run, self._zone)}. It fails if that lasts until {limit}."
         if run.due_at > self._now:
             if run.attempt:
                 again = f"attempt {run.attempt + 1} begins at {self._at(run.due_at)}"
@@ -339,6 +343,9 @@ class _Answer:
         if run.started_at is not None and run.kind is RunKind.DUE and run.started_at - run.due_at > _LATE:
             parts += f", started {readable(run.started_at - run.due_at)} late"
         parts += f", on attempt {run.attempt}" if run.attempt > 1 else ""
+        parts += (
+            f", after {counted(run.looks, 'look')} since {self._at(run.looking_since)}" if run.looking_since else ""
+        )
         return f"{parts}, interrupted {_times(run.interruptions)} by the stop of a node" if run.interruptions else parts
 
     def _at(self, when: Instant) -> str:
@@ -347,6 +354,12 @@ class _Answer:
 
 def _changed_by(stretch: TriggerPeriod) -> str:
     return f" by {stretch.began.by}" if stretch.began is not None and stretch.began.by else ""
+
+
+def waits_for(run: RunRow, zone: tzinfo) -> str:
+    """What a run waits for between two looks: the reason of its last `NotYet`, how often it looked, and when next."""
+    reason = f"{last_line(run.reason)}, " if run.reason else ""
+    return f"{reason}{counted(run.looks, 'look')}, next at {shown(run.due_at, zone)}"
 
 
 def last_line(text: str) -> str:

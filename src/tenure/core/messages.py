@@ -274,6 +274,8 @@ class Ending:
     finished_at: Instant | None = None
     """By the ledger's clock as the node knows it. A retry is due `again_in` seconds after it, so a clock that jumped
     during the attempt does not postpone the retry."""
+    wait_up_to: float | None = None
+    """For PENDING with `again_in`, if the body raised `NotYet`: how long the run may go on doing so."""
 
     @property
     def interrupted(self) -> bool:

@@ -27,8 +27,10 @@ from hashlib import blake2b
 
 from tenure.core.messages import MissedJob, NewRun, Planned, Unplanned
 from tenure.core.records import MISSED_LIMIT, MISSED_WINDOW, Instant, Rules, RunId, RunState
+from tenure.errors import ConfigurationError, NotYet
 from tenure.triggers import At, Trigger, tzdata_version
 from tenure.triggers.base import Steps
+from tenure.util.durations import seconds
 from tenure.util.instants import instant
 
 LOOK_AHEAD = 10.4
@@ -207,6 +209,16 @@ def retry_in(rules: Rules, failures: int, chance: float) -> float | None:
     first, longest = rules.backoff
     pause = min(first * 2.0 ** min(failures - 1, _ENOUGH), longest)
     return pause * (1 - _VARIES + 2 * _VARIES * chance)
+
+
+def look_in(failure: NotYet) -> float:
+    """In how many seconds to look again. Raises if the body did not say that."""
+    pause = seconds(failure.again_in, "NotYet")
+    if pause <= 0:
+        raise ConfigurationError(
+            f"NotYet: {failure.again_in!r} leaves no time between two looks. Write when to look again, such as '5m'."
+        )
+    return pause
 
 
 class _Walk:

@@ -67,6 +67,8 @@ class RunState(StrEnum):
         return self not in OPEN
 
 
+GAVE_UP = "gave up waiting: "
+"""How the reason of a run begins that raised `NotYet` until `wait_up_to` was over."""
 STOPPED = "its node was stopped"
 """Why an attempt was interrupted."""
 UNBEGUN = frozenset({RunState.PENDING, RunState.WAITING})
@@ -103,6 +105,8 @@ class Rules:
     jitter: float = 0.0
     spread: float = 0.0
     queue: str = "default"
+    wait_up_to: float = 86400.0
+    """How long a run may go on raising `NotYet`, from the beginning of the first attempt that did."""
     tags: tuple[str, ...] = ()
     """Sorted, each once. For people: nothing is decided by them."""
 
@@ -285,6 +289,17 @@ class RunRow:
     """Attempts interrupted by stops of nodes."""
     stopping: bool = False
     """While RUNNING: its node was requested to stop."""
+    looks: int = 0
+    """Attempts that raised `NotYet`: they looked, and what they need was not there."""
+    looking_since: Instant | None = None
+    """When the first of these began."""
+    last_look: int = 0
+    """The number of the last of these."""
     digest: str | None = None
     """For a run that retention removed while keeping its key: a digest of its arguments, '' for the job's own. Besides,
     only the outcome and the times are kept."""
+
+    @property
+    def looking(self) -> bool:
+        """True if its last attempt raised `NotYet`, and the next one has not begun."""
+        return self.state is RunState.PENDING and self.looks > 0 and self.last_look == self.attempt

@@ -13,7 +13,19 @@ from typing import NamedTuple
 
 from tenure.core.keys import digest_of
 from tenure.core.messages import Ending, NewRun
-from tenure.core.records import STOPPED, Instant, JobRow, JobSpec, JobState, Rules, RunId, RunKind, RunRow, RunState
+from tenure.core.records import (
+    GAVE_UP,
+    STOPPED,
+    Instant,
+    JobRow,
+    JobSpec,
+    JobState,
+    Rules,
+    RunId,
+    RunKind,
+    RunRow,
+    RunState,
+)
 
 OVERLAP = "overlap"
 SUPERSEDED = "superseded"
@@ -109,6 +121,9 @@ class AttemptState(NamedTuple):
     kind: RunKind = RunKind.DUE
     interruptions: int = 0
     stopping: bool = False
+    looks: int = 0
+    looking_since: Instant | None = None
+    last_look: int = 0
 
 
 class After(NamedTuple):
@@ -122,6 +137,9 @@ class After(NamedTuple):
     expires_at: Instant | None
     reason: str = ""
     interruptions: int = 0
+    looks: int = 0
+    looking_since: Instant | None = None
+    last_look: int = 0
 
 
 def after_ending(run: AttemptState, ending: Ending, rules: Rules, *, job: JobState, now: Instant) -> After:
@@ -132,6 +150,8 @@ def after_ending(run: AttemptState, ending: Ending, rules: Rules, *, job: JobSta
             return after_interruption(run, rules, removed=removed)
         case RunState.PENDING, None:
             return after_return(run, rules, job=job, now=now)
+        case RunState.PENDING, again_in if ending.wait_up_to is not None:
+            return after_look(run, ending, again_in or 0.0, ending.wait_up_to, removed=removed, now=now)
         case RunState.PENDING, _ if run.asked_to_end:
             return _over(run, RunState.CANCELLED, run.asked_to_end)._replace(failures=run.failures + 1)
         case RunState.PENDING, _ if removed:
@@ -146,6 +166,26 @@ def after_ending(run: AttemptState, ending: Ending, rules: Rules, *, job: JobSta
             return _over(run, RunState.CANCELLED, ending.error or run.asked_to_end)
         case state, _:
             return _over(run, state, ending.error)
+
+
+def after_look(
+    run: AttemptState, ending: Ending, again_in: float, wait_up_to: float, *, removed: bool, now: Instant
+) -> After:
+    """The run after its body raised `NotYet`. Neither a failure nor a loss; the last look is when the wait is over."""
+    ended = now if ending.finished_at is None else ending.finished_at
+    began = ended if ending.started_at is None else ending.started_at
+    since = began if run.looking_since is None else run.looking_since
+    until = since + wait_up_to
+    look = _over(run, RunState.PENDING, ending.error)._replace(
+        looks=run.looks + 1, looking_since=since, last_look=run.attempt
+    )
+    if run.asked_to_end:
+        return look._replace(state=RunState.CANCELLED, reason=run.asked_to_end)
+    if removed:
+        return look._replace(state=RunState.CANCELLED, reason=REMOVED)
+    if ended >= until:
+        return look._replace(state=RunState.FAILED, reason=GAVE_UP + ending.error)
+    return look._replace(due_at=min(ended + again_in, until), expires_at=None)
 
 
 def after_return(run: AttemptState, rules: Rules, *, job: JobState, now: Instant) -> After:
@@ -277,4 +317,16 @@ def _age(run: RunCandidate) -> tuple[Instant, RunId]:
 
 
 def _over(run: AttemptState, state: RunState, reason: str) -> After:
-    return After(state, run.attempt, run.failures, run.losses, run.due_at, run.expires_at, reason, run.interruptions)
+    return After(
+        state,
+        run.attempt,
+        run.failures,
+        run.losses,
+        run.due_at,
+        run.expires_at,
+        reason,
+        run.interruptions,
+        run.looks,
+        run.looking_since,
+        run.last_look,
+    )

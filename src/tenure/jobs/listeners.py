@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tenure.errors import ConfigurationError
-from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
+from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunNotYet, RunRetried, RunSkipped, RunSucceeded
 from tenure.util.vital_thread import VitalThread, dead
 
 logger = logging.getLogger("tenure")
 
-KINDS: tuple[type[RunEvent], ...] = (RunSucceeded, RunFailed, RunRetried, RunLost, RunCancelled, RunSkipped)
+KINDS: tuple[type[RunEvent], ...] = (RunSucceeded, RunFailed, RunRetried, RunNotYet, RunLost, RunCancelled, RunSkipped)
 BACKLOG = 10_000
 """How many events may wait for slow listeners. Further ones are dropped, so that listeners never delay runs."""
 

@@ -72,4 +72,6 @@ def confirms(attempt: Attempt, ending: Ending, answer: Ended) -> bool:
     """
     if attempt.control.completed:
         return answer.state is RunState.SUCCEEDED
+    if ending.wait_up_to is not None and answer.state is RunState.FAILED:
+        return True
     return answer.state is ending.state or (ending.interrupted and answer.state is RunState.LOST)

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.messages import Ending
-from tenure.core.planning import retry_in
+from tenure.core.planning import look_in, retry_in
 from tenure.core.records import STOPPED, Instant, RunId, RunState
-from tenure.errors import UnreadableArguments
+from tenure.errors import ConfigurationError, NotYet, UnreadableArguments
 from tenure.scheduling.attempt import Attempt, AttemptPhase
 from tenure.scheduling.context import NodeView
 from tenure.scheduling.processes import ProcessFailed
@@ -240,22 +240,36 @@ class BaseExecutor(ABC):
         claimed, run = attempt.claimed, attempt.run
         began, ended = attempt.started_at or boottime(), boottime()
         state, error, again_in = RunState.SUCCEEDED, "", None
+        pause, wait_up_to = 0.0, None
+        if isinstance(failure, NotYet):
+            failure, pause = _checked(failure, attempt)
         if failure is not None:
             state, error = RunState.FAILED, _text_of(failure)
         if attempt.control.completed:
-            if failure is None:
+            if failure is None or isinstance(failure, NotYet):
                 state, error = RunState.FAILED, "the transaction of run.complete() was not committed"
         elif attempt.asked_to_end:
             state, error = RunState.CANCELLED, attempt.asked_to_end
         elif attempt.timed_out:
             state, error = RunState.FAILED, f"timed out after {claimed.rules.timeout:g} s"
+        elif isinstance(failure, NotYet):
+            state, again_in, wait_up_to = RunState.PENDING, pause, claimed.rules.wait_up_to
         elif failure is not None and (run.cancelled or (self.stopping and isinstance(failure, asyncio.CancelledError))):
             # Also if the lease has lapsed and the body raised AttemptLost for that. `on_lost` decides about a retry.
             state, error = RunState.PENDING, STOPPED
         if state is RunState.FAILED:
             again_in = retry_in(claimed.rules, claimed.failures + 1, self._chance())
             state = RunState.FAILED if again_in is None else RunState.PENDING
-        return Ending(attempt.id, attempt.token, state, error, again_in, self._clock.now(began), self._clock.now(ended))
+        return Ending(
+            attempt.id,
+            attempt.token,
+            state,
+            error,
+            again_in,
+            self._clock.now(began),
+            self._clock.now(ended),
+            wait_up_to,
+        )
 
     def end(self, attempt: Attempt, ending: Ending) -> None:
         """Free its slot and pass its ending on. It stays in hand until the ledger has acknowledged that."""
@@ -312,13 +326,31 @@ class BaseExecutor(ABC):
             self._changed.notify_all()
 
 
+def _checked(failure: NotYet, attempt: Attempt) -> tuple[BaseException, float]:
+    """What was raised, and in how many seconds to look again; or the error in it."""
+    if attempt.control.completed:
+        logger.error(
+            "run %s of %r raised NotYet after run.complete(): it is not tried again for that. Only the transaction of "
+            "run.complete() decides how the run ends. Raise NotYet before it.",
+            attempt.run.key,
+            attempt.run.job,
+            extra={"action": "not_yet_after_complete"},
+        )
+        return failure, 0.0
+    try:
+        return failure, look_in(failure)
+    except ConfigurationError as error:
+        error.__cause__ = failure
+        return error, 0.0
+
+
 def _text_of(failure: BaseException) -> str:
     """The end of a traceback, where the message is. Formatting it runs code of the application, which may raise."""
     if isinstance(failure, UnreadableArguments):
         return f"cannot be read: {failure}"
-    in_process = isinstance(failure, ProcessFailed)
+    plain = isinstance(failure, (ProcessFailed, NotYet))
     try:
-        text = str(failure) if in_process else "".join(traceback.format_exception(failure)).rstrip()
+        text = str(failure) if plain else "".join(traceback.format_exception(failure)).rstrip()
     except BaseException as error:
         text = f"{type(failure).__name__} (its text cannot be shown: {type(error).__name__} while it was printed)"
     text = text.encode("utf-8", "backslashreplace").decode()  # half a character can be neither stored nor printed

@@ -13,7 +13,7 @@ from datetime import datetime
 from types import FrameType
 from typing import Protocol
 
-from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
+from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunNotYet, RunRetried, RunSkipped, RunSucceeded
 from tenure.util import signals
 from tenure.util.clock import boottime
 from tenure.util.durations import readable
@@ -24,6 +24,7 @@ _WORDS: dict[type[RunEvent], str] = {
     RunSucceeded: "succeeded",
     RunFailed: "failed",
     RunRetried: "will be tried again",
+    RunNotYet: "is not possible yet",
     RunLost: "was lost",
     RunCancelled: "was cancelled",
     RunSkipped: "was skipped",

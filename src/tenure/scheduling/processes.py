@@ -38,7 +38,9 @@ from types import FrameType
 from typing import Any
 
 from tenure.core.messages import ClaimedRun
+from tenure.core.planning import look_in
 from tenure.core.records import Instant
+from tenure.errors import NotYet
 from tenure.jobs.functions import Function
 from tenure.run import CURRENT, Run, RunControl
 from tenure.scheduling.attempt import Attempt
@@ -131,6 +133,9 @@ class Child:
         except (ValueError, TypeError) as error:
             raise ProcessFailed(f"its process sent what cannot be read ({error}), and was ended") from error
         self.clean = clean
+        if what == "not yet":
+            again_in, reason = json.loads(said)
+            raise NotYet(float(again_in), str(reason))
         if what == "failed":
             raise ProcessFailed(said)
 
@@ -340,7 +345,7 @@ def _after_fork_in_child() -> None:
 
 # Between parent and child
 
-_WORDS = {"called", "log", "completed", "done", "failed"}
+_WORDS = {"called", "log", "completed", "done", "failed", "not yet"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +409,8 @@ def _do(message: bytes, until: Callable[[], float], number: int, parent: Parent)
         finally:
             CURRENT.reset(current)
         answer = ("done", "")
+    except NotYet as error:
+        answer = _not_yet(error)
     except BaseException as error:
         answer = ("failed", _text_of(error))
     for stream in (sys.stdout, sys.stderr):
@@ -463,6 +470,14 @@ class _ChildControl(RunControl):
     def note_completed(self) -> None:
         super().note_completed()
         self.parent.say(self.number, "completed", "")
+
+
+def _not_yet(error: NotYet) -> tuple[str, str]:
+    try:
+        return "not yet", json.dumps([look_in(error), str(error)[:MAX_ERROR]])
+    except Exception as wrong:  # it does not say when to look again, or its reason cannot be printed
+        wrong.__cause__ = error
+        return "failed", _text_of(wrong)
 
 
 def _text_of(error: BaseException) -> str:

@@ -6,11 +6,12 @@ import logging
 
 from tenure.core.messages import Ended, Ending, LostRun, MissedJob
 from tenure.core.planning import MissedVerdict
-from tenure.core.records import RunState
-from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunRetried, RunSkipped, RunSucceeded
+from tenure.core.records import GAVE_UP, RunState
+from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunNotYet, RunRetried, RunSkipped, RunSucceeded
 from tenure.jobs.listeners import Listeners
 from tenure.scheduling.attempt import Attempt, confirms
 from tenure.triggers import zone
+from tenure.util.durations import readable
 from tenure.util.instants import moment
 from tenure.util.plurals import counted
 from tenure.util.printable import printable
@@ -52,9 +53,23 @@ class Reporter:
             and state in {RunState.PENDING, RunState.SKIPPED}
         ):
             return  # it never began: another node claims it, or, if its job was paused, none does
-        kind = _EVENTS.get(state)
-        if state is not RunState.SUCCEEDED and state is not RunState.CANCELLED:
-            last = printable(ending.error.splitlines()[-1]) if ending.error else str(state)
+        looked = ending.wait_up_to is not None
+        error = GAVE_UP + ending.error if looked and state is RunState.FAILED else ending.error
+        kind = RunNotYet if looked and state is RunState.PENDING else _EVENTS.get(state)
+        if kind is RunNotYet:
+            logger.log(
+                # The first look is news. Those that follow are counted in the ledger.
+                logging.INFO if attempt.run.attempt == 1 else logging.DEBUG,
+                "run %s of %r, attempt %d: not yet: %s; it looks again in %s",
+                printable(attempt.run.key),
+                attempt.run.job,
+                attempt.run.attempt,
+                printable(error),
+                readable(ending.again_in or 0.0),
+                extra={"action": "run_not_yet"},
+            )
+        elif state is not RunState.SUCCEEDED and state is not RunState.CANCELLED:
+            last = printable(error.splitlines()[-1]) if error else str(state)
             logger.warning(
                 "run %s of %r, attempt %d: %s",
                 printable(attempt.run.key),
@@ -76,7 +91,7 @@ class Reporter:
                     attempt=attempt.run.attempt,
                     label=self._label,
                     duration=took,
-                    error="" if state is RunState.SUCCEEDED else ending.error,
+                    error="" if state is RunState.SUCCEEDED else error,
                 )
             )
 

@@ -260,13 +260,18 @@ class Ledger(ABC):
         - SUCCEEDED, FAILED and CANCELLED are final.
         - PENDING with `again_in` counts a failure. The run is due that many seconds after `finished_at` (after now, if
           that is not given) and does not expire.
+        - PENDING with `again_in` and `wait_up_to` is a look: the body raised `NotYet`. It is neither a failure nor a
+          loss: `looks` + 1, `last_look` is its number, and `looking_since` is when the first look began. The run is due
+          `again_in` seconds after `finished_at`, but no later than `wait_up_to` after `looking_since`. A look that ends
+          then or later is the last: FAILED(GAVE_UP and the reason). It does not expire, and keeps its place.
         - PENDING without `again_in` and without `started_at`: the run goes back as if it had not been claimed (one
           attempt less, same `due_at`, `expires_at` no sooner than on-time from now). But if its job is PAUSED and it is
           a due time that never began (no attempt before), it becomes SKIPPED('paused').
         - PENDING without `again_in` but with `started_at`: the stop of its node interrupted the run. The attempt is
           spent, `interruptions` + 1, and the run does not expire. It is LOST under `on_lost` fail or if its job was
           removed.
-        - A removed job has no further attempt: FAILED instead of PENDING with `again_in`, CANCELLED('removed') without.
+        - A removed job has no further attempt: FAILED instead of PENDING with `again_in`, CANCELLED('removed') without
+          or after a look.
         - Neither has a run that was requested to end: CANCELLED with the reason of that request.
 
         If an ending is not accepted, `state` says where the run is. `finish` waits for no row. If another transaction

@@ -49,6 +49,9 @@ class MemoryRun:
     losses: int = 0
     interruptions: int = 0
     stopping: bool = False
+    looks: int = 0
+    looking_since: Instant | None = None
+    last_look: int = 0
     node: NodeId | None = None
     label: str = ""
     token: str = ""
@@ -90,6 +93,9 @@ class MemoryRun:
             self.kind,
             self.interruptions,
             self.stopping,
+            self.looks,
+            self.looking_since,
+            self.last_look,
         )
 
     def answers(self, query: RunQuery) -> bool:
@@ -144,6 +150,9 @@ class MemoryRun:
             generation=self.generation,
             interruptions=self.interruptions,
             stopping=self.stopping,
+            looks=self.looks,
+            looking_since=self.looking_since,
+            last_look=self.last_look,
         )
 
 
@@ -266,6 +275,7 @@ class Tables:
         """End an attempt of a run."""
         run.attempt, run.failures, run.losses = after.attempt, after.failures, after.losses
         run.interruptions, run.stopping = after.interruptions, False
+        run.looks, run.looking_since, run.last_look = after.looks, after.looking_since, after.last_look
         run.due_at, run.expires_at = after.due_at, after.expires_at
         if after.attempt == 0:  # it never began
             run.label, run.claimed_at = "", None

@@ -411,6 +411,9 @@ class PostgresLedger(Ledger):
             again=doubles([ending.again_in for ending in endings]),
             started=doubles([ending.started_at for ending in endings]),
             finished=doubles([ending.finished_at for ending in endings]),
+            waits=doubles([ending.wait_up_to for ending in endings])
+            if any(ending.wait_up_to is not None for ending in endings)
+            else None,
         )
         if answer[0] is None:
             return [Ended(ending.id, True, ending.state) for ending in endings]

@@ -29,7 +29,8 @@ RUN = (
     "pg_catalog.date_part('epoch', r.scheduled_for), pg_catalog.date_part('epoch', r.due_at), "
     "r.attempt, r.failures, r.losses, r.label, pg_catalog.date_part('epoch', r.claimed_at), "
     "pg_catalog.date_part('epoch', r.started_at), pg_catalog.date_part('epoch', r.finished_at), r.reason, r.count, "
-    "pg_catalog.date_part('epoch', r.until), r.by, r.kwargs, r.generation, r.interruptions, r.stopping"
+    "pg_catalog.date_part('epoch', r.until), r.by, r.kwargs, r.generation, r.interruptions, r.stopping, "
+    "COALESCE(r.looks, 0), pg_catalog.date_part('epoch', r.looking_since), COALESCE(r.last_look, 0)"
 )
 SPAN = (
     "f.scheduled_for >= coalesce(to_timestamp(%(since)s::float8), '-infinity') "
@@ -131,6 +132,7 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
     """A row of RUN."""
     run, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest = row
     claimed_at, started_at, finished_at, reason, count, until, *rest = rest
+    by, kwargs, generation, interruptions, stopping, looks, looking_since, *rest = rest
     return RunRow(
         RunId(run),
         JobId(job),
@@ -150,5 +152,12 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         reason,
         count,
         clamped_or_none(until),
+        by,
+        kwargs,
+        generation,
+        interruptions,
+        stopping,
+        looks,
+        clamped_or_none(looking_since),
         *rest,
     )

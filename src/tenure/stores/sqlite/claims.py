@@ -261,13 +261,27 @@ class _Attempt(NamedTuple):
     node: NodeId | None
     interruptions: int
     stopping: int
+    looks: int
+    looking_since: Micros | None
+    last_look: int
 
     def behind(self) -> AttemptState:
         due_at, expires_at = instant(self.due_at), instant_or_none(self.expires_at)
         attempt, failures, losses = count_of(self.attempt), count_of(self.failures), count_of(self.losses)
         kind, interruptions = kind_of(self.kind), count_of(self.interruptions)
         return AttemptState(
-            attempt, failures, losses, due_at, expires_at, self.asked_to_end, kind, interruptions, bool(self.stopping)
+            attempt,
+            failures,
+            losses,
+            due_at,
+            expires_at,
+            self.asked_to_end,
+            kind,
+            interruptions,
+            bool(self.stopping),
+            count_of(self.looks),
+            instant_or_none(self.looking_since),
+            count_of(self.last_look),
         )
 
     def job_state(self) -> JobState:
@@ -432,6 +446,9 @@ def _after(one: RunId, after: After, started_at: Micros | None, finished_at: Mic
         finished_at,
         one,
         after.interruptions,
+        after.looks,
+        micros_or_none(after.looking_since),
+        after.last_look,
     )
 
 

@@ -52,7 +52,7 @@ _DONE = (
 _RUN = (
     "r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label, "
     "r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, "
-    "r.interruptions, r.stopping"
+    "r.interruptions, r.stopping, coalesce(r.looks, 0), r.looking_since, coalesce(r.last_look, 0)"
 )
 
 
@@ -201,7 +201,7 @@ def run_state(word: object) -> RunState:
 def run_row(row: tuple[Any, ...]) -> RunRow:
     (found, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest) = row
     (claimed_at, started_at, finished_at, reason, count, until, by, kwargs, *rest) = rest
-    (generation, interruptions, stopping, *kept) = rest
+    (generation, interruptions, stopping, looks, looking_since, last_look, *kept) = rest
     return RunRow(
         id=RunId(found),
         job=JobId(job),
@@ -226,6 +226,9 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         generation=generation,
         interruptions=count_of(interruptions),
         stopping=bool(stopping),
+        looks=count_of(looks),
+        looking_since=instant_or_none(looking_since),
+        last_look=count_of(last_look),
         digest=kept[0] if kept else None,
     )
 

@@ -12,7 +12,8 @@ SELECT lanes, others, server, seen::text, due_from, expires_from,
 -- name: finish
 -- End attempts.
 SELECT accepted, became, wakes
-  FROM {schema}.finish_runs(%(ids)s, %(tokens)s, %(states)s, %(reasons)s, %(again)s, %(started)s, %(finished)s)
+  FROM {schema}.finish_runs(%(ids)s, %(tokens)s, %(states)s, %(reasons)s, %(again)s, %(started)s, %(finished)s,
+                           %(waits)s)
 
 -- name: put_back
 -- Put back runs that this node was given but does not have.

@@ -170,7 +170,7 @@ UPDATE tenure_run SET kind = 'backfill', due_at = ?, expires_at = NULL WHERE id 
 -- Runs with what is needed to end their attempts.
 SELECT r.id, r.job, r.application, r.state, r.token, r.attempt, r.failures, r.losses, r.due_at, r.expires_at,
        r.asked_to_end, r.started_at, j.rules, j.state, r.kind, j.name, r.key, r.scheduled_for, r.node,
-       r.interruptions, r.stopping
+       r.interruptions, r.stopping, coalesce(r.looks, 0), r.looking_since, coalesce(r.last_look, 0)
   FROM json_each(:ids) i
  CROSS JOIN tenure_run r ON r.id = i.value
  CROSS JOIN tenure_job j ON j.id = r.job
@@ -187,7 +187,8 @@ UPDATE tenure_run
    SET state = ?1,
        lane = CASE WHEN ?1 = 'pending' THEN (SELECT j.lane FROM tenure_job j WHERE j.id = tenure_run.job) ELSE lane END,
        attempt = ?2, failures = ?3, losses = ?4, due_at = ?5, expires_at = ?6, reason = ?7, started_at = ?8,
-       finished_at = ?9, interruptions = ?11, stopping = 0, token = NULL, asked_to_end = '',
+       finished_at = ?9, interruptions = ?11, looks = nullif(?12, 0), looking_since = ?13, last_look = nullif(?14, 0),
+       stopping = 0, token = NULL, asked_to_end = '',
        label = CASE WHEN ?2 = 0 THEN '' ELSE label END, claimed_at = CASE WHEN ?2 = 0 THEN NULL ELSE claimed_at END
  WHERE id = ?10
 
@@ -260,7 +261,7 @@ SELECT {run}
 -- name: kept_key
 -- A kept key as a run, with NULLs and zeros for what is not kept.
 SELECT k.run, k.job, j.name, k.key, 'manual', k.state, k.scheduled_for, k.scheduled_for, 0, 0, 0, '',
-       NULL, k.started_at, k.finished_at, '', 1, NULL, '', NULL, 0, 0, 0, k.digest
+       NULL, k.started_at, k.finished_at, '', 1, NULL, '', NULL, 0, 0, 0, 0, NULL, 0, k.digest
   FROM tenure_job j JOIN tenure_kept_key k ON k.job = j.id
  WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND k.key = :key
 
@@ -270,7 +271,8 @@ UPDATE tenure_run
    SET state = 'pending', lane = (SELECT lane FROM tenure_job j WHERE j.id = tenure_run.job), kind = 'backfill',
        generation = (SELECT generation FROM tenure_job j WHERE j.id = tenure_run.job), due_at = :now, expires_at = NULL,
        attempt = 0, failures = 0, losses = 0, interruptions = 0, stopping = 0, node = NULL, label = '',
-       claimed_at = NULL, started_at = NULL, finished_at = NULL, reason = '', by = :by, kwargs = :kwargs
+       claimed_at = NULL, started_at = NULL, finished_at = NULL, reason = '', by = :by, kwargs = :kwargs,
+       looks = NULL, looking_since = NULL, last_look = NULL
  WHERE id = :id
 
 -- name: cancel

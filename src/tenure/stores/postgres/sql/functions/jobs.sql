@@ -326,7 +326,8 @@ BEGIN
                        kind = 'backfill', generation = j.generation, due_at = now_, expires_at = NULL, reason = '',
                        attempt = 0, failures = 0, losses = 0, interruptions = 0, stopping = false, node = NULL,
                        label = '', by = a ->> 'by', kwargs = a ->> 'kwargs',
-                       claimed_at = NULL, started_at = NULL, finished_at = NULL
+                       claimed_at = NULL, started_at = NULL, finished_at = NULL,
+                       looks = NULL, looking_since = NULL, last_look = NULL
                  WHERE x.job = j.id AND x.key = a ->> 'key' AND x.state IN ('skipped', 'cancelled', 'lost')
                    AND x.count = 1
                 RETURNING * INTO r;

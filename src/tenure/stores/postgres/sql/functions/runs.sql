@@ -5,6 +5,7 @@
 -- accepted, all as requested, no other run waits.
 CREATE OR REPLACE FUNCTION {schema}.finish_runs(
     ids bigint[], tokens text[], states text[], reasons text[], again float8[], started float8[], finished float8[],
+    waits float8[],   -- of bodies that raised NotYet: `wait_up_to`
     OUT accepted boolean[], OUT became text[], OUT wakes boolean[]
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
@@ -24,9 +25,10 @@ BEGIN
                                           WHERE x.state = 'pending'))
                    FOR KEY SHARE SKIP LOCKED) l;
         WITH mine AS MATERIALIZED (
-            SELECT r.id AS run, r.job, r.kind, r.attempt, r.asked_to_end, x.*
-              FROM unnest(ids, tokens, states, reasons, again, started, finished)
-                   AS x (id, token, state, reason, again, started, finished)
+            SELECT r.id AS run, r.job, r.kind, r.attempt, r.asked_to_end,
+                   coalesce(r.looking_since, to_timestamp(x.started), to_timestamp(x.finished), now_) AS since, x.*
+              FROM unnest(ids, tokens, states, reasons, again, started, finished, waits)
+                   AS x (id, token, state, reason, again, started, finished, wait)
               JOIN {schema}.run r ON r.id = x.id AND r.token = x.token AND (x.state <> 'pending' OR r.job = ANY (jobs))
                FOR NO KEY UPDATE OF r SKIP LOCKED
         ), ended AS (
@@ -36,16 +38,25 @@ BEGIN
                    attempt = greatest(r.attempt, 1) - CASE WHEN x.unbegun THEN 1 ELSE 0 END,
                    interruptions = least(r.interruptions, 2147483646) + CASE WHEN x.interrupted THEN 1 ELSE 0 END,
                    failures = least(r.failures, 2147483646)
-                              + CASE WHEN x.state = 'failed' OR x.again IS NOT NULL THEN 1 ELSE 0 END,
+                              + CASE WHEN x.wait IS NULL AND (x.state = 'failed' OR x.again IS NOT NULL)
+                                     THEN 1 ELSE 0 END,
+                   looks = CASE WHEN x.wait IS NULL THEN r.looks
+                                ELSE least(coalesce(r.looks, 0), 2147483646) + 1 END,
+                   looking_since = CASE WHEN x.wait IS NULL THEN r.looking_since ELSE x.since END,
+                   last_look = CASE WHEN x.wait IS NULL THEN r.last_look ELSE r.attempt END,
                    reason = CASE WHEN x.becomes = 'cancelled'
                                  THEN coalesce(CASE WHEN x.state = 'cancelled' THEN nullif(x.reason, '') END,
                                                nullif(r.asked_to_end, ''),
                                                CASE WHEN x.state = 'pending' THEN 'removed' ELSE '' END)
                                  WHEN x.becomes = 'skipped' THEN 'paused'
+                                 WHEN x.wait IS NOT NULL AND x.becomes = 'failed'
+                                 THEN 'gave up waiting: ' || coalesce(x.reason, '')
                                  WHEN x.interrupted THEN 'its node was stopped'
                                  WHEN x.unbegun THEN '' ELSE coalesce(x.reason, '') END,
                    due_at = CASE WHEN x.again IS NULL OR x.becomes <> 'pending' THEN r.due_at
-                                 ELSE coalesce(to_timestamp(x.finished), now_) + make_interval(secs => x.again) END,
+                                 ELSE least(coalesce(to_timestamp(x.finished), now_) + make_interval(secs => x.again),
+                                            CASE WHEN x.wait IS NOT NULL
+                                                 THEN x.since + make_interval(secs => x.wait) END) END,
                    expires_at = CASE WHEN x.becomes <> 'pending' OR r.expires_at IS NULL THEN r.expires_at
                                      WHEN x.unbegun
                                      THEN greatest(r.expires_at, now_ + make_interval(secs => x.on_time)) END,
@@ -63,6 +74,10 @@ BEGIN
                                      AND m.attempt <= 1 THEN 'skipped'
                                 WHEN m.again IS NULL AND m.started IS NOT NULL
                                      AND (j.state = 'removed' OR j.on_lost = 'fail') THEN 'lost'
+                                WHEN j.state = 'removed' AND m.wait IS NOT NULL THEN 'cancelled'
+                                WHEN m.wait IS NOT NULL
+                                     AND coalesce(to_timestamp(m.finished), now_)
+                                         >= m.since + make_interval(secs => m.wait) THEN 'failed'
                                 WHEN j.state <> 'removed' THEN 'pending'
                                 WHEN m.again IS NULL THEN 'cancelled'
                                 ELSE 'failed' END::{schema}.run_state AS becomes
@@ -122,7 +137,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT count(*)
               FROM {schema}.finish_runs(ids, tokens, array_fill('pending'::text, ARRAY[cardinality(ids)]),
-                                        NULL, NULL, NULL, NULL) f,
+                                        NULL, NULL, NULL, NULL, NULL) f,
                    unnest(f.accepted) AS a (accepted)
              WHERE a.accepted);
 END $$;

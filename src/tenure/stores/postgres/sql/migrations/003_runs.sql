@@ -44,6 +44,9 @@ CREATE TABLE {schema}.run (
     until         timestamptz,
     by            text NOT NULL DEFAULT '',
     kwargs        text,
+    looks         int,           -- attempts that raised NotYet; NULL: none
+    looking_since timestamptz,   -- when the first of these began
+    last_look     int,           -- the number of the last of these
     UNIQUE (job, key) WITH (fillfactor = 50),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 ) WITH (

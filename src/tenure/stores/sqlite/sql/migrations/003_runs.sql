@@ -30,6 +30,9 @@ CREATE TABLE tenure_run (
     until          INTEGER,
     by             TEXT NOT NULL DEFAULT '',
     kwargs         TEXT,
+    looks          INTEGER,   -- attempts that raised NotYet; NULL: none
+    looking_since  INTEGER,   -- when the first of these began
+    last_look      INTEGER,   -- the number of the last of these
     UNIQUE (job, key),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 );
