@@ -144,6 +144,12 @@ def test_due_times_are_strictly_after_and_strictly_increasing(trigger, t):
 
 
 @PROPERTY
+@given(TRIGGERS)
+def test_nothing_is_due_after_the_end_of_time(trigger):
+    assert trigger.next_after(datetime.max.replace(tzinfo=UTC)) is None
+
+
+@PROPERTY
 @given(TRIGGERS, NEAR, st.floats(0, 1))
 def test_nothing_lies_between_and_the_start_does_not_matter(trigger, t, part):
     due = trigger.next_after(t)

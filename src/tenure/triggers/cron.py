@@ -128,6 +128,8 @@ class Cron(WallClock):
         return cron(fields["expr"], fields["tz"])
 
     def _matches(self, day: int) -> int:
+        if day > _LAST_DAY:
+            return 0
         today = date.fromordinal(day + _EPOCH_ORDINAL)
         return self._month(today.year, today.month, day - today.day + 1) >> today.day & 1
 
