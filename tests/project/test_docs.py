@@ -282,7 +282,7 @@ def test_the_table_of_job_options_is_the_list_of_the_code() -> None:
     for name, values in rows.items():
         default = getattr(Rules(), name)
         if isinstance(default, str | int | float):
-            first = default if isinstance(default, str) else f"{default:g}"
+            first = f"{default:g}" if isinstance(default, float) else str(default)
             assert values.lstrip("`").startswith(first), f"{name}: the first value is not the default"
 
 
