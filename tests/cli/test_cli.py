@@ -243,7 +243,7 @@ def test_every_verb_has_help_with_an_example(capsys):
         main(["--help"])
     verbs = re.findall(r"^    ([\w-]+)\s", capsys.readouterr().out, re.MULTILINE)
     assert " ".join(verbs) == (
-        "start status jobs runs log why audit actions next run-now pause resume remove restore reset cancel backfill lead once import leader terms resign "
+        "start status jobs show runs log why audit actions next run-now pause resume remove restore reset cancel backfill lead once import leader terms resign "
         "elections migrate epoch doctor demo completion"
     )
     for verb in verbs:
@@ -266,7 +266,7 @@ def test_in_a_narrow_terminal_names_stay_whole_and_every_line_fits(sqlite_url, m
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
-    for verb, part in {"jobs": "Every 30 s of elapsed time, counted from 1970-01-01", "runs": "pending"}.items():
+    for verb, part in {"jobs": "active", "runs": "pending"}.items():
         assert main([verb, "--url", sqlite_url]) == 0
         said = capsys.readouterr().out
         assert name in said

@@ -17,6 +17,8 @@ from tenure.core.messages import NewRun, Planned
 
 SECOND = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{3})? \w+"
 
+CLOCK = r"\d\d:\d\d:\d\d"
+
 APP = """
 from tenure import AsyncScheduler, Run, Scheduler
 
@@ -73,18 +75,169 @@ def running(url):
         yield scheduler
 
 
-def test_jobs_are_listed_with_their_figures(tenure, asked, running):
+def test_jobs_are_listed_with_how_they_do(tenure, asked, running):
     assert tenure("run-now", "greet", "--wait", "20s")[0] == 0
     code, out, _ = tenure("jobs")
     header, daily, greet = out.splitlines()
     assert code == 0
-    assert header.split()[:3] == ["job", "state", "trigger"]
-    assert re.match(rf"daily +active +At 03:00 every day, Asia/Seoul +{SECOND} +0 +0$", daily)
-    assert re.match(rf"greet +active +on request +1 +0( +\S+ m?s){{4}} +succeeded {SECOND}$", greet)
+    assert re.match(r"job +state +last run +next, \w+ +trigger$", header)
+    assert re.match(r"daily +active +\d\d:\d\d:\d\d +At 03:00 every day, Asia/Seoul$", daily)
+    assert re.match(r"greet +active +ok \d+ s ago +on request$", greet)
     found = {job["name"]: job for job in asked("jobs")}
     assert found["daily"]["tz"] == "Asia/Seoul"
+    assert (found["daily"]["standing"], found["daily"]["outcome"]) == ("active", None)
+    assert found["greet"]["outcome"]["state"] == "succeeded"
     assert found["greet"]["stats"]["runs"] == 1
     assert found["greet"]["stats"]["duration_p99"] >= 0
+    header, daily, greet = tenure("jobs", "--stats")[1].splitlines()
+    assert re.match(r"daily +0$", daily)
+    assert re.match(r"greet +1( +\S+ m?s){4}$", greet)
+
+
+@pytest.fixture
+def troubled(customers, url):
+    """Of the jobs of the customers, one failed twice, one is paused, and a job has no function on a live node."""
+    customers.stop()
+    other = Scheduler(url, application="shop", capacity=0)
+    other.job(name="gone")(lambda: None)
+    other.start()
+    other.stop()
+    with shop(url, capacity=4) as scheduler:
+        scheduler.update("report:2", kwargs={"name": "nobody"})
+        for job in ("report:2", "report:2", "report:1"):
+            run = scheduler.run_now(job)
+            eventually(lambda run=run: scheduler.find_run(run.id).finished_at is not None)
+        scheduler.pause("sync:3")
+        yield scheduler
+
+
+def _listed(out):
+    return [line.split()[0] for line in out.splitlines()[1:]]
+
+
+def test_jobs_are_found_by_what_is_wrong_with_them(tenure, asked, troubled):
+    code, out, _ = tenure("jobs", "--failing")
+    assert (code, _listed(out)) == (0, ["report:2"])
+    assert re.match(r"report:2 +failing +failed \d+ s ago, 2 in a row", out.splitlines()[1])
+    assert _listed(tenure("jobs", "--paused")[1]) == ["sync:3"]
+    assert _listed(tenure("jobs", "--orphaned")[1]) == ["gone"]
+    assert _listed(tenure("jobs", "--paused", "--failing")[1]) == ["report:2", "sync:3"]
+    assert _listed(tenure("jobs", "*:?", "--sort", "failures")[1])[0] == "report:2"
+    assert _listed(tenure("jobs", "*:?", "--sort", "last")[1])[:2] == ["report:1", "report:2"]
+    assert _listed(tenure("jobs", "--tag", "customer-3")[1]) == ["report:3", "sync:3"]
+    assert [job["name"] for job in asked("jobs", "--queue", "sync", "--sort", "next")] == ["sync:1", "sync:2", "sync:3"]
+    assert tenure("jobs", "sync:*", "--failing")[:2] == (0, "no such jobs\n")
+    assert tenure("jobs", "nothing")[:2] == (0, "no such jobs\n")
+    by_name = {job["name"]: job for job in asked("jobs")}
+    assert [by_name[name]["standing"] for name in ("report:1", "report:2", "sync:3", "gone")] == [
+        "active",
+        "failing",
+        "paused",
+        "orphaned",
+    ]
+    assert by_name["report:2"]["outcome"]["failures"] == 2
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_terminal_cuts_no_name(tenure, troubled, monkeypatch, width):
+    long = "report:of-all-that-the-customer-with-the-long-name-has-ever-bought"
+    troubled.add("greet", every("1h"), name=long)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = tenure("jobs")[1]
+    assert any(long in line for line in out.splitlines())
+    assert all(len(line) <= max(width, len(f"job {long}")) for line in out.splitlines())
+    assert (long in out.splitlines()) == (width == 80), "a line of its own, if there is a table"
+    monkeypatch.delenv("NO_COLOR")
+    coloured = tenure("jobs")[1]
+    assert re.sub("\033\\[\\d+m", "", coloured) == out
+    assert re.search("\033\\[31m(state )?failing\033\\[0m", coloured)
+
+
+def test_a_job_is_shown_with_all_that_there_is_to_say(tenure, asked, troubled):
+    troubled.update("report:2", timeout="20m", backoff=("10s", "5m"), by="ada", why="slow disks")
+    code, out, _ = tenure("show", "report:2")
+    assert code == 0
+    first, *lines = out.splitlines()
+    assert re.match(r"'report:2' fails: 2 runs in a row, since \d+ s ago: ValueError: nobody is there$", first)
+    assert "function  greet" in lines
+    assert 'arguments {"name": "nobody"}' in lines
+    assert "options   timeout=20m, backoff=(10s, 5m), queue=report" in lines
+    assert "tags      customer-2, report" in lines
+    assert re.search(r"^\d+ +\d\d:\d\d:\d\d +failed +\S+ m?s +worker +ValueError: nobody is there$", out, re.MULTILINE)
+    assert re.search(r"^\d\d:\d\d:\d\d +updated +ada +slow disks$", out, re.MULTILINE)
+    assert re.search(r"^the last error: tenure log \d+$", out, re.MULTILINE)
+    found = asked("show", "report:2")
+    assert (len(found["next"]), found["changes"][0]["by"], found["runs"][0]["state"]) == (3, "ada", "failed")
+    assert "'sync:3' is paused" in tenure("show", "sync:3")[1]
+    assert "'gone' is orphaned: no live node has its function 'gone'" in tenure("show", "gone")[1]
+    assert re.match(r"'report:1' is active; its last run succeeded", tenure("show", "report:1")[1])
+    code, _, err = tenure("show", "report:9")
+    assert (code, "Did you mean" in err) == (1, True)
+
+
+def test_a_run_is_shown_by_its_number(tenure, asked, troubled):
+    [run, *_] = troubled.runs("report:2")
+    assert tenure("show", str(run.id))[1].startswith(f"run {run.id} of 'report:2'")
+    assert asked("show", str(run.id))["job"] == "report:2"
+    assert tenure("show", "4711")[0] == 1
+
+
+def test_what_is_watched_is_shown_again_until_interrupted(tenure, troubled, monkeypatch):
+    frames = iter([None, None, KeyboardInterrupt])
+
+    def pause(_seconds):
+        if (what := next(frames)) is not None:
+            raise what
+
+    monkeypatch.setattr("tenure.cli.watch.sleep", pause)
+    code, out, _ = tenure("jobs", "--failing", "--watch", "2s")
+    assert code == 0
+    assert out.count("tenure jobs, every 2 s (Ctrl-C ends)") == 3
+    assert out.count("report:2") == 3
+    assert "\033" not in out
+
+
+def test_a_watched_terminal_is_redrawn_in_place(tenure, troubled, monkeypatch):
+    monkeypatch.setattr("tenure.cli.watch.sleep", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("LINES", "6")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = tenure("jobs", "--watch")[1]
+    assert out.startswith("\033[2J\033[H")
+    assert out.endswith("\033[J\n")
+    assert re.search(r"… \d+ more lines", out)
+    assert len(out.split("\n")) <= 7
+
+
+def test_a_database_that_does_not_answer_is_watched_on(tenure, troubled, monkeypatch):
+    from tenure.errors import StoreUnavailable
+
+    answers = iter([StoreUnavailable("the server is away"), None])
+
+    def jobs(_arguments):
+        if (error := next(answers)) is not None:
+            raise error
+        print("here again")
+        return 0
+
+    frames = iter([None, KeyboardInterrupt])
+    monkeypatch.setattr("tenure.cli.watch.sleep", lambda _: (_ for _ in ()).throw(e) if (e := next(frames)) else None)
+    monkeypatch.setattr("tenure.cli.job_list.jobs", jobs)
+    from tenure.cli.watch import watchable
+
+    monkeypatch.setattr("tenure.cli.jobs_parser.watchable", lambda _: watchable(jobs))
+    out = tenure("jobs", "--watch")[1]
+    assert "the server is away" in out
+    assert "here again" in out
+
+
+def test_watching_is_for_people(tenure, jobs):
+    assert tenure("jobs", "--watch", "1s", "--json")[0] == 2
+    with pytest.raises(SystemExit):
+        tenure("jobs", "--watch", "daily")
 
 
 def test_a_run_that_is_asked_for_by_name(tenure, asked, running):
@@ -185,7 +338,7 @@ def test_what_was_changed_is_shown_with_what_the_code_says_and_can_be_reset(tenu
     assert (daily["changed_by"], daily["changed_why"]) == ("ada\n", "too often")
     assert daily["code"] == {"trigger": "At 03:00 every day, Asia/Seoul"}
     out = tenure("jobs")[1]
-    assert re.search(r"^daily +active +Every 9 h .*\(changed\)", out, re.MULTILINE)
+    assert re.search(r"^daily +active +\d\d:\d\d:\d\d +Every 9 h \(changed\)", out, re.MULTILINE)
     assert re.search(
         rf"'daily' was changed by ada.* \(too often\) at {SECOND}\. The code says trigger: At 03:00 every day", out
     )
@@ -482,11 +635,11 @@ def test_who_did_what_and_why(tenure, asked, jobs, monkeypatch):
     code, out, _ = tenure("actions")
     assert code == 0
     lines = out.splitlines()
-    assert re.match(r"at +who +what +why +from$", lines[0])
-    assert re.match(rf"{SECOND} +ops +resume daily +command line on \S+$", lines[1])
-    assert re.match(rf"{SECOND} +bob +cancel run {run.id} of greet +wrong name +command line on", lines[2])
-    assert re.match(rf"{SECOND} +ops +pause daily, until {SECOND} +maintenance +command line on", lines[3])
-    assert re.match(rf"{SECOND} +ada +pause greet +worker$", lines[4])
+    assert re.match(r"at, \w+ +who +what +why +from$", lines[0])
+    assert re.match(rf"{CLOCK} +ops +resume daily +command line on \S+$", lines[1])
+    assert re.match(rf"{CLOCK} +bob +cancel run {run.id} of greet +wrong name +command line on", lines[2])
+    assert re.match(rf"{CLOCK} +ops +pause daily, until {SECOND} +maintenance +command line on", lines[3])
+    assert re.match(rf"{CLOCK} +ada +pause greet +worker$", lines[4])
     assert len(lines) == 5, "what the program itself did is no action"
     assert [action["what"] for action in asked("actions", "--job", "daily")] == ["resume", "pause"]
     assert [action["run"] for action in asked("actions", "--by", "bob")] == [run.id]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from datetime import datetime
 
-from tenure.cli.jobs import application, shown_time
+from tenure.cli.jobs import application
 from tenure.cli.output import as_json, show, table
+from tenure.cli.times import here, short
+from tenure.util.clock import walltime
 from tenure.views import ActionView
 
 
@@ -20,12 +23,14 @@ def actions(arguments: argparse.Namespace) -> int:
     elif not found:
         show("no such actions")
     else:
-        table(["at", "who", "what", "why", "from"], [_action(action) for action in found])
+        now = walltime()
+        header = [f"at, {here()}", "who", "what", "why", "from"]
+        table(header, [_action(action, now) for action in found], spare=1)
     return 0
 
 
-def _action(action: ActionView) -> list[str]:
-    return [shown_time(action.at), action.by, summary(action), action.why, action.origin]
+def _action(action: ActionView, now: datetime) -> list[str]:
+    return [short(action.at, now), action.by, summary(action), action.why, action.origin]
 
 
 def summary(action: ActionView) -> str:

@@ -24,7 +24,7 @@ from tenure.util.clock import boottime, walltime
 from tenure.util.durations import readable
 from tenure.util.instants import moment
 from tenure.util.plurals import counted
-from tenure.views import JobView, RunView, StatsView
+from tenure.views import JobView, RunView
 
 NEXT = 5
 RECENT = 86400.0
@@ -95,7 +95,7 @@ def status(arguments: argparse.Namespace) -> int:
     if orphans:
         show("         ", paint(f"no live node has the function of {_few(orphans)}: `tenure why JOB`", YELLOW))
     for job in removed[:NEXT]:
-        show("         ", paint(_removed_but_in_code(job), YELLOW))
+        show("         ", paint(removed_but_in_code(job), YELLOW))
     if len(removed) > NEXT:
         show(f"         … and {len(removed) - NEXT} more that are removed, but defined in code: `tenure jobs`")
     by_node = _few([f"{label}: {count}" for label, count in sorted(running.items())])
@@ -110,23 +110,6 @@ def status(arguments: argparse.Namespace) -> int:
     for number, (at, name) in enumerate(due):
         show(f"{'next' if number == 0 else '':9}{shown_time(at)}  {name}")
     return 0 if planner and planner.healthy else 1
-
-
-def jobs(arguments: argparse.Namespace) -> int:
-    """List all jobs, with statistics of their recent runs."""
-    with application(arguments) as scheduler:
-        found = service_of(scheduler).look(Lookup(scheduler.application, "UTC").figures)
-    if arguments.json:
-        as_json([{**job.as_dict(), "stats": stats.as_dict()} for job, stats in found])
-    elif not found:
-        show("no jobs yet: a node that starts adds the jobs that its code defines")
-    else:
-        columns = ["job", "state", "trigger", "next due", "runs", "failed", "took p50", "p99", "late p50", "p99"]
-        table([*columns, "last"], [_job(job, stats) for job, stats in found])
-        for job, _ in found:
-            if job.changed_at is not None:
-                show(_changed(job))
-    return 0
 
 
 def runs(arguments: argparse.Namespace) -> int:
@@ -227,28 +210,19 @@ def trigger_of(expr: str, tz: str | None) -> Trigger:
 @contextmanager
 def application(arguments: argparse.Namespace) -> Iterator[Scheduler]:
     """A scheduler that defines and runs nothing, of the application given by --app or of the only one in the ledger."""
+    kept: dict[str, Scheduler] | None = getattr(arguments, "kept", None)
+    if kept:
+        yield kept["scheduler"]
+        return
     with read_only_session(arguments) as session:
         name = application_of(arguments, session)
     scheduler = Scheduler(
         store_of(arguments, migrate=False), application=name, capacity=0, schema=arguments.schema, migrate=False
     )
     service_of(scheduler).origin = origin()
+    if kept is not None:
+        kept["scheduler"] = scheduler
     yield scheduler
-
-
-def _job(job: JobView, stats: StatsView) -> list[str]:
-    figures = (stats.duration_p50, stats.duration_p99, stats.lateness_p50, stats.lateness_p99)
-    last = "" if stats.last_state is None else f"{stats.last_state} {shown_time(stats.last_at)}"
-    return [
-        job.name,
-        job.state,
-        (job.trigger.split(". ")[0].rstrip(".") or "on request") + (" (changed)" if job.changed_at is not None else ""),
-        shown_time(job.next_due) if job.state == "active" else outlook(job),
-        str(stats.runs),
-        str(stats.failed),
-        *("" if figure is None else readable(figure) for figure in figures),
-        last,
-    ]
 
 
 def _run(run: RunView) -> list[str]:
@@ -278,14 +252,14 @@ def sentence(run: RunView) -> str:
     return f"run {run.id} of {run.job!r} for {shown_time(run.scheduled_for)}: {run.state}{took}{on}{tries}"
 
 
-def _removed_but_in_code(job: JobView) -> str:
+def removed_but_in_code(job: JobView) -> str:
     return (
         f"{job.name!r} is defined in code, but was {outlook(job)}, so it does not run. "
         f"`tenure restore {job.name}` brings it back"
     )
 
 
-def _changed(job: JobView) -> str:
+def changed_by_hand(job: JobView) -> str:
     by = f" by {job.changed_by}" if job.changed_by else ""
     because = f" ({job.changed_why})" if job.changed_why else ""
     code = ", ".join(f"{word}: {said}" for word, said in (job.code or {}).items()) or "it is defined there"

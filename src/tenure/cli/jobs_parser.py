@@ -6,9 +6,12 @@ import argparse
 import re
 from collections.abc import Callable
 
-from tenure.cli import actions, job_operations, jobs
+from tenure.cli import actions, job_list, job_operations, jobs, show
 from tenure.cli import run as running
+from tenure.cli.watch import EVERY, watchable
 from tenure.core.records import RunState
+from tenure.errors import ConfigurationError
+from tenure.util.durations import positive
 
 Command = Callable[..., argparse.ArgumentParser]
 
@@ -66,33 +69,62 @@ def _start(command: Command) -> None:
 
 
 def _queries(command: Command) -> None:
-    _of_application(
+    status = _of_application(
         command(
             "status",
-            jobs.status,
+            watchable(jobs.status),
             "show the state of an application",
             "Show which node plans, what runs, what failed in the last 24 h and what is due next. Exit code 1 if no "
             "live node plans.",
             "tenure status",
             "tenure status --json | jq .open",
+            "tenure status --watch",
             json=True,
         )
     )
-    _of_application(
+    _watch(status)
+    listed = _of_application(
         command(
             "jobs",
-            jobs.jobs,
-            "list all jobs, with statistics",
-            "List the jobs: state, trigger, next due time, and how long the last 1,000 runs took and how late they "
-            "started.",
+            watchable(job_list.jobs),
+            "list jobs",
+            "List jobs: what is wrong with them, how their newest run ended, when they are due, and their triggers. "
+            "--failing, --late, --paused and --orphaned show only such jobs; several of them add up.",
             "tenure jobs",
+            "tenure jobs 'report:*' --failing",
+            "tenure jobs --tag customer-7 --watch",
             json=True,
         )
     )
+    listed.add_argument("job", metavar="JOB", nargs="?", help="the job, or a pattern such as 'report:*' (default: all)")
+    listed.add_argument("--tag", metavar="TAG", help="with this tag")
+    listed.add_argument("--queue", metavar="QUEUE", help="on this queue")
+    listed.add_argument("--failing", action="store_true", help="whose newest run failed or was lost")
+    listed.add_argument(
+        "--late", action="store_true", help="that should have run, and nothing explains why they did not"
+    )
+    listed.add_argument("--paused", action="store_true", help="that are paused")
+    listed.add_argument("--orphaned", action="store_true", help="that no live node can run")
+    listed.add_argument("--sort", choices=job_list.SORTS, default="name", help="by name (default), next due time …")
+    listed.add_argument("--stats", action="store_true", help="show how long the last 1,000 runs took, and how late")
+    _watch(listed)
+    shown = _of_application(
+        command(
+            "show",
+            show.show,
+            "show a job or a run",
+            "Show all that there is to say of a job: its definition, the options that differ from the defaults, when "
+            "it is due, its last runs, and who changed it. With the number of a run: all that there is to say of it.",
+            "tenure show daily_aggregate",
+            "tenure show 4711",
+            json=True,
+        )
+    )
+    shown.add_argument("what", metavar="JOB|RUN", help="the name of a job, or the number of a run")
     runs = _of_application(
         command(
             "runs",
-            jobs.runs,
+            watchable(jobs.runs),
             "list runs, newest first",
             "List runs: their due time, how they ended, how late they started, how long they took, where, and why.",
             "tenure runs daily_aggregate --since -1d --state failed",
@@ -103,6 +135,7 @@ def _queries(command: Command) -> None:
     _span(runs, since=None)
     runs.add_argument("--state", action="append", choices=STATES, help="in this state; may be given several times")
     runs.add_argument("--limit", type=count, default=20, metavar="N", help="how many (default: 20)")
+    _watch(runs)
     log = _of_application(
         command(
             "log",
@@ -340,6 +373,26 @@ def _matching(added: argparse.ArgumentParser) -> None:
 
 def _run(added: argparse.ArgumentParser) -> None:
     added.add_argument("run_id", metavar="RUN", type=int, help="the number of the run, as in `tenure runs`")
+
+
+def _watch(added: argparse.ArgumentParser) -> None:
+    added.add_argument(
+        "--watch",
+        metavar="INTERVAL",
+        nargs="?",
+        const=EVERY,
+        type=interval,
+        help=f"show it again and again, every {EVERY} or as often as given, until Ctrl-C",
+    )
+
+
+def interval(text: str) -> str:
+    """How often to look. `--watch` may swallow a word that is meant for the command."""
+    try:
+        positive(text, "watch")
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(f"{error} Put --watch last, or write --watch=2s.") from None
+    return text
 
 
 def _span(added: argparse.ArgumentParser, *, since: str | None) -> None:

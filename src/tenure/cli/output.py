@@ -18,12 +18,19 @@ from typing import IO, Any, NamedTuple
 
 from tenure.util.printable import printable, spelt
 
+LEAST = 16
+"""The narrowest first column of a table whose longest names get lines of their own."""
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 
 
 def colourful(stream: IO[str]) -> bool:
     """True if this stream wants colour: a terminal, without NO_COLOR."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def movable(stream: IO[str]) -> bool:
+    """True if the cursor can be moved on this stream: a terminal that is not dumb, whether it wants colour or not."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class paint(NamedTuple):  # noqa: N801 - it is used as a verb
@@ -36,6 +43,11 @@ class paint(NamedTuple):  # noqa: N801 - it is used as a verb
 def show(*parts: str | paint) -> None:
     """Print one human-readable line; line breaks in it are spelt out, too."""
     print(_line(parts, sys.stdout))
+
+
+def printed(text: str, *, wrong: bool = False) -> None:
+    """Print one line, in red if it is about something that is wrong."""
+    show(paint(text, RED) if wrong else text)
 
 
 def show_text(text: object, colour: str = "") -> None:
@@ -67,32 +79,76 @@ def as_json(value: Any) -> None:
     print(json.dumps(value, default=_plain, indent=2, ensure_ascii=sys.stdout.isatty()))
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns under a header, or one paragraph per row if the terminal is too narrow."""
-    rows = [[printable(text) for text in row] for row in rows]
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+def table(header: Sequence[str], rows: Sequence[Sequence[str | paint]], *, spare: int = 0) -> None:
+    """Print columns under a header. On a terminal that is too narrow, leave out the last columns, at most `spare`. If
+    that is not enough, give a name that is too long for the first column a line of its own; names are never cut, so
+    they can be copied. If there is no room even for that, print one paragraph per row."""
+    cells = [[printable(_text(cell)) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in [header, *cells]) for i in range(len(header))]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    if room is not None and sum(widths) + 2 * (len(widths) - 1) > room:
-        for row in rows:
-            _paragraph([(name, text) for name, text in zip(header, row, strict=True) if text], room)
-        return
-    for number, row in enumerate([header, *rows]):
-        line = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        print(_painted(line, BOLD, sys.stdout) if number == 0 else line)
+    left = len(header)
+    while room is not None and _width(widths[:left]) > room and left > len(header) - spare:
+        left -= 1
+    if room is not None and _width(widths[:left]) > room:
+        first = room - _width(widths[:left]) + widths[0]
+        if first < max(LEAST, len(header[0])):
+            for row, texts in zip(rows, cells, strict=True):
+                words = zip(header, texts, map(_colour, row), strict=True)
+                _paragraph([(name, text, colour) for name, text, colour in words if text], room)
+            return
+        widths[0] = first
+    print(_painted("  ".join(_padded(header[:left], widths)).rstrip(), BOLD, sys.stdout))
+    for row, texts in zip(rows, cells, strict=True):
+        if len(texts[0]) > widths[0]:
+            print(_hued(texts[0], _colour(row[0])))
+            texts[0] = ""
+        padded = _padded(texts[:left], widths)
+        while padded and not padded[-1].strip():
+            padded.pop()
+        if padded:
+            padded[-1] = padded[-1].rstrip()
+            print("  ".join(_hued(text, _colour(cell)) for text, cell in zip(padded, row, strict=False)))
 
 
-def _paragraph(cells: Iterable[tuple[str, str]], room: int) -> None:
+def _width(widths: Sequence[int]) -> int:
+    """Of a line with columns of these widths."""
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _padded(texts: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [text.ljust(width) for text, width in zip(texts, widths, strict=False)]
+
+
+def _text(cell: str | paint) -> str:
+    return cell.text if isinstance(cell, paint) else cell
+
+
+def _colour(cell: str | paint) -> str:
+    return cell.colour if isinstance(cell, paint) else ""
+
+
+def _hued(text: str, colour: str) -> str:
+    """The text in its colour, but not the blanks after it."""
+    plain = text.rstrip()
+    return _painted(plain, colour, sys.stdout) + text[len(plain) :] if colour and plain else text
+
+
+def _paragraph(cells: Iterable[tuple[str, str, str]], room: int) -> None:
     """Print one row of a table in as many lines as it needs. Names are never cut, so they can be copied."""
-    lines: list[str] = []
-    for cell in (f"{name} {text}" for name, text in cells):
-        if lines and len(lines[-1]) + len(cell) + 2 <= room:
-            lines[-1] += f"; {cell}"
+    lines: list[list[tuple[str, str]]] = []
+    width = 0
+    for name, text, colour in cells:
+        cell = f"{name} {text}"
+        if lines and width + len(cell) + 2 <= room:
+            lines[-1] += [("; ", ""), (cell, colour)]
+            width += len(cell) + 2
         else:
-            lines.append(f"    {cell}" if lines else cell)
-    first, *others = lines
-    print(_painted(first, BOLD, sys.stdout))
-    for line in others:
-        print(line)
+            indent = "    " if lines else ""
+            lines.append([(indent, ""), (cell, colour)])
+            width = len(indent) + len(cell)
+    for number, line in enumerate(lines):
+        shown = [_hued(text, colour or (BOLD if number == 0 else "")) for text, colour in line]
+        print("".join(shown))
 
 
 def local(moment: datetime | None) -> str:

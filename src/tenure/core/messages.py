@@ -383,6 +383,26 @@ class JobStats:
 
 
 @dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """How the newest run of a job ended. Cancelled and skipped runs do not count."""
+
+    name: str
+    run: RunId
+    state: RunState
+    """SUCCEEDED, FAILED or LOST."""
+    at: Instant
+    """When it ended."""
+    reason: str = ""
+    """Why it failed, or its end if that is long."""
+    failures: int = 0
+    """How many runs have failed or were lost since the last one that succeeded …"""
+    since: Instant | None = None
+    """… and when the first of them ended."""
+    recent: int = 0
+    """How many runs failed or were lost since an instant that the question named."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
     """How many runs of an application are in a state; for running ones, on which node."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
-from tenure.core.messages import JobStats
-from tenure.core.records import UNBEGUN, Instant, RunRow, RunState
+from tenure.core.messages import JobOutcome, JobStats
+from tenure.core.records import UNBEGUN, Instant, RunId, RunRow, RunState
 
 
 class Began(NamedTuple):
@@ -37,6 +38,43 @@ def stats_of(began: Sequence[RunRow | Began]) -> JobStats:
         last_state=ended.state if ended else None,
         last_at=ended.finished_at if ended else None,
     )
+
+
+class EndedRun(NamedTuple):
+    """The part of a run that ended that an outcome needs."""
+
+    id: RunId
+    state: RunState
+    scheduled_for: Instant
+    finished_at: Instant | None
+    reason: str
+
+    @property
+    def at(self) -> Instant:
+        """When it ended."""
+        return self.scheduled_for if self.finished_at is None else self.finished_at
+
+
+COUNTED = 1000
+"""How many failures in a row are counted."""
+REASON = 1000
+"""Characters of a reason in an outcome: its end, where the error is."""
+
+
+def outcome_of(name: str, ended: Iterable[EndedRun], recent: int) -> JobOutcome | None:
+    """The outcome of a job from its runs that succeeded, failed or were lost, newest first. Reads no further than to
+    the last one that succeeded."""
+    newest: EndedRun | None = None
+    failures, since = 0, None
+    for run in islice(ended, COUNTED):
+        newest = newest or run
+        if run.state is RunState.SUCCEEDED:
+            break
+        failures, since = failures + 1, run.at if since is None else min(since, run.at)
+    if newest is None:
+        return None
+    reason = newest.reason[-REASON:] if failures else ""
+    return JobOutcome(name, newest.id, newest.state, newest.at, reason, failures, since, recent)
 
 
 def percentile(values: Sequence[float], part: float) -> float | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import islice
 
@@ -11,9 +12,9 @@ from tenure.core.audit import JobAudit
 from tenure.core.audit import audit as audit_of
 from tenure.core.explain import why as why_of
 from tenure.core.job_options import tag as tag_of
-from tenure.core.messages import ActionQuery, JobQuery, Past, RunQuery
+from tenure.core.messages import ActionQuery, JobOutcome, JobQuery, Past, RunQuery
 from tenure.core.patterns import matches
-from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunId, RunRow
+from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, NodeFacts, RunId, RunRow
 from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
@@ -30,9 +31,25 @@ NEARBY = 1000
 """The most runs of a job that an explanation reads."""
 FIGURED = (10, 100_000)
 """Statistics of all jobs read at least this many runs of each job, and about this many in total."""
+RECENT = 86400.0
+"""Seconds in which failures count as recent."""
+FAILURES = 10_000
+"""How many of the newest failures are searched for the jobs that fail."""
 PAGE = 200
 """How many jobs one query of an audit covers."""
 _NOTHING = Past({}, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """How a job does."""
+
+    outcome: JobOutcome | None
+    """How its newest run ended; None if it has none."""
+    orphaned: str = ""
+    """Why no live node can run it; '' if one can."""
+    late: bool = False
+    """A due time is past its grace, no attempt has begun, and nothing explains it."""
 
 
 class Lookup:
@@ -168,6 +185,32 @@ class Lookup:
         """The next due times of these jobs, in order."""
         return list(islice(heapq.merge(*(_walk(row, moment(now)) for row in rows)), n))
 
+    def overview(
+        self, ledger: Ledger, pattern: str | None = None, *, tag: str | None = None, queue: str | None = None
+    ) -> list[tuple[JobView, Overview]]:
+        """The jobs that match, by name, also those that code defines although they were removed; and how they do."""
+        rows, now = self.rows(ledger, pattern, tag=tag, queue=queue, removed=True), ledger.now()
+        outcomes = {one.name: one for one in ledger.outcomes(self._application, since=now - RECENT)}
+        nodes = ledger.nodes(self._application)
+        return [
+            (self.shown_job(row, now), Overview(outcomes.get(row.spec.name), _orphaned(row, nodes))) for row in rows
+        ]
+
+    def seen(self, ledger: Ledger, row: JobRow) -> Overview:
+        """How one job does."""
+        outcomes = ledger.outcomes(self._application, since=ledger.now() - RECENT, name=row.spec.name)
+        return Overview(outcomes[0] if outcomes else None, _orphaned(row, ledger.nodes(self._application)))
+
+    def failing(self, ledger: Ledger) -> list[JobOutcome]:
+        """The jobs whose newest run failed or was lost, and those that failed in the last day; the longest series of
+        failures first."""
+        found = ledger.outcomes(self._application, since=ledger.now() - RECENT, failing=FAILURES)
+        return sorted(found, key=lambda one: (-one.failures, -one.recent, one.name))
+
+    def changes(self, ledger: Ledger, name: str, n: int) -> list[ChangeRecord]:
+        """The newest changes of a job, newest first."""
+        return ledger.changes(self._application, name)[: -n - 1 : -1]
+
     def figures(self, ledger: Ledger) -> list[tuple[JobView, StatsView]]:
         """All jobs by name, also removed ones that code still defines, each with statistics of its last runs.
 
@@ -262,6 +305,10 @@ class Lookup:
         audited = look(row)
         return audited if audited.clean else look(self._row(ledger, name))
 
+    def row(self, ledger: Ledger, name: str) -> JobRow:
+        """A job, also one that was removed, as the ledger has it."""
+        return self._row(ledger, _storable(name))
+
     def _row(self, ledger: Ledger, name: str) -> JobRow:
         """A job, even if it was removed: its history is still there."""
         rows = ledger.jobs(self._application, name, removed=True)
@@ -281,6 +328,13 @@ def _storable(name: object) -> str:
     if wrong := next((c for c in name if c == "\0" or "\ud800" <= c <= "\udfff"), None):
         raise ConfigurationError(f"job name: {name!r} contains {wrong!r}, which cannot be shown. Leave it out.")
     return name
+
+
+def _orphaned(row: JobRow, nodes: Sequence[NodeFacts]) -> str:
+    """Why no live node can run an active job; '' if one can."""
+    if not nodes or row.state is not JobState.ACTIVE or any(row.spec.function in node.functions for node in nodes):
+        return ""
+    return f"no live node has its function {row.spec.function!r}"
 
 
 def _walk(row: JobRow, now: datetime) -> Iterator[tuple[datetime, str]]:

@@ -36,6 +36,7 @@ from tenure.core.messages import (
     Ending,
     Forgotten,
     JobChange,
+    JobOutcome,
     JobQuery,
     JobStats,
     LogLine,
@@ -353,6 +354,19 @@ class Ledger(ABC):
     @abstractmethod
     def figures(self, application: str, last: int) -> dict[str, JobStats]:
         """`stats` of all jobs by name, including removed ones, over this many runs each."""
+
+    @abstractmethod
+    def outcomes(
+        self, application: str, *, since: Instant, name: str | None = None, failing: int | None = None
+    ) -> list[JobOutcome]:
+        """How the newest run of each job ended, or of the job of this name, by name: of jobs that are not removed and
+        have a run that ended.
+
+        With `failing`, only of jobs that have failures among that many of the newest failed and that many of the newest
+        lost runs of the application: the cost does not depend on the number of jobs. A job of which the newest run
+        succeeded is then listed too, if it has failures since the given instant. `recent` counts these failures. At
+        most 1,000 failures in a row are counted.
+        """
 
     @abstractmethod
     def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:

@@ -66,6 +66,16 @@ def readable(value: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
+def written(value: float) -> str:
+    """A duration as people write it in code: '30s', '1h30m', '250ms'."""
+    left, parts = round(value * 1000), []
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0"
+
+
 def _from_text(text: str, what: str) -> float:
     compact = "".join(text.split()).lower()
     if re.fullmatch(r"\d+(\.\d+)?", compact):

@@ -24,6 +24,7 @@ from tenure.core.messages import (
     Forgotten,
     Held,
     JobChange,
+    JobOutcome,
     JobQuery,
     JobStats,
     LogLine,
@@ -58,7 +59,7 @@ from tenure.core.records import (
     RunState,
 )
 from tenure.core.run_rules import Sync
-from tenure.core.stats import stats_of
+from tenure.core.stats import EndedRun, outcome_of, stats_of
 from tenure.stores.ledger import FIRST, Ledger
 from tenure.stores.memory.tables import MemoryRun, Tables
 from tenure.stores.notices import JobsChanged, Notice
@@ -648,6 +649,36 @@ class MemoryLedger(Ledger):
     def triggers(self, jobs: Collection[JobId]) -> dict[JobId, str | None]:
         with self._world.mutex:
             return {job: self._tables.jobs[job].spec.trigger for job in jobs if job in self._tables.jobs}
+
+    def outcomes(
+        self, application: str, *, since: Instant, name: str | None = None, failing: int | None = None
+    ) -> list[JobOutcome]:
+        with self._world.mutex:
+            rows = self.jobs(application, name)
+            ended: dict[JobId, list[MemoryRun]] = {
+                row.id: sorted(
+                    (run for run in self._tables.keys[row.id].values() if run.state in PLAIN),
+                    key=lambda run: (run.scheduled_for, run.id),
+                    reverse=True,
+                )
+                for row in rows
+            }
+            bad = [run for runs in ended.values() for run in runs if run.state is not RunState.SUCCEEDED]
+            if failing is not None:
+                newest = sorted(bad, key=lambda run: (run.scheduled_for, run.id), reverse=True)
+                of_state = [[run for run in newest if run.state is state] for state in PLAIN]
+                jobs = {run.job for runs in of_state for run in runs[:failing]}
+                rows = [row for row in rows if row.id in jobs]
+            recent = Counter(run.job for run in bad if run.scheduled_for >= since)
+            found = [
+                outcome_of(
+                    row.spec.name,
+                    (EndedRun(r.id, r.state, r.scheduled_for, r.finished_at, r.reason) for r in ended[row.id]),
+                    recent[row.id],
+                )
+                for row in rows
+            ]
+            return [one for one in found if one is not None and (failing is None or one.failures or one.recent)]
 
     def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
         with self._world.mutex:

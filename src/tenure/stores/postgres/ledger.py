@@ -25,6 +25,7 @@ from tenure.core.messages import (
     Forgotten,
     Held,
     JobChange,
+    JobOutcome,
     JobQuery,
     JobStats,
     LogLine,
@@ -56,10 +57,10 @@ from tenure.core.records import (
     RunState,
 )
 from tenure.core.run_rules import cancelled_by
-from tenure.core.stats import stats_of
+from tenure.core.stats import COUNTED, REASON, stats_of
 from tenure.stores import statements
 from tenure.stores.ledger import FIRST, Ledger
-from tenure.stores.postgres.arrays import doubles, longs, texts
+from tenure.stores.postgres.arrays import Longs, doubles, longs, texts
 from tenure.stores.postgres.claim_floor import Look
 from tenure.stores.postgres.rows import (
     JOB,
@@ -74,7 +75,7 @@ from tenure.stores.postgres.rows import (
     written_change,
     written_request,
 )
-from tenure.stores.row_checks import Complaints, clamped, is_instant, job_problem, storable
+from tenure.stores.row_checks import Complaints, clamped, clamped_or_none, is_instant, job_problem, storable
 
 Execute = Callable[[str, Mapping[str, object]], list[tuple[Any, ...]]]
 """Executes one statement in a transaction of its own and returns all rows. Raises as a session does."""
@@ -498,6 +499,24 @@ class PostgresLedger(Ledger):
             (took50, took99), (late50, late99) = took or (None, None), late or (None, None)
             found[name] = JobStats(runs, failed, took50, took99, late50, late99, _state(state), ended_at)
         return found
+
+    def outcomes(
+        self, application: str, *, since: Instant, name: str | None = None, failing: int | None = None
+    ) -> list[JobOutcome]:
+        jobs: Longs | None = None
+        if failing is not None:
+            found = self._run("jobs_with_failures", application=application, limit=failing)
+            jobs = longs([job for (job,) in found])
+        rows = self._run(
+            "outcomes", application=application, since=since, jobs=jobs, name=name, reason=REASON, counted=COUNTED
+        )
+        outcomes = [
+            JobOutcome(
+                known, RunId(run), RunState(state), clamped(at), reason, failures, clamped_or_none(since_), recent
+            )
+            for known, run, state, at, reason, failures, since_, recent in rows
+        ]
+        return [one for one in outcomes if failing is None or one.failures or one.recent]
 
     def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
         rows = self._run("tally", application=application, since=since, limit=limit)

@@ -26,6 +26,7 @@ from tenure.core.messages import (
     Ending,
     Forgotten,
     JobChange,
+    JobOutcome,
     JobQuery,
     JobStats,
     LogLine,
@@ -54,7 +55,7 @@ from tenure.core.records import (
     RunRow,
     RunState,
 )
-from tenure.core.stats import Began, stats_of
+from tenure.core.stats import Began, EndedRun, outcome_of, stats_of
 from tenure.stores.ledger import FIRST, Ledger
 from tenure.stores.notices import JobsChanged, Notice
 from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
@@ -454,6 +455,23 @@ class SqliteLedger(Ledger):
             ]
         )
 
+    def outcomes(
+        self, application: str, *, since: Instant, name: str | None = None, failing: int | None = None
+    ) -> list[JobOutcome]:
+        bounds: dict[str, object] = {"application": application, "since": micros(since)}
+        with self._desk.read():
+            recent = dict(execute(self._connection, "recent_failures", **bounds).fetchall())
+            if failing is None:
+                jobs = execute(self._connection, "job_names", application=application, name=name).fetchall()
+            else:
+                jobs = execute(self._connection, "jobs_with_failures", limit=failing, **bounds).fetchall()
+            found = [
+                outcome_of(known, map(_ended_run, execute(self._connection, "ended", job=job)), recent.get(job, 0))
+                for job, known in jobs
+                if name in {None, known}
+            ]
+        return [one for one in found if one is not None and (failing is None or one.failures or one.recent)]
+
     def triggers(self, jobs: Collection[JobId]) -> dict[JobId, str | None]:
         with self._desk.read():
             rows = execute(self._connection, "triggers", jobs=json.dumps(sorted(jobs))).fetchall()
@@ -640,6 +658,11 @@ class SqliteLedger(Ledger):
     def _wake(self, *applications: str) -> None:
         for application in applications:
             self._desk.ring(JobsChanged(application))
+
+
+def _ended_run(row: tuple[Any, ...]) -> EndedRun:
+    run, state, scheduled_for, finished_at, reason = row
+    return EndedRun(RunId(run), run_state(state), instant(scheduled_for), instant_or_none(finished_at), reason)
 
 
 def _listings(query: RunQuery, finals: Iterable[str]) -> Iterator[tuple[str, dict[str, object]]]:

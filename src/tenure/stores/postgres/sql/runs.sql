@@ -162,6 +162,48 @@ SELECT j.name, s.runs, s.failed, s.took, s.late, s.states[1]::text, date_part('e
                 ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(last)s) r) s
  WHERE a.name = %(application)s
 
+-- name: jobs_with_failures
+-- The jobs that have failures among the newest of an application.
+SELECT DISTINCT b.job
+  FROM {schema}.application a
+ CROSS JOIN unnest(ARRAY['failed', 'lost']::{schema}.run_state[]) s (state)
+ CROSS JOIN LATERAL (SELECT f.job FROM {schema}.run f
+                      WHERE f.application = a.id AND f.state = s.state AND f.state > 'running'
+                      ORDER BY f.scheduled_for DESC LIMIT %(limit)s) b
+ WHERE a.name = %(application)s
+
+-- name: outcomes
+-- How the newest run of each job ended, and how many have failed since the last one that succeeded.
+WITH recent AS MATERIALIZED (
+    SELECT f.job, count(*) AS runs
+      FROM {schema}.application a
+     CROSS JOIN unnest(ARRAY['failed', 'lost']::{schema}.run_state[]) s (state)
+      JOIN {schema}.run f ON f.application = a.id AND f.state = s.state AND f.state > 'running'
+                         AND f.scheduled_for >= to_timestamp(%(since)s::float8)
+     WHERE a.name = %(application)s GROUP BY f.job
+)
+SELECT j.name, n.id, n.state::text, date_part('epoch', coalesce(n.finished_at, n.scheduled_for)),
+       CASE WHEN n.state = 'succeeded' THEN '' ELSE right(n.reason, %(reason)s::int) END,
+       coalesce(bad.failures, 0), date_part('epoch', bad.since), coalesce(recent.runs, 0)
+  FROM {schema}.application a
+  JOIN {schema}.job j ON j.application = a.id AND j.state <> 'removed'
+ CROSS JOIN LATERAL (SELECT f.id, f.state, f.scheduled_for, f.finished_at, f.reason FROM {schema}.run f
+                      WHERE f.job = j.id AND f.state > 'running' AND f.state IN ('succeeded', 'failed', 'lost')
+                      ORDER BY f.scheduled_for DESC, f.id DESC LIMIT 1) n
+  LEFT JOIN LATERAL (   -- read only for a job whose newest run did not succeed
+       SELECT count(*) AS failures, min(w.at) AS since
+         FROM (SELECT coalesce(f.finished_at, f.scheduled_for) AS at,
+                      bool_or(f.state = 'succeeded') OVER (ORDER BY f.scheduled_for DESC, f.id DESC) AS over
+                 FROM (SELECT x.id, x.state, x.scheduled_for, x.finished_at FROM {schema}.run x
+                        WHERE n.state <> 'succeeded' AND x.job = j.id AND x.state > 'running'
+                          AND x.state IN ('succeeded', 'failed', 'lost')
+                        ORDER BY x.scheduled_for DESC, x.id DESC LIMIT %(counted)s::int) f) w
+        WHERE NOT w.over) bad ON true
+  LEFT JOIN recent ON recent.job = j.id
+ WHERE a.name = %(application)s AND (%(jobs)s::bigint[] IS NULL OR j.id = ANY (%(jobs)s::bigint[]))
+   AND (%(name)s::text IS NULL OR j.name = %(name)s::text)
+ ORDER BY j.name COLLATE "C"
+
 -- name: tally
 -- Count open runs that are due, by state and node, and runs that failed or were lost since an instant, up to a limit.
 SELECT t.state, t.label, t.runs

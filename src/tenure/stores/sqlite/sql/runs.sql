@@ -398,6 +398,41 @@ SELECT r.state, r.due_at, r.started_at, r.finished_at
   FROM tenure_run r INDEXED BY tenure_run_of_job
  WHERE r.job = ? AND r.attempt > 0 ORDER BY r.scheduled_for DESC, r.id DESC LIMIT ?
 
+-- name: job_names
+-- The jobs of an application that are not removed, or one of them.
+SELECT id, name FROM tenure_job
+ WHERE application = :application AND state <> 'removed' AND (:name IS NULL OR name = :name) ORDER BY name
+
+-- name: jobs_with_failures
+-- The jobs that have failures among the newest of an application.
+SELECT j.id, j.name
+  FROM (SELECT job FROM (SELECT job FROM tenure_run INDEXED BY tenure_run_of_application
+                          WHERE application = :application AND state = 'failed' AND state <> 'pending' AND state <> 'waiting'
+                            AND state <> 'running'
+                          ORDER BY scheduled_for DESC
+                          LIMIT :limit)
+        UNION
+        SELECT job FROM (SELECT job FROM tenure_run INDEXED BY tenure_run_of_application
+                          WHERE application = :application AND state = 'lost' AND state <> 'pending' AND state <> 'waiting'
+                            AND state <> 'running'
+                          ORDER BY scheduled_for DESC
+                          LIMIT :limit)) bad
+ CROSS JOIN tenure_job j ON j.id = bad.job
+ WHERE j.state <> 'removed' ORDER BY j.name
+
+-- name: recent_failures
+-- How many runs of each job failed or were lost since an instant.
+SELECT job, count(*) FROM tenure_run INDEXED BY tenure_run_of_application
+ WHERE application = :application AND state IN ('failed', 'lost') AND state <> 'pending' AND state <> 'waiting'
+   AND state <> 'running' AND scheduled_for >= :since
+ GROUP BY job
+
+-- name: ended
+-- The runs of a job that succeeded, failed or were lost, newest first. Read only as far as needed.
+SELECT id, state, scheduled_for, finished_at, reason
+  FROM tenure_run INDEXED BY tenure_run_of_job
+ WHERE job = :job AND state IN ('succeeded', 'failed', 'lost') ORDER BY scheduled_for DESC, id DESC
+
 -- name: tally_open
 -- Count open runs that are due, by state and node.
 SELECT 'pending', '', count(*)
