@@ -1,4 +1,5 @@
-"""A Python process that has imported a driver and the modules around it, and does nothing: what memory is compared with."""
+"""A Python process that has imported a driver and the modules around it, and does nothing: what memory is compared
+with."""
 
 import importlib
 import json  # noqa: F401 - imported for its weight

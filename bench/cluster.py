@@ -1,7 +1,8 @@
 """Clusters of real candidate processes: kill, freeze or ask the leader, and wait for the successor's word.
 
-Every candidate, ours or a peer's, writes JSON lines to the one pipe of its cluster, each with its pid and CLOCK_BOOTTIME:
-`joined` when it is a candidate, `leading` after it has seen that it leads, `resigned` just before it gives up.
+Every candidate, ours or a peer's, writes JSON lines to the one pipe of its cluster, each with its pid and
+CLOCK_BOOTTIME: `joined` when it is a candidate, `leading` after it has seen that it leads, `resigned` just before it
+gives up.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class Cluster:
         return event
 
     def deaths(self, pause: float) -> list[float]:
-        """End all candidates, one after the other: seconds from kill -9 until the kernel says that the process has ended."""
+        """End all candidates, one after the other: seconds from kill -9 until the kernel says that the process has
+        ended."""
         seconds = []
         for pid in sorted(self._members, key=lambda pid: pid == self._leader):
             time.sleep(pause)
@@ -156,7 +158,10 @@ class Cluster:
 
 
 class Strike:
-    """A leader was struck; `result` waits for its successor. Several clusters can be struck before any is waited for."""
+    """A leader was struck; `result` waits for its successor.
+
+    Several clusters can be struck before any is waited for.
+    """
 
     def __init__(self, cluster: Cluster, old: int, at: float, number: signal.Signals) -> None:
         self._cluster, self.old, self._at, self._number = cluster, old, at, number

@@ -1,4 +1,5 @@
-"""What a heartbeat costs, against the bare driver on the same server and against bare reads and writes on the same disk."""
+"""What a heartbeat costs, against the bare driver on the same server and against bare reads and writes on the same
+disk."""
 
 from __future__ import annotations
 

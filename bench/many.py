@@ -29,7 +29,10 @@ def measure(bench: Bench) -> None:
 
 
 class Counted:
-    """PostgreSQL counts the rows. A killed client's backend hands in its last counts before it goes, so that they are exact."""
+    """PostgreSQL counts the rows.
+
+    A killed client's backend hands in its last counts before it goes, so that they are exact.
+    """
 
     def __init__(self, bench: Bench, url: str, held: int) -> None:
         self._bench, self._held = bench, held
@@ -52,13 +55,15 @@ class Counted:
 
 
 def setup(counts: dict[str, list[int]], held: int) -> int:
-    """What joining and winning wrote: the schema's own rows, the node, three rows for each election, and what a rehearsal took back."""
+    """What joining and winning wrote: the schema's own rows, the node, three rows for each election, and what a
+    rehearsal took back."""
     once = sum(counts[table][0] + counts[table][1] for table in ("schema_version", "epoch"))
     return once + 1 + 3 * held + REHEARSED
 
 
 REHEARSED = 9
-"""Rows of a rehearsed succession, rolled back and counted by the server all the same: two nodes and a death, an election won twice."""
+"""Rows of a rehearsed succession, rolled back and counted by the server all the same: two nodes and a death, an
+election won twice."""
 
 
 class Watched:

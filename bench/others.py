@@ -1,4 +1,5 @@
-"""The other ways to elect a leader that stand beside ours, each in a file of its own under peers/. What is absent says why."""
+"""The other ways to elect a leader that stand beside ours, each in a file of its own under peers/. What is absent says
+why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Figures, and how they are shown: on the terminal, as Markdown and as JSON. Goals stand beside the figures; a miss is no failure."""
+"""Figures, and how they are shown: on the terminal, as Markdown and as JSON.
+
+Goals stand beside the figures; a miss is no failure.
+"""
 
 import json
 import math

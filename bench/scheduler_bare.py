@@ -1,6 +1,8 @@
-"""The limit: psycopg alone, sending the statements that a node sends: `scheduler_bare.py URL COUNT`, as scheduler_node.py.
+"""The limit: psycopg alone, sending the statements that a node sends: `scheduler_bare.py URL COUNT`, as
+scheduler_node.py.
 
-One thread claims what is due when it is due, another one ends it; there are no bodies, and nothing is made of the answers.
+One thread claims what is due when it is due, another one ends it; there are no bodies, and nothing is made of the
+answers.
 """
 
 import json
@@ -45,7 +47,8 @@ class Bare:
         self._ender.start()
 
     def work(self, count: int) -> tuple[float, float]:
-        """Until so many were claimed, or until told; when the first claim was sent, and when the last ending was answered."""
+        """Until so many were claimed, or until told; when the first claim was sent, and when the last ending was
+        answered."""
         began, claimed = 0.0, 0
         while not self.stopping.is_set() and (not count or claimed < count):
             sent = time.time()

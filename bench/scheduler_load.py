@@ -1,4 +1,5 @@
-"""Jobs and due times for a scheduler to work on, written through the ledger's own operations; and processes that work on them."""
+"""Jobs and due times for a scheduler to work on, written through the ledger's own operations; and processes that work
+on them."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def together(count: int, period: int = 2) -> list[Trigger]:
 
 
 def enter_from_soon(url: str, triggers: Sequence[Trigger], planned: float = 0.0) -> Instant:
-    """Enter these jobs, due from an instant on that lies just ahead, and plan so many seconds of them; returns that instant."""
+    """Enter these jobs, due from an instant on that lies just ahead, and plan so many seconds of them; returns that
+    instant."""
     rules = Rules()
     with ledger_of(url) as ledger:
         begin = ledger.now() // 1 + 2 + len(triggers) // 500
@@ -85,7 +87,8 @@ def enter_from_soon(url: str, triggers: Sequence[Trigger], planned: float = 0.0)
 
 
 def backlog(url: str, jobs: int, each: int) -> int:
-    """Enter jobs that were due every minute while nobody was there; all of it is wanted, however late. Returns how many runs wait."""
+    """Enter jobs that were due every minute while nobody was there; all of it is wanted, however late. Returns how many
+    runs wait."""
     rules = Rules(overlap="allow", max_running=None, grace=86400.0)
     minutely = cron("* * * * *", "UTC")
     with ledger_of(url) as ledger:
@@ -229,9 +232,11 @@ def watch(
     since: Instant = 0.0,
     over: Callable[[Instant, Instant], bool] = lambda _begin, _end: True,
 ) -> tuple[list[Start], list[Instant]]:
-    """Let players work; what began, and where the rounds begin and end. The first begins at a whole second after the warm-up.
+    """Let players work; what began, and where the rounds begin and end. The first begins at a whole second after the
+    warm-up.
 
-    They go on until all that was due in the rounds is `over`, but not for ever: what is then still open is told as such.
+    They go on until all that was due in the rounds is `over`, but not for ever: what is then still open is told as
+    such.
     """
     for player in players:
         player.ready()

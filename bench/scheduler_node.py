@@ -1,6 +1,7 @@
 """A plain scheduler as a process: `scheduler_node.py URL COUNT`. Its bodies do nothing but note when they began.
 
-It says `ready` when it takes part. With a COUNT it reports when so many runs have begun and none is open, else when its input ends.
+It says `ready` when it takes part. With a COUNT it reports when so many runs have begun and none is open, else when its
+input ends.
 """
 
 import json

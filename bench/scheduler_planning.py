@@ -29,7 +29,8 @@ NODE = "00000000-0000-4000-8000-000000000001"
 
 
 def planning(bench: Bench) -> None:
-    """One due time for each visit of a job, the dearest way to plan; each expression is an application, so that the mix stays one."""
+    """One due time for each visit of a job, the dearest way to plan; each expression is an application, so that the mix
+    stays one."""
     bench.report.topic("Planning")
     bench.report.say("  ours, the bare driver …")
     size, passes = bench.count(400, 10), bench.count(10, 1)

@@ -1,4 +1,7 @@
-"""Runs: how many a second, and how late. Ours, the bare driver and APScheduler, each in processes of its own, on fresh databases."""
+"""Runs: how many a second, and how late.
+
+Ours, the bare driver and APScheduler, each in processes of its own, on fresh databases.
+"""
 
 from __future__ import annotations
 

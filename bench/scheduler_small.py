@@ -56,7 +56,8 @@ def idle(bench: Bench) -> None:
 
 
 def triggers(bench: Bench) -> None:
-    """Successive due times from 2026-03-05 on, through clock changes; cronsim keeps one iterator, ours is asked for each."""
+    """Successive due times from 2026-03-05 on, through clock changes; cronsim keeps one iterator, ours is asked for
+    each."""
     bench.report.topic("next_after against cronsim")
     for expression, count in EXPRESSIONS.items():
         steps, rounds = bench.count(count, 5), bench.count(5, 2)

@@ -1,4 +1,7 @@
-"""Servers of the other ways to elect: etcd from a wheel, ZooKeeper from Debian. Started on loopback, ended by pid with the run."""
+"""Servers of the other ways to elect: etcd from a wheel, ZooKeeper from Debian.
+
+Started on loopback, ended by pid with the run.
+"""
 
 from __future__ import annotations
 

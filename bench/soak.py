@@ -1,11 +1,15 @@
-"""Runs a cluster for a long time and looks for growth: `python3 dev.py soak [--minutes 20] [--rate 1500] [--snapshot 120]`.
+"""Runs a cluster for a long time and looks for growth.
 
-Three nodes, one PostgreSQL with its default settings, retention of one minute. Every ten seconds it notes what could grow: rows,
-the age of the oldest run, memory, threads, descriptors, connections, lateness. At the end it compares the second fifth of the time
-with the last one. Counts that grew fail the run; times are printed beside their limits and never do.
+`python3 dev.py soak [--minutes 20] [--rate 1500] [--snapshot 120]`
 
-`--snapshot N` holds a transaction open for N seconds in the middle, as pg_dump does: dead rows cannot be vacuumed meanwhile.
-A whole run writes docs/proof/soak.md (with a snapshot: soak-snapshot.md); `--quick` takes six seconds and writes nothing.
+Three nodes, one PostgreSQL with its default settings, retention of one minute. Every ten seconds it notes what could
+grow: rows, the age of the oldest run, memory, threads, descriptors, connections, lateness. At the end it compares the
+second fifth of the time with the last one. Counts that grew fail the run; times are printed beside their limits and
+never do.
+
+`--snapshot N` holds a transaction open for N seconds in the middle, as pg_dump does: dead rows cannot be vacuumed
+meanwhile. A whole run writes docs/proof/soak.md (with a snapshot: soak-snapshot.md); `--quick` takes six seconds and
+writes nothing.
 """
 
 from __future__ import annotations
@@ -147,7 +151,8 @@ class Soak:
         )
 
     def limits(self) -> list[Limit]:
-        """Counts are level within a tenth: they move with the saw-tooth of retention and of autovacuum, and no further."""
+        """Counts are level within a tenth: they move with the saw-tooth of retention and of autovacuum, and no
+        further."""
         second, last = self.fifth(1), self.fifth(4)
 
         def level(

@@ -1,6 +1,7 @@
 """A scheduler as a process that runs for a long time: `soak_node.py URL KEEP_FOR KEEP`.
 
-It says `ready` once it takes part. For each line on its input it reports the lateness of the bodies that began since the last one.
+It says `ready` once it takes part. For each line on its input it reports the lateness of the bodies that began since
+the last one.
 """
 
 import json

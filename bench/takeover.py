@@ -1,4 +1,7 @@
-"""The leader is killed, frozen, or resigns: how long until another leads? Other ways to elect are struck in the same rounds."""
+"""The leader is killed, frozen, or resigns: how long until another leads?
+
+Other ways to elect are struck in the same rounds.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,8 @@ def resigned(bench: Bench) -> None:
 
 
 def slow(bench: Bench) -> None:
-    """Everything that waits for a time to pass, struck in the same rounds: no host evidence, frozen leaders, leases of others."""
+    """Everything that waits for a time to pass, struck in the same rounds: no host evidence, frozen leaders, leases of
+    others."""
     bench.report.topic(f"Takeovers that wait for a time to pass, {bench.standbys} standbys")
     rounds: dict[str, tuple[Cluster, signal.Signals, float, int]] = {}
 

@@ -1,4 +1,7 @@
-"""How many due times per second, beside cronsim: `python bench/triggers.py`. Successive ones from 5 March 2026, across clock changes."""
+"""How many due times per second, beside cronsim: `python bench/triggers.py`.
+
+Successive ones from 5 March 2026, across clock changes.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""Hurt real clusters of schedulers for a while, and write down what became of every due time: `python3 dev.py chaos --minutes 10`.
+"""Hurt real clusters of schedulers for a while, and write down what became of every due time.
 
-The plays are those of the tests (tests/support/harness/plays.py) and of faults.py, each repeated until its share of the time is over, in rounds
-with seeds of their own. The report goes to docs/proof/scheduler-chaos.md, with a picture beside it; a broken promise is told there, and on
-the terminal with everything that the workers said and the command that plays that round again. Ctrl-C ends it with a report of what was seen.
+`python3 dev.py chaos --minutes 10` does it for ten minutes.
+
+The plays are those of the tests (tests/support/harness/plays.py) and of faults.py, each repeated until its share of the
+time is over, in rounds with seeds of their own. The report goes to docs/proof/scheduler-chaos.md, with a picture beside
+it; a broken promise is told there, and on the terminal with everything that the workers said and the command that plays
+that round again. Ctrl-C ends it with a report of what was seen.
 """
 
 from __future__ import annotations
@@ -46,14 +49,16 @@ Play = Callable[[Result, str, float, random.Random], None]
 
 
 def storm(result: Result, store: str, seconds: float, dice: random.Random) -> None:
-    """Kill -9, freeze and thaw beyond the ttl, rolling restart, restart of the database: 200 jobs, each due every 2 s, 4 workers, ttl 2.5 s"""
+    """Kill -9, freeze and thaw beyond the ttl, rolling restart, restart of the database: 200 jobs, each due every 2 s,
+    4 workers, ttl 2.5 s"""
     with opened(store) as (url, server), stage(scratch.new_folder("chaos")) as make:
         scene = make(url, jobs=plays.MANY, ttl=2.5).start(4)
         result.take(scene, plays.storm(scene, seconds, dice, server))
 
 
 def cuts(result: Result, store: str, seconds: float, dice: random.Random) -> None:
-    """The network of each worker breaks in all ways, shorter and longer than the ttl: 200 jobs, each due every 2 s, 3 workers, ttl 3 s"""
+    """The network of each worker breaks in all ways, shorter and longer than the ttl: 200 jobs, each due every 2 s, 3
+    workers, ttl 3 s"""
     with opened(store) as (url, server), stage(scratch.new_folder("chaos")) as make:
         assert server is not None
         scene = make(url, jobs=plays.MANY, ttl=3)
@@ -68,14 +73,16 @@ def succession(result: Result, store: str, seconds: float, dice: random.Random) 
 
 
 def steps(result: Result, store: str, _seconds: float, _dice: random.Random) -> None:
-    """The planner dies before and after a plan's commit, after a claim, before and after a completion: 3 jobs every 100 ms, 3 workers, ttl 30 s"""
+    """The planner dies before and after a plan's commit, after a claim, before and after a completion: 3 jobs every 100
+    ms, 3 workers, ttl 30 s"""
     with opened(store) as (url, _), stage(scratch.new_folder("chaos")) as make:
         scene = make(url, jobs=[TICK], ttl=30).start(3)
         result.take(scene, plays.steps(scene))
 
 
 def effects(result: Result, store: str, _seconds: float, _dice: random.Random) -> None:
-    """`run.complete(conn)`: dead between work and commit and between commit and acknowledgement; zombies that swallow the refusal"""
+    """`run.complete(conn)`: dead between work and commit and between commit and acknowledgement; zombies that swallow
+    the refusal"""
     with opened(store) as (url, _), stage(scratch.new_folder("chaos")) as make:
         scene = make(url, jobs=plays.EFFECT, ttl=2.5).start(2)
         found = plays.effects(scene, 6, 80)
@@ -190,7 +197,7 @@ def played(
     whole = sum(share for *_, share in chosen)
     left = options.minutes * 60.0
     for play, store, share in chosen:
-        title = (play.__doc__ or "").strip()
+        title = " ".join((play.__doc__ or "").split())
         result = Result(play.__name__, title, store)
         results.append(result)
         seconds = options.minutes * 60 * share / whole

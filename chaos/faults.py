@@ -1,4 +1,7 @@
-"""Further plays for `make chaos`: hurt servers, poolers, networks, disks and clocks. Each can be played alone: `--only NAME`."""
+"""Further plays for `make chaos`: hurt servers, poolers, networks, disks and clocks.
+
+Each can be played alone: `--only NAME`.
+"""
 
 from __future__ import annotations
 
@@ -30,35 +33,40 @@ def serving(**settings: str) -> Iterator[tuple[Postgres, Make]]:
 
 
 def outages(result: Any, _store: str, seconds: float, dice: random.Random) -> None:
-    """kill -9 and freeze of the whole server, shorter and longer than the ttl: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
+    """kill -9 and freeze of the whole server, shorter and longer than the ttl: 45 jobs due every 2 s, 60 every 12 s, 3
+    workers, ttl 3 s"""
     with serving() as (server, make):
         scene = make(server.create_database(), jobs=plays_servers.SOME, ttl=3).start(3)
         result.take(scene, plays_servers.outages(scene, server, seconds, dice))
 
 
 def backends(result: Any, _store: str, seconds: float, dice: random.Random) -> None:
-    """Frozen backends, which keep their locks and do not answer: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
+    """Frozen backends, which keep their locks and do not answer: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3
+    s"""
     with serving() as (server, make):
         scene = make(server.create_database(), jobs=plays_servers.SOME, ttl=3).start(3)
         result.take(scene, plays_servers.backends(scene, server, seconds, dice))
 
 
 def slots(result: Any, _store: str, seconds: float, dice: random.Random) -> None:
-    """Others take all connection slots and throw out our sessions: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s, 40 slots"""
+    """Others take all connection slots and throw out our sessions: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl
+    3 s, 40 slots"""
     with serving(max_connections="40") as (server, make):
         scene = make(server.create_database(), jobs=plays_servers.SOME, ttl=3).start(3)
         result.take(scene, plays_servers.slots(scene, server, seconds, dice))
 
 
 def locks(result: Any, _store: str, seconds: float, dice: random.Random) -> None:
-    """A foreign transaction holds our rows or a whole table beyond the ttl: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
+    """A foreign transaction holds our rows or a whole table beyond the ttl: 45 jobs due every 2 s, 60 every 12 s, 3
+    workers, ttl 3 s"""
     with serving() as (server, make):
         scene = make(server.create_database(), jobs=plays_servers.SOME, ttl=3).start(3)
         result.take(scene, plays_servers.locks(scene, seconds, dice))
 
 
 def failovers(result: Any, _store: str, seconds: float, dice: random.Random) -> None:
-    """The primary dies and its synchronous standby is promoted: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
+    """The primary dies and its synchronous standby is promoted: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3
+    s"""
     with Pair() as pair, stage(scratch.new_folder("chaos")) as make:
         name = pair.primary.create_database().rpartition("/")[2]
         scene = make(pair.url(name), jobs=plays_servers.SOME, ttl=3).start(3)
@@ -70,17 +78,20 @@ def failovers(result: Any, _store: str, seconds: float, dice: random.Random) -> 
 
 
 def pooler_sessions(result: Any, _store: str, seconds: float, dice: random.Random) -> None:
-    """pgbouncer in session mode is killed, frozen and told to reconnect: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
+    """pgbouncer in session mode is killed, frozen and told to reconnect: 45 jobs due every 2 s, 60 every 12 s, 3
+    workers, ttl 3 s"""
     _pooled(result, "session", seconds, dice)
 
 
 def pooler_transactions(result: Any, _store: str, seconds: float, dice: random.Random) -> None:
-    """pgbouncer in transaction mode, with 4 server connections, is killed, frozen and told to reconnect: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
+    """pgbouncer in transaction mode, with 4 server connections, is killed, frozen and told to reconnect: 45 jobs due
+    every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
     _pooled(result, "transaction", seconds, dice, pool_size=4)
 
 
 def pooler_statements(result: Any, _store: str, seconds: float, dice: random.Random) -> None:
-    """pgbouncer in statement mode, where there are no transactions: workers refuse to start and say why, and those with a direct URL go on"""
+    """pgbouncer in statement mode, where there are no transactions: workers refuse to start and say why, and those with
+    a direct URL go on"""
     with serving() as (server, make), PgBouncer(server, "statement") as bouncer:
         url = server.create_database()
         scene = make(url, jobs=plays_servers.SOME, ttl=3).start(2)
@@ -100,7 +111,8 @@ def _pooled(result: Any, mode: str, seconds: float, dice: random.Random, **setti
 
 
 def partitions(result: Any, _store: str, seconds: float, dice: random.Random) -> None:
-    """Each worker in a network of its own, whose line loses packets one way, both ways, or one of 8, or is down: 45 jobs due every 2 s, 60 every 12 s, 3 workers and one beside the server, ttl 3 s"""
+    """Each worker in a network of its own, whose line loses packets one way, both ways, or one of 8, or is down: 45
+    jobs due every 2 s, 60 every 12 s, 3 workers and one beside the server, ttl 3 s"""
 
     def play() -> None:
         server = Postgres(settings={"listen_addresses": "*"})
@@ -133,7 +145,8 @@ def _elsewhere(result: Any, play: Callable[[], None]) -> None:
 
 
 def full_disk(result: Any, store: str, seconds: float, dice: random.Random) -> None:
-    """The disk of the database is full for longer than the ttl, and has room again: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
+    """The disk of the database is full for longer than the ttl, and has room again: 45 jobs due every 2 s, 60 every 12
+    s, 3 workers, ttl 3 s"""
 
     def on_sqlite() -> None:
         disk = namespaces.SmallDisk(32)
@@ -152,21 +165,24 @@ def full_disk(result: Any, store: str, seconds: float, dice: random.Random) -> N
 
 
 def forks(result: Any, store: str, seconds: float, dice: random.Random) -> None:
-    """Workers fork 20 times in a row, again and again; half of the children end, half outlive their parents: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
+    """Workers fork 20 times in a row, again and again; half of the children end, half outlive their parents: 45 jobs
+    due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
     with opened(store) as url, stage(scratch.new_folder("chaos")) as make:
         scene = make(url, jobs=plays_servers.SOME, ttl=3).start(3)
         result.take(scene, plays_hosts.forks(scene, seconds, dice))
 
 
 def node_clocks(result: Any, store: str, seconds: float, dice: random.Random) -> None:
-    """The wall clocks of the nodes jump by hours, each by its own, both ways: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
+    """The wall clocks of the nodes jump by hours, each by its own, both ways: 45 jobs due every 2 s, 60 every 12 s, 3
+    workers, ttl 3 s"""
     with opened(store) as url, stage(scratch.new_folder("chaos")) as make:
         scene = make(url, jobs=plays_servers.SOME, ttl=3)
         result.take(scene, plays_hosts.node_clocks(scene, 3, seconds, dice))
 
 
 def host_clock(result: Any, store: str, seconds: float, dice: random.Random) -> None:
-    """The wall clock of the host, by which SQLite's jobs are due, jumps by hours for some seconds: 45 jobs due every 2 s, 60 every 12 s, 3 workers, ttl 3 s"""
+    """The wall clock of the host, by which SQLite's jobs are due, jumps by hours for some seconds: 45 jobs due every 2
+    s, 60 every 12 s, 3 workers, ttl 3 s"""
     clock = ShiftedClock()
     with opened(store) as url, stage(scratch.new_folder("chaos")) as make:
         scene = make(url, jobs=plays_servers.SOME, ttl=3).start(3, env=clock.env)

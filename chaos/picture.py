@@ -1,4 +1,7 @@
-"""A timeline as SVG: what was done to the workers, who planned, and how late bodies began. Written by hand, for light and dark pages."""
+"""A timeline as SVG: what was done to the workers, who planned, and how late bodies began.
+
+Written by hand, for light and dark pages.
+"""
 
 from __future__ import annotations
 

@@ -84,7 +84,8 @@ def database(postgres: Postgres) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def prepared_database(postgres: Postgres) -> Iterator[str]:
-    """One database for a whole module, with tenure in it: each of its tests needs an election or an application of its own."""
+    """One database for a whole module, with tenure in it: each of its tests needs an election or an application of its
+    own."""
     url = postgres.create_database()
     store_for(url).prepare()
     yield url
@@ -151,7 +152,8 @@ def no_worker_outlives_its_test() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_beats_on() -> Iterator[None]:
-    """What a test left running would write into the logs of the next ones, and draw their lots: it is stopped, and named."""
+    """What a test left running would write into the logs of the next ones, and draw their lots: it is stopped, and
+    named."""
     yield
     left = [thread for thread in threading.enumerate() if thread.name.startswith(BEATING)]
     if left:
@@ -164,7 +166,8 @@ def nothing_beats_on() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def our_logs_are_heard() -> None:
-    """A framework in an earlier test may have switched off all loggers that it did not know, their way up, or warnings altogether."""
+    """A framework in an earlier test may have switched off all loggers that it did not know, their way up, or warnings
+    altogether."""
     ours = logging.getLogger("tenure")
     ours.disabled, ours.propagate = False, True
     ours.setLevel(logging.NOTSET)

@@ -1,6 +1,8 @@
-"""Ours, Celery's own beat and RedBeat side by side: an entry per second on one broker; the beat that sent last is killed ten times in two minutes.
+"""Ours, Celery's own beat and RedBeat side by side: an entry per second on one broker; the beat that sent last is
+killed ten times in two minutes.
 
-`python tools/celery_beats.py` writes docs/proof/celery-beats.md; `--rounds 2` is a short look and writes nothing. Only ours is held to anything.
+`python tools/celery_beats.py` writes docs/proof/celery-beats.md; `--rounds 2` is a short look and writes nothing. Only
+ours is held to anything.
 """
 
 import argparse

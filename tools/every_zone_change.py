@@ -1,4 +1,7 @@
-"""Every clock change of every zone from 2005 to 2037, each walked minute by minute: `python3 dev.py test-triggers [--processes 2]`."""
+"""Every clock change of every zone from 2005 to 2037, each walked minute by minute.
+
+`python3 dev.py test-triggers [--processes 2]`
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Each integration in an environment of its own, without the packages of the others: its tests, then its servers for longer.
+"""Each integration in an environment of its own, without the packages of the others: its tests, then its servers for
+longer.
 
-`python tools/ext_environments.py`, or some of it: `python tools/ext_environments.py flask celery`. The environments are in .tools/ext.
+`python tools/ext_environments.py`, or some of it: `python tools/ext_environments.py flask celery`. The environments are
+in .tools/ext.
 """
 
 import hashlib
@@ -33,7 +35,8 @@ def tests(*names: str) -> tuple[str, ...]:
 
 
 def page(name: str) -> tuple[str, ...]:
-    """What a page of the documentation says about an engine, with that engine; too long, or with too many packages, for `make test`."""
+    """What a page of the documentation says about an engine, with that engine; too long, or with too many packages, for
+    `make test`."""
     return ("-m", "pytest", "-p", "no:cacheprovider", f"tests/ext/with_{name}.py")
 
 

@@ -1,7 +1,8 @@
-"""Every server and reloader that people use, for longer than in `make test`: each due time is run once, in the processes that serve.
+"""Every server and reloader that people use, for longer than in `make test`: each due time is run once, in the
+processes that serve.
 
-`python tools/ext_long.py`, or some of it: `python tools/ext_long.py gunicorn`. The last ones show that the scenes can fail: there every worker has a ledger of
-its own, as it would be without tenure.
+`python tools/ext_long.py`, or some of it: `python tools/ext_long.py gunicorn`. The last ones show that the scenes can
+fail: there every worker has a ledger of its own, as it would be without tenure.
 """
 
 import sys

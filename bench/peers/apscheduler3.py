@@ -1,7 +1,8 @@
-"""APScheduler 3 with its SQLAlchemy store and its defaults: `apscheduler3.py URL spread|together|due COUNT`, as scheduler_node.py.
+"""APScheduler 3 with its SQLAlchemy store and its defaults: `apscheduler3.py URL spread|together|due COUNT`, as
+scheduler_node.py.
 
-`spread` and `together` are jobs of one and of two seconds; `due` are jobs that were due a moment ago, each once. Lateness is taken
-when it tells that a body ran: a body is not told what it is due for.
+`spread` and `together` are jobs of one and of two seconds; `due` are jobs that were due a moment ago, each once.
+Lateness is taken when it tells that a body ran: a body is not told what it is due for.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""The row lease of the article: `lease.py URL BEAT EXPIRY`. One row, the database's clock; everybody tries once per beat."""
+"""The row lease of the article: `lease.py URL BEAT EXPIRY`.
+
+One row, the database's clock; everybody tries once per beat.
+"""
 
 import sys
 import time

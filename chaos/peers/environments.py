@@ -21,7 +21,10 @@ class NotInstalled(Exception):
 
 
 def python_of(peer: Peer) -> str:
-    """The interpreter that has the peer's packages; installs them if need be. Peers with the same packages share one."""
+    """The interpreter that has the peer's packages; installs them if need be.
+
+    Peers with the same packages share one.
+    """
     if not peer.packages:
         return sys.executable
     wanted = hashlib.sha256("\n".join([*peer.packages, sys.version]).encode()).hexdigest()

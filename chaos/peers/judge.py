@@ -57,7 +57,8 @@ class Tally:
 
 
 def read(text: str, every: int, offset: float) -> list[Line]:
-    """The lines of a file. `offset` is the wall clock less the boottime clock; a body that was not told its due time worked for the last one."""
+    """The lines of a file. `offset` is the wall clock less the boottime clock; a body that was not told its due time
+    worked for the last one."""
     lines = []
     for line in map(json.loads, text.splitlines()):
         due = line["due"]

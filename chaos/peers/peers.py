@@ -1,7 +1,9 @@
-"""Other schedulers and ours under the same faults, judged by the same lines: `python3 dev.py chaos-peers --minutes-each 3`.
+"""Other schedulers and ours under the same faults, judged by the same lines.
 
-Each peer runs in an environment of its own, configured as its documentation recommends for several processes. The report goes to
-docs/proof/peers.md.
+`python3 dev.py chaos-peers --minutes-each 3` gives each of them three minutes.
+
+Each peer runs in an environment of its own, configured as its documentation recommends for several processes. The
+report goes to docs/proof/peers.md.
 """
 
 from __future__ import annotations

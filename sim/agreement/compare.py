@@ -1,19 +1,20 @@
-"""Hold the model of the database to the databases: random interleavings of two transactions, on the model and on a real server.
+"""Hold the model of the database to the databases: random interleavings of two transactions, on the model and on a real
+server.
 
 python sim/agreement/compare.py                                       1,000 on each of PostgreSQL and SQLite
 python sim/agreement/compare.py --engine sqlite --cases 60 --seed 4000   from this seed on
 python sim/agreement/compare.py --engine postgres --cases 1 --seed 17    one of them
 python sim/agreement/compare.py --write                               and docs/proof/agreement.md
 
-Each case makes a small state, opens a transaction in each of two sessions, and takes their steps in a drawn order.
-On PostgreSQL, three things must be the same: every answer, which session had to wait for which, and the rows at the end.
+Each case makes a small state, opens a transaction in each of two sessions, and takes their steps in a drawn order. On
+PostgreSQL, three things must be the same: every answer, which session had to wait for which, and the rows at the end.
 Where both wait for each other, the first session's transaction is rolled back.
 
-SQLite has one writer at a time, so there are no row locks to compare.
-An operation that changes a row while the other's transaction is open must have waited.
-Answers and rows must be those of the model with the transactions one after the other, in the order in which they came to write.
-The operations of its store are transactions of their own; they are held up at their commit.
-SQLite has no session evidence, and checks whether an election is held before it looks at the candidate.
+SQLite has one writer at a time, so there are no row locks to compare. An operation that changes a row while the other's
+transaction is open must have waited. Answers and rows must be those of the model with the transactions one after the
+other, in the order in which they came to write. The operations of its store are transactions of their own; they are
+held up at their commit. SQLite has no session evidence, and checks whether an election is held before it looks at the
+candidate.
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ class Play:
 
 
 def one_at_a_time(case: Case, base: float, real: RealSqlite) -> tuple[list[Any], str]:
-    """One writes at a time: what was heard on the database, and in what the model differs, in the order in which they came to write."""
+    """One writes at a time: what was heard on the database, and in what the model differs, in the order in which they
+    came to write."""
     play = Following(real, case, base, UNSEEN)
     heard, found = play.whole()
     return heard, _first(play.pairs) or "".join(play.wrong[:1]) or _rows(play.model.shown(), found)

@@ -1,4 +1,7 @@
-"""What the database keeps: nodes, elections, the epoch, and the ledger's tables. One instant's work each; `server.py` says who may do it when."""
+"""What the database keeps: nodes, elections, the epoch, and the ledger's tables.
+
+One instant's work each; `server.py` says who may do it when.
+"""
 
 from __future__ import annotations
 

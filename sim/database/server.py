@@ -1,8 +1,10 @@
-"""The database server: statements that take time, locks that are waited for or skipped, sessions that die, crashes, and failover to a replica.
+"""The database server: statements that take time, locks that are waited for or skipped, sessions that die, crashes, and
+failover to a replica.
 
-A statement is a generator: it takes its locks, may be held up (`yield seconds`), and does its work in the instant in which it commits.
-READ COMMITTED is modelled where it matters: what a beat shows is a snapshot from before it was held up; a count of running runs is made
-under the job's lock in the instant of the commit, because that is what a later statement under a lock amounts to.
+A statement is a generator: it takes its locks, may be held up (`yield seconds`), and does its work in the instant in
+which it commits. READ COMMITTED is modelled where it matters: what a beat shows is a snapshot from before it was held
+up; a count of running runs is made under the job's lock in the instant of the commit, because that is what a later
+statement under a lock amounts to.
 """
 
 from __future__ import annotations
@@ -171,7 +173,8 @@ class Server:
         return not any((node, advert.nonce) in session.advisory for session in self.sessions)
 
     def idle(self, statement: Statement) -> None:
-        """A transaction that stays open longer than the ttl is ended, unless it is at work: idle_in_transaction_session_timeout."""
+        """A transaction that stays open longer than the ttl is ended, unless it is at work:
+        idle_in_transaction_session_timeout."""
         K.after(self.idle_limit, lambda: None if statement.at_work else statement.finish())
 
     # Faults

@@ -1,4 +1,5 @@
-"""A long run: drawn histories on all cores, seeds dealt out in hands, until there were enough faults or one history broke a promise."""
+"""A long run: drawn histories on all cores, seeds dealt out in hands, until there were enough faults or one history
+broke a promise."""
 
 from __future__ import annotations
 

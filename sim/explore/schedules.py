@@ -1,4 +1,7 @@
-"""Directed histories: calm weather, and a few accidents placed where a rare hole would open. No protocol that is whole breaks in them."""
+"""Directed histories: calm weather, and a few accidents placed where a rare hole would open.
+
+No protocol that is whole breaks in them.
+"""
 
 from __future__ import annotations
 

@@ -1,15 +1,18 @@
-"""The lease machine, exhaustively: every order of steps, with at most so many accidents, for as long as anything new can happen.
+"""The lease machine, exhaustively: every order of steps, with at most so many accidents, for as long as anything new
+can happen.
 
-Processes run `lease.step` and `watch.observe` of production against the rows of the simulated database. Time is coarse and the same for
-all (trust is two ticks and the ttl is two and a half, or four and five). What nothing befalls happens in one step (sent, executed, heard) and within its tick: every process beats
-once in each. An accident is a process that freezes, with or without something just sent, and goes on at any later moment, or never, which
-is a crash; a leader that resigns; and a slow message: it is executed at any later moment, or never, and its sender hears of it at any later
-moment, or gives up. Who was declared dead and knows it is out: it would come back as one more node. Who may try to win or declare may also leave it. There is no last tick: states are told apart by ages
-and ranks (`worlds.py`), so that there is an end to them, and remembered by 64 bits of their hash. An interval between two answers of a watcher counts in full here: the rule of a
-quarter spares live nodes, the promise does not rest on it.
+Processes run `lease.step` and `watch.observe` of production against the rows of the simulated database. Time is coarse
+and the same for all (trust is two ticks and the ttl is two and a half, or four and five). What nothing befalls happens
+in one step (sent, executed, heard) and within its tick: every process beats once in each. An accident is a process that
+freezes, with or without something just sent, and goes on at any later moment, or never, which is a crash; a leader that
+resigns; and a slow message: it is executed at any later moment, or never, and its sender hears of it at any later
+moment, or gives up. Who was declared dead and knows it is out: it would come back as one more node. Who may try to win
+or declare may also leave it. There is no last tick: states are told apart by ages and ranks (`worlds.py`), so that
+there is an end to them, and remembered by 64 bits of their hash. An interval between two answers of a watcher counts in
+full here: the rule of a quarter spares live nodes, the promise does not rest on it.
 
-Checked in every state: at most one believer; terms only grow; nobody is declared dead while it trusts itself; nobody gives up what the
-database still gives it.
+Checked in every state: at most one believer; terms only grow; nobody is declared dead while it trusts itself; nobody
+gives up what the database still gives it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One state of the explored world, and its canonical form: what is the same for the promises is one state.
 
-Times are ages: it is always 0 now, and a tick makes everything older. What is too old to matter is of one age. Beats, terms and attempts
-are only ever compared, so that their numbers are replaced by their ranks. Processes have no names: they are sorted by what they know.
+Times are ages: it is always 0 now, and a tick makes everything older. What is too old to matter is of one age. Beats,
+terms and attempts are only ever compared, so that their numbers are replaced by their ranks. Processes have no names:
+they are sorted by what they know.
 """
 
 from __future__ import annotations
@@ -173,7 +174,8 @@ def canonical(state: State) -> State:
 
 
 def _without_the_lost(state: State) -> State:
-    """Without what can never matter again: late words that change nothing, counts that nobody will be shown again, a first comparison."""
+    """Without what can never matter again: late words that change nothing, counts that nobody will be shown again, a
+    first comparison."""
     rows = dict(state.rows)
     kept = tuple(message for message in state.messages if message.heard or _may_matter(message, rows, state.election))
     term, holder, held = state.election

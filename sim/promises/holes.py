@@ -1,4 +1,5 @@
-"""Every hole that the two attacks on the design found to break a promise, and where it is held shut: by a mutant here, or by a test elsewhere."""
+"""Every hole that the two attacks on the design found to break a promise, and where it is held shut: by a mutant here,
+or by a test elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The report: what was played, which mutants were caught by what, what was explored. Written by `simulate.py --write`, never by hand."""
+"""The report: what was played, which mutants were caught by what, what was explored.
+
+Written by `simulate.py --write`, never by hand.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Virtual time: processes, threads, hosts and networks that the simulator moves, and production's modules running on them."""
+"""Virtual time: processes, threads, hosts and networks that the simulator moves, and production's modules running on
+them."""

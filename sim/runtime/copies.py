@@ -1,6 +1,8 @@
-"""The modules of production, loaded once more with virtual time in place of threads and clocks. The text is the same; only imports differ.
+"""The modules of production, loaded once more with virtual time in place of threads and clocks. The text is the same;
+only imports differ.
 
-`copies.node`, `copies.planner` … are these modules. The real ones, which other tests of the same process use, are not touched.
+`copies.node`, `copies.planner` … are these modules. The real ones, which other tests of the same process use, are not
+touched.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """fork(2): a child that has a copy of everything its parent has in memory, and none of its threads.
 
-The copy is made between two events, wherever the parent's threads are just then: locks that they hold are held in the child, for ever
-unless production's hook replaces them. What is not memory is shared, as descriptors are: connections, pipes, the lock of the host.
-Then the hook runs in the child, and what the child has inherited is asked: it must neither lead, nor have a lease, nor runs that count.
+The copy is made between two events, wherever the parent's threads are just then: locks that they hold are held in the
+child, for ever unless production's hook replaces them. What is not memory is shared, as descriptors are: connections,
+pipes, the lock of the host. Then the hook runs in the child, and what the child has inherited is asked: it must neither
+lead, nor have a lease, nor runs that count.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def fork(parent: Process, name: str, pid: int, setting: Setting) -> Process:
 
 
 def live(setting: Setting, child: Process) -> None:
-    """The only thread of a child: some do something else, some take part in their own right, with what they have inherited."""
+    """The only thread of a child: some do something else, some take part in their own right, with what they have
+    inherited."""
     things = child.things
     election, nodes = things["election"], {things["node"], things["election"]._seat}
     terms = [term for member in (election, things["planner"]) if (term := member.candidacy._term) is not None]

@@ -1,8 +1,9 @@
-"""Virtual time: the threads of many simulated processes, run as greenlets, one at a time, in the order of their instants.
+"""Virtual time: the threads of many simulated processes, run as greenlets, one at a time, in the order of their
+instants.
 
-A process has clocks of its own (a steady one with its own rate, a wall that may be anywhere), can be frozen (its clocks go on, its threads
-do not) and can be killed. Wherever a thread waits, and now and then where it reads the time, others go on: what it read is then old.
-Everything drawn is drawn from one seeded generator, so that a seed is a history.
+A process has clocks of its own (a steady one with its own rate, a wall that may be anywhere), can be frozen (its clocks
+go on, its threads do not) and can be killed. Wherever a thread waits, and now and then where it reads the time, others
+go on: what it read is then old. Everything drawn is drawn from one seeded generator, so that a seed is a history.
 """
 
 from __future__ import annotations
@@ -199,7 +200,10 @@ class Kernel:
     # Clocks
 
     def boottime(self) -> float:
-        """The steady clock of the present process. Now and then its thread loses the processor just after it has looked."""
+        """The steady clock of the present process.
+
+        Now and then its thread loses the processor just after it has looked.
+        """
         process = self.process
         assert process is not None
         at = process.offset + process.rate * self.now

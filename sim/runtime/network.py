@@ -1,7 +1,8 @@
-"""The way between a process and the server: delays, losses, statements that arrive after their sender gave up, cut-offs.
+"""The way between a process and the server: delays, losses, statements that arrive after their sender gave up,
+cut-offs.
 
-How bad it is differs from history to history, and one kind of statement may be hit more often than the others: what needs two rare
-accidents at once is found by histories in which one of them is not rare.
+How bad it is differs from history to history, and one kind of statement may be hit more often than the others: what
+needs two rare accidents at once is found by histories in which one of them is not rare.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Weather:
     worse: float = 1.0
     """… so many times."""
     narrow: int = 0
-    """No more endings than this arrive in one statement, no more runs in one answer, also in the calm; 0: any number."""
+    """No more endings than this arrive in one statement, no more runs in one answer, also in the calm; 0: any
+    number."""
 
 
 class Network:

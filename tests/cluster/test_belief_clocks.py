@@ -1,4 +1,5 @@
-"""Clocks that step while candidates lead: the wall clock means nothing, and a machine that slept does not believe (promise G2)."""
+"""Clocks that step while candidates lead: the wall clock means nothing, and a machine that slept does not believe
+(promise G2)."""
 
 import time
 

@@ -1,4 +1,5 @@
-"""Failover to a replica that lost the last grants: numbers grow, nobody leads beside another, and whoever lost is told."""
+"""Failover to a replica that lost the last grants: numbers grow, nobody leads beside another, and whoever lost is
+told."""
 
 import time
 from contextlib import ExitStack

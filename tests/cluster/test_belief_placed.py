@@ -1,4 +1,5 @@
-"""Freezes at the one place where they hurt, which no random schedule finds: stores are driven by hand, one statement at a time."""
+"""Freezes at the one place where they hurt, which no random schedule finds: stores are driven by hand, one statement at
+a time."""
 
 import time
 import uuid

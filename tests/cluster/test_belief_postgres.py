@@ -1,6 +1,8 @@
-"""Servers that crash, freeze, refuse and fail over, and networks that swallow, while three candidates go on (promises G1 and G2).
+"""Servers that crash, freeze, refuse and fail over, and networks that swallow, while three candidates go on (promises
+G1 and G2).
 
-As in `test_belief_processes.py`: real processes, several blows, and a verdict over what everybody believed at every moment.
+As in `test_belief_processes.py`: real processes, several blows, and a verdict over what everybody believed at every
+moment.
 """
 
 import signal

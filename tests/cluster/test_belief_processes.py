@@ -1,7 +1,7 @@
 """Processes that are killed, frozen and forked while they lead (promises G1 and G2).
 
-Every scene runs real candidates, does something terrible to the one that leads, several times, and ends with a verdict over what all of
-them believed at every moment and what they committed.
+Every scene runs real candidates, does something terrible to the one that leads, several times, and ends with a verdict
+over what all of them believed at every moment and what they committed.
 """
 
 import os

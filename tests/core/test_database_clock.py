@@ -1,4 +1,5 @@
-"""What a node takes for the ledger's time: the last good answer, carried on; a jump is doubted before it is believed."""
+"""What a node takes for the ledger's time: the last good answer, carried on; a jump is doubted before it is
+believed."""
 
 from tenure.core.database_clock import DatabaseClock
 

@@ -1,6 +1,7 @@
 """The rules of the lease, one by one: a pure function, no clock, no database.
 
-Each test is named after the rule it holds. The schedules under "interleavings" are those that broke earlier versions of the design.
+Each test is named after the rule it holds. The schedules under "interleavings" are those that broke earlier versions of
+the design.
 """
 
 import math

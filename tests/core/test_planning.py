@@ -1,4 +1,5 @@
-"""Planning: every due time becomes a run or is counted in a row that stands for several; and the rule for those that were missed."""
+"""Planning: every due time becomes a run or is counted in a row that stands for several; and the rule for those that
+were missed."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise

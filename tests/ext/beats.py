@@ -1,4 +1,5 @@
-"""Celery beats with an entry per second, the one that sent last killed now and then, and every message that arrives at the broker read."""
+"""Celery beats with an entry per second, the one that sent last killed now and then, and every message that arrives at
+the broker read."""
 
 import json
 import os
@@ -147,7 +148,8 @@ class Beats:
 
 
 def judge(messages: list[Message], kills: int) -> Verdict:
-    """By ids: every second between the first and the last has its own; whatever comes twice comes under the same one."""
+    """By ids: every second between the first and the last has its own; whatever comes twice comes under the same
+    one."""
     counts = Counter(message.id for message in messages)
     due = {message.scheduled_for for message in messages if message.scheduled_for}
     wanted, when = {}, min(due)
@@ -167,7 +169,8 @@ def judge(messages: list[Message], kills: int) -> Verdict:
 
 
 def judge_by_arrival(messages: list[Message], kills: int, until: float) -> Verdict:
-    """Of beats whose messages say no due time: a second is missing when it lies in a silence, and what is more than the others is too many."""
+    """Of beats whose messages say no due time: a second is missing when it lies in a silence, and what is more than the
+    others is too many."""
     times = [message.arrived for message in messages if message.arrived <= until]
     seconds = round(until - times[0])
     missing = [f"+{since - times[0]:.0f} s" for since, gap in _silences([*times, until]) for _ in range(round(gap) - 1)]

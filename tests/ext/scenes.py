@@ -1,4 +1,5 @@
-"""The same job of each second, under every server: one run per due time, in the processes that serve and in no others."""
+"""The same job of each second, under every server: one run per due time, in the processes that serve and in no
+others."""
 
 import json
 import sys

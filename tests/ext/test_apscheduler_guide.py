@@ -1,4 +1,5 @@
-"""The ways of writing that APScheduler's user guide shows, one by one: the same here, or refused with what to write instead."""
+"""The ways of writing that APScheduler's user guide shows, one by one: the same here, or refused with what to write
+instead."""
 
 import os
 from collections.abc import Iterator
@@ -103,7 +104,8 @@ def test_triggers_are_due_when_theirs_are(trigger, words, sched):
 
 
 def test_their_example_of_and_is_due_on_the_common_grid(sched):
-    """Theirs counts the two hours from its start and so is never due at midnight; it does not return when it is asked."""
+    """Theirs counts the two hours from its start and so is never due at midnight; it does not return when it is
+    asked."""
     both = AndTrigger([IntervalTrigger(hours=2), CronTrigger(day_of_week="sat,sun", timezone="UTC")])
     job = sched.add_job(os.getpid, both, id="a")
     assert job.trigger.get_next_fire_time(None, NOW) == datetime(2026, 6, 6, tzinfo=UTC)

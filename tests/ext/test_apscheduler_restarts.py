@@ -1,4 +1,5 @@
-"""Jobs that were added while the program ran: any worker of any later start finds their functions, among those that the application has loaded itself."""
+"""Jobs that were added while the program ran: any worker of any later start finds their functions, among those that the
+application has loaded itself."""
 
 import functools
 import os
@@ -127,7 +128,8 @@ def ask(worker: Worker, what: str, seconds: float) -> None:
 
 
 def frozen_between_runs(worker: Worker, looking: Scheduler) -> bool:
-    """Freeze the worker if the ledger has the ending of every body it has called: a kill then makes nothing come again."""
+    """Freeze the worker if the ledger has the ending of every body it has called: a kill then makes nothing come
+    again."""
     worker.freeze()
     if not looking.runs(state="running"):
         return True

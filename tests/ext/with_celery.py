@@ -1,4 +1,5 @@
-"""The page for people who come from Celery beat: its program as it stands, with the command that it names, on a real broker. Run by `python3 dev.py test-ext celery`."""
+"""The page for people who come from Celery beat: its program as it stands, with the command that it names, on a real
+broker. Run by `python3 dev.py test-ext celery`."""
 
 import json
 import queue

@@ -1,4 +1,5 @@
-"""`run.scheduled_for` is in the job's zone, whatever its trigger is made of: in production, for people, and in a test's own world."""
+"""`run.scheduled_for` is in the job's zone, whatever its trigger is made of: in production, for people, and in a test's
+own world."""
 
 import threading
 import uuid

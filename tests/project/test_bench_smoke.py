@@ -1,4 +1,7 @@
-"""The benchmark works: everything that it counts is counted, and the counts are right. Its times are nobody's business here."""
+"""The benchmark works: everything that it counts is counted, and the counts are right.
+
+Its times are nobody's business here.
+"""
 
 import json
 import subprocess
@@ -13,7 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def measured(script, out):
-    """Where a quick run has written its report, without the suffix. One test each: two would measure twice if two workers took them."""
+    """Where a quick run has written its report, without the suffix.
+
+    One test each: two would measure twice if two workers took them.
+    """
     need("postgres")
     command = [sys.executable, ROOT / "bench" / script, "--quick", "--out", out]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=270)

@@ -1,4 +1,7 @@
-"""The production runtime on virtual time: drawn histories hold, broken protocols are caught. Seeds are fixed, so that nothing here varies."""
+"""The production runtime on virtual time: drawn histories hold, broken protocols are caught.
+
+Seeds are fixed, so that nothing here varies.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ from sim.promises.holes import HOLES  # noqa: E402
 pytestmark = pytest.mark.timeout(300)
 
 HISTORIES, DIRECTED = 40, 6
-"""Drawn ones of each start, and at most so many of each schedule; `make sim` plays more of the first and all of the second."""
+"""Drawn ones of each start, and at most so many of each schedule; `make sim` plays more of the first and all of the
+second."""
 
 
 @pytest.mark.parametrize("first", [0, 1000, 2000, 3000])

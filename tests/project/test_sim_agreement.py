@@ -1,4 +1,5 @@
-"""What the simulator takes the database's statements to do is what PostgreSQL and SQLite do, in drawn interleavings of two transactions."""
+"""What the simulator takes the database's statements to do is what PostgreSQL and SQLite do, in drawn interleavings of
+two transactions."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from sim.mutants.catalogue import MUTANTS, applied  # noqa: E402
 
 CASES = 60
 BESIDES = (249,)
-"""Cases that the model once took for something else: what is due has expired, and a claim has locked its node all the same."""
+"""Cases that the model once took for something else: what is due has expired, and a claim has locked its node all the
+same."""
 SEEDS = {
     "release without comparing the term": 107,
     "grant without comparing term and holder": 10,

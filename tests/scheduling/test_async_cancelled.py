@@ -1,4 +1,5 @@
-"""Coroutines that are cancelled while they enter, loops that stand still or are closed, and bodies that the loop cancels: nothing is left behind."""
+"""Coroutines that are cancelled while they enter, loops that stand still or are closed, and bodies that the loop
+cancels: nothing is left behind."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,5 @@
-"""What one node does about a ledger whose clock leaps, turned by hand: no thread, and a steady clock that stands still in between."""
+"""What one node does about a ledger whose clock leaps, turned by hand: no thread, and a steady clock that stands still
+in between."""
 
 import itertools
 import math
@@ -255,7 +256,8 @@ def test_a_pause_does_not_end_by_a_clock_that_is_doubted(stage):
 
 
 def test_pauses_that_end_together_do_not_hold_up_claims(stage, monkeypatch):
-    """Each change takes 20 ms: as many as fit into a slice, then the others have their turn, and then it goes on at once."""
+    """Each change takes 20 ms: as many as fit into a slice, then the others have their turn, and then it goes on at
+    once."""
     scene = stage()
     for number in range(9):
         scene.definitions.define(

@@ -34,7 +34,8 @@ def test_workers_whose_wall_clocks_are_wrong_fire_on_time(database, make):
 
 @pytest.mark.timeout(120)
 def test_a_database_clock_that_jumps_for_a_while_silences_nothing_and_doubles_nothing(make):
-    """By a year in either direction, and by little more than a minute, where what is planned is due and not missed yet."""
+    """By a year in either direction, and by little more than a minute, where what is planned is due and not missed
+    yet."""
     need("postgres")
     need("gcc")
     with ExitStack() as servers:
@@ -78,7 +79,8 @@ def test_a_worker_that_begins_while_the_databases_clock_is_ahead_silences_nothin
 
 @pytest.mark.timeout(120)
 def test_a_database_clock_that_is_put_back_for_good_puts_nothing_off(make):
-    """Who plans believes it first; who was longer there goes on by the old time for a while, and must not plan by it."""
+    """Who plans believes it first; who was longer there goes on by the old time for a while, and must not plan by
+    it."""
     need("postgres")
     need("gcc")
     clock = ShiftedClock()

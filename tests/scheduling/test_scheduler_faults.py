@@ -1,4 +1,5 @@
-"""A planner that dies at the worst moments, effects that are made once, places that are never given twice, downtime, and changes on the fly."""
+"""A planner that dies at the worst moments, effects that are made once, places that are never given twice, downtime,
+and changes on the fly."""
 
 import random
 

@@ -1,4 +1,5 @@
-"""Schedulers as real processes that are killed, frozen, drained and forked while they run jobs (promises G3, G4 and G6)."""
+"""Schedulers as real processes that are killed, frozen, drained and forked while they run jobs (promises G3, G4 and
+G6)."""
 
 import random
 import signal

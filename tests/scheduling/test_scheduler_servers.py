@@ -1,4 +1,5 @@
-"""Servers that hurt: frozen backends, no connection slots, rows and tables that others hold, and a pooler that allows no transactions."""
+"""Servers that hurt: frozen backends, no connection slots, rows and tables that others hold, and a pooler that allows
+no transactions."""
 
 import random
 

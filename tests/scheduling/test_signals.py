@@ -1,4 +1,5 @@
-"""Signals, to `tenure start` of both colours, `tenure lead` and `tenure once`, and in processes that have made something of their own of them."""
+"""Signals, to `tenure start` of both colours, `tenure lead` and `tenure once`, and in processes that have made
+something of their own of them."""
 
 import os
 import resource

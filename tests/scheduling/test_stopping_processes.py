@@ -1,4 +1,5 @@
-"""Stops of real processes: bodies in threads, coroutines and processes of their own, interrupted by a deployment (promises G3 and G6)."""
+"""Stops of real processes: bodies in threads, coroutines and processes of their own, interrupted by a deployment
+(promises G3 and G6)."""
 
 import signal
 import threading

@@ -1,7 +1,8 @@
-"""What a role that may create objects in `public` can put there: functions, operators, types and views with the names of PostgreSQL's own.
+"""What a role that may create objects in `public` can put there: functions, operators, types and views with the names
+of PostgreSQL's own.
 
-Each writes to the server's log that it ran, and as whom, and then does what the original does. In a database whose search_path has `public` first,
-every name without a schema finds them.
+Each writes to the server's log that it ran, and as whom, and then does what the original does. In a database whose
+search_path has `public` first, every name without a schema finds them.
 """
 
 import importlib.resources
@@ -60,7 +61,8 @@ _SAY = "RAISE LOG 'shadow {mark}: % ran as %', {name}, current_user;"
 
 
 def plant(server: Postgres, url: str, role: str, mark: str) -> None:
-    """Put a shadow of everything that our statements use into `public`, as this role, and let `public` come first for everybody."""
+    """Put a shadow of everything that our statements use into `public`, as this role, and let `public` come first for
+    everybody."""
     database = url.rpartition("/")[2]
     server.execute(f"GRANT CREATE, USAGE ON SCHEMA public TO {role}", dbname=database)
     with psycopg.connect(url.replace("postgres@", f"{role}@"), autocommit=True) as connection:

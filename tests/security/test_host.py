@@ -1,4 +1,5 @@
-"""What lies on the host: files are found by plain ids alone, links are not followed, and folders that others may write are not used."""
+"""What lies on the host: files are found by plain ids alone, links are not followed, and folders that others may write
+are not used."""
 
 import os
 import stat

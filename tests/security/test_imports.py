@@ -1,4 +1,5 @@
-"""`tenure import apscheduler` turns rows of a foreign store into source code: a hostile row becomes none, and stops none of the others."""
+"""`tenure import apscheduler` turns rows of a foreign store into source code: a hostile row becomes none, and stops
+none of the others."""
 
 import ast
 import pickle

@@ -1,4 +1,5 @@
-"""Roles that own nothing: with exactly what `tenure migrate --grants` prints everything works, and nothing more is allowed."""
+"""Roles that own nothing: with exactly what `tenure migrate --grants` prints everything works, and nothing more is
+allowed."""
 
 import re
 import subprocess

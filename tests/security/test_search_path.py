@@ -1,4 +1,5 @@
-"""A role that may create objects in `public` runs nothing as ours: sessions and functions look for names in `pg_catalog` alone."""
+"""A role that may create objects in `public` runs nothing as ours: sessions and functions look for names in
+`pg_catalog` alone."""
 
 import uuid
 

@@ -1,4 +1,5 @@
-"""The password of a URL is nowhere but in the URL: not in what is shown, said, logged or written, also not in pieces."""
+"""The password of a URL is nowhere but in the URL: not in what is shown, said, logged or written, also not in
+pieces."""
 
 import logging
 import subprocess

@@ -1,4 +1,5 @@
-"""What a row may name under the drop-in for APScheduler: a plain function of the application, and nothing else, whatever the application has imported."""
+"""What a row may name under the drop-in for APScheduler: a plain function of the application, and nothing else,
+whatever the application has imported."""
 
 import queue
 import sys

@@ -21,7 +21,10 @@ from tenure.stores.postgres.arrays import register
 
 MANY = 20_000
 PAGES = 250
-"""That a claim of up to three runs may touch: about 150 are needed. To walk along what is in the way would take 400 and more."""
+"""That a claim of up to three runs may touch: about 150 are needed.
+
+To walk along what is in the way would take 400 and more.
+"""
 STEPS = 20
 """Thousands, of SQLite's machine."""
 RULES = Rules(overlap="allow", max_running=None)

@@ -1,4 +1,5 @@
-"""What a role or a database has set changes nothing: tenure's sessions choose their own encoding and formats, and refuse a database that is not UTF8."""
+"""What a role or a database has set changes nothing: tenure's sessions choose their own encoding and formats, and
+refuse a database that is not UTF8."""
 
 import uuid
 
@@ -86,7 +87,10 @@ def _everything_works(url, setting):
 
 
 def test_a_notice_in_another_encoding_ends_no_session(postgres):
-    """Anybody who may connect may notify. Such a database is refused by now, but a session of ours hears what is said in it."""
+    """Anybody who may connect may notify.
+
+    Such a database is refused by now, but a session of ours hears what is said in it.
+    """
     name = f"notices_{uuid.uuid4().hex[:8]}"
     postgres.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'")
     url = postgres.url(name)

@@ -1,4 +1,5 @@
-"""What only SQLite's ledger must do: stay out of the way of the one writer, and work inside a user's own transaction."""
+"""What only SQLite's ledger must do: stay out of the way of the one writer, and work inside a user's own
+transaction."""
 
 import sqlite3
 import uuid

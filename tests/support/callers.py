@@ -1,7 +1,7 @@
 """Every kind of connection that a caller may hand us, behind one face, so that each scene is written once.
 
-Scenes are coroutines. Those of a synchronous client never wait, so that they are run without an event loop (Django refuses to work
-inside one).
+Scenes are coroutines. Those of a synchronous client never wait, so that they are run without an event loop (Django
+refuses to work inside one).
 """
 
 # ruff: noqa: ANN001, ANN003, ANN201, ANN202, ANN204 - untyped, as the tests that use it

@@ -1,4 +1,5 @@
-"""Rows of a ledger for the tests of what only reads them: a job, its history, and the runs that planners would have written."""
+"""Rows of a ledger for the tests of what only reads them: a job, its history, and the runs that planners would have
+written."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ class Book:
         self.changes.append(ChangeRecord(self.job.id, self.job.generation, at, what, text, by, why, until))
 
     def plan(self, now: float, state: RunState = RunState.SUCCEEDED, *, steps: int = STEPS) -> None:
-        """All that is due up to now gets its run, as a planner that comes by now would write it; pending ones end as `state`."""
+        """All that is due up to now gets its run, as a planner that comes by now would write it; pending ones end as
+        `state`."""
         while self.job.next_due is not None and self.job.next_due <= now:
             job = Unplanned(self.job.id, "report", self.job.generation, self.job.next_due, "", self.job.spec.rules)
             planned = plan(job, self.trigger, application="app", now=now, horizon=now, steps=steps)

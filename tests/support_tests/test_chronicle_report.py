@@ -1,4 +1,5 @@
-"""What chaos found is told: by kind of blow, with the command that repeats a broken round, and in a picture that is well formed."""
+"""What chaos found is told: by kind of blow, with the command that repeats a broken round, and in a picture that is
+well formed."""
 
 import random
 import xml.etree.ElementTree as ET

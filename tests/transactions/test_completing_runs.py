@@ -1,4 +1,5 @@
-"""`run.complete(conn)` inside a scheduler that runs: the transaction of the body decides, whatever the body does afterwards."""
+"""`run.complete(conn)` inside a scheduler that runs: the transaction of the body decides, whatever the body does
+afterwards."""
 
 import sqlite3
 import time

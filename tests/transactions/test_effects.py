@@ -1,4 +1,5 @@
-"""What a run commits with its completion, or under a key, takes effect once: on both databases, by every driver of them."""
+"""What a run commits with its completion, or under a key, takes effect once: on both databases, by every driver of
+them."""
 
 from contextlib import closing
 from dataclasses import replace

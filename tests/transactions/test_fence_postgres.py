@@ -113,7 +113,8 @@ def test_a_released_term_is_over_at_once(court):
 
 
 def test_a_conflict_of_the_callers_own_is_no_stale_term(court):
-    """Above READ COMMITTED the same error code may come from the caller's tables: whoever still leads retries, and must not stop."""
+    """Above READ COMMITTED the same error code may come from the caller's tables: whoever still leads retries, and must
+    not stop."""
     with psycopg.connect(court.url) as one, psycopg.connect(court.url) as two:
         for connection in (one, two):
             connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE

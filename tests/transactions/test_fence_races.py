@@ -96,8 +96,8 @@ def test_the_time_limit_ends_with_the_transaction(database):
 def test_once_a_term_is_granted_no_row_of_an_older_one_is_committed(court, isolation):
     """Takeovers and fenced work as fast as they go, with refusals swallowed in every way that commits.
 
-    The proof needs no clock and no order of commits: right after each grant the rows of older terms are counted, and there are as
-    many of them at the end.
+    The proof needs no clock and no order of commits: right after each grant the rows of older terms are counted, and
+    there are as many of them at the end.
     """
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -86,7 +86,8 @@ CLOSED = st.builds(
 
 
 def opens(trigger: Trigger) -> bool:
-    """Whether some of its times are open, looked for part by part and without the budget of a trigger. If not, it is refused."""
+    """Whether some of its times are open, looked for part by part and without the budget of a trigger. If not, it is
+    refused."""
     recurring = [(part, closed) for part, closed in parts(trigger) if not isinstance(part, At)]
     return not recurring or any(first_open(part, closed) is not None for part, closed in recurring)
 

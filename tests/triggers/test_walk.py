@@ -1,4 +1,7 @@
-"""Beside the walk: every kind of clock change from 2005 to 2037. All of them one by one: `python3 dev.py test-triggers`."""
+"""Beside the walk: every kind of clock change from 2005 to 2037.
+
+All of them one by one: `python3 dev.py test-triggers`.
+"""
 
 from datetime import UTC, datetime
 from functools import lru_cache

@@ -1,8 +1,10 @@
-"""What Debian's cron would have run, found by waiting: minute by minute, with its main loop (3.0pl1) and nothing of ours.
+"""What Debian's cron would have run, found by waiting: minute by minute, with its main loop (3.0pl1) and nothing of
+ours.
 
-The loop keeps a virtual time, the wall-clock minute up to which fixed jobs were looked at, and compares it with the real one at each
-minute. Two differences, both the project's own: several skipped times of a job make one run, and a change of exactly three hours
-counts as large in both directions (the loop's `> -(3*60)` lets it pass for a small one when clocks go back).
+The loop keeps a virtual time, the wall-clock minute up to which fixed jobs were looked at, and compares it with the
+real one at each minute. Two differences, both the project's own: several skipped times of a job make one run, and a
+change of exactly three hours counts as large in both directions (the loop's `> -(3*60)` lets it pass for a small one
+when clocks go back).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""macOS and Windows, as far as they can be seen from Linux: the names that are missing there are taken away. No real machine."""
+"""macOS and Windows, as far as they can be seen from Linux: the names that are missing there are taken away. No real
+machine."""
 
 import runpy
 import subprocess

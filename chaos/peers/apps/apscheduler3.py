@@ -11,7 +11,10 @@ from lines import EVERY, JOBS, URL, work
 
 
 def body(job: str) -> None:
-    """A body is not told what it is due for. The function that calls it knows, so nothing of the peer has to be changed."""
+    """A body is not told what it is due for.
+
+    The function that calls it knows, so nothing of the peer has to be changed.
+    """
     work(job, due=sys._getframe(1).f_locals["run_time"].timestamp())
 
 

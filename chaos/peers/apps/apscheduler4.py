@@ -1,4 +1,6 @@
-"""APScheduler 4: schedulers on one data store, told of each other's work by an event broker. `apscheduler4.py setup|worker`"""
+"""APScheduler 4: schedulers on one data store, told of each other's work by an event broker.
+
+`apscheduler4.py setup|worker`"""
 
 import asyncio
 import logging

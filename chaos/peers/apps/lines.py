@@ -1,6 +1,7 @@
 """What every peer's program shares: the jobs, and a body that writes a line when it begins and one when it ends.
 
-A line is one write to a file that all processes share: nothing is torn, and nothing is lost by kill -9. Standard library only.
+A line is one write to a file that all processes share: nothing is torn, and nothing is lost by kill -9. Standard
+library only.
 """
 
 import json
@@ -19,7 +20,8 @@ _file = os.open(os.environ["PEER_LINES"], os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def work(job: str, *, due: float | None = None, asked: float | None = None, check: Callable[[], object] = bool) -> None:
-    """Work for a moment. `due` is what the peer says; else `asked`, or the beginning, tells which due time this is for."""
+    """Work for a moment. `due` is what the peer says; else `asked`, or the beginning, tells which due time this is
+    for."""
     asked = asked or boottime()
     write("began", job, due, asked)
     time.sleep(WORK)

@@ -1,4 +1,7 @@
-"""The APScheduler program that people write first, with nothing but the import line changed. `SECONDS` is the period of its heartbeat."""
+"""The APScheduler program that people write first, with nothing but the import line changed.
+
+`SECONDS` is the period of its heartbeat.
+"""
 
 import os
 

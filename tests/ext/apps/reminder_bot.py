@@ -1,5 +1,5 @@
-"""A bot that reminds people, as it is written for APScheduler: reminders are added when somebody asks, and are in the store. Only the import line was changed.
-Its chat is stdin: {"in": 2.5, "who": "ann", "what": "tea"}.
+"""A bot that reminds people, as it is written for APScheduler: reminders are added when somebody asks, and are in the
+store. Only the import line was changed. Its chat is stdin: {"in": 2.5, "who": "ann", "what": "tea"}.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""A worker that keeps APScheduler and makes it safe. Arguments: the URL to claim in, the job store ('memory', 'redis:' and its port, or a URL), the record."""
+"""A worker that keeps APScheduler and makes it safe.
+
+Arguments: the URL to claim in, the job store ('memory', 'redis:' and its port, or a URL), the record.
+"""
 
 import os
 import signal

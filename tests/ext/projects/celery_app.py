@@ -1,4 +1,7 @@
-"""A Celery application with an entry per second. Its broker, and what else there is to set, comes from the environment."""
+"""A Celery application with an entry per second.
+
+Its broker, and what else there is to set, comes from the environment.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""What a type checker must flag: every line that ends in `# wrong`, and no other. Checked by mypy and pyright, never run."""
+"""What a type checker must flag: every line that ends in `# wrong`, and no other.
+
+Checked by mypy and pyright, never run.
+"""
 
 from typing import Any
 

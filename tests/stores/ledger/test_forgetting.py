@@ -16,7 +16,10 @@ from tenure.util.instants import moment
 
 
 def _forget(scene, *, ago=0.0, keys_ago=0.0, defined=(), limit=100):
-    """As retention does it, as of the future, so that what was written just now is old. Returns how many jobs are gone."""
+    """As retention does it, as of the future, so that what was written just now is old.
+
+    Returns how many jobs are gone.
+    """
     now = scene.ledger.now() + 60
     bounds = {"before": now - ago, "keys_before": now - keys_ago}
     while scene.ledger.prune(scene.application, **bounds, keep=100, limit=limit).removed:
@@ -184,7 +187,8 @@ def test_what_a_job_that_is_over_has_ended_lately_stays(scene, worker):
 
 
 def test_code_that_defines_a_forgotten_job_adds_it_as_a_new_one(scene, worker):
-    """An old worker that was away for longer than the removal is remembered: nothing that ran runs again, and no change for the old row counts."""
+    """An old worker that was away for longer than the removal is remembered: nothing that ran runs again, and no change
+    for the old row counts."""
     scene.add("poll", 300)
     worker.finish(worker.take().id)
     old = scene.job("poll")

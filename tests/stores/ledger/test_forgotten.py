@@ -84,7 +84,8 @@ def test_a_backfill_beside_retention_never_runs_a_due_time_again(real_scene):
 
 
 def test_a_backfill_that_waited_for_retention_sees_what_was_forgotten(ledger_database):
-    """It found the row, waited for its lock, and finds it removed: the mark that moved in the same transaction counts."""
+    """It found the row, waited for its lock, and finds it removed: the mark that moved in the same transaction
+    counts."""
     scene = Scene(store_for(ledger_database))
     scene.add("job")
     scene.plan("job", scene.new(300, state=RunState.SKIPPED, reason="missed"))

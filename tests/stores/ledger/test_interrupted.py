@@ -1,4 +1,5 @@
-"""Attempts that the stop of their node has interrupted: they are spent, they are no losses, and under `on_lost='fail'` they are the last."""
+"""Attempts that the stop of their node has interrupted: they are spent, they are no losses, and under `on_lost='fail'`
+they are the last."""
 
 import pytest
 

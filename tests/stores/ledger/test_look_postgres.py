@@ -101,7 +101,8 @@ def test_more_newcomers_than_are_counted_are_all_found(scene, worker):
 
 
 def test_nothing_is_overlooked_while_transactions_commit_in_any_order(scene, ledger_database, run_together):
-    """Two write in transactions that last, one gives back and retries, two claim; at the end their sessions find the rest."""
+    """Two write in transactions that last, one gives back and retries, two claim; at the end their sessions find the
+    rest."""
     workers = [scene.worker() for _ in range(3)]
     writers, each = 2, 40
     asked: list[str] = []
@@ -281,7 +282,8 @@ class TestAnEmptyClaim:
 
 
 class TestTheDeathOfAClaimer:
-    """Either it is declared before the claim, which then gets nothing; or the claim is committed before, and its runs are taken back."""
+    """Either it is declared before the claim, which then gets nothing; or the claim is committed before, and its runs
+    are taken back."""
 
     def test_a_declaration_under_way_keeps_a_claim_from_everything(self, scene, worker, beside, ledger_database):
         asked = scene.ask()

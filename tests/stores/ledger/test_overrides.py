@@ -1,4 +1,5 @@
-"""An update by hand of a job that code defines: it holds until the code says something else, and `reset` takes it back."""
+"""An update by hand of a job that code defines: it holds until the code says something else, and `reset` takes it
+back."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""When a job is paused or removed, its nodes answer for what they had claimed: given back, or begun. Then nothing more begins."""
+"""When a job is paused or removed, its nodes answer for what they had claimed: given back, or begun. Then nothing more
+begins."""
 
 import psycopg
 import pytest

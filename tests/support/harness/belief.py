@@ -6,8 +6,8 @@ Each process appends JSON lines to a file of its own in one directory. `Recorder
     while ...:
         recorder.sample("billing", term.number, lambda: term.trusted)
 
-A line has `node`, `election`, `term`, `kind` and the time, either as `from` and `to`, read before and after, or as one `t`
-that claims the very moment (for histories written by hand). Kinds:
+A line has `node`, `election`, `term`, `kind` and the time, either as `from` and `to`, read before and after, or as one
+`t` that claims the very moment (for histories written by hand). Kinds:
 
     believes, sample   belief was asked for and was true, at some moment between `from` and `to`
     disbelieves        it was asked for and was not true
@@ -86,7 +86,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Belief in one term by one node: all the time from `begin` to `end` or, of a single sample, at some moment between."""
+    """Belief in one term by one node: all the time from `begin` to `end` or, of a single sample, at some moment
+    between."""
 
     node: str
     election: str
@@ -139,7 +140,8 @@ class Report:
         return max(self.gaps, default=0.0)
 
     def verify(self, *, terms: int = 1) -> None:
-        """Raise with a readable history when a promise was broken, or when fewer terms were seen than the test meant to cause."""
+        """Raise with a readable history when a promise was broken, or when fewer terms were seen than the test meant to
+        cause."""
         seen = self.counts["terms"]
         problems = list(self.violations)
         if seen < terms:

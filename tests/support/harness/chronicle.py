@@ -1,12 +1,13 @@
-"""What became of every due time, judged from outside: the lines and the rows that bodies wrote, held against the grid of each job.
+"""What became of every due time, judged from outside: the lines and the rows that bodies wrote, held against the grid
+of each job.
 
-Nothing is taken from tenure. Due times are counted here, on the grid of `every`. A body appends a line to a file when it begins and when it
-ends; a job *in the table* also writes a row into a table of the application's own, in the transaction of its completion. Nothing is unique
-there, so what was done twice stands there twice. The rules:
+Nothing is taken from tenure. Due times are counted here, on the grid of `every`. A body appends a line to a file when
+it begins and when it ends; a job *in the table* also writes a row into a table of the application's own, in the
+transaction of its completion. Nothing is unique there, so what was done twice stands there twice. The rules:
 
-- each due time has one row in the table: none is *lost*, two are *doubled*;
-- a body that began again is *repeated*, and must be explained by a blow that hit the process of the one before, else it is doubled too;
-- no body begins early, and none where nothing was due.
+- each due time has one row in the table: none is *lost*, two are *doubled*; - a body that began again is *repeated*,
+and must be explained by a blow that hit the process of the one before, else it is doubled too; - no body begins early,
+and none where nothing was due.
 
 Only then is the ledger held against what was found (`disagreements`): it may not say anything else.
 """
@@ -170,7 +171,10 @@ def judge(
     blows: Sequence[Blow] = (),
     wall: float,
 ) -> Verdict:
-    """Judge the due times of these jobs in [since, until). `wall` is what the wall clock is ahead of the monotonic one."""
+    """Judge the due times of these jobs in [since, until).
+
+    `wall` is what the wall clock is ahead of the monotonic one.
+    """
     lines = list(lines)
     judge = _Judge(blows, wall, sorted(line.at for line in lines if line.what == "start"))
     busy: dict[str, float] = defaultdict(lambda: -math.inf)
@@ -318,7 +322,10 @@ def _thousandths(due: float) -> int:
 
 
 def most_at_once(lines: Sequence[Line], blows: Sequence[Blow] = ()) -> dict[str, int]:
-    """Per job: how many bodies ran at the same moment. Those that were struck do not count, and one without an end runs on."""
+    """Per job: how many bodies ran at the same moment.
+
+    Those that were struck do not count, and one without an end runs on.
+    """
     moments: dict[str, list[tuple[float, int]]] = defaultdict(list)
     ends = {(line.job, line.key, line.attempt, line.pid): line for line in lines if line.what == "end"}
     for line in lines:

@@ -60,7 +60,8 @@ class Candidate(Worker):
 
 
 class Cluster:
-    """Several candidates. Options of the election are keywords: `Cluster(tmp_path, url, ttl=2, host_evidence=False)`."""
+    """Several candidates. Options of the election are keywords: `Cluster(tmp_path, url, ttl=2,
+    host_evidence=False)`."""
 
     def __init__(
         self, folder: Path, url: str, *, name: str = "x", effects: bool = True, ttl: float = 2.0, **election: object
@@ -158,8 +159,8 @@ class Cluster:
         return report
 
     def verify_effects(self) -> int:
-        """What the database itself has to say. A row's number is drawn before its fence, and a term is granted after all fences of
-        the one before have been committed: in the order of numbers, terms never go back."""
+        """What the database itself has to say. A row's number is drawn before its fence, and a term is granted after
+        all fences of the one before have been committed: in the order of numbers, terms never go back."""
         rows = self.query("SELECT id, term, node FROM effects ORDER BY id")
         newest = 0
         for number, term, node in rows:

@@ -1,7 +1,8 @@
 """Disks and networks of our own, which fill up and break: namespaces of the kernel, also without root.
 
-`elsewhere(play, …)` runs a function in a child process with mounts and a network of its own. There `small_disk(8)` mounts a file
-system that is soon full, and `Network` makes lines to other networks that lose packets. All of it ends with the child.
+`elsewhere(play, …)` runs a function in a child process with mounts and a network of its own. There `small_disk(8)`
+mounts a file system that is soon full, and `Network` makes lines to other networks that lose packets. All of it ends
+with the child.
 """
 
 import ctypes

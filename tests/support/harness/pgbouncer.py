@@ -25,7 +25,8 @@ def find() -> Path | None:
 
 
 class PgBouncer:
-    """`with PgBouncer(server, "transaction", pool_size=2, server_lifetime=1) as bouncer:`; keywords go into its ini file."""
+    """`with PgBouncer(server, "transaction", pool_size=2, server_lifetime=1) as bouncer:`; keywords go into its ini
+    file."""
 
     def __init__(self, server: Postgres, mode: str = "transaction", pool_size: int = 20, **settings: object) -> None:
         self.port = scratch.free_port()

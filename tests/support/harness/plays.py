@@ -1,4 +1,5 @@
-"""What is done to a scene: the same plays for `make test`, where they are short, and for `make chaos`, where they are not."""
+"""What is done to a scene: the same plays for `make test`, where they are short, and for `make chaos`, where they are
+not."""
 
 import random
 import time
@@ -30,7 +31,8 @@ MOMENTS = ("work", "commit", "acknowledgement")
 
 
 def storm(scene: Scene, seconds: float, dice: random.Random, server: Postgres | None = None) -> Verdict:
-    """Kill, freeze and replace workers, and restart their database, in turn; at least once each. Every due time is run once."""
+    """Kill, freeze and replace workers, and restart their database, in turn; at least once each. Every due time is run
+    once."""
     scene.planner()
     since, until = scene.now(), scene.now() + seconds
     blows: list[Callable[[], None]] = [lambda: _kill(scene, dice), lambda: _freeze(scene, dice), lambda: _roll(scene)]
@@ -148,7 +150,10 @@ def succession(scene: Scene, kills: int, dice: random.Random) -> Verdict:
 
 
 def effects(scene: Scene, rounds: int, zombies: int) -> Counter[str]:
-    """Runs that commit their effect with their completion, and die at a moment of it. How often each effect was made, and what else happened."""
+    """Runs that commit their effect with their completion, and die at a moment of it.
+
+    How often each effect was made, and what else happened.
+    """
     before, moments = len(scene.rows(job="effect")), cycle(MOMENTS)
     watch: list[SchedulerWorker] = list(scene.alive)
     for _ in range(rounds):
@@ -202,7 +207,10 @@ def _all_ended(scene: Scene, count: int) -> None:
 
 
 def places(scene: Scene, rounds: int, limit: int, *, frozen: bool) -> Counter[str]:
-    """Many nodes claim the same jobs at the same instant. The ledger is looked at all the while: how many of a job are under way."""
+    """Many nodes claim the same jobs at the same instant.
+
+    The ledger is looked at all the while: how many of a job are under way.
+    """
     scene.planner()
     began, period = scene.now(), next(iter(scene.grids.values())).period
     until = began + rounds / len(scene.grids) * period

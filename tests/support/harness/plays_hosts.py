@@ -27,7 +27,10 @@ FORKS = 20
 def full_disk(
     scene: Scene, disk: SmallDisk, seconds: float, dice: random.Random, server: Postgres | None = None
 ) -> Verdict:
-    """The disk of the database is full for longer than the ttl. A server that finds no room for its log panics, and is started again."""
+    """The disk of the database is full for longer than the ttl.
+
+    A server that finds no room for its log panics, and is started again.
+    """
 
     def fill() -> None:
         with _full(scene, disk, "disk full", server):

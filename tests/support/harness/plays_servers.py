@@ -25,7 +25,10 @@ SOME: list[Job] = [
     {"name": "allow", "every": 2, "copies": 45, "for": 0.2, "policy": {"overlap": "allow", **_PATIENT}},
     {"name": "skip", "every": 12, "copies": 60, "for": 0.2, "policy": _PATIENT},
 ]
-"""Enough that each blow hits some. No blow lasts for two due times of a job that skips overlaps: of two that are late together either may run."""
+"""Enough that each blow hits some.
+
+No blow lasts for two due times of a job that skips overlaps: of two that are late together either may run.
+"""
 BEYOND = 1.6
 """Of the ttl: how long a blow lasts that outlasts every lease."""
 TABLES = ("node", "election", "job", "run", "epoch", "application")
@@ -196,7 +199,8 @@ def _hold(scene: Scene, kind: str, table: str, statement: str) -> Stretch:
 
 
 def _patiently(holder: psycopg.Connection[tuple[object, ...]], statement: str) -> None:
-    """Ours come and go all the time, so that one who locks many of their rows may meet a deadlock; the server then picks one of the two."""
+    """Ours come and go all the time, so that one who locks many of their rows may meet a deadlock; the server then
+    picks one of the two."""
     while True:
         try:
             holder.execute(statement.encode())

@@ -30,7 +30,8 @@ APPLICATION = "scene"
 EVERYTHING = 1_000_000
 
 Job = Mapping[str, Any]
-"""`{"name": "a", "every": 2, "copies": 200, "body": "note", "for": 0.1, "policy": {"overlap": "allow"}}`; see scheduler_worker.py.
+"""`{"name": "a", "every": 2, "copies": 200, "body": "note", "for": 0.1, "policy": {"overlap": "allow"}}`; see
+scheduler_worker.py.
 
 Without a `body`, one that is due again and again writes into the table."""
 on_stage: "list[Scene]" = []
@@ -154,7 +155,10 @@ class Scene:
     # Blows
 
     def struck(self, kind: str, target: str = "", lasts: float = 0.0, at: float | None = None) -> None:
-        """Count a blow, and write it down. `target` is the label of a worker, or what else was hit; `at` is when, if not now."""
+        """Count a blow, and write it down.
+
+        `target` is the label of a worker, or what else was hit; `at` is when, if not now.
+        """
         hit = [worker for worker in self.workers if worker.label == target]
         self.blows[kind] += 1
         self.faults.append(

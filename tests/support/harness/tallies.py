@@ -102,7 +102,8 @@ def _cause(fate: Fate, faults: Sequence[Fault], moments: Sequence[float], wall: 
 
 
 def failovers(faults: Sequence[Fault], terms: Sequence[Term]) -> Iterator[tuple[Fault, float]]:
-    """From each blow on whoever planned, where others took part, to the next term, if it came before another blow could be its reason."""
+    """From each blow on whoever planned, where others took part, to the next term, if it came before another blow could
+    be its reason."""
     begins = sorted(term.since for term in terms)
     for number, fault in enumerate(faults):
         if fault.on_planner and not fault.alone:

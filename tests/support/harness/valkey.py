@@ -22,7 +22,10 @@ def find() -> Path | None:
 
 
 class Valkey:
-    """One server on a loopback port; `keeps=True`: what it was told outlives a restart. `with Valkey() as server:` leaves nothing behind."""
+    """One server on a loopback port; `keeps=True`: what it was told outlives a restart.
+
+    `with Valkey() as server:` leaves nothing behind.
+    """
 
     def __init__(self, *, keeps: bool = False) -> None:
         found = find()

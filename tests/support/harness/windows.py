@@ -1,4 +1,7 @@
-"""Importing this takes away what Python on Windows lacks, as far as tenure could use it. For processes of their own; it stands for no real machine."""
+"""Importing this takes away what Python on Windows lacks, as far as tenure could use it.
+
+For processes of their own; it stands for no real machine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A process that does the work of one attempt in one transaction, and says where it is before each step it is told to take."""
+"""A process that does the work of one attempt in one transaction, and says where it is before each step it is told to
+take."""
 
 import json
 import sqlite3

@@ -2,8 +2,8 @@
 
     candidate.py '{"url": …, "name": …, "label": …, "log": folder, "election": {"ttl": 2}, "effects": true, "nodes": 1}'
 
-It says on stdout what happens (`leads`, `over`, `lost`, `refused` …) and does what it is told on stdin, one JSON object a line:
-`{"do": "resign"}`. Belief is sampled all the time, on a clock that no test shifts.
+It says on stdout what happens (`leads`, `over`, `lost`, `refused` …) and does what it is told on stdin, one JSON object
+a line: `{"do": "resign"}`. Belief is sampled all the time, on a clock that no test shifts.
 """
 
 import ctypes
@@ -118,7 +118,8 @@ class Candidate:
 
 
 class PostgresActor:
-    """Work in one transaction: the effect, then the fence as its last statement; or the fence, something else, and the effect."""
+    """Work in one transaction: the effect, then the fence as its last statement; or the fence, something else, and the
+    effect."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -279,7 +280,8 @@ class Orders:
         say("gil")
 
     def readers(self, *, threads: int = 8) -> None:
-        """Many threads ask all the time until belief ends; told are the last moment at which one of them began to ask and heard yes."""
+        """Many threads ask all the time until belief ends; told are the last moment at which one of them began to ask
+        and heard yes."""
         election, term = self.first.election, self.first.election.term
         assert term is not None
         last: list[float] = []

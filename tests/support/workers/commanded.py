@@ -1,4 +1,7 @@
-"""Schedulers of both colours for `tenure start`: `commanded:threaded` and `commanded:looped`. Their bodies say what they see."""
+"""Schedulers of both colours for `tenure start`: `commanded:threaded` and `commanded:looped`.
+
+Their bodies say what they see.
+"""
 
 import asyncio
 import os

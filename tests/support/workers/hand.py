@@ -1,4 +1,5 @@
-"""A child that does a leader's work and has inherited its lock: it writes down every act, with the clock of all histories."""
+"""A child that does a leader's work and has inherited its lock: it writes down every act, with the clock of all
+histories."""
 
 import ctypes
 import json

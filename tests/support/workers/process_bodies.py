@@ -1,4 +1,7 @@
-"""A scheduler with a body in a process of its own: `process_bodies.py URL LABEL HOW`. Each says on stdout, as JSON, what it sees."""
+"""A scheduler with a body in a process of its own: `process_bodies.py URL LABEL HOW`.
+
+Each says on stdout, as JSON, what it sees.
+"""
 
 import json
 import os

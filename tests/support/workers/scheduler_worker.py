@@ -1,13 +1,16 @@
 """A scheduler as a real process. It writes down when bodies begin and end, and dies where it is told to.
 
-    scheduler_worker.py '{"url": …, "label": …, "log": file, "scheduler": {"ttl": 2}, "jobs": [{"name": "a", "every": 2, "body": "note"}]}'
+scheduler_worker.py '{"url": …, "label": …, "log": file, "scheduler": {"ttl": 2}, "jobs": [{"name": "a", "every": 2,
+"body": "note"}]}'
 
-Every line of the log is one write to a file that all workers share: nothing is torn, and nothing is lost by kill -9. A body that `writes`
-also leaves a row in a table of the application's own, in the transaction of its completion. What happens is said on
-stdout (`started`, `plans`, `failpoint` …); what it is told comes on stdin, one JSON object a line: `{"do": "fork"}`.
+Every line of the log is one write to a file that all workers share: nothing is torn, and nothing is lost by kill -9. A
+body that `writes` also leaves a row in a table of the application's own, in the transaction of its completion. What
+happens is said on stdout (`started`, `plans`, `failpoint` …); what it is told comes on stdin, one JSON object a line:
+`{"do": "fork"}`.
 
-A failpoint is a method of the ledger and a side of it: 'plan:before', 'claim:after', 'finish:after'. The first call of it that does
-something, while this node plans, is the last thing that the process does. TENURE_TEST_FAILPOINT sets one from the start.
+A failpoint is a method of the ledger and a side of it: 'plan:before', 'claim:after', 'finish:after'. The first call of
+it that does something, while this node plans, is the last thing that the process does. TENURE_TEST_FAILPOINT sets one
+from the start.
 """
 
 import asyncio
@@ -82,7 +85,8 @@ class Table:
         self._places = threading.Semaphore(CONNECTIONS)
 
     def write(self, run: Run) -> None:
-        """The effect and the completion, in one transaction; again if the database was away, until it is committed or refused."""
+        """The effect and the completion, in one transaction; again if the database was away, until it is committed or
+        refused."""
         while True:
             try:
                 return self._attempt(run)
@@ -200,7 +204,8 @@ class Bodies:
         return kills
 
     def completes(self, _job: dict[str, Any]) -> Callable[..., None]:
-        """Makes an effect and completes in one transaction. The first attempt dies at a moment of it, or is held until it is a zombie.
+        """Makes an effect and completes in one transaction. The first attempt dies at a moment of it, or is held until
+        it is a zombie.
 
         Whatever the database says to a zombie is swallowed, and the transaction committed.
         """
@@ -312,7 +317,8 @@ class Orders:
             time.sleep(60)
 
     def watch(self) -> None:
-        """Tell when this node has started, when it begins to plan or to doubt the database's clock, and when it has ceased to."""
+        """Tell when this node has started, when it begins to plan or to doubt the database's clock, and when it has
+        ceased to."""
         while not self._scheduler.started:
             time.sleep(LOOK_EVERY)
         say("started", label=self._scheduler.label)

@@ -1,4 +1,7 @@
-"""A leader that has no descriptor left: `starved.py URL`. It says `leads`, takes all of them away from itself, and says once a beat whether it leads."""
+"""A leader that has no descriptor left: `starved.py URL`.
+
+It says `leads`, takes all of them away from itself, and says once a beat whether it leads.
+"""
 
 import os
 import resource

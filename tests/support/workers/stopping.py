@@ -1,4 +1,5 @@
-"""A program whose bodies take long: `stopping.py URL how seconds`; `how` is the application, and what its policies are."""
+"""A program whose bodies take long: `stopping.py URL how seconds`; `how` is the application, and what its policies
+are."""
 
 import asyncio
 import os
