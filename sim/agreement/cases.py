@@ -68,6 +68,7 @@ class Drawing:
         self._lanes = random.Random(f"lanes {self.nodes}")
         self._codes = random.Random(f"codes {self.nodes}")
         self._looks = random.Random(f"looks {self.nodes}")
+        self._again = random.Random(f"again {self.nodes}")
         self._before: list[tuple[int, Op]] = []
         self._tokens = 0
 
@@ -334,16 +335,21 @@ class Drawing:
         del who
         run, job = self._some_run(RunState.SKIPPED), self._job()
         if run is not None and self.rng.random() < 0.4:
-            return Op("ask", self._name(run))
+            return self._or_retry(Op("ask", self._name(run)))
         due = None if job.next_due is None else (job.next_due - self.model.base) / STEP
-        return Op(
-            "ask", (job.spec.name, self.rng.choice(["asked 0", "asked 9", "asked 9" if due is None else f"@{due!r}"]))
-        )
+        keys = ["asked 0", "asked 9", "asked 9" if due is None else f"@{due!r}"]
+        return self._or_retry(Op("ask", (job.spec.name, self.rng.choice(keys))))
 
     def cancel(self, who: int) -> Op:
         del who
         run = self._some_run(RunState.RUNNING, RunState.PENDING, RunState.WAITING)
-        return Op("cancel", (("none", "none") if run is None else self._name(run),))
+        return self._or_retry(Op("cancel", (("none", "none") if run is None else self._name(run),)))
+
+    def _or_retry(self, op: Op) -> Op:
+        """A retry instead, now and then; the seed draws all else as it would without."""
+        states = {RunState.FAILED, RunState.LOST, RunState.SKIPPED, RunState.CANCELLED}
+        over = self._runs_that(*states) or self._runs_that()
+        return Op("retry", (self._name(self._again.choice(over)),)) if over and self._again.random() < 0.4 else op
 
     def keep_log(self, who: int) -> Op | None:
         run = self._some_run()

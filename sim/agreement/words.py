@@ -197,6 +197,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "unbegun": lambda hand, name, generation: hand.ledger.unbegun(_job(hand, name), generation),
     "put_back": lambda hand, *held: hand.ledger.put_back([(_run(hand, run), token) for run, token in held]),
     "ask": _asked,
+    "retry": lambda hand, run: hand.ledger.retry([_run(hand, run)], "somebody"),
     "cancel": lambda hand, run: hand.ledger.cancel(_run(hand, run), "somebody", ""),
     "keep_log": lambda hand, run, place: hand.ledger.keep_log(
         [LogLine(_run(hand, run), hand.base, place, f"line {place}")]

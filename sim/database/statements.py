@@ -400,6 +400,23 @@ def request_runs(st: Statement, requests: Sequence[RunRequest]) -> Work:
     return st.server.rows.ledger.request_runs(requests)
 
 
+def retry(st: Statement, runs: Sequence[RunId], by: str) -> Work:
+    tables = st.server.rows.tables
+    for one in sorted(set(runs)):
+        run = tables.runs.get(one)
+        if run is None or tables.jobs[run.job].state is JobState.REMOVED:
+            continue
+        yield ("job", run.job), "S"
+        if run_rules.retries(run.state, run.count):
+            yield ("run", one), "U"
+    yield st.gap()
+    for one in runs:
+        run = tables.runs.get(one)
+        if run is not None and run_rules.retries(run.state, run.count):
+            st.server.checker.reopened((run.job, run.key))
+    return st.server.rows.ledger.retry(runs, by)
+
+
 def cancel(st: Statement, run: RunId, by: str, why: str) -> Work:
     tables = st.server.rows.tables
     if run in tables.runs:
@@ -450,6 +467,7 @@ LOCKING: dict[str, Any] = {
     "note_begun": note_begun,
     "sync": sync,
     "request_runs": request_runs,
+    "retry": retry,
     "cancel": cancel,
     "prune": prune,
     "guard": guard,

@@ -257,7 +257,7 @@ class Play:
             case "storm":
                 self.network.weather = replace(self.network.weather, lost=0.2, slow=0.3, late=0.1)
                 K.after(min(fault.long, 3.0), self._clear)
-            case "pause" | "resume" | "update" | "retouch" | "ask" | "cancel" | "backfill" | "resign":
+            case "pause" | "resume" | "update" | "retouch" | "ask" | "cancel" | "backfill" | "retry" | "resign":
                 K.spawn(self.people, lambda: application.people(self.setting, fault.kind, fault.job))
             case _:
                 self.applied[fault.kind] -= 1

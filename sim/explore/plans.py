@@ -121,6 +121,9 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
     people = random.Random(f"people {seed}")
     if people.random() < 0.2:
         drawn.append(Fault(round(people.uniform(15, TROUBLE), 3), "backfill", 0, 0.0, people.choice(jobs)))
+    again = random.Random(f"again {seed}")
+    if again.random() < 0.3:
+        drawn.append(Fault(round(again.uniform(15, BEGINNING + TROUBLE), 3), "retry", 0, 0.0, again.choice(jobs)))
     plan = Plan(
         seed,
         nodes,

@@ -89,6 +89,8 @@ class Checker:
         """When the first body of a run began that raised NotYet."""
         self._called: dict[Work, int] = {}
         """The number of the last attempt whose body was called."""
+        self._reopened: dict[Work, int] = {}
+        """The same when the run was last reopened."""
 
     def broken(self, promise: str, text: str) -> None:
         """A promise was broken."""
@@ -304,8 +306,8 @@ class Checker:
         return body
 
     def reopened(self, work: Work) -> None:
-        """A backfill opened a run again: it begins from nothing."""
-        self._called.pop(work, None)
+        """A retry or a backfill opened a run again: its attempts are numbered on, its losses count from zero."""
+        self._reopened[work] = self._called.get(work, 0)
         self._looking.pop(work, None)
         self.losses.pop(work, None)
 
@@ -314,7 +316,7 @@ class Checker:
         before, rules = self._called.get(work, 0), run._control.claimed.rules
         if run.attempt <= before:
             self.broken("G3", f"run {run.key} of {run.job} is called as attempt {run.attempt}, after attempt {before}")
-        if before and rules.on_lost == "fail" and not rules.retries:
+        if before > self._reopened.get(work, 0) and rules.on_lost == "fail" and not rules.retries:
             self.broken("G3", f"run {run.key} of {run.job} is called again, though it has on_lost='fail'")
 
     def lose(self, attempt: Any, why: str) -> None:

@@ -294,6 +294,10 @@ def _do(setting: Setting, ledger: Any, job: Any, now: float, what: str) -> None:
     elif what == "backfill":
         offered = verbs.backfillable(ledger, job, now - BACKFILLED, now, now)
         ledger.request_runs(verbs.backfilled(job, offered.due))
+    elif what == "retry":
+        over = [run for run in ledger.runs(_open(job)) if run.state.value in {"failed", "lost", "cancelled", "skipped"}]
+        if over:
+            ledger.retry([K.rng.choice(over).id], "somebody")
     elif what == "cancel":
         open_runs = [run for run in ledger.runs(_open(job)) if not run.state.final and run.scheduled_for <= now]
         if open_runs:

@@ -25,7 +25,7 @@ from tenure.jobs.client import TRIES
 from tenure.jobs.decorators import Decorators
 from tenure.jobs.deferred_operations import DeferredOperation, Seen
 from tenure.jobs.listeners import Listener
-from tenure.jobs.operations import UNSET, ChangeNote, Unset
+from tenure.jobs.operations import UNSET, ChangeNote, Unset, retriable
 from tenure.scheduler import Scheduler, service_of
 from tenure.scheduling import console
 from tenure.scheduling.health import Health
@@ -255,6 +255,32 @@ class AsyncScheduler(Decorators):
         if dry_run:
             return await asyncio.to_thread(fill)
         return await asyncio.to_thread(fill, dry_run=False)
+
+    async def retry(self, run_id: int, *, why: str = "", by: str = "", conn: Any = None) -> RunView:
+        """Run a run again that failed, was lost, cancelled or skipped; see `Scheduler.retry`."""
+        service, said = self._service, ChangeNote(by, why)
+        if conn is None:
+            return await asyncio.to_thread(service.retry, run_id, said)
+        from tenure.transactions import job_changes
+
+        run = await asyncio.to_thread(service.look, lambda ledger: retriable(ledger, self.application, run_id))
+        action = service.operations.action("retry", said)
+        row = await _awaited(job_changes.retry_run(conn, service.store, run.id, said.by, action))
+        return await asyncio.to_thread(service.look, lambda ledger: service.retried(ledger, run, row))
+
+    async def retry_failed(
+        self,
+        job: str,
+        since: datetime | str = "-1d",
+        until: datetime | str | None = None,
+        *,
+        dry_run: bool = True,
+        why: str = "",
+        by: str = "",
+    ) -> list[RunView]:
+        """The runs of a job in a span that failed or were lost; with `dry_run=False` they are retried."""
+        retry = functools.partial(self._scheduler.retry_failed, dry_run=dry_run, why=why, by=by)
+        return await asyncio.to_thread(retry, job, since, until)
 
     async def cancel(self, run_id: int, *, why: str = "", by: str = "") -> RunView:
         """Cancel a run; see `Scheduler.cancel`."""

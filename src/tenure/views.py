@@ -146,7 +146,7 @@ class RunView:
     @classmethod
     def of(cls, row: RunRow, where: tzinfo) -> Self:
         """The view of a row."""
-        began, ended = row.started_at, row.finished_at
+        began, ended = row.started_at, row.finished_at if row.state.final else None
         return cls(
             id=row.id,
             job=row.name,

@@ -14,6 +14,7 @@ from stores.ledger.scene import Worker
 from tenure import Run, Scheduler, every
 from tenure.cli import main
 from tenure.core.messages import NewRun, Planned
+from tenure.core.records import RunState
 
 SECOND = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{3})? \w+"
 
@@ -388,6 +389,58 @@ def test_cancelling_a_run(tenure, asked, jobs):
 def test_cancelling_what_is_over_is_a_no(tenure, running, asked):
     run = asked("run-now", "greet", "--wait", "20s")["id"]
     assert tenure("cancel", str(run))[0] == 1
+
+
+def fail(scheduler, count=1):
+    """Runs of `greet` that failed, by their numbers."""
+    node = Worker(scheduler.store, "shop", "worker")
+    asked = [scheduler.run_now("greet").id for _ in range(count)]
+    for _ in asked:
+        node.finish(node.take().id, RunState.FAILED, error="Traceback …\nValueError: nobody is there")
+    node.close()
+    return asked
+
+
+def test_a_failed_run_is_retried(tenure, asked, url):
+    with shop(url, capacity=4) as scheduler:
+        run = asked("run-now", "greet", "--kwargs", '{"name": "nobody"}', "--wait", "20s")
+        assert run["state"] == "failed"
+        code, out, _ = tenure("retry", str(run["id"]), "--why", "once more")
+        assert (code, f"run {run['id']} of 'greet'" in out) == (0, True)
+        eventually(lambda: scheduler.find_run(run["id"]).attempt == 2, what="the next attempt")
+        eventually(lambda: scheduler.find_run(run["id"]).state == "failed", what="its end")
+        assert asked("retry", str(run["id"]))["state"] == "pending"
+
+
+def test_a_retry_of_what_is_not_over_or_has_succeeded_is_a_no(tenure, asked, running):
+    run = asked("run-now", "greet", "--wait", "20s")["id"]
+    code, _, err = tenure("retry", str(run))
+    assert (code, "has succeeded" in err) == (1, True)
+    assert tenure("retry", "999999")[0] == 1
+    code, _, err = tenure("retry")
+    assert (code, "the number of a run, or --failed" in err) == (2, True)
+
+
+def test_what_failed_is_listed_until_it_is_meant(tenure, asked, jobs):
+    runs = fail(jobs, 2)
+    code, out, err = tenure("retry", "--failed", "greet")
+    assert (code, len(out.splitlines())) == (2, 2)
+    assert out.splitlines()[0].startswith(f"run {runs[0]} of 'greet'")
+    assert out.splitlines()[0].endswith("ValueError: nobody is there")
+    assert "would retry 2 runs. Nothing was changed; add --yes" in err
+    jobs.pause("greet")
+    code, out, _ = tenure("retry", "--failed", "gr*", "--since", "-1h", "--yes")
+    assert (code, out) == (0, "2 runs will run again, as many at once as the options of their jobs allow\n")
+    assert {run["state"] for run in asked("runs", "greet")} == {"pending"}
+    assert tenure("retry", "--failed", "greet")[0] == 0, "there is nothing to retry"
+    assert tenure("retry", "--failed")[0] == 2
+    assert tenure("retry", "--failed", "great", "--yes")[0] == 1
+
+
+def test_a_retried_run_of_a_paused_job_says_what_it_waits_for(tenure, jobs):
+    [run] = fail(jobs)
+    jobs.pause("greet")
+    assert "begins after `tenure resume greet`" in tenure("retry", str(run))[1]
 
 
 def test_a_backfill_is_a_list_until_it_is_meant(tenure, asked, jobs):

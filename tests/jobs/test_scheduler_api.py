@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from stores.ledger.scene import Worker
 from tenure import Run, Scheduler, at, cron, every
 from tenure.core.messages import JobChange
+from tenure.core.records import RunState
 from tenure.errors import Busy, ConfigurationError, JobExists, RunError, UnknownJob
 from tenure.jobs.operations import NOBODY, UNSET
 from tenure.stores.ledger import Ledger
@@ -459,6 +461,85 @@ def test_a_backfill_without_end_is_refused(scheduler) -> None:
         scheduler.backfill("report", NOON, NOON)
     with pytest.raises(ConfigurationError, match="run_now"):
         scheduler.backfill("beat", "-1d", NOON)
+
+
+def fail(scheduler: Scheduler, name: str, count: int = 1) -> list[int]:
+    """Runs of a job that failed, by their numbers."""
+    worker = Worker(scheduler.store, scheduler.application, "a worker")
+    asked = [scheduler.run_now(name).id for _ in range(count)]
+    for _ in asked:
+        worker.finish(worker.take().id, RunState.FAILED, error="ValueError: boom")
+    worker.close()
+    return asked
+
+
+def test_a_retry_is_the_same_run_again(scheduler) -> None:
+    scheduler.job(report)
+    sync(scheduler)
+    [failed] = fail(scheduler, "report")
+    before = scheduler.find_run(failed)
+    again = scheduler.retry(failed, by="ops", why="fixed")
+    assert (again.id, again.key, again.state, again.attempt) == (before.id, before.key, "pending", 1)
+    assert (again.by, again.reason, again.finished_at) == ("ops", "ValueError: boom", None)
+    assert before.finished_at is not None
+    (action,) = scheduler.actions()
+    assert (action.what, action.target, action.run, action.why) == ("retry", "report", failed, "fixed")
+
+
+def test_a_retry_says_why_not(scheduler) -> None:
+    scheduler.every("1h")(report)
+    sync(scheduler)
+    open_run = scheduler.run_now("report")
+    with pytest.raises(RunError, match=rf"retry: run {open_run.id} of 'report' .* is not over: it is pending"):
+        scheduler.retry(open_run.id)
+    worker = Worker(scheduler.store, scheduler.application, "a worker")
+    worker.finish(worker.take().id)
+    with pytest.raises(RunError, match=r"has succeeded.*run_now\('report'\)"):
+        scheduler.retry(open_run.id)
+    with pytest.raises(RunError, match=r"no run 999999.*retention"):
+        scheduler.retry(999999)
+    with pytest.raises(ConfigurationError, match="str"):
+        scheduler.retry("7")  # type: ignore[arg-type]
+    [failed] = fail(scheduler, "report")
+    scheduler.remove("report", by="ops")
+    with pytest.raises(UnknownJob, match=r"removed by ops.*scheduler\.restore\('report'\)"):
+        scheduler.retry(failed)
+    scheduler.restore("report")
+    assert scheduler.retry(failed).state == "pending"
+
+
+def test_what_failed_is_listed_and_then_retried(scheduler, clock) -> None:
+    scheduler.job(report)
+    sync(scheduler)
+    old = fail(scheduler, "report")
+    clock.forward(days=2)
+    new = fail(scheduler, "report", 3)
+    assert [run.id for run in scheduler.retry_failed("report")] == new, "since a day ago"
+    assert {scheduler.find_run(run).state for run in new} == {"failed"}, "nothing was changed"
+    assert [run.id for run in scheduler.retry_failed("report", "-3d", "-1d")] == old
+    runs = scheduler.retry_failed("report", dry_run=False, by="ops", why="fixed")
+    assert [(run.id, run.state, run.by) for run in runs] == [(run, "pending", "ops") for run in new]
+    assert [(action.what, action.detail) for action in scheduler.actions()] == [("retry", "3 runs")]
+    assert scheduler.retry_failed("report") == []
+    with pytest.raises(UnknownJob, match="reprot"):
+        scheduler.retry_failed("reprot")
+    with pytest.raises(ConfigurationError, match="since, then until"):
+        scheduler.retry_failed("report", "-1d", "-2d")
+
+
+def test_the_audit_accounts_for_a_retried_due_time(scheduler, clock) -> None:
+    scheduler.every("1h")(report)
+    sync(scheduler)
+    clock.forward(minutes=90)
+    (run,) = scheduler.backfill("report", "-1h", "-0s", dry_run=False)
+    worker = Worker(scheduler.store, scheduler.application, "a worker")
+    worker.finish(worker.take().id, RunState.FAILED)
+    scheduler.retry(run.id)
+    (found,) = scheduler.audit("report", "-1h", "-0s")
+    assert (found.clean, found.counts) == (True, {"open": 1})
+    worker.finish(worker.take().id)
+    (found,) = scheduler.audit("report", "-1h", "-0s")
+    assert (found.clean, found.counts) == (True, {"succeeded": 1})
 
 
 def test_cancel_says_who_and_why(scheduler) -> None:

@@ -16,6 +16,8 @@ OPERATIONS = {
     "remove",
     "reset",
     "restore",
+    "retry",
+    "retry_failed",
 }
 OPERATIONS |= {"resume", "run_now", "update"}
 QUERIES = {

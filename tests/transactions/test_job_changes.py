@@ -1,5 +1,6 @@
 """Changes of jobs commit, or do not, with the caller's own work: every driver, PostgreSQL and SQLite."""
 
+import contextlib
 import sqlite3
 import uuid
 from dataclasses import replace
@@ -11,13 +12,14 @@ import sqlalchemy
 import callers
 from callers import ON_POSTGRES, ON_SQLITE, awaited, scene
 from tenure import AsyncScheduler, Scheduler, every
-from tenure.core.messages import JobChange, NewRun, RunQuery, RunRequest
+from tenure.core.messages import Action, ActionQuery, JobChange, NewRun, RunQuery, RunRequest
 from tenure.core.records import Change, JobSpec, Rules, RunState
 from tenure.errors import ConfigurationError, JobExists, StoreError, UnknownJob, WrongDatabase
 from tenure.stores import store_for
 from tenure.transactions import job_changes
 
 ASYNC_SQLITE = [callers.Aiosqlite, callers.AsyncAlchemySqlite, callers.AsyncAlchemySqliteSession]
+ACTION = Action("retry", "ops", "fixed", "a test")
 RULES = Rules(missed="skip", retries=2, timeout=1.5, queue="slow")
 
 
@@ -72,6 +74,10 @@ class Office:
 
     def jobs(self):
         return self.ledger.jobs(self.name)
+
+    def run(self, run):
+        (row,) = self.ledger.runs(RunQuery(self.name, id=run))
+        return row
 
     def runs(self):
         return self.ledger.runs(RunQuery(self.name))
@@ -142,6 +148,27 @@ def test_a_run_is_asked_for_with_the_transaction(client, office):
 
     scene(client, body)
     assert "mine" in [run.key for run in office.runs()]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_run_is_retried_with_the_transaction(client, office, commits):
+    office.ledger.change(office.adds())
+    (failed,) = office.ledger.request_runs([RunRequest(office.name, "report", "mine", None)])
+    office.ledger.cancel(failed.id, "ops", "")
+
+    async def body():
+        with contextlib.suppress(ZeroDivisionError):
+            async with client.transaction():
+                row = await awaited(job_changes.retry_run(client.connection, office.store, failed.id, "ops", ACTION))
+                assert (row.id, row.state, row.by) == (failed.id, "pending", "ops")
+                again = await awaited(job_changes.retry_run(client.connection, office.store, failed.id, "ops", None))
+                assert again is None, "it is open"
+                assert office.run(failed.id).state is RunState.CANCELLED, "nobody else sees it before the commit"
+                _ = commits or 1 / 0
+
+    scene(client, body)
+    assert office.run(failed.id).state is (RunState.PENDING if commits else RunState.CANCELLED)
+    assert len(office.ledger.actions(ActionQuery(office.name))) == commits
 
 
 def test_without_a_transaction_it_refuses(client, office):
@@ -293,6 +320,10 @@ def test_verbs_see_what_their_transaction_did_before(client):
             with pytest.raises(UnknownJob, match="has no job 'report'"):
                 await awaited(verbs.run_now("report", **conn))
         assert threaded.find_run(asked.id).state == "cancelled"
+        async with client.transaction():
+            conn = {"conn": client.connection}
+            with pytest.raises(UnknownJob, match="was removed"):
+                await awaited(verbs.retry(asked.id, **conn))
 
     def threaded_jobs():
         with threaded._service.ledger() as ledger:

@@ -210,6 +210,43 @@ def _cancel_one(arguments: argparse.Namespace, number: int) -> int:
     return 1 if over else 0
 
 
+def retry(arguments: argparse.Namespace) -> int:
+    """Retry a run, or with --failed those of jobs that failed or were lost."""
+    arguments.job = arguments.target
+    if not arguments.failed:
+        if not (arguments.target or "").isdecimal():
+            raise ConfigurationError("retry: write the number of a run, or --failed and the jobs whose runs failed.")
+        return _retry_one(arguments, int(arguments.target))
+    selection.several(arguments)
+    with application(arguments) as scheduler:
+        failed = {
+            row.spec.name: scheduler.retry_failed(row.spec.name, arguments.since, arguments.until)
+            for row in selection.select(arguments, scheduler, JobState.ACTIVE, JobState.PAUSED, JobState.DONE)
+        }
+        names = [f"{sentence(run)}: {last_line(run.reason)}" for runs in failed.values() for run in runs]
+        if (code := selection.agreed(arguments, "retry", counted(len(names), "run"), names)) is not None:
+            return code
+        tell, again, who = selection.progress("jobs done"), [], person(arguments)
+        for number, job in enumerate([job for job, runs in failed.items() if runs], 1):
+            span = job, arguments.since, arguments.until
+            again += scheduler.retry_failed(*span, dry_run=False, why=arguments.why, by=who)
+            tell(number, len(failed))
+    if arguments.json:
+        as_json([run.as_dict() for run in again])
+    else:
+        show(f"{counted(len(again), 'run')} will run again, as many at once as the options of their jobs allow")
+    return 0
+
+
+def _retry_one(arguments: argparse.Namespace, number: int) -> int:
+    with application(arguments) as scheduler:
+        run = scheduler.retry(number, why=arguments.why, by=person(arguments))
+        held = scheduler.find_job(run.job).state == "paused"
+    paused = f". {run.job!r} is paused: it begins after `tenure resume {run.job}`." if held else ""
+    _tell(arguments, run.as_dict(), f"{sentence(run)}{paused}")
+    return 0
+
+
 def backfill(arguments: argparse.Namespace) -> int:
     """Run due times of the past; without --yes, only list them."""
     with application(arguments) as scheduler:

@@ -313,6 +313,23 @@ def _job_operations(command: Command) -> None:
     )
     cancel.add_argument("target", metavar="RUN", nargs="?", help="the number of a run, or a job or a pattern")
     _matching(cancel)
+    retry = _by(
+        command(
+            "retry",
+            job_operations.retry,
+            "run a run again that did not succeed",
+            "Run a run again that failed, was lost, cancelled or skipped: the same key, due time and arguments. It "
+            "waits its turn and is never missed; `retries` counts anew. With --failed, all runs of a job, or of "
+            "several, that failed or were lost in the span. Exit code 1 if the run has succeeded or is not over.",
+            "tenure retry 4711 --why 'the disk is free again'",
+            "tenure retry --failed load --since -1d --yes",
+            json=True,
+        )
+    )
+    retry.add_argument("--failed", action="store_true", help="all runs that failed or were lost in the span")
+    retry.add_argument("target", metavar="RUN", nargs="?", help="the number of a run; with --failed a job or a pattern")
+    _span(retry, since="-1d")
+    _matching(retry)
 
 
 def _backfill(command: Command) -> None:

@@ -43,6 +43,7 @@ class RunCandidate:
     scheduled_for: Instant
     due_at: Instant
     attempt: int = 0
+    """Its attempts since it was planned, requested or last reopened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Admission:
 
 
 def places(rules: Rules, began: int) -> int | None:
-    """How many more runs may begin; None: any number. `began`: RUNNING, and PENDING with attempt > 0."""
+    """How many more runs may begin; None: any number. `began`: RUNNING, and PENDING between two attempts."""
     return None if rules.max_running is None else max(0, rules.max_running - began)
 
 
@@ -226,9 +227,13 @@ def after_interruption(run: AttemptState, rules: Rules, *, removed: bool) -> Aft
 
 
 def reopens(state: RunState, count: int) -> bool:
-    """True if a backfill re-opens the run that has its key. The run then starts from nothing: kind BACKFILL, no
-    attempts, failures, losses or interruptions."""
+    """True if a backfill reopens the run that has its key."""
     return state in {RunState.SKIPPED, RunState.CANCELLED, RunState.LOST} and count == 1
+
+
+def retries(state: RunState, count: int) -> bool:
+    """True if a retry reopens a run."""
+    return count == 1 and (state is RunState.FAILED or reopens(state, count))
 
 
 def cancelled_by(by: str, why: str) -> str:

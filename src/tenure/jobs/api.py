@@ -187,6 +187,40 @@ class SchedulerApi(Decorators):
         self._service.poke()
         return views
 
+    def retry(self, run_id: int, *, why: str = "", by: str = "", conn: Any = None) -> RunView:
+        """Run a run again that failed, was lost, cancelled or skipped: the same key, due time and arguments.
+
+        It waits its turn and is never missed. Its attempts are numbered on; `retries` and `max_lost` count anew.
+        """
+        return self._service.retry(run_id, ChangeNote(by, why), conn)
+
+    def retry_failed(
+        self,
+        job: str,
+        since: datetime | str = "-1d",
+        until: datetime | str | None = None,
+        *,
+        dry_run: bool = True,
+        why: str = "",
+        by: str = "",
+    ) -> list[RunView]:
+        """The runs of a job scheduled from `since` up to and without `until` that failed or were lost.
+
+        With `dry_run=False` they are retried.
+        """
+        with self._service.ledger() as ledger:
+            row, now, said = operations.known(ledger, self.application, job), ledger.now(), ChangeNote(by, why)
+            start = operations.point(since, now, "since")
+            end = None if until is None else operations.point(until, now, "until")
+            runs = operations.failed_runs(ledger, row, start, end)
+            if not dry_run:
+                action = self._service.operations.action("retry", said, counted(len(runs), "run"))
+                runs = operations.retried(ledger, [run.id for run in runs], said.by, action)
+            views = self._service.lookup.shown_runs(ledger, runs)
+        if not dry_run:
+            self._service.poke()
+        return views
+
     def cancel(self, run_id: int, *, why: str = "", by: str = "") -> RunView:
         """Cancel a run at once if it has not begun; otherwise ask its body to end (`run.cancelled`)."""
         said = ChangeNote(by, why)

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tenure.core.messages import JobChange, RunRequest
-from tenure.core.records import Change, Instant, JobRow, JobState, RunRow
+from tenure.core.messages import Action, JobChange, RunRequest
+from tenure.core.records import Change, Instant, JobRow, JobState, RunId, RunRow
 from tenure.errors import Busy, ConfigurationError, UnknownJob
 from tenure.jobs import operations
 from tenure.jobs.decorators import Definitions
@@ -242,6 +242,26 @@ class JobClient:
                 progress(min(first + SLICE, len(rows)), len(rows))
         return views
 
+    def retry(self, run_id: int, said: operations.ChangeNote, conn: Any = None) -> RunView:
+        """Run a run again that did not succeed."""
+        action = self.operations.action("retry", said)
+        with self.ledger() as ledger:
+            run = operations.retriable(ledger, self.application, run_id)
+            if conn is None:
+                (row,) = ledger.retry([run.id], said.by, action)
+            else:
+                row = _retried(conn, self.store, run.id, said.by, action)
+            view = self.retried(ledger, run, row)
+        if conn is None:
+            self.poke()
+        return view
+
+    def retried(self, ledger: Ledger, run: RunRow, row: RunRow | None) -> RunView:
+        """What a retry came to."""
+        if row is None:
+            raise operations.overtaken(ledger, self.application, run.id)
+        return self.lookup.shown_run(ledger, row)
+
     def sight(self, conn: Any, operation: DeferredOperation[Any]) -> Any:
         """The job as the caller's transaction sees it; awaitable if the connection is async."""
         from tenure.transactions import job_changes
@@ -285,6 +305,13 @@ def _requested(conn: Any, store: Store, request: RunRequest) -> RunRow | None:
     from tenure.transactions import job_changes
 
     outcome: RunRow | Coroutine[Any, Any, RunRow | None] | None = job_changes.request_run(conn, store, request)
+    return _here(outcome)
+
+
+def _retried(conn: Any, store: Store, run: RunId, by: str, action: Action | None) -> RunRow | None:
+    from tenure.transactions import job_changes
+
+    outcome: RunRow | Coroutine[Any, Any, RunRow | None] | None = job_changes.retry_run(conn, store, run, by, action)
     return _here(outcome)
 
 

@@ -10,7 +10,7 @@ import difflib
 import logging
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Protocol
@@ -20,7 +20,7 @@ from tenure.core.keys import digest_of, due_key, generated_key, is_generated
 from tenure.core.messages import Action, JobChange, NewRun, RunQuery, RunRequest, Unplanned
 from tenure.core.planning import LOOK_AHEAD, ahead, late, plan, reading_of
 from tenure.core.records import Change, Instant, JobRow, JobSpec, JobState, Override, Rules, RunId, RunRow, RunState
-from tenure.core.run_rules import reopens
+from tenure.core.run_rules import reopens, retries
 from tenure.core.trigger_text import read_trigger
 from tenure.errors import ConfigurationError, JobError, JobExists, RunError, UnknownJob
 from tenure.stores.ledger import Ledger
@@ -37,6 +37,10 @@ ANSWER_POLL = 0.002, 0.1
 """How often to ask whether all nodes have answered: at first, and at the longest."""
 MAX_BACKFILL = 10_000
 """Due times of one backfill."""
+MAX_RETRIES = 10_000
+"""Runs of one `retry_failed`."""
+SLICE = 500
+"""Runs of one transaction."""
 MAX_WORDS = 1000
 """Characters of `by` and `why`."""
 
@@ -419,6 +423,63 @@ def cancelled(
     if after is None:
         raise _no_run(application, run_id)
     return after
+
+
+def retriable(ledger: Ledger, application: str, run_id: int) -> RunRow:
+    """The run of this number, if it may be retried."""
+    run = found(ledger, application, run_id)
+    what = f"retry: run {run.id} of {run.name!r} (key {run.key})"
+    if run.state is RunState.SUCCEEDED:
+        raise RunError(
+            f"{what} has succeeded. A key runs to success once: write run_now({run.name!r}) for another run."
+        )
+    if not run.state.final:
+        raise RunError(f"{what} is not over: it is {run.state}. Wait for its end, or cancel it first.")
+    if not retries(run.state, run.count):
+        raise RunError(
+            f"{what} stands for {run.count:,} due times that were skipped together. Write backfill({run.name!r}, since, until) for them."
+        )
+    (job,) = ledger.jobs(application, run.name, removed=True)
+    if job.state is JobState.REMOVED:
+        raise UnknownJob(
+            f"{what} cannot run: {tombstone(job)}. scheduler.restore({run.name!r}) or `tenure restore {run.name}` brings the job back."
+        )
+    return run
+
+
+def overtaken(ledger: Ledger, application: str, run_id: int) -> RunError:
+    """The error for a run that could be retried a moment ago, and now cannot."""
+    run = retriable(ledger, application, run_id)
+    return RunError(
+        f"retry: run {run.id} of {run.name!r} (key {run.key}) was changed by another transaction that is still open, perhaps your own. Try again."
+    )
+
+
+def failed_runs(ledger: Ledger, job: JobRow, since: Instant, until: Instant | None) -> list[RunRow]:
+    """The runs of a job in [since, until) that failed or were lost, oldest first."""
+    if until is not None and until <= since:
+        raise ConfigurationError(
+            f"retry_failed: {moment(until):%Y-%m-%d %H:%M:%SZ} is not after {moment(since):%Y-%m-%d %H:%M:%SZ}. Write since, then until."
+        )
+    states = RunState.FAILED, RunState.LOST
+    query = RunQuery(
+        job.spec.application, job.spec.name, states, since, until, limit=MAX_RETRIES + 1, oldest_first=True
+    )
+    runs = [run for run in ledger.runs(query) if run.job == job.id]
+    if len(runs) > MAX_RETRIES:
+        raise ConfigurationError(
+            f"retry_failed: more than {MAX_RETRIES:,} runs of {job.spec.name!r} failed or were lost in this span. Take shorter spans."
+        )
+    return runs
+
+
+def retried(ledger: Ledger, runs: Sequence[RunId], by: str, action: Action | None) -> list[RunRow]:
+    """Retry these runs, a slice in each transaction. Leaves out those that others have changed meanwhile."""
+    done: list[RunRow] = []
+    for first in range(0, len(runs), SLICE):
+        answers = ledger.retry(runs[first : first + SLICE], by, None if done else action)
+        done += [row for row in answers if row is not None]
+    return done
 
 
 def found(ledger: Ledger, application: str, run_id: int) -> RunRow:

@@ -9,9 +9,10 @@ These rules hold whatever else happens at the same time:
 
   one run        (job, key) is unique. A run has a token while it is RUNNING and none otherwise. An ending needs that
                  token.
-  overlap        A job never has more than `max_running` runs that began and are not final (RUNNING, and PENDING with
-                 attempt > 0). This is decided under the lock of the job's row, in a later statement than the one that
-                 took the lock.
+  overlap        A job never has more than `max_running` runs that began and are not final: RUNNING, and PENDING
+                 between two attempts. This is decided under the lock of the job's row, in a later statement than the
+                 one that took the lock. A run that was reopened (by a retry or a backfill) has not begun again until
+                 it is claimed, whatever its `attempt`.
   ownership      A node must be alive in the transaction that gives it a run. When it is not alive, the run is taken
                  back.
   proposals      A change of a job may delete its runs of kind DUE whose `scheduled_for` is in the future and that never
@@ -213,7 +214,7 @@ class Ledger(ABC):
         expired (`expires_at` None or > now), of ACTIVE jobs whose queue the node serves and whose function it has.
         Then, under the lock of each job (a locked job is skipped), and counted after locking:
 
-        - A run between attempts (attempt > 0) keeps its place and is always claimed.
+        - A run between attempts keeps its place and is always claimed.
         - Free places (`max_running` minus the runs that began and are not final) go to the oldest candidates. Under
           `replace` the newest of kind DUE comes before those that it replaces, which become SKIPPED('superseded').
         - If no place is free, the other runs of kind DUE depend on `overlap`. `skip`: SKIPPED('overlap'). `wait`:
@@ -323,14 +324,29 @@ class Ledger(ABC):
         """Insert requested runs: PENDING, due now, without expiry. Returns None for a job that does not exist.
 
         If the key exists, a MANUAL run is returned as it is, whatever its arguments were, even if retention has removed
-        the run and kept its key (then `digest` is not None). A BACKFILL of a due time is re-opened if it is SKIPPED,
-        CANCELLED or LOST and stands for one due time; otherwise it is left and None is returned.
+        the run and kept its key (then `digest` is not None). A BACKFILL of a due time is reopened, as by `retry`, if it
+        is SKIPPED, CANCELLED or LOST and stands for one due time; otherwise it is left and None is returned. Arguments
+        in the request replace those of the run.
 
         If the key does not exist, a BACKFILL of a due time before the job's `kept_since` is refused with None unless
         the request has `even_forgotten`: that due time may have run.
 
         An `Action` is recorded once for each job in which something was inserted or re-opened; with the number of the
         run, unless it is a backfill.
+        """
+
+    @abstractmethod
+    def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
+        """Reopen runs that are FAILED, LOST, CANCELLED or SKIPPED: the same keys and due times again.
+
+        A reopened run is PENDING, due now (or at its due time, if that is to come), without expiry, and waits its turn
+        as if it were new: it has a place under `max_running` only once it is claimed. A run of kind DUE becomes
+        BACKFILL. Failures, losses, interruptions and looks count from zero. `attempt` goes on, and until the next
+        claim the row keeps what the last attempt left: node, times and reason. What never began has no reason any
+        more.
+
+        Returns None for a run that does not exist, is in another state, stands for several due times, or whose job is
+        REMOVED. Under the lock of the job, which excludes its changes.
         """
 
     @abstractmethod

@@ -12,10 +12,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from tenure.core.messages import JobChange, RunRequest
-from tenure.core.records import Change, Instant, JobRow, RunRow
+from tenure.core.messages import Action, JobChange, RunRequest
+from tenure.core.records import Change, Instant, JobRow, RunId, RunRow
 from tenure.errors import ConfigurationError, StoreError, WrongDatabase
 from tenure.stores import Store
+from tenure.stores.row_checks import storable
 from tenure.transactions.connections import AsyncConnection, SyncConnection, target_of
 from tenure.transactions.drivers import MISSING, NOT_ALLOWED, Line, Postgres, Sqlite3, Steps, is_a, sqlstate
 from tenure.util.clock import walltime
@@ -116,6 +117,35 @@ def request_run(connection: Any, store: Store, request: RunRequest) -> Any:
         return sqlite_changes.request_run(raw, request, _now())
 
     return _over(connection, store, "scheduler.run_now(conn=…)", on_postgres, on_sqlite)
+
+
+@overload
+def retry_run(
+    connection: AsyncConnection, store: Store, run: RunId, by: str, action: Action | None
+) -> Coroutine[Any, Any, RunRow | None]: ...
+@overload
+def retry_run(
+    connection: SyncConnection, store: Store, run: RunId, by: str, action: Action | None
+) -> RunRow | None: ...
+def retry_run(connection: Any, store: Store, run: RunId, by: str, action: Action | None) -> Any:
+    """`Ledger.retry` of one run in the connection's transaction."""
+
+    def on_postgres(schema: str) -> Steps[RunRow | None]:
+        from tenure.stores.postgres import ledger as postgres_ledger
+        from tenure.stores.postgres import rows as postgres_rows
+
+        statement = postgres_ledger.load(schema, "DESC")["retry"]
+        noted = None if action is None else json.dumps(postgres_rows.written_action(action))
+        row = yield statement, {"runs": [run], "by": storable(by), "action": noted}
+        return postgres_rows.run_row(row) if row else None
+
+    def on_sqlite(raw: sqlite3.Connection) -> RunRow | None:
+        from tenure.stores.sqlite import changes as sqlite_changes
+
+        ((row,), _) = sqlite_changes.retry(raw, [run], by, now=_now(), action=action)
+        return row
+
+    return _over(connection, store, "scheduler.retry(conn=…)", on_postgres, on_sqlite)
 
 
 def _over(

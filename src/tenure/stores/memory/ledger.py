@@ -576,12 +576,16 @@ class MemoryLedger(Ledger):
             return run.row(request.name)
         if not request.backfill and (kept := self._tables.kept_keys.get((row.id, request.key))) is not None:
             return kept
-        if run is not None and not run_rules.reopens(run.state, run.count):
-            return None
-        if run is None and _forgotten(row, request):
+        if run is not None:
+            if not run_rules.reopens(run.state, run.count):
+                return None
+            run.kwargs = run.kwargs if request.kwargs is None else request.kwargs
+            self._note(request, noted, None)
+            return self._reopen(row, run, request.by)
+        if _forgotten(row, request):
             return None
         new = MemoryRun(
-            id=RunId(self._tables.number()) if run is None else run.id,
+            id=RunId(self._tables.number()),
             job=row.id,
             key=request.key,
             kind=RunKind.BACKFILL if request.backfill else RunKind.MANUAL,
@@ -592,12 +596,46 @@ class MemoryLedger(Ledger):
             expires_at=None,
             by=request.by,
             kwargs=request.kwargs,
-            log={} if run is None else run.log,
         )
+        self._note(request, noted, None if request.backfill else new.id)
+        return self._tables.add(new).row(request.name)
+
+    def _note(self, request: RunRequest, noted: set[tuple[str, str]], run: RunId | None) -> None:
+        """Record the action of a request, unless one of its job is recorded already."""
         if (job := (request.application, request.name)) not in noted:
             noted.add(job)
-            self._tables.note_action(*job, request.action, now, None if request.backfill else new.id)
-        return self._tables.add(new).row(request.name)
+            self._tables.note_action(*job, request.action, self.now(), run)
+
+    def _reopen(self, row: JobRow, run: MemoryRun, by: str) -> RunRow:
+        run.kind = RunKind.MANUAL if run.kind is RunKind.MANUAL else RunKind.BACKFILL
+        run.state, run.generation, run.expires_at = RunState.PENDING, row.generation, None
+        run.due_at = max(self.now(), run.scheduled_for)
+        run.failures = run.losses = run.interruptions = run.looks = run.last_look = 0
+        run.looking_since = None
+        run.reopened, run.stopping = run.attempt, False
+        run.by = by
+        if not run.attempt:
+            run.reason, run.finished_at = "", None
+        return self._tables.add(run).row(row.spec.name)
+
+    def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
+        with self._world.mutex:
+            answers: list[RunRow | None] = []
+            reopened: dict[JobId, list[RunId]] = {}
+            for wanted in runs:
+                run = self._tables.runs.get(wanted)
+                row = None if run is None else self._tables.jobs[run.job]
+                if run is None or row is None or not run_rules.retries(run.state, run.count) or _removed(row):
+                    answers.append(None)
+                    continue
+                answers.append(self._reopen(row, run, by))
+                reopened.setdefault(row.id, []).append(run.id)
+            for job, ids in reopened.items():
+                spec = self._tables.jobs[job].spec
+                only = ids[0] if len(ids) == 1 else None
+                self._tables.note_action(spec.application, spec.name, action, self.now(), only)
+                self._wake(spec.application)
+            return answers
 
     def cancel(self, run: RunId, by: str, why: str, action: Action | None = None) -> RunRow | None:
         with self._world.mutex:
@@ -848,6 +886,10 @@ def _spec(change: JobChange) -> JobSpec:
     if change.spec is None:
         raise ValueError(f"the change of job {change.name!r} ({change.what}) has no spec. Give it one.")
     return change.spec
+
+
+def _removed(row: JobRow) -> bool:
+    return row.state is JobState.REMOVED
 
 
 def _forgotten(row: JobRow, request: RunRequest) -> bool:

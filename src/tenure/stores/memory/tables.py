@@ -59,12 +59,14 @@ class MemoryRun:
     claimed_at: Instant | None = None
     started_at: Instant | None = None
     finished_at: Instant | None = None
+    reopened: int = 0
+    """The number of its attempts when it was last reopened, by a retry or a backfill."""
     log: dict[tuple[Instant, int], str] = field(default_factory=dict)
 
     @property
     def began(self) -> bool:
         """True if it occupies one of its job's places."""
-        return self.state is RunState.RUNNING or (self.state is RunState.PENDING and self.attempt > 0)
+        return self.state is RunState.RUNNING or (self.state is RunState.PENDING and self.attempt > self.reopened)
 
     @property
     def last(self) -> Instant:
@@ -80,7 +82,7 @@ class MemoryRun:
         return self.state is RunState.PENDING and self.due_at <= now and not self.expired(now)
 
     def candidate(self) -> RunCandidate:
-        return RunCandidate(self.id, self.kind, self.scheduled_for, self.due_at, self.attempt)
+        return RunCandidate(self.id, self.kind, self.scheduled_for, self.due_at, self.attempt - self.reopened)
 
     def behind(self) -> AttemptState:
         return AttemptState(

@@ -454,6 +454,14 @@ class PostgresLedger(Ledger):
         rows = self._run("request_runs", requests=json.dumps([written_request(one) for one in requests]))
         return [None if row[0] is None else run_row(row) for row in rows]
 
+    def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
+        if not runs:
+            return []
+        noted = None if action is None else json.dumps(written_action(action))
+        rows = map(run_row, self._run("retry", runs=longs(runs), by=storable(by), action=noted))
+        reopened = {row.id: row for row in rows}
+        return [reopened.get(run) for run in runs]
+
     def cancel(self, run: RunId, by: str, why: str, action: Action | None = None) -> RunRow | None:
         noted = None if action is None else json.dumps(written_action(action))
         rows = self._run("cancel", run=run, said=storable(cancelled_by(by, why)), action=noted)

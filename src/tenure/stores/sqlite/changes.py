@@ -225,12 +225,35 @@ def request_run(
     if not inserted:
         if not run_rules.reopens(row.state, row.count):
             return None
-        execute(connection, "reopen", id=row.id, now=now, by=storable(request.by), kwargs=request.kwargs)
+        _reopen(connection, row.id, now, request.by, request.kwargs)
     noted = set() if noted is None else noted
     if (whose := (request.application, request.name)) not in noted:
         noted.add(whose)
         note_action(connection, *whose, request.action, now=now, run=None if request.backfill else row.id)
     return row if inserted else _run(connection, row.id)
+
+
+def retry(
+    connection: sqlite3.Connection, runs: Sequence[RunId], by: str, *, now: Micros, action: Action | None = None
+) -> tuple[list[RunRow | None], list[str]]:
+    """Reopen runs, as `Ledger.retry` specifies. Also returns the applications in which something can begin."""
+    answers: list[RunRow | None] = []
+    reopened: dict[tuple[str, str], list[RunId]] = {}
+    for wanted in runs:
+        row = _run(connection, wanted)
+        if row is None or not run_rules.retries(row.state, row.count) or not _reopen(connection, wanted, now, by):
+            answers.append(None)
+            continue
+        answers.append(_run(connection, wanted))
+        (application,) = execute(connection, "application", id=wanted).fetchone()
+        reopened.setdefault((application, row.name), []).append(wanted)
+    for (application, name), ids in reopened.items():
+        note_action(connection, application, name, action, now=now, run=ids[0] if len(ids) == 1 else None)
+    return answers, list(dict.fromkeys(application for application, _ in reopened))
+
+
+def _reopen(connection: sqlite3.Connection, wanted: RunId, now: Micros, by: str, kwargs: str | None = None) -> bool:
+    return execute(connection, "reopen", id=wanted, now=now, by=storable(by), kwargs=kwargs).rowcount == 1
 
 
 def cancel(

@@ -50,6 +50,7 @@ class _Due(NamedTuple):
     scheduled_for: Micros
     due_at: Micros
     attempt: int
+    reopened: int
     failures: int
     kwargs: str | None
     generation: int
@@ -67,7 +68,7 @@ class _Due(NamedTuple):
             return f"the kind of run {self.id} is {self.kind!r:.60}"
         if not (is_micros(self.scheduled_for) and is_micros(self.due_at)):
             return f"the due time of run {self.id} is {self.scheduled_for!r:.60}, ready at {self.due_at!r:.60}"
-        if not (is_count(self.attempt) and is_count(self.failures)):
+        if not (is_count(self.attempt) and is_count(self.reopened) and is_count(self.failures)):
             return f"run {self.id} counts {self.attempt!r:.60} attempts and {self.failures!r:.60} failures"
         if not isinstance(self.job_kwargs if self.kwargs is None else self.kwargs, str):
             return f"the arguments of run {self.id} are not text"
@@ -75,7 +76,7 @@ class _Due(NamedTuple):
 
     def candidate(self) -> RunCandidate:
         scheduled_for, due_at = instant(self.scheduled_for), instant(self.due_at)
-        return RunCandidate(self.id, _KINDS[self.kind], scheduled_for, due_at, self.attempt)
+        return RunCandidate(self.id, _KINDS[self.kind], scheduled_for, due_at, self.attempt - self.reopened)
 
     def claimed(self) -> ClaimedRun:
         return ClaimedRun(
@@ -221,7 +222,7 @@ def _waiting(
 def _room(candidates: list[_Due]) -> bool:
     """True if there is a place for all of them, so that nothing has to be decided."""
     first = candidates[0]
-    new = sum(due.attempt == 0 for due in candidates)
+    new = sum(due.attempt <= due.reopened for due in candidates)
     return new == 0 or first.max_running is None or first.began + new <= first.max_running
 
 

@@ -388,6 +388,14 @@ class SqliteLedger(Ledger):
         self._wake(*{one.application for one, answer in zip(requests, answers, strict=True) if answer})
         return answers
 
+    def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
+        if not runs:
+            return []
+        with self._desk.write():
+            answers, waking = sqlite_changes.retry(self._connection, runs, by, now=self._now(), action=action)
+        self._wake(*waking)
+        return answers
+
     def cancel(self, run: RunId, by: str, why: str, action: Action | None = None) -> RunRow | None:
         with self._desk.write():
             cancelled = sqlite_changes.cancel(self._connection, run, by, why, now=self._now(), action=action)

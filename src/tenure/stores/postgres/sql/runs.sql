@@ -49,6 +49,11 @@ SELECT {run}, r.digest
   LEFT JOIN {schema}.job j ON j.id OPERATOR(pg_catalog.=) r.job
  ORDER BY r.place
 
+-- name: retry
+-- Retry runs.
+SELECT {run}
+  FROM {schema}.retry_runs(%(runs)s::bigint[], %(by)s, %(action)s::jsonb) r JOIN {schema}.job j ON j.id = r.job
+
 -- name: cancel
 -- Cancel a run, or request the end of a RUNNING one.
 SELECT {run} FROM {schema}.cancel_run(%(run)s, %(said)s, %(action)s::jsonb) r JOIN {schema}.job j ON j.id = r.job

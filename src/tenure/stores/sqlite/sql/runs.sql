@@ -80,7 +80,7 @@ SELECT EXISTS (SELECT 1
 SELECT w.job, j.rules, w.began
   FROM (SELECT d.job, (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
                         WHERE b.job = d.job
-                          AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0))) AS began
+                          AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > b.reopened))) AS began
           FROM (SELECT DISTINCT r.job
                   FROM tenure_lane l
                  CROSS JOIN tenure_run r INDEXED BY tenure_run_waits ON r.lane = l.id
@@ -109,10 +109,10 @@ SELECT json_group_array(id)
 
 -- name: candidates
 -- Due runs with what a claim needs to decide about them.
-SELECT r.id, r.job, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.failures, r.kwargs, j.generation,
-       j.name, j.function, j.kwargs, j.rules, j.trigger, j.max_running,
+SELECT r.id, r.job, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.reopened, r.failures, r.kwargs,
+       j.generation, j.name, j.function, j.kwargs, j.rules, j.trigger, j.max_running,
        (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
-         WHERE b.job = r.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0)))
+         WHERE b.job = r.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > b.reopened)))
   FROM json_each(:ids) i
  CROSS JOIN tenure_run r ON r.id = i.value
  CROSS JOIN tenure_job j ON j.id = r.job
@@ -202,7 +202,8 @@ SELECT j.id
                 WHERE w.application = j.application AND w.job = j.id AND w.state = 'waiting')
    AND (j.max_running IS NULL
         OR j.max_running > (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
-                             WHERE b.job = j.id AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > 0))))
+                             WHERE b.job = j.id
+                               AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > b.reopened))))
 
 -- name: orphans
 -- RUNNING runs whose node is not alive.
@@ -266,14 +267,18 @@ SELECT k.run, k.job, j.name, k.key, 'manual', k.state, k.scheduled_for, k.schedu
  WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND k.key = :key
 
 -- name: reopen
--- Let a final run start from zero as a backfill.
+-- Reopen a final run of a job that is there. It keeps its attempts, and what the last one left.
 UPDATE tenure_run
-   SET state = 'pending', lane = (SELECT lane FROM tenure_job j WHERE j.id = tenure_run.job), kind = 'backfill',
-       generation = (SELECT generation FROM tenure_job j WHERE j.id = tenure_run.job), due_at = :now, expires_at = NULL,
-       attempt = 0, failures = 0, losses = 0, interruptions = 0, stopping = 0, node = NULL, label = '',
-       claimed_at = NULL, started_at = NULL, finished_at = NULL, reason = '', by = :by, kwargs = :kwargs,
-       looks = NULL, looking_since = NULL, last_look = NULL
- WHERE id = :id
+   SET state = 'pending', lane = (SELECT lane FROM tenure_job j WHERE j.id = tenure_run.job),
+       kind = CASE kind WHEN 'manual' THEN kind ELSE 'backfill' END,
+       generation = (SELECT generation FROM tenure_job j WHERE j.id = tenure_run.job),
+       due_at = max(:now, scheduled_for), expires_at = NULL,
+       failures = 0, losses = 0, interruptions = 0, stopping = 0, reopened = attempt,
+       reason = CASE attempt WHEN 0 THEN '' ELSE reason END,
+       finished_at = CASE attempt WHEN 0 THEN NULL ELSE finished_at END,
+       looks = NULL, looking_since = NULL, last_look = NULL,
+       by = :by, kwargs = coalesce(:kwargs, kwargs)
+ WHERE id = :id AND EXISTS (SELECT 1 FROM tenure_job j WHERE j.id = tenure_run.job AND j.state <> 'removed')
 
 -- name: cancel
 -- Cancel a run that has not begun.

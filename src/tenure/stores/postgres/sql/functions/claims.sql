@@ -5,7 +5,7 @@
 -- How many runs of a job take a place under `max_running`: those with an attempt that are not final.
 CREATE OR REPLACE FUNCTION {schema}.places_taken(of_job bigint) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT count(*) FROM {schema}.run r WHERE r.job = of_job AND r.attempt > 0 AND r.state <= 'running'
+    SELECT count(*) FROM {schema}.run r WHERE r.job = of_job AND r.attempt - r.reopened > 0 AND r.state <= 'running'
 $$;
 
 -- Jobs in these lanes that have WAITING runs and a free place. Reads without a lock.
@@ -71,8 +71,9 @@ BEGIN
       FROM unnest(candidates) AS c (id) JOIN {schema}.run r ON r.id = c.id JOIN {schema}.job j ON j.id = r.job
      WHERE r.kind = 'due' AND j.overlap IN ('wait', 'replace') AND j.id <> ALL (coalesce(replaced, '{}'));
     UPDATE {schema}.run r
-       SET state = CASE WHEN x.why <> '' THEN 'skipped' ELSE 'waiting' END::{schema}.run_state, reason = x.why,
-           finished_at = CASE WHEN x.why <> '' THEN now_ END
+       SET state = CASE WHEN x.why <> '' THEN 'skipped' ELSE 'waiting' END::{schema}.run_state,
+           reason = CASE WHEN x.why <> '' THEN x.why ELSE r.reason END,
+           finished_at = CASE WHEN x.why <> '' THEN now_ ELSE r.finished_at END
       FROM (SELECT o.id, CASE WHEN o.kind <> 'due' THEN ''
                               WHEN j.overlap = 'skip' THEN 'overlap'
                               WHEN j.id = ANY (replaced) THEN 'superseded'
@@ -92,7 +93,7 @@ BEGIN
                       JOIN {schema}.job j ON j.id = n.job JOIN {schema}.run o ON o.job = n.job
                      WHERE j.overlap = 'replace' AND o.asked_to_end = '' AND o.id <> ALL (claimed)
                        -- RUNNING; a test of `state` alone might call for the index `run_running`.
-                       AND o.attempt > 0 AND o.state <= 'running' AND o.token IS NOT NULL
+                       AND o.attempt - o.reopened > 0 AND o.state <= 'running' AND o.token IS NOT NULL
                        FOR NO KEY UPDATE OF o SKIP LOCKED);
 END $$;
 
@@ -348,7 +349,7 @@ BEGIN
         IF different < cardinality(found_ids) THEN
             SELECT array_agg(c.rank ORDER BY c.place) INTO ranks
               FROM (SELECT f.place,
-                           row_number() OVER (PARTITION BY f.job, r.attempt > 0
+                           row_number() OVER (PARTITION BY f.job, r.attempt > r.reopened
                                               -- Under `replace`, due times come last, the newest of them first.
                                               ORDER BY j.overlap = 'replace' AND r.kind = 'due',
                                                        CASE WHEN j.overlap = 'replace' AND r.kind = 'due'
@@ -366,9 +367,9 @@ BEGIN
                    reason = '', started_at = NULL, finished_at = NULL
               FROM unnest(found_ids, found_jobs, ranks) AS c (id, job, rank), {schema}.job j
              WHERE r.id = c.id AND j.id = c.job
-               AND CASE WHEN j.max_running IS NULL OR r.attempt > 0 THEN true
+               AND CASE WHEN j.max_running IS NULL OR r.attempt > r.reopened THEN true
                         ELSE (SELECT count(*) FROM {schema}.run b
-                               WHERE b.job = c.job AND b.attempt > 0 AND b.state <= 'running')
+                               WHERE b.job = c.job AND b.attempt - b.reopened > 0 AND b.state <= 'running')
                              <= j.max_running - coalesce(c.rank, 1) END
             RETURNING r.id, r.job, r.generation, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.failures,
                       r.kwargs

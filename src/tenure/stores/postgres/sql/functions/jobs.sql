@@ -167,7 +167,7 @@ BEGIN
            reason = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0) THEN what_
                          ELSE r.reason END,
            finished_at = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0)
-                              THEN now_ END,
+                              THEN now_ ELSE r.finished_at END,
            generation = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0)
                              THEN r.generation ELSE j.generation END,
            lane = j.lane, entered = pg_current_xact_id()
@@ -266,6 +266,55 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Reopens a run that is in one of these states and stands for one due time. It keeps its attempts, and what the last
+-- one left; it has no place until it is claimed. The caller has locked the job. Waits for a session that has reopened
+-- the run, or is deleting it.
+CREATE OR REPLACE FUNCTION {schema}.reopen_run(
+    of_run bigint, states text[], said_by text, arguments text
+) RETURNS SETOF {schema}.run
+LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+    RETURN QUERY
+    UPDATE {schema}.run x
+       SET state = 'pending', lane = j.lane, entered = pg_current_xact_id(), generation = j.generation,
+           kind = CASE x.kind WHEN 'manual' THEN x.kind ELSE 'backfill' END,
+           due_at = greatest(clock_timestamp(), x.scheduled_for), expires_at = NULL, reopened = x.attempt,
+           failures = 0, losses = 0, interruptions = 0, stopping = false,
+           reason = CASE x.attempt WHEN 0 THEN '' ELSE x.reason END,
+           finished_at = CASE x.attempt WHEN 0 THEN NULL ELSE x.finished_at END,
+           looks = NULL, looking_since = NULL, last_look = NULL,
+           by = said_by, kwargs = coalesce(arguments, x.kwargs)
+      FROM {schema}.job j
+     WHERE x.id = of_run AND x.state = ANY (states::{schema}.run_state[]) AND x.count = 1
+       AND j.id = x.job
+    RETURNING x.*;
+END $$;
+
+-- Retries runs: reopens those that did not succeed. Returns the runs that it reopened.
+CREATE OR REPLACE FUNCTION {schema}.retry_runs(runs bigint[], said_by text, action jsonb) RETURNS SETOF {schema}.run
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    one  bigint;
+    done bigint[] := '{}';   -- the runs that are open again
+BEGIN
+    FOR one IN SELECT DISTINCT x.id FROM unnest(runs) AS x (id) ORDER BY x.id LOOP
+        PERFORM 1 FROM {schema}.job j
+          WHERE j.id = (SELECT x.job FROM {schema}.run x WHERE x.id = one) AND j.state <> 'removed' FOR KEY SHARE;
+        IF FOUND THEN
+            RETURN QUERY SELECT * FROM {schema}.reopen_run(one, '{failed,lost,cancelled,skipped}', said_by, NULL);
+            IF FOUND THEN
+                done := done || one;
+            END IF;
+        END IF;
+    END LOOP;
+    PERFORM {schema}.note_action(a.name, j.name, CASE d.runs WHEN 1 THEN d.run END, action)
+       FROM (SELECT r.job, count(*) AS runs, min(r.id) AS run FROM {schema}.run r
+              WHERE r.id = ANY (done) GROUP BY r.job) d
+       JOIN {schema}.job j ON j.id = d.job JOIN {schema}.application a ON a.id = j.application;
+    PERFORM {schema}.notify_nodes(d.application)
+       FROM (SELECT DISTINCT r.application FROM {schema}.run r WHERE r.id = ANY (done)) d;
+END $$;
+
 -- Requests runs. Returns one row for each request, in order; a row of NULLs where nothing was done. `digest` is NULL,
 -- except for a run that retention has deleted while its key is kept.
 CREATE OR REPLACE FUNCTION {schema}.request_runs(requests jsonb) RETURNS TABLE (run {schema}.run, digest text)
@@ -321,16 +370,9 @@ BEGIN
                     END IF;
                     CONTINUE;
                 END IF;
-                UPDATE {schema}.run x   -- starts from zero
-                   SET state = 'pending', lane = j.lane, entered = pg_current_xact_id(),
-                       kind = 'backfill', generation = j.generation, due_at = now_, expires_at = NULL, reason = '',
-                       attempt = 0, failures = 0, losses = 0, interruptions = 0, stopping = false, node = NULL,
-                       label = '', by = a ->> 'by', kwargs = a ->> 'kwargs',
-                       claimed_at = NULL, started_at = NULL, finished_at = NULL,
-                       looks = NULL, looking_since = NULL, last_look = NULL
-                 WHERE x.job = j.id AND x.key = a ->> 'key' AND x.state IN ('skipped', 'cancelled', 'lost')
-                   AND x.count = 1
-                RETURNING * INTO r;
+                SELECT x.* INTO r FROM {schema}.run o
+                 CROSS JOIN LATERAL {schema}.reopen_run(o.id, '{skipped,cancelled,lost}', a ->> 'by', a ->> 'kwargs') x
+                 WHERE o.job = j.id AND o.key = a ->> 'key';
                 made := FOUND;
                 EXIT WHEN made;
             END LOOP;

@@ -134,7 +134,8 @@ BEGIN
      CROSS JOIN LATERAL (SELECT array_agg(o.id) AS ids, array_agg(date_part('epoch', o.scheduled_for)) AS instants,
                                 max(o.scheduled_for) AS last
                            FROM (SELECT r.id, r.scheduled_for FROM {schema}.run r
-                                  WHERE r.job = j.id AND r.attempt = 0 AND r.state = 'pending' AND r.expires_at <= now_
+                                  WHERE r.job = j.id AND r.attempt - r.reopened = 0 AND r.state = 'pending'
+                                    AND r.expires_at <= now_
                                   ORDER BY r.scheduled_for LIMIT 1000) o) m
      WHERE m.ids IS NOT NULL
      ORDER BY j.name COLLATE "C";

@@ -234,7 +234,7 @@ BEGIN
     SELECT DISTINCT n.label, n.ttl::float8
       FROM {schema}.run r JOIN {schema}.node n ON n.id = r.node
      -- RUNNING; a test of `state` alone might call for the index `run_running`.
-     WHERE r.job = of_job AND r.attempt > 0 AND r.state <= 'running' AND r.token IS NOT NULL
+     WHERE r.job = of_job AND r.attempt - r.reopened > 0 AND r.state <= 'running' AND r.token IS NOT NULL
        AND r.started_at IS NULL
        AND r.generation < of_generation AND n.state = 'alive'
        AND EXISTS (SELECT FROM {schema}.job j WHERE j.id = of_job AND j.state <> 'active')

@@ -47,6 +47,7 @@ CREATE TABLE {schema}.run (
     looks         int,           -- attempts that raised NotYet; NULL: none
     looking_since timestamptz,   -- when the first of these began
     last_look     int,           -- the number of the last of these
+    reopened      int NOT NULL DEFAULT 0,   -- its attempts when it was last retried or backfilled
     UNIQUE (job, key) WITH (fillfactor = 50),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 ) WITH (
@@ -60,8 +61,9 @@ CREATE INDEX run_entered ON {schema}.run (application, entered) WHERE state = 'p
 CREATE INDEX run_waiting ON {schema}.run (application, job, due_at, id) WHERE state = 'waiting';
 CREATE INDEX run_waits ON {schema}.run (lane, job) WHERE state = 'waiting' AND lane IS NOT NULL;
 CREATE INDEX run_running ON {schema}.run (application, node) WHERE state = 'running';
--- An open run with an attempt behind it takes a place under `max_running`. A WAITING run never has an attempt.
-CREATE INDEX run_open ON {schema}.run (job, attempt) WHERE state <= 'running';
+-- An open run with an attempt behind it takes a place under `max_running`; the attempts before it was reopened do not
+-- count. A WAITING run has no attempt behind it.
+CREATE INDEX run_open ON {schema}.run (job, (attempt - reopened)) WHERE state <= 'running';
 CREATE INDEX run_final ON {schema}.run (job, scheduled_for) WHERE state > 'running';
 -- By state, to find the few that failed among the many that did not.
 CREATE INDEX run_history ON {schema}.run (application, state, scheduled_for) WHERE state > 'running';

@@ -33,6 +33,7 @@ CREATE TABLE tenure_run (
     looks          INTEGER,   -- attempts that raised NotYet; NULL: none
     looking_since  INTEGER,   -- when the first of these began
     last_look      INTEGER,   -- the number of the last of these
+    reopened       INTEGER NOT NULL DEFAULT 0,   -- its attempts when it was last retried or backfilled
     UNIQUE (job, key),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 );
@@ -44,7 +45,8 @@ CREATE INDEX tenure_run_waiting ON tenure_run (application, job, due_at) WHERE s
 CREATE INDEX tenure_run_waits ON tenure_run (lane, job) WHERE state = 'waiting' AND lane IS NOT NULL;
 CREATE INDEX tenure_run_running ON tenure_run (application, node) WHERE state = 'running';
 -- Runs that take a place under `max_running`.
-CREATE INDEX tenure_run_began ON tenure_run (job) WHERE state = 'running' OR (state = 'pending' AND attempt > 0);
+CREATE INDEX tenure_run_began ON tenure_run (job)
+ WHERE state = 'running' OR (state = 'pending' AND attempt > reopened);
 -- Written with OR: SQLite does not infer that one state is among those of an IN.
 CREATE INDEX tenure_run_open ON tenure_run (job, scheduled_for)
  WHERE state = 'pending' OR state = 'waiting' OR state = 'running';
