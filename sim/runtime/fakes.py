@@ -334,7 +334,12 @@ MODULES: dict[str, Any] = {
         clear=lambda *_: None,
         sweep=lambda *_, **__: None,
     ),
-    "tenure.scheduling.processes": SimpleNamespace(
-        Processes=Processes, ProcessFailed=type("ProcessFailed", (Exception,), {})
+    "tenure.scheduling.hangs": SimpleNamespace(
+        this_thread=lambda: 0,
+        of_thread=lambda _: None,
+        of_task=lambda _: None,
+        told=lambda limit, _: (f"timed out after {limit:g} s", TimeoutError()),
+        Hang=object,
     ),
+    "tenure.scheduling.processes": SimpleNamespace(Processes=Processes),
 }

@@ -78,6 +78,9 @@ class JobError(TenureError):
 class UnknownJob(JobError):
     """The job does not exist, or no node here has its function."""
 
+    job: str = ""
+    """The name, if there is no trace of the job in the ledger."""
+
 
 class JobExists(JobError):
     """A job of that name exists already."""

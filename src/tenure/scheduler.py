@@ -30,6 +30,26 @@ from tenure.scheduling.service import SchedulerService
 from tenure.triggers.zones import Zone
 from tenure.util.durations import Duration, positive
 from tenure.util.names import named
+from tenure.util.option_names import hinted
+
+ELSEWHERE = {
+    **dict.fromkeys(("timezone", "time_zone"), "Write tz={value!r}."),
+    **dict.fromkeys(("max_workers", "workers", "concurrency", "threads", "pool_size"), "Write capacity={value!r}."),
+    **dict.fromkeys(("name", "app", "app_name", "namespace", "prefix"), "Write application={value!r}."),
+    **dict.fromkeys(
+        ("database", "database_url", "db_url", "dsn", "broker", "store"), "Write the URL first: Scheduler({value!r})."
+    ),
+    **dict.fromkeys(("node", "node_name", "hostname", "worker_id"), "Write label={value!r}."),
+    **dict.fromkeys(("shutdown_timeout", "graceful_timeout", "grace_period"), "Write drain={value!r}."),
+    "queue": "Write queues=[{value!r}].",
+    "version": "Write release={value!r}, a whole number.",
+    "heartbeat": "Write heartbeat_every={value!r}.",
+    "heartbeat_interval": "Write heartbeat_every={value!r}.",
+    "jobstores": "All jobs are in the database of the URL: Scheduler('postgresql:///app').",
+    "executors": "Write capacity= for how many bodies run at once, and process=True above what needs a process.",
+    "job_defaults": "Write options where the job is defined: @scheduler.cron('0 3 * * *', max_running=1).",
+}
+"""What to write instead of the options of other schedulers."""
 
 
 class Scheduler(SchedulerApi):
@@ -38,6 +58,7 @@ class Scheduler(SchedulerApi):
     _service: SchedulerService
     _service_type = SchedulerService
 
+    @hinted(ELSEWHERE)
     def __init__(
         self,
         url: object = None,

@@ -376,7 +376,7 @@ def test_a_zone_that_stands_for_an_offset_has_no_other(offset, name):
         (lambda: DateTrigger("tomorrow"), "'tomorrow'"),
         (lambda: CalendarIntervalTrigger(months=1), "start_date"),
         (lambda: CalendarIntervalTrigger(months=1, days=2, start_date="2026-01-01"), "years= and months=, or"),
-        (lambda: understood(5), "is a int"),
+        (lambda: understood(5), "is an int"),
     ],
 )
 def test_what_is_wrong_is_named(wrong, said):

@@ -26,7 +26,7 @@ from tenure.util.urls import PostgresURL, parse
         ("mysql://db/app", r"'mysql' is not a store that tenure has.*SQLite, PostgreSQL and memory"),
         ("jobs.db", r"'jobs.db' has no scheme.*sqlite:///jobs.db"),
         ("", r"is empty.*TENURE_URL"),
-        (42, r"42 is a int"),
+        (42, r"42 is an int"),
         ("sqlite://jobs.db", r"has a host name\. Three slashes"),
         ("sqlite:///:memory:", r"cannot be shared by workers\. Write memory://"),
         ("sqlite:///jobs.db?mode=ro", r"takes no options"),

@@ -4,8 +4,11 @@ import ast
 import asyncio
 import contextlib
 import inspect
+import logging
 import re
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import date, datetime
@@ -92,6 +95,9 @@ def test_snippet(code: str, request: pytest.FixtureRequest, tmp_path: Path, monk
     if "postgresql:///app" in code or goes_on_from_a_term(code):
         database = request.getfixturevalue("database")
         code = code.replace("postgresql:///app", database)
+    if "sentry_sdk.init(" in code:  # it puts itself around much of its process
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+        return
     users = Users()
     known = {name: getattr(tenure, name) for name in tenure.__all__}
     events = {name: it for name, it in vars(tenure.events).items() if isinstance(it, type)}
@@ -144,6 +150,12 @@ def use(world: dict[str, Any]) -> None:
     for name, value in list(world.items()):
         if name.startswith("test_"):
             value()
+    if isinstance(handler := world.get("handler"), logging.Handler):
+        record = logging.makeLogRecord(
+            {"msg": "run 4711 failed", "run_id": 4711, "exc_info": (ValueError, ValueError("no"), None)}
+        )
+        assert handler.filter(record)
+        assert "run 4711 failed" in handler.format(record)
     app = world.get("app")
     if type(app).__module__.startswith("fastapi"):
         asyncio.run(asyncio.wait_for(visit(app), 20))

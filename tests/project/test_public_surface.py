@@ -35,7 +35,7 @@ QUERIES = {
     "started",
 }
 QUERIES |= {"stats", "why"}
-DEFINING = {"at", "calendar", "cron", "every", "job", "scheduled"}
+DEFINING = {"around", "at", "calendar", "cron", "every", "job", "scheduled"}
 TAKING_PART = {"lifespan", "on", "run", "start", "stop"}
 
 SCHEDULER = OPERATIONS | QUERIES | DEFINING | TAKING_PART

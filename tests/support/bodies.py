@@ -1,9 +1,11 @@
 """Bodies of jobs that run in processes of their own, which find them here."""
 
 import os
+import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tenure import Run, current_run
@@ -135,3 +137,52 @@ def not_yet(run: Run, file: str) -> None:
 
 def not_yet_wrong() -> None:
     raise NotYet("5 minutes")
+
+
+def hangs_deep_inside() -> None:
+    _hangs()
+
+
+def _hangs() -> None:
+    time.sleep(60)
+
+
+def holds_the_interpreter() -> None:
+    """In C, without ever letting another thread of this process run."""
+    import ctypes
+
+    ctypes.PyDLL(None).sleep(60)
+
+
+def freezes_itself() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(60)
+
+
+def noted(run: Run) -> Iterator[None]:
+    """To be put around."""
+    run.log(f"enter in {os.getpid()}")
+    try:
+        yield
+    finally:
+        run.log(f"leave in {os.getpid()}")
+
+
+def writes_its_own(path: str) -> None:
+    """To be killed: `Notes` is put around it, and writes beside it."""
+    Path(path, "body").touch()
+    time.sleep(60)
+
+
+class Notes:
+    """Writes into a file what is entered and left, where a process may be killed."""
+
+    def __init__(self, run: Run) -> None:
+        self._folder = Path(os.environ["NOTES_FOLDER"])
+        self._attempt = run.attempt
+
+    def __enter__(self) -> None:
+        (self._folder / f"entered {self._attempt}").touch()
+
+    def __exit__(self, *_: object) -> None:
+        (self._folder / f"left {self._attempt}").touch()

@@ -218,7 +218,7 @@ def test_a_preview_of_a_union_tells_a_change_once():
         (lambda: closed("x", weekly=["Mon 12:61-13:00"]), "no clock shows"),
         (lambda: closed("x", weekly=["Mon 12-13"]), "not a weekly window"),
         (lambda: closed("x", weekly=[""]), "not a weekly window"),
-        (lambda: closed("x", weekly=[5]), "is a int"),
+        (lambda: closed("x", weekly=[5]), "is an int"),
         (lambda: closed("x", weekly=["Mon-Sun"]), "closed all week"),
         (lambda: closed("x", weekly=["00:00-12:00", "12:00-24:00"]), "closed all week"),
         (lambda: closed("x", weekly=["Sat"], tz="Asia/Soul"), "Asia/Seoul"),
@@ -338,7 +338,7 @@ def test_due_times_are_in_the_zone_of_the_trigger():
         ("/etc/localtime", "is not a zone"),
         ("Asia/../Asia/Seoul", "is not a zone"),
         (timezone(timedelta(hours=9)), "no name in the time zone database"),
-        (9, "is a int"),
+        (9, "is an int"),
     ],
 )
 def test_unknown_zones_are_refused_with_close_ones(tz, part):

@@ -35,9 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parsing.build()
     _offer_argcomplete(parser)
     arguments = parsing.parse(parser, given)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(SpeltOut("tenure: %(message)s"))
-    logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, handlers=[handler])
+    if arguments.subcommand != "start":  # which runs an application, with the logging of the application
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(SpeltOut("tenure: %(message)s"))
+        logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, handlers=[handler])
     try:
         code = arguments.run(arguments)
         sys.stdout.flush()

@@ -8,6 +8,7 @@ import importlib
 import subprocess
 import sys
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType, ModuleType
 
@@ -16,7 +17,9 @@ from tenure.cli.elections import check_shared
 from tenure.cli.output import say
 from tenure.errors import ConfigurationError
 from tenure.scheduler import Scheduler, service_of
+from tenure.util import log_fallback
 from tenure.util.durations import positive
+from tenure.util.plurals import a_type
 from tenure.util.signals import handled
 
 BY_SIGNAL = 128
@@ -26,15 +29,17 @@ CANCEL_TIMEOUT = 1.0
 
 def start(arguments: argparse.Namespace) -> int:
     """Run a scheduler in the foreground."""
-    scheduler = find(arguments.place)
-    if isinstance(scheduler, AsyncScheduler):
-        _run_on_loop(scheduler, lines=True if arguments.lines else None)
-    elif service_of(scheduler).ran:  # it was told to stop: do not start it again
-        say(
-            f"{arguments.place} ran while its module was imported. Put scheduler.run() below if __name__ == '__main__'."
-        )
-    else:
-        scheduler.run(lines=True if arguments.lines else None)
+    scheduler, lines = find(arguments.place), True if arguments.lines else None
+    with log_fallback.verbose() if arguments.verbose else nullcontext():
+        if isinstance(scheduler, AsyncScheduler):
+            _run_on_loop(scheduler, lines)
+        elif service_of(scheduler).ran:  # it was told to stop: do not start it again
+            say(
+                f"{arguments.place} ran while its module was imported. "
+                "Put scheduler.run() below if __name__ == '__main__'."
+            )
+        else:
+            scheduler.run(lines=lines)
     return 0
 
 
@@ -58,7 +63,7 @@ def find(place: str) -> Scheduler | AsyncScheduler:
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, Scheduler | AsyncScheduler):
-        what = "does not exist" if found is None else f"is a {type(found).__name__}"
+        what = "does not exist" if found is None else f"is {a_type(found)}"
         raise ConfigurationError(f"{place}: {attribute!r} {what}. Schedulers in {name}: {listed}.")
     return found
 

@@ -41,6 +41,7 @@ class Node(BaseNode):
     ) -> None:
         self._host_evidence, self._session_evidence = host_evidence, session_evidence
         self._services: list[LoopService] = []
+        self._failures: FailureLog | None = None
         super().__init__(store, cadence, label)
 
     @property
@@ -82,6 +83,12 @@ class Node(BaseNode):
         with self._mutex:
             self._services[:] = [other for other in self._services if other is not service]
 
+    @property
+    def problem(self) -> str:
+        """What fails at the moment between this node and its store; '' if nothing does."""
+        failures = self._failures
+        return "" if failures is None else failures.problem
+
     def wake(self) -> None:
         """A service has something to do now."""
         if parts := self._parts:
@@ -94,7 +101,7 @@ class Node(BaseNode):
     def _start(self) -> None:
         self.store.prepare()
         label = self.label
-        failures = FailureLog(logger, self.store.shown)
+        self._failures = failures = FailureLog(logger, self.store.shown)
         heartbeat = Heartbeat(self._state, self.cadence, self.store.shown)
         loop = ControlLoop(
             self.store,

@@ -26,6 +26,7 @@ from zoneinfo import ZoneInfo
 
 from tenure.errors import ConfigurationError, UnreadableArguments
 from tenure.triggers.zones import zone_key
+from tenure.util.plurals import a_type
 
 _Clock = TypeVar("_Clock", datetime, time)
 
@@ -44,7 +45,7 @@ _TYPES = (
 def encode(kwargs: Mapping[str, object]) -> str:
     """The text of these arguments. Refuses a value that cannot be stored, with its place."""
     if not isinstance(kwargs, Mapping):
-        raise ConfigurationError(f"kwargs: {kwargs!r} is a {type(kwargs).__name__}. Write kwargs={{'customer_id': 7}}.")
+        raise ConfigurationError(f"kwargs: {kwargs!r} is {a_type(kwargs)}. Write kwargs={{'customer_id': 7}}.")
     text = _text(_written(dict(kwargs), "kwargs", 0))
     if (size := len(text.encode())) > MAX_ARGUMENTS:
         raise ConfigurationError(
@@ -147,9 +148,7 @@ def _listed(values: list[Any] | tuple[Any, ...], path: str, depth: int) -> list[
 
 def _key(key: object, path: str) -> str:
     if type(key) is not str:
-        raise ConfigurationError(
-            f"{path}: the key {key!r} is a {type(key).__name__}. Keys must be text: write {str(key)!r}."
-        )
+        raise ConfigurationError(f"{path}: the key {key!r} is {a_type(key)}. Keys must be text: write {str(key)!r}.")
     return _checked(key, f"{path}, a key")
 
 

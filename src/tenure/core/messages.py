@@ -334,6 +334,8 @@ class LostRun:
     state: RunState
     """PENDING (tried again) or LOST."""
     reason: str = "its node died"
+    label: str = ""
+    """The human-readable name of that node."""
 
 
 @dataclass(frozen=True, slots=True)

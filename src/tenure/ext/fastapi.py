@@ -27,7 +27,13 @@ from tenure.async_scheduler import AsyncScheduler
 from tenure.errors import Busy, ConfigurationError, JobExists, StoreUnavailable, TenureError, UnknownJob
 from tenure.scheduler import Scheduler
 
-ANSWERS: dict[type[TenureError], int] = {UnknownJob: 404, JobExists: 409, Busy: 409, StoreUnavailable: 503}
+ANSWERS: dict[type[TenureError], int] = {
+    ConfigurationError: 422,
+    UnknownJob: 404,
+    JobExists: 409,
+    Busy: 409,
+    StoreUnavailable: 503,
+}
 """The HTTP status for each error of the scheduler's operations."""
 
 

@@ -92,7 +92,15 @@ class JobClient:
     def ledger(self) -> Iterator[Ledger]:
         """The ledger, over a connection that no other thread uses meanwhile."""
         with self.session() as session:
-            yield session.ledger
+            try:
+                yield session.ledger
+            except UnknownJob as error:
+                if error.job not in {job.name for job in self.definitions.jobs}:
+                    raise
+                raise UnknownJob(
+                    f"application {self.application!r} has no job {error.job!r} yet. It is defined in this process, "
+                    "and no node has brought it to the database: scheduler.start() or scheduler.run() does that."
+                ) from None
 
     def poke(self) -> None:
         """A run was requested, or a job has changed. The store notifies the nodes, so there is nothing to do here."""

@@ -16,12 +16,14 @@ from tenure.core.job_options import Policy, rules
 from tenure.core.messages import JobChange
 from tenure.core.records import Instant, JobSpec, Rules
 from tenure.errors import ConfigurationError
-from tenure.jobs.functions import Function, Registry, bind, describe
+from tenure.jobs.arounds import Around, around
+from tenure.jobs.functions import Function, Registry, bind, describe, place_of, title_of
 from tenure.jobs.operations import added
 from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone, zone_key
 from tenure.util.durations import Duration
 from tenure.util.names import application_name
+from tenure.util.plurals import a_type
 
 Fn = TypeVar("Fn", bound=Callable[..., object])
 
@@ -53,8 +55,15 @@ class Definitions:
         return self._registry
 
     def use_registry(self, registry: Registry) -> None:
-        """Use another registry from the next start on, for integrations that wrap functions or rename them."""
+        """Use another registry from the next start on, for integrations that find functions by other names."""
         self._registry = registry
+
+    def put_around(self, one: Around) -> None:
+        """Put it around all bodies from now on, or say which of them cannot have it."""
+        for job in self.jobs:
+            _can_be_entered(one, job.function)
+        if one not in self._registry.arounds:
+            self._registry.arounds.append(one)
 
     @property
     def jobs(self) -> tuple[Definition, ...]:
@@ -75,6 +84,8 @@ class Definitions:
         function = describe(fn, name)
         if process:
             function = replace(function, in_process=_can_be_found(function))
+        for one in self._registry.arounds:
+            _can_be_entered(one, function)
         definition = Definition(
             name=function.name,
             function=function,
@@ -99,7 +110,7 @@ class Definitions:
             return None
         if not isinstance(trigger, Trigger):
             raise ConfigurationError(
-                f"trigger: {trigger!r} is a {type(trigger).__name__}. "
+                f"trigger: {trigger!r} is {a_type(trigger)}. "
                 "Write a trigger, such as cron('0 3 * * *') or every('30s')."
             )
         return trigger.in_zone(self.tz)
@@ -263,6 +274,29 @@ class Decorators:
             return fn
 
         return register if fn is None else register(fn)
+
+    def around(self, fn: Fn, /) -> Fn:
+        """Put a context manager around every body: a generator that takes the run and yields once.
+
+        The first is the outermost. It is entered where the body is called: in its thread, on its loop or in its
+        process.
+        """
+        self._definitions.put_around(around(fn, f"{title_of(fn)} ({place_of(fn)})"))
+        return fn
+
+
+def _can_be_entered(one: Around, function: Function) -> None:
+    """Refuse a context manager that the body of this job could not enter."""
+    if one.is_async and not function.is_coroutine:
+        raise ConfigurationError(
+            f"around: {one.place} is async, and job {function.name!r} ({function.place}) is a plain function, "
+            "which cannot enter it. Make it a plain context manager: coroutines enter those too."
+        )
+    if function.in_process and one.travels and "<" in getattr(one.fn, "__qualname__", "<"):
+        raise ConfigurationError(
+            f"around: job {function.name!r} runs in a process of its own (process=True), which has to find {one.place} "
+            "by its name. Put it at the top of a module."
+        )
 
 
 def _can_be_found(function: Function) -> bool:

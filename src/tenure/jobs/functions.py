@@ -12,13 +12,16 @@ import functools
 import inspect
 import re
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from tenure.errors import ConfigurationError
+from tenure.jobs import arounds
+from tenure.jobs.arounds import Around
 from tenure.util.names import named
+from tenure.util.plurals import a_type
 
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 _OPTIONAL = re.compile(r"(?:typing\.)?Optional\[(.*)\]")
@@ -38,14 +41,22 @@ class Function:
     """The run can only be passed by position."""
     in_process: bool = False
     """Called in a process of its own, which finds it by its module and name."""
+    arounds: Sequence[Around] = field(default=(), compare=False)
+    """What is put around it, the outermost first. The list of its registry, so that it may grow."""
 
     @property
     def place(self) -> str:
         """Where it is written: 'billing.jobs:41'."""
-        return _place(self.callable)
+        return place_of(self.callable)
 
     def call(self, run: object, kwargs: Mapping[str, Any]) -> Any:
-        """Call it for a run. A coroutine function returns its coroutine."""
+        """Call it for a run, inside what is put around it. A coroutine function returns its coroutine."""
+        if not self.arounds:
+            return self._call(run, kwargs)
+        inside = arounds.call_async if self.is_coroutine else arounds.call
+        return inside(self.arounds, run, lambda: self._call(run, kwargs))
+
+    def _call(self, run: object, kwargs: Mapping[str, Any]) -> Any:
         if self.run_parameter is None:
             return self.callable(**kwargs)
         if self.run_first:
@@ -58,10 +69,12 @@ class Registry:
 
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
+        self.arounds: list[Around] = []
+        """What is put around each of them, from its next call on."""
 
     def add(self, function: Function) -> Function:
         """Add a function. The same one twice is fine; another one of the same name is refused."""
-        known = self._functions.setdefault(function.name, function)
+        known = self._functions.setdefault(function.name, replace(function, arounds=self.arounds))
         if known.callable != function.callable:
             raise ConfigurationError(
                 f"{function.name!r} is one name for two functions: {known.place} and {function.place}. "
@@ -94,26 +107,26 @@ class Registry:
 def describe(fn: Callable[..., Any], name: str | None = None) -> Function:
     """Look at a function once, and refuse what could not be called as a job."""
     if not callable(fn):
-        raise ConfigurationError(f"{fn!r} is a {type(fn).__name__}, which cannot be called. Write a function.")
+        raise ConfigurationError(f"{fn!r} is {a_type(fn)}, which cannot be called. Write a function.")
     if isinstance(fn, type):
         raise ConfigurationError(
-            f"{fn.__qualname__} ({_place(fn)}) is a class. Write a function, or a method of an instance."
+            f"{fn.__qualname__} ({place_of(fn)}) is a class. Write a function, or a method of an instance."
         )
     called = _called(fn)
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise ConfigurationError(
-            f"{_title(fn)} ({_place(fn)}) is a generator: calling it does nothing. Write a function without yield."
+            f"{title_of(fn)} ({place_of(fn)}) is a generator: calling it does nothing. Write a function without yield."
         )
     try:
         signature = inspect.signature(fn)
     except (ValueError, TypeError):
         raise ConfigurationError(
-            f"{_title(fn)} does not say which arguments it takes. Write a def around it."
+            f"{title_of(fn)} does not say which arguments it takes. Write a def around it."
         ) from None
     if name is None:
-        name = _title(fn)
+        name = title_of(fn)
         if name == "<lambda>":
-            raise ConfigurationError(f"The lambda at {_place(fn)} has no name of its own. Give it one with name='…'.")
+            raise ConfigurationError(f"The lambda at {place_of(fn)} has no name of its own. Give it one with name='…'.")
     name = named(name, "job name")
     parameter = _run_parameter(name, inspect.unwrap(called), signature)
     first = parameter is not None and parameter.kind is Parameter.POSITIONAL_ONLY
@@ -234,13 +247,15 @@ def _called(fn: object) -> Any:
             fn = type(fn).__call__
 
 
-def _title(fn: object) -> str:
+def title_of(fn: object) -> str:
+    """The name of a function, or of what calls it."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return str(getattr(fn, "__name__", type(fn).__name__))
 
 
-def _place(fn: object) -> str:
+def place_of(fn: object) -> str:
+    """Where a function is written, for people: 'billing.jobs:41'."""
     body = inspect.unwrap(_called(fn))
     module = getattr(body, "__module__", None) or "?"
     code = getattr(body, "__code__", None)

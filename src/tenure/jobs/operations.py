@@ -29,7 +29,7 @@ from tenure.util.clock import boottime, sleep
 from tenure.util.durations import Duration, readable, seconds
 from tenure.util.instants import instant, moment, shown
 from tenure.util.names import named
-from tenure.util.plurals import counted
+from tenure.util.plurals import a_type, counted
 
 logger = logging.getLogger("tenure")
 
@@ -128,7 +128,9 @@ def unknown(ledger: Looks, application: str, name: str) -> UnknownJob:
         advice = f"It has none; there are jobs of {', '.join(map(repr, others[:5]))}."
     else:
         advice = "It has none: jobs that are defined in code are there once a node has started."
-    return UnknownJob(f"application {application!r} has no job {name!r}. {advice}")
+    error = UnknownJob(f"application {application!r} has no job {name!r}. {advice}")
+    error.job = name
+    return error
 
 
 def tombstone(job: JobRow, zone: tzinfo = UTC) -> str:
@@ -485,7 +487,7 @@ def retried(ledger: Ledger, runs: Sequence[RunId], by: str, action: Action | Non
 def found(ledger: Ledger, application: str, run_id: int) -> RunRow:
     """The run of this number."""
     if type(run_id) is not int:
-        raise ConfigurationError(f"run: {run_id!r} is a {type(run_id).__name__}. Write the number of a run: run.id.")
+        raise ConfigurationError(f"run: {run_id!r} is {a_type(run_id)}. Write the number of a run: run.id.")
     rows = ledger.runs(RunQuery(application, id=RunId(run_id), limit=1))
     if not rows:
         raise _no_run(application, run_id)
@@ -511,7 +513,7 @@ def point(given: datetime | str, now: Instant, what: str) -> Instant:
     if isinstance(given, datetime):
         return instant(given)
     if not isinstance(given, str):
-        raise ConfigurationError(f"{what}: {given!r} is a {type(given).__name__}. Write {_POINTS}.")
+        raise ConfigurationError(f"{what}: {given!r} is {a_type(given)}. Write {_POINTS}.")
     text = given.strip()
     if text.startswith("-"):
         return now - seconds(text[1:], what)

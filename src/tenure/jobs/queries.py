@@ -21,6 +21,7 @@ from tenure.jobs import operations
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
 from tenure.util.names import named
+from tenure.util.plurals import a_type
 from tenure.views import ActionView, JobView, RunView, StatsView
 
 MAX_RUNS = 10_000
@@ -324,7 +325,7 @@ class Lookup:
 def _storable(name: object) -> str:
     """A name to look for. Names that are refused for new jobs are allowed: another program may have written them."""
     if not isinstance(name, str):
-        raise ConfigurationError(f"job name: {name!r} is a {type(name).__name__}. Write a text.")
+        raise ConfigurationError(f"job name: {name!r} is {a_type(name)}. Write a text.")
     if wrong := next((c for c in name if c == "\0" or "\ud800" <= c <= "\udfff"), None):
         raise ConfigurationError(f"job name: {name!r} contains {wrong!r}, which cannot be shown. Leave it out.")
     return name

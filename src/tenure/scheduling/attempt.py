@@ -13,6 +13,7 @@ from tenure.core.messages import ClaimedRun, Ended, Ending
 from tenure.core.records import RunId, RunState
 from tenure.jobs.functions import Function
 from tenure.run import Run, control_of
+from tenure.scheduling.hangs import Hang
 
 
 class AttemptPhase(Enum):
@@ -32,8 +33,8 @@ class Attempt:
     """Changed by the thread that runs it. Whether it may begin is decided once, by the executor, under its mutex."""
 
     __slots__ = (
-        "asked_to_end", "called", "claimed", "control", "function", "node", "phase", "queued_at", "run", "started_at",
-        "task", "timed_out", "token",
+        "asked_to_end", "called", "claimed", "control", "failure", "function", "hang", "node",
+        "phase", "queued_at", "run", "started_at", "task", "thread", "timed_out", "token",
     )  # fmt: skip
 
     def __init__(
@@ -47,7 +48,13 @@ class Attempt:
         self.called = False
         """Its body has been called: a pause need not wait for it any more."""
         self.timed_out = False
+        self.thread: int | None = None
+        """The thread that calls the body of a plain function."""
+        self.hang: Hang | None = None
+        """Where the body was when it was out of time."""
         self.asked_to_end = ""
+        self.failure: BaseException | None = None
+        """What the body raised, for the log. None if it cannot be printed."""
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -59,10 +66,40 @@ class Attempt:
         """The arguments of the body. Raises `UnreadableArguments`."""
         return decode(self.claimed.kwargs)
 
+    def named(self, action: str, label: str, duration: float | None = None) -> dict[str, object]:
+        """The fields of a log record about this attempt, on the node of this label."""
+        run, began_at = self.claimed, self.control.began_at
+        lateness = None if began_at is None else max(began_at - run.due_at, 0.0)
+        return fields(action, run.name, run.id, run.key, run.attempt, node=label, duration=duration, lateness=lateness)
+
     def overdue(self, now: float) -> bool:
         """Whether its body goes on beyond its timeout."""
         limit = self.claimed.rules.timeout
         return limit is not None and self.started_at is not None and now > self.started_at + limit
+
+
+def fields(
+    action: str,
+    job: str,
+    run_id: RunId,
+    key: str,
+    attempt: int,
+    *,
+    node: str,
+    duration: float | None = None,
+    lateness: float | None = None,
+) -> dict[str, object]:
+    """The fields (`extra`) of every log record about an attempt. Durations are in seconds; None: not known."""
+    return {
+        "action": action,
+        "job": job,
+        "run_id": run_id,
+        "key": key,
+        "attempt": attempt,
+        "node": node,
+        "duration": duration,
+        "lateness": lateness,
+    }
 
 
 def confirms(attempt: Attempt, ending: Ending, answer: Ended) -> bool:

@@ -20,12 +20,15 @@ from tenure.core.messages import Ending
 from tenure.core.planning import look_in, retry_in
 from tenure.core.records import STOPPED, Instant, RunId, RunState
 from tenure.errors import ConfigurationError, NotYet, UnreadableArguments
+from tenure.scheduling import hangs
 from tenure.scheduling.attempt import Attempt, AttemptPhase
 from tenure.scheduling.context import NodeView
-from tenure.scheduling.processes import ProcessFailed
+from tenure.scheduling.process_errors import ProcessFailed
 from tenure.util.clock import boottime
 from tenure.util.plurals import counted
+from tenure.util.printable import printable
 from tenure.util.randomness import fraction
+from tenure.util.tracebacks import from_body_on
 
 logger = logging.getLogger("tenure")
 
@@ -136,11 +139,13 @@ class BaseExecutor(ABC):
             attempt.control.lose(why)
             self.cancel(attempt)
             logger.warning(
-                "run %s of %r is lost to this node: %s",
-                attempt.run.key,
+                "run %d of %r (%s, attempt %d) is lost to this node: %s",
+                attempt.id,
                 attempt.run.job,
+                printable(attempt.run.key),
+                attempt.run.attempt,
                 why,
-                extra={"action": "run_lost"},
+                extra=attempt.named("run_taken", self._node.label),
             )
 
     def acknowledged(self, attempt: Attempt) -> None:
@@ -240,24 +245,27 @@ class BaseExecutor(ABC):
         claimed, run = attempt.claimed, attempt.run
         began, ended = attempt.started_at or boottime(), boottime()
         state, error, again_in = RunState.SUCCEEDED, "", None
+        raised: BaseException | None = None
         pause, wait_up_to = 0.0, None
         if isinstance(failure, NotYet):
-            failure, pause = _checked(failure, attempt)
+            failure, pause = _checked(failure, attempt, self._node.label)
         if failure is not None:
-            state, error = RunState.FAILED, _text_of(failure)
+            state, (error, raised) = RunState.FAILED, _told(failure)
         if attempt.control.completed:
             if failure is None or isinstance(failure, NotYet):
-                state, error = RunState.FAILED, "the transaction of run.complete() was not committed"
+                state, error, raised = RunState.FAILED, "the transaction of run.complete() was not committed", None
         elif attempt.asked_to_end:
-            state, error = RunState.CANCELLED, attempt.asked_to_end
+            state, error, raised = RunState.CANCELLED, attempt.asked_to_end, None
         elif attempt.timed_out:
-            state, error = RunState.FAILED, f"timed out after {claimed.rules.timeout:g} s"
+            (error, raised), state = hangs.told(claimed.rules.timeout or 0.0, attempt.hang), RunState.FAILED
+            error, attempt.hang = _bounded(error.encode("utf-8", "backslashreplace").decode()), None
         elif isinstance(failure, NotYet):
             state, again_in, wait_up_to = RunState.PENDING, pause, claimed.rules.wait_up_to
         elif failure is not None and (run.cancelled or (self.stopping and isinstance(failure, asyncio.CancelledError))):
             # Also if the lease has lapsed and the body raised AttemptLost for that. `on_lost` decides about a retry.
-            state, error = RunState.PENDING, STOPPED
+            state, error, raised = RunState.PENDING, STOPPED, None
         if state is RunState.FAILED:
+            attempt.failure = raised
             again_in = retry_in(claimed.rules, claimed.failures + 1, self._chance())
             state = RunState.FAILED if again_in is None else RunState.PENDING
         return Ending(
@@ -326,15 +334,17 @@ class BaseExecutor(ABC):
             self._changed.notify_all()
 
 
-def _checked(failure: NotYet, attempt: Attempt) -> tuple[BaseException, float]:
+def _checked(failure: NotYet, attempt: Attempt, label: str) -> tuple[BaseException, float]:
     """What was raised, and in how many seconds to look again; or the error in it."""
     if attempt.control.completed:
         logger.error(
-            "run %s of %r raised NotYet after run.complete(): it is not tried again for that. Only the transaction of "
-            "run.complete() decides how the run ends. Raise NotYet before it.",
-            attempt.run.key,
+            "run %d of %r (%s, attempt %d) raised NotYet after run.complete(): it is not tried again for that. "
+            "Only the transaction of run.complete() decides how the run ends. Raise NotYet before it.",
+            attempt.id,
             attempt.run.job,
-            extra={"action": "not_yet_after_complete"},
+            printable(attempt.run.key),
+            attempt.run.attempt,
+            extra=attempt.named("not_yet_after_complete", label),
         )
         return failure, 0.0
     try:
@@ -344,14 +354,28 @@ def _checked(failure: NotYet, attempt: Attempt) -> tuple[BaseException, float]:
         return error, 0.0
 
 
-def _text_of(failure: BaseException) -> str:
-    """The end of a traceback, where the message is. Formatting it runs code of the application, which may raise."""
+def _told(failure: BaseException) -> tuple[str, BaseException | None]:
+    """The end of a traceback, where the message is, and the exception for the log.
+
+    Formatting runs code of the application, which may raise; what cannot be printed is not given to the log.
+    """
+    shown: BaseException | None = failure
     if isinstance(failure, UnreadableArguments):
-        return f"cannot be read: {failure}"
-    plain = isinstance(failure, (ProcessFailed, NotYet))
-    try:
-        text = str(failure) if plain else "".join(traceback.format_exception(failure)).rstrip()
-    except BaseException as error:
-        text = f"{type(failure).__name__} (its text cannot be shown: {type(error).__name__} while it was printed)"
-    text = text.encode("utf-8", "backslashreplace").decode()  # half a character can be neither stored nor printed
+        return f"cannot be read: {failure}", failure
+    if isinstance(failure, ProcessFailed):  # its traceback is that of the child, not where we waited for it
+        text, shown = failure.text, failure.with_traceback(None)
+    else:
+        try:
+            shown = failure.with_traceback(from_body_on(failure.__traceback__))
+            plain = isinstance(failure, NotYet)
+            text = str(failure) if plain else "".join(traceback.format_exception(failure)).rstrip()
+        except BaseException as error:
+            text = f"{type(failure).__name__} (its text cannot be shown: {type(error).__name__} while it was printed)"
+            shown = None
+    # Half a character can be neither stored nor written, and would cost a handler the whole record.
+    kept = text.encode("utf-8", "backslashreplace").decode()
+    return _bounded(kept), shown if kept == text else None
+
+
+def _bounded(text: str) -> str:
     return text if len(text) <= MAX_ERROR else "…" + text[-MAX_ERROR:]

@@ -93,6 +93,11 @@ class Completer(VitalThread):
         self._session: Session | None = None
         self._told_at = 0.0
 
+    @property
+    def problem(self) -> str:
+        """What fails at the moment; '' if nothing does."""
+        return self._quiet.problem
+
     def stop(self, patience: float | None) -> bool:
         """End when everything is sent. Wait for that, but no longer than this. True if no ending was left."""
         self._stopping = True
@@ -207,8 +212,8 @@ class Completer(VitalThread):
             self._put_off(attempt, ending, REFUSED)
             return
         logger.error(
-            "run %s of %r: the database refuses the text of its ending (%s) and keeps the ending without it: %r",
-            attempt.run.key,
+            "run %d of %r: the database refuses the text of its ending (%s) and keeps the ending without it: %r",
+            attempt.id,
             attempt.run.job,
             error,
             ending.error,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -13,12 +14,17 @@ from datetime import datetime
 from types import FrameType
 from typing import Protocol
 
+from tenure.core.records import RunId
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunNotYet, RunRetried, RunSkipped, RunSucceeded
+from tenure.scheduling.attempt import fields
 from tenure.util import signals
 from tenure.util.clock import boottime
 from tenure.util.durations import readable
+from tenure.util.printable import printable
 from tenure.util.system import need_posix
 from tenure.views import JobView
+
+logger = logging.getLogger("tenure")
 
 _WORDS: dict[type[RunEvent], str] = {
     RunSucceeded: "succeeded",
@@ -129,6 +135,11 @@ def headline(shown: str, application: str, label: str, jobs: Sequence[JobView], 
     return lines
 
 
+def outlooks(jobs: Sequence[JobView], now: datetime) -> list[str]:
+    """The jobs with their next due times, for a log."""
+    return [f"job {job.name!r}: {_outlook(job, now)}" for job in jobs]
+
+
 def line(event: RunEvent, now: datetime) -> str:
     """How one run ended."""
     parts = [f"{now.astimezone(event.scheduled_for.tzinfo):%H:%M:%S}", event.job, _WORDS[type(event)]]
@@ -138,6 +149,37 @@ def line(event: RunEvent, now: datetime) -> str:
         parts.append(f"after {readable(event.duration)}")
     said = " ".join(parts)
     return f"{said}: {event.error.strip().splitlines()[-1]}" if event.error.strip() else said
+
+
+def to_log(text: str) -> None:
+    """Where there is no terminal, what is said goes to the log."""
+    logger.info("%s", text.strip(), extra={"action": "scheduler_says"})
+
+
+def event_to_log(event: RunEvent) -> None:
+    """How one run ended. Failures and due times that were missed are in the log already."""
+    if isinstance(event, RunSucceeded | RunCancelled):
+        after = "" if event.duration is None else f" after {readable(event.duration)}"
+        why = f": {printable(event.error.strip().splitlines()[-1])}" if event.error.strip() else ""
+        logger.info(
+            "run %d of %r (%s, attempt %d) %s%s%s",
+            event.run_id,
+            event.job,
+            printable(event.key),
+            event.attempt,
+            _WORDS[type(event)],
+            after,
+            why,
+            extra=fields(
+                "run_succeeded" if isinstance(event, RunSucceeded) else "run_cancelled",
+                event.job,
+                RunId(event.run_id),
+                event.key,
+                event.attempt,
+                node=event.label,
+                duration=event.duration,
+            ),
+        )
 
 
 def say(text: str) -> None:

@@ -13,10 +13,12 @@ import logging
 import threading
 from collections.abc import Sequence
 from queue import SimpleQueue
+from types import TracebackType
 
 from tenure.core.database_clock import DatabaseClock
 from tenure.errors import ConfigurationError
 from tenure.run import CURRENT
+from tenure.scheduling import hangs
 from tenure.scheduling.attempt import Attempt, AttemptPhase
 from tenure.scheduling.base_executor import BaseExecutor
 from tenure.scheduling.context import EndingQueue, LoopSignals, NodeView
@@ -24,7 +26,9 @@ from tenure.scheduling.event_loop import CoroutineLoop
 from tenure.scheduling.processes import Processes
 from tenure.scheduling.timeouts import TimeoutThread
 from tenure.util.clock import boottime
+from tenure.util.durations import readable
 from tenure.util.plurals import counted
+from tenure.util.printable import printable
 from tenure.util.vital_thread import dead
 
 logger = logging.getLogger("tenure")
@@ -154,7 +158,7 @@ class Executor(BaseExecutor):
             if attempt.function.in_process:
                 self._processes.run(attempt, attempt.kwargs())
             else:
-                attempt.called = True
+                attempt.called, attempt.thread = True, hangs.this_thread()
                 _refuse_coroutine(attempt.function.call(attempt.run, attempt.kwargs()))
         except BaseException as error:
             return error
@@ -165,17 +169,29 @@ class Executor(BaseExecutor):
     def _time_out(self, attempt: Attempt) -> None:
         if attempt.phase is not AttemptPhase.RUNNING:
             return
+        attempt.hang = trace = self._where(attempt)
         attempt.timed_out = True
-        limit = attempt.claimed.rules.timeout
+        limit = attempt.claimed.rules.timeout or 0.0
         attempt.control.tell(f"out of time after {limit:g} s")
         if not self.cancel(attempt):
             logger.warning(
-                "run %s of %r is overdue: its thread was asked to end after %g s",
-                attempt.run.key,
+                "run %d of %r (%s, attempt %d) is overdue: its thread was asked to end after %s",
+                attempt.id,
                 attempt.run.job,
-                limit,
-                extra={"action": "run_overdue"},
+                printable(attempt.run.key),
+                attempt.run.attempt,
+                readable(limit),
+                exc_info=hangs.told(limit, trace)[1],
+                extra=attempt.named("run_overdue", self._node.label, limit),
             )
+
+    def _where(self, attempt: Attempt) -> TracebackType | None:
+        """Where the body is. A process says that itself, once it is dead."""
+        if attempt.task is not None:
+            return hangs.of_task(attempt.task)
+        if attempt.function.in_process or attempt.thread is None:
+            return None
+        return hangs.of_thread(attempt.thread)
 
 
 def _refuse_coroutine(result: object) -> None:

@@ -38,6 +38,7 @@ class Health:
     """Runs whose bodies go on beyond their timeout."""
     clock_doubted: bool = False
     problem: str = ""
+    """What is wrong. With `ok` still true: what fails at the moment, while this node's lease holds."""
     waits_for: tuple[str, ...] = ()
     """Runs whose bodies have not returned since a stop. The stopped node keeps its lease for them, and then leaves."""
     dead_threads: tuple[str, ...] = ()
@@ -71,8 +72,11 @@ def health_of(parts: Parts, store: Store, options: EngineOptions, registry: Regi
     fallen = (*node.dead_threads, *dead(parts.completer), *executor.dead_threads, *listeners.dead_threads)
     if fallen:
         problem = f"a thread of tenure died: {', '.join(fallen)}. Restart this process."
+    ok = not problem
+    if ok:  # the lease holds for a while, and an outage may be over before it ends
+        problem = node.problem or parts.completer.problem
     return Health(
-        ok=not problem,
+        ok=ok,
         started=True,
         label=node.label,
         node=node.id,

@@ -17,6 +17,7 @@ import ctypes
 import itertools
 import json
 import logging
+import math
 import multiprocessing
 import multiprocessing.process
 import os
@@ -26,7 +27,6 @@ import signal
 import struct
 import sys
 import threading
-import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -43,8 +43,12 @@ from tenure.core.records import Instant
 from tenure.errors import NotYet
 from tenure.jobs.functions import Function
 from tenure.run import CURRENT, Run, RunControl
+from tenure.scheduling import hangs
 from tenure.scheduling.attempt import Attempt
+from tenure.scheduling.hangs import StackFile
+from tenure.scheduling.process_errors import MAX_ERROR, ProcessFailed, heard, told
 from tenure.triggers import zone
+from tenure.util.clock import boottime
 from tenure.util.fork import ForkOrder, in_child
 from tenure.util.signals import receive_exit_codes
 
@@ -54,8 +58,6 @@ TICK = 0.25
 """Seconds between two updates of a child's deadline."""
 GOODBYE = 1.0
 """Seconds that an idle child may take to end."""
-MAX_ERROR = 8000
-"""Characters of an exception that a child sends, from its end."""
 MAX_MESSAGE = 1 << 20
 """Bytes that a child may send at once. Our own messages are smaller than 64 KiB."""
 STOPS = "its node stops"
@@ -65,10 +67,6 @@ _SPAWN = multiprocessing.get_context("spawn")
 _NUMBER = struct.Struct("=Q")
 
 
-class ProcessFailed(Exception):
-    """The body raised in its process, or the process ended without an answer. The text says which."""
-
-
 class Child:
     """One process, which runs one body at a time. Bodies are numbered, so that their messages are not confused."""
 
@@ -76,13 +74,15 @@ class Child:
         lock = _file_behind(lock_fileno)
         self._ours, theirs = _SPAWN.Pipe()
         self._deadline = _SPAWN.RawValue(ctypes.c_double, 0.0)
-        self._process = _SPAWN.Process(
-            target=_serve, args=(theirs, self._deadline, _Inherited(lock_fileno)), name="tenure child", daemon=True
-        )
+        self._out_of_time = _SPAWN.RawValue(ctypes.c_double, math.inf)
+        self._stacks = StackFile()
+        shared = theirs, self._deadline, self._out_of_time, _Inherited(self._stacks.fileno()), _Inherited(lock_fileno)
+        self._process = _SPAWN.Process(target=_serve, args=shared, name="tenure child", daemon=True)
         try:
             self._process.start()
         except BaseException:
             self._ours.close()
+            self._stacks.close()
             raise
         finally:
             theirs.close()
@@ -100,7 +100,8 @@ class Child:
     def run(self, attempt: Attempt, kwargs: dict[str, object]) -> None:
         """Run a body. Raises what it raised."""
         control, number = attempt.control, next(self._numbers)
-        function = replace(attempt.function, signature=Signature())  # annotations need not travel
+        arounds = tuple(one for one in attempt.function.arounds if one.travels)
+        function = replace(attempt.function, signature=Signature(), arounds=arounds)  # annotations need not travel
         claim = control.claim
         body = _Body(
             function,
@@ -113,7 +114,10 @@ class Child:
         )
         message = bytes(reduction.ForkingPickler.dumps(body))
         self._deadline.value = control.until
+        begun, limit = attempt.started_at, attempt.claimed.rules.timeout
+        self._out_of_time.value = math.inf if begun is None or limit is None else begun + limit
         self.clean, clean = False, True
+        failure: ProcessFailed | None = None
         try:
             self._ours.send_bytes(_NUMBER.pack(number) + message)
             while True:
@@ -127,17 +131,21 @@ class Child:
                 elif what == "completed":
                     control.note_completed()
                 else:
+                    failure = heard(said) if what == "failed" else None
                     break
-        except (EOFError, OSError) as error:
-            raise ProcessFailed(self._how_it_ended()) from error
+        except (EOFError, OSError):
+            ended = self._how_it_ended()
+            if attempt.timed_out:
+                attempt.hang = self._stacks.read()
+            raise ProcessFailed(ended) from None
         except (ValueError, TypeError) as error:
-            raise ProcessFailed(f"its process sent what cannot be read ({error}), and was ended") from error
+            raise ProcessFailed(f"its process sent what cannot be read ({error}), and was ended") from None
         self.clean = clean
         if what == "not yet":
             again_in, reason = json.loads(said)
             raise NotYet(float(again_in), str(reason))
-        if what == "failed":
-            raise ProcessFailed(said)
+        if failure is not None:
+            raise failure
 
     def _hear(self, control: RunControl) -> tuple[str, int, str]:
         """The next message and its body's number. Raises EOFError if the process is dead or has closed its pipe."""
@@ -185,6 +193,7 @@ class Child:
         """Wait for its end, and release everything that belongs to it."""
         self._ours.close()
         self._process.join(GOODBYE)
+        self._stacks.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
@@ -378,7 +387,9 @@ def _inherit(duplicate: Any) -> _Inherited:
 # In the child
 
 
-def _serve(pipe: Connection, deadline: ctypes.c_double, _lock: _Inherited) -> None:
+def _serve(
+    pipe: Connection, deadline: ctypes.c_double, out_of_time: ctypes.c_double, stacks: _Inherited, _lock: _Inherited
+) -> None:
     """Run bodies until the parent closes the pipe, or dies."""
     _die_with_parent()
     _keep_descriptors()
@@ -391,7 +402,12 @@ def _serve(pipe: Connection, deadline: ctypes.c_double, _lock: _Inherited) -> No
             return
         (number,) = _NUMBER.unpack_from(message)
         parent.listens_to(number)
-        parent.answer(*_do(message[_NUMBER.size :], lambda: deadline.value, number, parent))
+        if watched := stacks.fileno is not None and math.isfinite(out_of_time.value):
+            hangs.watch_this_process(stacks.fileno, out_of_time.value - boottime())
+        answer = _do(message[_NUMBER.size :], lambda: deadline.value, number, parent)
+        if watched:
+            hangs.unwatch_this_process()
+        parent.answer(*answer)
 
 
 def _do(message: bytes, until: Callable[[], float], number: int, parent: Parent) -> tuple[str, str]:
@@ -412,7 +428,7 @@ def _do(message: bytes, until: Callable[[], float], number: int, parent: Parent)
     except NotYet as error:
         answer = _not_yet(error)
     except BaseException as error:
-        answer = ("failed", _text_of(error))
+        answer = ("failed", told(error))
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the body may have closed them
             stream.flush()
@@ -477,15 +493,7 @@ def _not_yet(error: NotYet) -> tuple[str, str]:
         return "not yet", json.dumps([look_in(error), str(error)[:MAX_ERROR]])
     except Exception as wrong:  # it does not say when to look again, or its reason cannot be printed
         wrong.__cause__ = error
-        return "failed", _text_of(wrong)
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        text = "".join(traceback.format_exception(error)).rstrip()
-    except Exception:  # whatever its __str__ or __cause__ does
-        text = f"{type(error).__name__} (it cannot be printed)"
-    return text[-MAX_ERROR - 1 :]  # one more than is kept: that it was cut is seen there
+        return "failed", told(wrong)
 
 
 def _die_with_parent() -> None:

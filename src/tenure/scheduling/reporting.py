@@ -9,7 +9,7 @@ from tenure.core.planning import MissedVerdict
 from tenure.core.records import GAVE_UP, RunState
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunNotYet, RunRetried, RunSkipped, RunSucceeded
 from tenure.jobs.listeners import Listeners
-from tenure.scheduling.attempt import Attempt, confirms
+from tenure.scheduling.attempt import Attempt, confirms, fields
 from tenure.triggers import zone
 from tenure.util.durations import readable
 from tenure.util.instants import moment
@@ -25,6 +25,8 @@ _EVENTS: dict[RunState, type[RunEvent]] = {
     RunState.CANCELLED: RunCancelled,
     RunState.LOST: RunLost,
 }
+_BAD_ENDS = frozenset({RunState.FAILED, RunState.LOST})
+"""Logged as errors; all else about failures is a warning."""
 
 
 class Reporter:
@@ -35,15 +37,19 @@ class Reporter:
 
     def ended(self, attempt: Attempt, ending: Ending, answer: Ended) -> None:
         """The ledger has answered to an ending."""
-        state = answer.state
+        state, took = answer.state, _took(ending)
+        failure = attempt.failure
+        attempt.failure = attempt.hang = None  # their frames hold the attempt
         if not answer.accepted and not confirms(attempt, ending, answer):
             logger.warning(
-                "run %s of %r: its ending as %s came too late; the ledger has it as %s",
-                printable(attempt.run.key),
+                "run %d of %r (%s, attempt %d): its ending as %s came too late; the ledger has it as %s",
+                attempt.id,
                 attempt.run.job,
+                printable(attempt.run.key),
+                attempt.run.attempt,
                 ending.state,
                 state,
-                extra={"action": "ending_refused"},
+                extra=attempt.named("ending_refused", self._label, took),
             )
             return
         if (
@@ -60,28 +66,42 @@ class Reporter:
             logger.log(
                 # The first look is news. Those that follow are counted in the ledger.
                 logging.INFO if attempt.run.attempt == 1 else logging.DEBUG,
-                "run %s of %r, attempt %d: not yet: %s; it looks again in %s",
-                printable(attempt.run.key),
+                "run %d of %r (%s, attempt %d): not yet: %s; it looks again in %s",
+                attempt.id,
                 attempt.run.job,
+                printable(attempt.run.key),
                 attempt.run.attempt,
                 printable(error),
                 readable(ending.again_in or 0.0),
-                extra={"action": "run_not_yet"},
+                extra=attempt.named("run_not_yet", self._label, took),
+            )
+        elif state is RunState.SUCCEEDED and failure is not None:
+            logger.warning(
+                "run %d of %r (%s, attempt %d) succeeded by run.complete(); what its body raised later is ignored: %s",
+                attempt.id,
+                attempt.run.job,
+                printable(attempt.run.key),
+                attempt.run.attempt,
+                printable(ending.error.splitlines()[-1]),
+                exc_info=failure,
+                extra=attempt.named("run_raised_late", self._label, took),
             )
         elif state is not RunState.SUCCEEDED and state is not RunState.CANCELLED:
-            last = printable(error.splitlines()[-1]) if error else str(state)
-            logger.warning(
-                "run %s of %r, attempt %d: %s",
-                printable(attempt.run.key),
+            last = printable(error.splitlines()[-1]) if error.strip() else str(state)
+            what, action = _fate(state, ending, took)
+            say = logger.error if state in _BAD_ENDS else logger.warning
+            say(
+                "run %d of %r (%s, attempt %d) %s: %s",
+                attempt.id,
                 attempt.run.job,
+                printable(attempt.run.key),
                 attempt.run.attempt,
-                f"{last}; {_next(state)}" if ending.interrupted else last,
-                extra={"action": "run_failed"},
+                what,
+                last,
+                exc_info=failure,
+                extra=attempt.named(action, self._label, took),
             )
         if kind is not None and self._listeners.wants(kind):
-            took = None
-            if ending.started_at is not None and ending.finished_at is not None:
-                took = ending.finished_at - ending.started_at
             self._listeners.tell(
                 kind(
                     job=attempt.run.job,
@@ -97,20 +117,23 @@ class Reporter:
 
     def lost(self, lost: LostRun) -> None:
         """A run was lost with the node that had it."""
-        logger.warning(
-            "run %s of %r, attempt %d: %s; %s",
-            printable(lost.key),
+        say = logger.error if lost.state in _BAD_ENDS else logger.warning
+        say(
+            "run %d of %r (%s, attempt %d) on %s %s: %s",
+            lost.id,
             lost.job,
+            printable(lost.key),
             lost.attempt,
+            printable(lost.label),
+            _then("was lost", lost.state),
             printable(lost.reason),
-            _next(lost.state),
-            extra={"action": "run_lost"},
+            extra=fields("run_lost", lost.job, lost.id, lost.key, lost.attempt, node=lost.label),
         )
         kind = RunRetried if lost.state is RunState.PENDING else RunLost
         if self._listeners.wants(kind):
             when = moment(lost.scheduled_for, self._tz)
             self._listeners.tell(
-                kind(lost.job, lost.id, lost.key, when, lost.attempt, label=lost.node, error=lost.reason)
+                kind(lost.job, lost.id, lost.key, when, lost.attempt, label=lost.label, error=lost.reason)
             )
 
     def missed(self, job: MissedJob, verdict: MissedVerdict) -> None:
@@ -130,5 +153,25 @@ class Reporter:
                     self._listeners.tell(RunSkipped(job.name, run.id, "", when, error=verdict.reason))
 
 
-def _next(state: RunState) -> str:
-    return "it will be tried again" if state is RunState.PENDING else f"it is {state}"
+def _took(ending: Ending) -> float | None:
+    if ending.started_at is None or ending.finished_at is None:
+        return None
+    return ending.finished_at - ending.started_at
+
+
+def _fate(state: RunState, ending: Ending, took: float | None) -> tuple[str, str]:
+    """What happened to an attempt that did not succeed, in words, and the action of its record."""
+    after = "" if took is None else f" after {readable(took)}"
+    if ending.interrupted:
+        return _then(f"was interrupted{after}", state), "run_lost" if state is RunState.LOST else "run_interrupted"
+    if state is RunState.PENDING:
+        pause = "" if ending.again_in is None else f" in {readable(ending.again_in)}"
+        return f"failed{after} and is tried again{pause}", "run_retried"
+    return f"failed{after}" if state is RunState.FAILED else f"ended as {state}{after}", "run_failed"
+
+
+def _then(what: str, state: RunState) -> str:
+    """What happened to an attempt, and what happens to its run."""
+    if state is RunState.LOST:
+        return f"{what} and is not tried again"
+    return f"{what} and is tried again" if state is RunState.PENDING else f"{what}; the run is {state}"

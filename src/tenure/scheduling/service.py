@@ -13,7 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from tenure.errors import ConfigurationError, TenureError
@@ -26,7 +26,7 @@ from tenure.scheduling.engine import Engine
 from tenure.scheduling.engine_options import EngineOptions
 from tenure.scheduling.health import Health
 from tenure.stores import Store
-from tenure.util import async_bridge
+from tenure.util import async_bridge, log_fallback
 from tenure.util.clock import boottime, walltime
 from tenure.util.durations import Duration, seconds
 from tenure.util.fork import ForkOrder, in_child
@@ -80,6 +80,7 @@ class SchedulerService(JobClient):
         if _only_imported():
             return False
         refuse_before_fork("the scheduler")
+        log_fallback.install()
         with self._mutex:
             if self._engine is not None and self.started:
                 if loop is not None:
@@ -133,6 +134,7 @@ class SchedulerService(JobClient):
         with self._mutex:
             self._left_later = [one for one in self._left_later if not one.has_left(0.0)]
         if engine is not None:
+            logger.info("scheduler %r stopped", self.application, extra={"action": "scheduler_stopped"})
             for stage in list(self._stages):
                 stage.wake()
         self.close()
@@ -153,19 +155,27 @@ class SchedulerService(JobClient):
     def staged(
         self, lines: bool | None, nudge: Callable[[], object] | None = None
     ) -> Iterator[tuple[console.SignalWaiter, Callable[[str], None]]]:
-        """Run in the foreground: signals end it, and events are printed on a terminal, or if `lines` is True."""
-        talks = console.terminal() if lines is None else lines
+        """In the foreground: signals wake the stage, and what happens is printed to a terminal, or written to the log.
+
+        `lines`: print it without a terminal, too; False: say nothing.
+        """
+        prints = console.terminal() if lines is None else lines
+        logs = not prints and lines is None
+        say = console.say if prints else console.to_log if logs else _nothing
 
         def tell(event: RunEvent) -> None:
-            console.say(console.line(event, walltime()))
+            if logs:
+                console.event_to_log(event)
+            else:
+                console.say(console.line(event, walltime()))
 
         stage = console.SignalWaiter(nudge)
         self._stages.append(stage)
-        if talks:
+        if prints or logs:
             self.listeners.on(RunEvent)(tell)
         try:
-            with stage.catching():
-                yield stage, console.say if talks else _nothing
+            with stage.catching(), log_fallback.verbose() if logs else nullcontext():
+                yield stage, say
         finally:
             self.ran = True
             self._stages.remove(stage)
@@ -177,7 +187,7 @@ class SchedulerService(JobClient):
         if not self.started or say is _nothing:
             return
         try:
-            lines = self._headline()
+            lines = self._headline(in_log=say is console.to_log)
         except (TenureError, OSError) as error:  # the runs go on, or will
             lines = [f"tenure: the jobs of {self.application!r} cannot be listed now: {error}"]
         for text in lines:
@@ -202,11 +212,14 @@ class SchedulerService(JobClient):
         self._engine, self._left_later = None, []
         self._stages = []
 
-    def _headline(self) -> list[str]:
+    def _headline(self, *, in_log: bool) -> list[str]:
         with self.ledger() as ledger:
             names = sorted(job.name for job in self.definitions.jobs)
             jobs, now = self.lookup.those(ledger, names[:SHOWN]), moment(ledger.now())
-        lines = console.headline(self.store.shown, self.application, self.label, jobs, now)
+        if in_log:  # where the start has its own line
+            lines = console.outlooks(jobs, now)
+        else:
+            lines = console.headline(self.store.shown, self.application, self.label, jobs, now)
         return lines if len(names) <= SHOWN else [*lines, f"  and {len(names) - SHOWN} more: `tenure jobs` lists all"]
 
     def _waits_for(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from tenure.errors import ConfigurationError
 from tenure.triggers.base import ClockChange, Combined, Steps, Trigger, covering
 from tenure.triggers.text import checked, from_dict
 from tenure.triggers.zones import DAY, EPOCH, FOREVER, LAST, Timeline, Zone, seconds_of, timeline, zone_key
+from tenure.util.plurals import a_type
 
 _END = EPOCH + timedelta(seconds=LAST)
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -282,7 +283,7 @@ def _date(name: str, value: date | str) -> date:
 def _window_text(name: str, window: str) -> str:
     if not isinstance(window, str):
         raise ConfigurationError(
-            f"closed {name!r}: {window!r} is a {type(window).__name__}. Write 'Sat-Sun' or 'Mon 12:00-13:30'."
+            f"closed {name!r}: {window!r} is {a_type(window)}. Write 'Sat-Sun' or 'Mon 12:00-13:30'."
         )
     text = re.sub("[A-Za-z]+", lambda word: word[0].title(), " ".join(window.split()))
     _spans(name, text)

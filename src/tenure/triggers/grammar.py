@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NoReturn
 
 from tenure.errors import ConfigurationError
+from tenure.util.plurals import a_type
 
 ALIASES = {
     "@yearly": "0 0 1 1 *",
@@ -105,9 +106,7 @@ class Fields:
 def normalise(expr: str) -> str:
     """The normal form of an expression: single spaces, names in capitals, aliases in small letters."""
     if not isinstance(expr, str):
-        raise ConfigurationError(
-            f"cron: {expr!r} is a {type(expr).__name__}. Write an expression such as '30 2 * * *'."
-        )
+        raise ConfigurationError(f"cron: {expr!r} is {a_type(expr)}. Write an expression such as '30 2 * * *'.")
     if not expr.isascii():
         odd = next(letter for letter in expr if not letter.isascii())
         raise ConfigurationError(

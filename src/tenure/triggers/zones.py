@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo
 import tzdata  # type: ignore[import-untyped]  # ships no types
 
 from tenure.errors import ConfigurationError
+from tenure.util.plurals import a_type
 
 Zone = str | tzinfo
 """How users name a zone: its key ('Asia/Seoul'), a `ZoneInfo`, or `timezone.utc`."""
@@ -38,6 +39,31 @@ LAST = 253_402_300_800 - 3 * DAY
 """The end: nothing is due from here on."""
 
 FOREVER = 1 << 62
+_ABBREVIATED = {
+    abbreviation: place
+    for place, abbreviations in {
+        "America/Los_Angeles": "PST PDT PT",
+        "America/Denver": "MDT MT",
+        "America/Chicago": "CST CDT CT",
+        "America/New_York": "EDT ET",
+        "America/Anchorage": "AKST AKDT",
+        "America/Halifax": "AST ADT",
+        "America/Sao_Paulo": "BRT",
+        "Europe/London": "BST",
+        "Europe/Berlin": "CEST",
+        "Europe/Helsinki": "EEST",
+        "Europe/Moscow": "MSK",
+        "Asia/Kolkata": "IST",
+        "Asia/Seoul": "KST",
+        "Asia/Tokyo": "JST",
+        "Asia/Hong_Kong": "HKT",
+        "Asia/Singapore": "SGT",
+        "Australia/Sydney": "AEST AEDT",
+        "Pacific/Auckland": "NZST NZDT",
+    }.items()
+    for abbreviation in abbreviations.split()
+}
+"""What people write who mean a place. Those that are keys of the database (EST, CET …) never come here."""
 _NEAR = 2100
 _LAST_YEAR = 9999
 _CYCLE = 400
@@ -65,7 +91,7 @@ def zone_key(tz: Zone, what: str = "tz") -> str:
             )
         case _:
             raise ConfigurationError(
-                f"{what}: {tz!r} is a {type(tz).__name__}. Write a zone's name such as 'Europe/Berlin', or a ZoneInfo."
+                f"{what}: {tz!r} is {a_type(tz)}. Write a zone's name such as 'Europe/Berlin', or a ZoneInfo."
             )
     if key not in _keys():
         raise ConfigurationError(f"{what}: {key!r} is not a zone of tzdata {tzdata_version()}. {_advice(key)}")
@@ -280,6 +306,8 @@ def _file(key: str) -> Traversable:
 
 
 def _advice(key: str) -> str:
+    if place := _ABBREVIATED.get(key.strip().upper()):
+        return f"{key.strip().upper()} is an abbreviation, which says nothing of clock changes. Write {place!r}."
     folded = {name.casefold(): name for name in sorted(_keys())}
     wanted = key.strip().casefold().replace(" ", "_")
     close = [name for low, name in folded.items() if wanted and low.rsplit("/", 1)[-1] == wanted]
@@ -296,4 +324,4 @@ def _not_aware(t: object, what: str) -> ConfigurationError:
             f"{what}: {t!r} has no time zone, so it is not an instant. "
             f"Write datetime(…, tzinfo=ZoneInfo('Europe/Berlin')) or datetime.now(UTC)."
         )
-    return ConfigurationError(f"{what}: {t!r} is a {type(t).__name__}. Write a datetime with a time zone.")
+    return ConfigurationError(f"{what}: {t!r} is {a_type(t)}. Write a datetime with a time zone.")

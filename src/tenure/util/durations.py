@@ -7,6 +7,7 @@ import re
 from datetime import timedelta
 
 from tenure.errors import ConfigurationError
+from tenure.util.plurals import a_type
 
 _FORMS = "seconds as a number, a timedelta, or text such as '250ms', '30s', '20m', '1h30m', '2d', '1w'"
 Duration = float | int | timedelta | str
@@ -32,7 +33,7 @@ def seconds(value: Duration, what: str = "duration") -> float:
         case str():
             return _bounded(_from_text(value, what), value, what)
         case _:
-            raise ConfigurationError(f"{what}: {value!r} is a {type(value).__name__}. Write {_FORMS}.")
+            raise ConfigurationError(f"{what}: {value!r} is {a_type(value)}. Write {_FORMS}.")
 
 
 def _bounded(length: float, value: Duration, what: str) -> float:

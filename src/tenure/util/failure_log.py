@@ -30,6 +30,15 @@ class FailureLog:
         self._next = 0.0
         self._wait = FIRST_SUMMARY
         self._spoken = False
+        self._error = ""
+
+    @property
+    def problem(self) -> str:
+        """What does not work at the moment, and since when; '' if nothing fails."""
+        with self._mutex:
+            if not self._failing:
+                return ""
+            return f"{self._error} ({counted(self._failures, 'failure')} in {readable(boottime() - self._since)})"
 
     def failed(self, who: str, error: BaseException) -> None:
         """Something failed and will be retried."""
@@ -42,6 +51,8 @@ class FailureLog:
             self._failing.add(who)
             self._failures += 1
             self._last = now
+            named = str(error).startswith(f"{self._what}: ")  # as errors of a store do
+            self._error = str(error) if named else f"{self._what}: {error}"
             if now < self._next:
                 return
             self._next, self._wait = now + self._wait, min(self._wait * 2, LONGEST_SILENCE)
@@ -49,12 +60,7 @@ class FailureLog:
             unforeseen = None if isinstance(error, (TenureError, OSError)) else error
             so_far = f" ({self._failures} failures in {readable(now - self._since)})" if self._failures > 1 else ""
             self._logger.warning(
-                "%s: %s%s; trying again",
-                self._what,
-                error,
-                so_far,
-                extra={"action": "store_failed"},
-                exc_info=unforeseen,
+                "%s%s; trying again", self._error, so_far, extra={"action": "store_failed"}, exc_info=unforeseen
             )
 
     def worked(self, who: str) -> None:
@@ -67,7 +73,7 @@ class FailureLog:
                 return
             self._spoken = False
             lasted = readable(boottime() - self._since)
-            self._logger.info(
+            self._logger.warning(  # as the failure was, so that a log of warnings does not end with the failure
                 "%s: works again after %s and %s",
                 self._what,
                 lasted,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from tenure.errors import ConfigurationError
+from tenure.util.plurals import a_type
 
 MAX_NAME = 200
 MAX_APPLICATION = 150
@@ -15,7 +16,7 @@ MARKS = ("?", "!")
 def named(name: object, what: str) -> str:
     """A name of a job, queue or label: text of 1 to 200 characters, none of them a control character."""
     if not isinstance(name, str):
-        raise ConfigurationError(f"{what}: {name!r} is a {type(name).__name__}. Write a text.")
+        raise ConfigurationError(f"{what}: {name!r} is {a_type(name)}. Write a text.")
     if not name.strip():
         raise ConfigurationError(f"{what}: {name!r} is empty. Write at least one character.")
     if len(name) > MAX_NAME:

@@ -1,6 +1,12 @@
-"""Numbers with their nouns, for messages."""
+"""Nouns with their numbers or articles, for messages."""
 
 from __future__ import annotations
+
+
+def a_type(value: object) -> str:
+    """The type of a value: 'a str', 'an int'."""
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from tenure.errors import ConfigurationError
+from tenure.util.plurals import a_type
 
 MASK = "***"
 EXAMPLES = "sqlite:///jobs.db, postgresql://user:password@host/database, or memory://"
@@ -59,7 +60,7 @@ def parse(url: object) -> StoreURL:
     render = getattr(url, "render_as_string", None)  # a SQLAlchemy URL hides its password from str()
     text = render(hide_password=False) if callable(render) else url
     if not isinstance(text, str):
-        raise ConfigurationError(f"store URL: {url!r} is a {type(url).__name__}. Write a URL such as {EXAMPLES}.")
+        raise ConfigurationError(f"store URL: {url!r} is {a_type(url)}. Write a URL such as {EXAMPLES}.")
     text = text.strip()
     if not text:
         raise ConfigurationError(f"store URL is empty. Write a URL such as {EXAMPLES}, or set TENURE_URL.")

@@ -46,7 +46,7 @@ def test_the_run_of_a_node_that_is_gone_is_tried_again(scene, worker, how):
     _gone(scene, gone, how)
     (lost,) = worker.reconcile().lost
     assert (lost.id, lost.job, lost.key, lost.scheduled_for) == (run.id, "job", run.key, scene.start - 60)
-    assert (lost.attempt, lost.node, lost.state) == (1, gone.id, RunState.PENDING)
+    assert (lost.attempt, lost.node, lost.label, lost.state) == (1, gone.id, "the dead one", RunState.PENDING)
     row = scene.run(run.id)
     assert (row.state, row.attempt, row.failures, row.losses) == (RunState.PENDING, 1, 0, 1)
     assert row.due_at == scene.start - 60, "past, whatever the clock says now"

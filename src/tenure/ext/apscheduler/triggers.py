@@ -20,6 +20,7 @@ from tenure.triggers.base import STEPS, OutOfStepsError, Steps
 from tenure.triggers.combined import Union
 from tenure.triggers.zones import EPOCH
 from tenure.util.clock import walltime
+from tenure.util.plurals import a_type
 
 _MOMENT = timedelta(microseconds=1)
 _YEARS = 40
@@ -389,9 +390,7 @@ def understood(trigger: Any) -> BaseTrigger:
     if isinstance(trigger, BaseTrigger):
         return trigger
     if not hasattr(trigger, "get_next_fire_time"):
-        raise ConfigurationError(
-            f"trigger: {trigger!r} is a {type(trigger).__name__}. Write 'cron', 'interval' or 'date'."
-        )
+        raise ConfigurationError(f"trigger: {trigger!r} is {a_type(trigger)}. Write 'cron', 'interval' or 'date'.")
     theirs = type(trigger).__module__.startswith("apscheduler.triggers.")
     return _CONVERT.get(type(trigger).__name__, Foreign)(trigger) if theirs else Foreign(trigger)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tenure.errors import ConfigurationError
 from tenure.triggers.zones import zone, zone_key
+from tenure.util.plurals import a_type
 
 _HOUR = timedelta(hours=1)
 _DATE = re.compile(
@@ -97,7 +98,7 @@ def aware(given: object, tz: str, what: str) -> datetime | None:
             when = _read(given, what)
         case _:
             raise ConfigurationError(
-                f"{what}: {given!r} is a {type(given).__name__}. Write a datetime, or '2026-12-31 09:00:00'."
+                f"{what}: {given!r} is {a_type(given)}. Write a datetime, or '2026-12-31 09:00:00'."
             )
     return when if when.tzinfo is not None else when.replace(tzinfo=zone(tz))
 

@@ -525,7 +525,9 @@ class MemoryLedger(Ledger):
     def _lose(self, row: JobRow, run: MemoryRun, node: NodeId, now: Instant) -> LostRun:
         after = run_rules.after_loss(run.behind(), row.spec.rules, removed=row.state is JobState.REMOVED)
         self._tables.over(run, after, now)
-        return LostRun(run.id, row.spec.name, run.key, run.scheduled_for, run.attempt, node, run.state, run.reason)
+        return LostRun(
+            run.id, row.spec.name, run.key, run.scheduled_for, run.attempt, node, run.state, run.reason, run.label
+        )
 
     def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
         with self._world.mutex:

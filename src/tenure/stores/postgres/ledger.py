@@ -432,8 +432,8 @@ class PostgresLedger(Ledger):
 
     def _lost(self, ids: Sequence[int]) -> tuple[LostRun, ...]:
         return tuple(
-            LostRun(RunId(run), job, key, clamped(scheduled_for), attempt, node, RunState(state), reason)
-            for run, job, key, scheduled_for, attempt, node, state, reason in self._run("lost", ids=longs(ids))
+            LostRun(RunId(run), job, key, clamped(scheduled_for), attempt, node, RunState(state), reason, label)
+            for run, job, key, scheduled_for, attempt, node, state, reason, label in self._run("lost", ids=longs(ids))
         )
 
     def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:

@@ -265,6 +265,7 @@ class _Attempt(NamedTuple):
     looks: int
     looking_since: Micros | None
     last_look: int
+    label: str
 
     def behind(self) -> AttemptState:
         due_at, expires_at = instant(self.due_at), instant_or_none(self.expires_at)
@@ -362,6 +363,7 @@ def take_back(connection: sqlite3.Connection, application: str, now: Micros) -> 
             node=row.node or "",
             state=over[row.id].state,
             reason=over[row.id].reason,
+            label=row.label,
         )
         for row in rows.values()
     )

@@ -26,7 +26,8 @@ SELECT at, held_ids, held_tokens, held_asked, held_must_answer, lost_ids
 
 -- name: lost
 -- What became of the runs that a reconciliation took back.
-SELECT r.id, j.name, r.key, date_part('epoch', r.scheduled_for), r.attempt, r.node::text, r.state::text, r.reason
+SELECT r.id, j.name, r.key, date_part('epoch', r.scheduled_for), r.attempt, r.node::text, r.state::text, r.reason,
+       r.label
   FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job WHERE r.id = ANY (%(ids)s::bigint[])
 
 -- name: note_begun

@@ -170,7 +170,7 @@ UPDATE tenure_run SET kind = 'backfill', due_at = ?, expires_at = NULL WHERE id 
 -- Runs with what is needed to end their attempts.
 SELECT r.id, r.job, r.application, r.state, r.token, r.attempt, r.failures, r.losses, r.due_at, r.expires_at,
        r.asked_to_end, r.started_at, j.rules, j.state, r.kind, j.name, r.key, r.scheduled_for, r.node,
-       r.interruptions, r.stopping, coalesce(r.looks, 0), r.looking_since, coalesce(r.last_look, 0)
+       r.interruptions, r.stopping, coalesce(r.looks, 0), r.looking_since, coalesce(r.last_look, 0), r.label
   FROM json_each(:ids) i
  CROSS JOIN tenure_run r ON r.id = i.value
  CROSS JOIN tenure_job j ON j.id = r.job
