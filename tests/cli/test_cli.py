@@ -201,7 +201,7 @@ def test_what_is_wrong_is_said_in_one_line(words, code, message, capsys, empty_f
     ("words", "message"),
     [
         ([], "COMMAND"),
-        (["no-such-command"], "invalid choice"),
+        (["no-such-command"], "there is no command 'no-such-command'"),
         (["lead", "x", "ls", "-l"], "write the command after '--': tenure lead x -- ls -l"),
         (["lead", "x"], "the command is missing: tenure lead x -- command"),
         (["lead", "x", "--"], "the command is missing"),

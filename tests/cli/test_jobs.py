@@ -1,6 +1,7 @@
 """The verbs about jobs and runs, on names alone: the functions are in another process, or nowhere."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -532,12 +533,9 @@ def test_which_application(tenure, jobs, url):
     other.start()
     code, _, err = tenure("jobs")
     assert code == 2
-    assert "2 applications have jobs here: blog, shop. Write --app NAME." in err
+    assert "2 applications have jobs here: blog, shop. Write --app NAME, or set TENURE_APP." in err
     assert "publish" in tenure("jobs", "--app", "blog")[1]
-    assert tenure("jobs", "--app", "nowhere")[:2] == (
-        0,
-        "no jobs yet: a node that starts adds the jobs that its code defines\n",
-    )
+    assert tenure("jobs", "--app", "nowhere")[:2] == (2, "")
 
 
 def test_unknown_names_are_a_no_with_the_nearest(tenure, jobs):
@@ -787,3 +785,97 @@ def test_cancelling_a_run_that_is_over(tenure, running):
     assert tenure("cancel", str(waits.id))[0] == 0
     code, out, _ = tenure("cancel", str(waits.id))
     assert (code, out.endswith("It was over already.\n")) == (1, True)
+
+
+def test_the_application_may_come_from_the_environment(tenure, asked, jobs, url, monkeypatch):
+    blog = Scheduler(url, application="blog", capacity=0)
+    blog.job(name="post")(lambda: None)
+    blog.start()
+    blog.stop()
+    monkeypatch.setenv("TENURE_APP", "blog")
+    assert [job["name"] for job in asked("jobs")] == ["post"]
+    assert [job["name"] for job in asked("jobs", "--app", "shop")] == ["daily", "greet"]
+    monkeypatch.setenv("TENURE_APP", "blogg")
+    code, _, err = tenure("jobs")
+    assert (code, err) == (
+        2,
+        "tenure: TENURE_APP: no application 'blogg' has jobs here; there are: blog, shop. Did you mean 'blog'?\n",
+    )
+    code, _, err = tenure("status", "--app", "nope")
+    assert (code, err) == (2, "tenure: --app: no application 'nope' has jobs here; there are: blog, shop.\n")
+
+
+def test_without_a_store_it_says_which_the_command_line_can_see(capsys):
+    assert main(["status"]) == 2
+    err = capsys.readouterr().err
+    assert "--url sqlite:///jobs.db" in err
+    assert "memory:" not in err
+
+
+@pytest.mark.parametrize(("word", "meant"), [("stauts", "`tenure status`"), ("pasue", "`tenure pause`")])
+def test_a_mistyped_command(capsys, word, meant):
+    with pytest.raises(SystemExit) as ended:
+        main([word, "--json"])
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert f"there is no command {word!r}. Did you mean {meant}" in err
+    assert len(err) < 400, "not all commands are listed"
+
+
+def test_advice_for_a_shell_names_no_python_call(tenure, jobs):
+    tenure("remove", "daily")
+    for words in (["why", "nothing at all"], ["pause", "daily"], ["show", "dayly"], ["restore", "greet"]):
+        err = tenure(*words)[2]
+        assert err
+        assert "scheduler." not in err
+        assert "()" not in err
+
+
+def test_only_the_names(tenure, customers):
+    assert tenure("jobs", "--names")[1].split() == [job.name for job in customers.jobs()]
+    assert tenure("jobs", "sync:*", "--names")[1].split() == ["sync:1", "sync:2", "sync:3"]
+    customers.pause("sync:2")
+    assert tenure("jobs", "--paused", "--names")[1].split() == ["sync:2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("tenure pause rep", ["report:1", "report:2", "report:3"]),
+        ("tenure show report:", ["1", "2", "3"]),
+        ("tenure why report:2", ["2"]),
+        ("tenure runs --state fa", ["failed"]),
+        ("tenure jobs --sort n", ["name", "next"]),
+        ("tenure actions --job nothing", []),
+    ],
+)
+def test_bash_completes_names_of_jobs_and_values(customers, url, line, offered, capsys):
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    words = " ".join(f"'{word}'" for word in re.findall(r":|[^\s:]+", line)) + (
+        " ''" if line.endswith((" ", ":")) else ""
+    )
+    ask = f"""
+tenure() {{ {sys.executable} -m tenure "$@"; }}
+{script}
+COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}
+_tenure; printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    environment = {**os.environ, "TENURE_URL": url}
+    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True, env=environment)
+    assert [word for word in done.stdout.split() if not word.startswith("-")] == offered
+
+
+def test_argcomplete_knows_names_of_jobs(customers, url, monkeypatch):
+    from tenure.cli import completion, parser
+
+    monkeypatch.setenv("TENURE_URL", url)
+    monkeypatch.setattr(completion, "PATIENCE", 30.0)
+    assert completion.job_names("sync:") == ["sync:1", "sync:2", "sync:3"]
+    built = parser.build()
+    completion.complete_jobs(built)
+    [commands] = [action for action in built._actions if action.dest == "subcommand"]
+    [job] = [action for action in commands.choices["pause"]._actions if action.dest == "job"]
+    assert job.completer is completion.job_names
+    monkeypatch.setenv("TENURE_URL", "postgresql://nobody@127.0.0.1:1/x")
+    assert completion.job_names("") == []

@@ -20,6 +20,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from tenure.cli import completion
 from tenure.cli import parser as parsing
 from tenure.cli.output import SpeltOut, say_text
 from tenure.errors import ConfigurationError, StoreError, StoreUnavailable, TenureError
@@ -79,4 +80,5 @@ def _offer_argcomplete(parser: argparse.ArgumentParser) -> None:
             import argcomplete
         except ImportError:
             return
+        completion.complete_jobs(parser)
         argcomplete.autocomplete(parser)

@@ -6,6 +6,7 @@ Read-only commands create nothing: only `start`, `lead`, `once`, `migrate` and `
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import signal
 import sys
@@ -199,13 +200,21 @@ def demo(arguments: argparse.Namespace) -> int:
 
 
 def application_of(arguments: argparse.Namespace, session: Session) -> str:
-    """The application given by --app, or the only one in the ledger; 'default' if there is none."""
-    if arguments.app is not None:
-        return str(arguments.app)
+    """The application given by --app or TENURE_APP, or the only one in the ledger; 'default' if there is none."""
     names = session.ledger.applications()
+    listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")  # noqa: PLR2004
+    given = arguments.app or os.environ.get("TENURE_APP")
+    if given:
+        if names and given not in names and not session.ledger.nodes(given):
+            said = "--app" if arguments.app else "TENURE_APP"
+            near = difflib.get_close_matches(given, names, 1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigurationError(f"{said}: no application {given!r} has jobs here; there are: {listed}.{meant}")
+        return str(given)
     if len(names) > 1:
-        listed = ", ".join(names[:20])
-        raise ConfigurationError(f"--app: {len(names)} applications have jobs here: {listed}. Write --app NAME.")
+        raise ConfigurationError(
+            f"--app: {len(names)} applications have jobs here: {listed}. Write --app NAME, or set TENURE_APP."
+        )
     return names[0] if names else "default"
 
 
@@ -298,8 +307,13 @@ def store_of(arguments: argparse.Namespace, *, migrate: bool) -> Store:
 
 
 def check_shared(arguments: argparse.Namespace) -> None:
-    """Refuse a store that no other process can see."""
+    """Refuse no store, and a store that no other process can see."""
     url = arguments.url or os.environ.get("TENURE_URL", "")
+    if not url.strip():
+        raise ConfigurationError(
+            "no store was given, and TENURE_URL is not set. Write --url sqlite:///jobs.db, or "
+            "--url postgresql://user@host/database."
+        )
     if url.strip().startswith("memory:"):
         raise ConfigurationError(
             "store URL: memory:// lives inside one process, so the command line cannot see it. "

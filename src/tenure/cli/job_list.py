@@ -108,6 +108,8 @@ def trigger_of(job: JobView) -> str:
 
 def jobs(arguments: argparse.Namespace) -> int:
     """List jobs: all, or those that match."""
+    if arguments.names and not any(getattr(arguments, name) for name in FILTERS):
+        return _names(arguments)
     with application(arguments) as scheduler:
         lookup = Lookup(scheduler.application, "UTC")
         selected = {"tag": arguments.tag, "queue": arguments.queue}
@@ -123,6 +125,9 @@ def jobs(arguments: argparse.Namespace) -> int:
                 stats = {job.name: figures for job, figures in lookup.figures(ledger)}
     if arguments.json:
         as_json([{**line.as_dict(), "stats": _plain(stats.get(line.job.name))} for line in lines])
+    elif arguments.names:
+        for line in lines:
+            show(line.job.name)
     elif not found:
         show(
             "no jobs yet: a node that starts adds the jobs that its code defines" if _all(arguments) else "no such jobs"
@@ -135,6 +140,18 @@ def jobs(arguments: argparse.Namespace) -> int:
     else:
         table(["job", "state", "last run", f"next, {here()}", "trigger"], [line.cells() for line in lines], spare=1)
         _by_hand([line.job for line in lines])
+    return 0
+
+
+def _names(arguments: argparse.Namespace) -> int:
+    """Only the names, with one question. Shells call this to complete them."""
+    with application(arguments) as scheduler:
+        lookup = Lookup(scheduler.application, "UTC")
+        rows = service_of(scheduler).look(
+            lambda ledger: lookup.rows(ledger, arguments.job, tag=arguments.tag, queue=arguments.queue)
+        )
+    for row in rows:
+        show(row.spec.name)
     return 0
 
 

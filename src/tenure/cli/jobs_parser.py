@@ -107,6 +107,7 @@ def _queries(command: Command) -> None:
     listed.add_argument("--orphaned", action="store_true", help="that no live node can run")
     listed.add_argument("--sort", choices=job_list.SORTS, default="name", help="by name (default), next due time …")
     listed.add_argument("--stats", action="store_true", help="show how long the last 1,000 runs took, and how late")
+    listed.add_argument("--names", action="store_true", help="print only the names, one per line")
     _watch(listed)
     shown = _of_application(
         command(
@@ -311,7 +312,7 @@ def _job_operations(command: Command) -> None:
             json=True,
         )
     )
-    cancel.add_argument("target", metavar="RUN", nargs="?", help="the number of a run, or a job or a pattern")
+    cancel.add_argument("target", metavar="RUN|JOB", nargs="?", help="the number of a run, or a job or a pattern")
     _matching(cancel)
     retry = _by(
         command(
@@ -327,7 +328,9 @@ def _job_operations(command: Command) -> None:
         )
     )
     retry.add_argument("--failed", action="store_true", help="all runs that failed or were lost in the span")
-    retry.add_argument("target", metavar="RUN", nargs="?", help="the number of a run; with --failed a job or a pattern")
+    retry.add_argument(
+        "target", metavar="RUN|JOB", nargs="?", help="the number of a run; with --failed a job or a pattern"
+    )
     _span(retry, since="-1d")
     _matching(retry)
 
@@ -358,7 +361,7 @@ def _backfill(command: Command) -> None:
 
 
 def _of_application(added: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    added.add_argument("--app", metavar="NAME", help="the application (default: the only one there is)")
+    added.add_argument("--app", metavar="NAME", help="the application (default: TENURE_APP, else the only one)")
     return added
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import textwrap
 from collections.abc import Callable, Sequence
@@ -88,6 +89,7 @@ def build() -> argparse.ArgumentParser:
 def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments. `tenure lead` and `once` take everything after the first `--` as their command, unread."""
     words, command = list(given), None
+    _known(parser, words)
     if words[:1] in (["lead"], ["once"]) and "--" in words:
         cut = words.index("--")
         words, command = words[:cut], words[cut + 1 :]
@@ -101,6 +103,17 @@ def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Nam
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return arguments
+
+
+def _known(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Refuse a command that does not exist, and name those that it may have been meant for."""
+    [added] = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001 - no other way
+    word = next((word for word in words if not word.startswith("-")), None)
+    if word is None or word in added.choices or words[0] != word:
+        return
+    near = difflib.get_close_matches(word, added.choices, 3)
+    meant = f" Did you mean {' or '.join(f'`tenure {name}`' for name in near)}?" if near else ""
+    parser.error(f"there is no command {word!r}.{meant} `tenure --help` lists all of them.")
 
 
 def _lead(command: Command) -> None:
@@ -173,7 +186,9 @@ def _elections(command: Command) -> None:
     )
     resign.add_argument("name", metavar="NAME", nargs="?", help="the election (default: the planner of the jobs)")
     jobs_parser.who_and_why(resign)
-    resign.add_argument("--app", metavar="NAME", help="the application whose planner is asked (default: the only one)")
+    resign.add_argument(
+        "--app", metavar="NAME", help="the application whose planner is asked (default: TENURE_APP, else the only one)"
+    )
     resign.add_argument(
         "--wait", metavar="DURATION", nargs="?", const="30s", help="wait until another node leads (default: 30s)"
     )

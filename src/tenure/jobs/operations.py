@@ -116,14 +116,14 @@ def unknown(ledger: Looks, application: str, name: str) -> UnknownJob:
     if tombstones := ledger.jobs(application, name, removed=True):
         what = tombstone(tombstones[0])
         return UnknownJob(
-            f"application {application!r} has no job {name!r}: {what}. scheduler.restore({name!r}) or `tenure restore {name}` brings it back."
+            f"application {application!r} has no job {name!r}: {what}. `tenure restore {name}` brings it back."
         )
     names = [row.spec.name for row in ledger.jobs(application)]
     near = difflib.get_close_matches(name, names, 3)
     if near:
         advice = f"Did you mean {' or '.join(map(repr, near))}?"
     elif names:
-        advice = f"It has {counted(len(names), 'other')}; `tenure jobs` or scheduler.jobs() lists them."
+        advice = f"It has {counted(len(names), 'other')}; `tenure jobs` lists them."
     elif others := [other for other in ledger.applications() if other != application]:
         advice = f"It has none; there are jobs of {', '.join(map(repr, others[:5]))}."
     else:
