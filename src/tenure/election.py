@@ -13,15 +13,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
-from tenure.cluster.candidate import Candidate
+from tenure.cluster.base_node import BaseNode
 from tenure.cluster.node import Node, shared
-from tenure.core.cluster import MARGIN, Cadence, Leader, NodeId, TermRecord, Trust
+from tenure.core.cluster import MARGIN, Cadence, Leader, NodeId, TermRecord
 from tenure.core.messages import Action
 from tenure.errors import ConfigurationError
 from tenure.events import Elected, ElectionEvent, Lost
-from tenure.stores import Session, Store, store_for
+from tenure.stores import Session, store_for
 from tenure.term import Term, TermState, state_of
 from tenure.util.clock import boottime
 from tenure.util.durations import Duration, seconds
@@ -37,29 +37,6 @@ pooler, the others learn of it only with their next beat.
 """
 
 Listener = TypeVar("Listener", bound=Callable[..., object])
-
-
-class Membership(Protocol):
-    """What an election needs of the node it is entered on; there is one kind for leases and one for advisory locks."""
-
-    store: Store
-    cadence: Cadence
-
-    @property
-    def id(self) -> NodeId: ...
-    @property
-    def label(self) -> str: ...
-    @property
-    def trust(self) -> Trust: ...
-    @property
-    def lock_fileno(self) -> int | None: ...
-    def enter(self, member: Candidate) -> None: ...
-    def exit(self, member: Candidate) -> None: ...
-    def look(self, name: str, at: float = 0.0) -> None: ...
-    def resign(self, name: str, term: int, reason: str) -> None: ...
-    def drained(self, name: str, term: int) -> None: ...
-    def tell(self, what: Callable[[], None]) -> None: ...
-    def session(self) -> Session: ...
 
 
 class Election:
@@ -98,9 +75,17 @@ class Election:
             keepalive_every=keepalive_every,
         )
         store = store_for(url, schema=schema, migrate=migrate)
-        self._seat = _seat(
-            mode, self.name, store, cadence, label, host_evidence=host_evidence, session_evidence=session_evidence
-        )
+        self._seat: BaseNode
+        if mode == "lease":
+            self._seat = shared(store, cadence, label, host_evidence=host_evidence, session_evidence=session_evidence)
+        elif mode == "advisory":
+            from tenure.cluster.advisory import AdvisoryNode
+
+            self._seat = AdvisoryNode(store, cadence, self.name, label=label)
+        else:
+            raise ConfigurationError(
+                f"mode: {mode!r} is not a way to run an election. Write mode='lease' (the default) or mode='advisory'."
+            )
         self.candidacy = Candidacy(self.name, self._seat, fenced=fenced, stands=candidate, schema=schema)
 
     def __repr__(self) -> str:
@@ -247,7 +232,7 @@ class Candidacy:
     Its node calls the methods of the first part under a mutex.
     """
 
-    def __init__(self, name: str, seat: Membership, *, fenced: bool, stands: bool, schema: str) -> None:
+    def __init__(self, name: str, seat: BaseNode, *, fenced: bool, stands: bool, schema: str) -> None:
         self.name, self.fenced, self.stands = name, fenced, stands
         self._seat, self._schema = seat, schema
         self.listeners: list[tuple[tuple[type[ElectionEvent], ...], Callable[[ElectionEvent], object]]] = []
@@ -484,34 +469,3 @@ class Candidacy:
     def _tell_observers(self) -> None:
         for observer in list(self._observers):
             observer()
-
-
-def node_for(
-    store: Store, cadence: Cadence, label: str | None, *, host_evidence: bool = True, session_evidence: bool = True
-) -> Node:
-    """The node of this process for these settings, shared by all that use them."""
-    key = (type(store), store.key, cadence, label, host_evidence, session_evidence)
-    return shared(
-        key, lambda: Node(store, cadence, label=label, host_evidence=host_evidence, session_evidence=session_evidence)
-    )
-
-
-def _seat(
-    mode: str,
-    name: str,
-    store: Store,
-    cadence: Cadence,
-    label: str | None,
-    *,
-    host_evidence: bool,
-    session_evidence: bool,
-) -> Membership:
-    if mode == "lease":
-        return node_for(store, cadence, label, host_evidence=host_evidence, session_evidence=session_evidence)
-    if mode == "advisory":
-        from tenure.cluster.advisory import AdvisoryNode
-
-        return AdvisoryNode(store, cadence, name, label=label)
-    raise ConfigurationError(
-        f"mode: {mode!r} is not a way to run an election. Write mode='lease' (the default) or mode='advisory'."
-    )

@@ -55,10 +55,7 @@ class AdvisoryNode(BaseNode):
         super().__init__(store, cadence, label)
 
     def enter(self, candidate: Candidate) -> None:
-        """Take the election in and start.
-
-        Raises what is wrong with the store, and where advisory locks mean nothing.
-        """
+        """Take the election in and start. Raises where advisory locks mean nothing, too."""
         with self._mutex:
             if self._candidates.get(self._name, candidate) is not candidate:
                 raise ConfigurationError(
@@ -68,7 +65,6 @@ class AdvisoryNode(BaseNode):
                 self._start(candidate)
 
     def exit(self, candidate: Candidate) -> None:
-        """Leave."""
         with self._mutex:
             self._leave()
             self._candidates.pop(candidate.name, None)

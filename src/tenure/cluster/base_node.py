@@ -7,12 +7,13 @@ import os
 import socket
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tenure.cluster.callbacks import CallbackThread
-from tenure.cluster.candidate import Candidates
+from tenure.cluster.candidate import Candidate, Candidates
 from tenure.cluster.heartbeat import Heartbeat, HeartbeatThread
 from tenure.cluster.lease_state import NO_NODE, LeaseState
 from tenure.cluster.message_loop import MessageLoop
@@ -39,7 +40,7 @@ class NodeParts:
     """None in advisory mode, where the loop beats."""
 
 
-class BaseNode:
+class BaseNode(ABC):
     """One process taking part: who it is, and until when it may act."""
 
     def __init__(self, store: Store, cadence: Cadence, label: str | None) -> None:
@@ -81,6 +82,14 @@ class BaseNode:
         """The names of this node's threads that died."""
         parts = self._parts
         return dead(parts.heartbeat_thread, parts.loop, parts.callbacks) if parts else ()
+
+    @abstractmethod
+    def enter(self, candidate: Candidate) -> None:
+        """Take an election in, starting this node if need be. Raises what is wrong with the store."""
+
+    @abstractmethod
+    def exit(self, candidate: Candidate) -> None:
+        """Let an election go."""
 
     def session(self) -> Session:
         """A short-lived connection for questions."""

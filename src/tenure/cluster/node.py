@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 
 from tenure.cluster import base_node
 from tenure.cluster.base_node import BaseNode, NodeParts
@@ -50,7 +49,6 @@ class Node(BaseNode):
         return self._state.lease.until
 
     def enter(self, candidate: Candidate) -> None:
-        """Take an election in, starting this node if need be. Raises what is wrong with the store."""
         with self._mutex:
             if self._candidates.get(candidate.name, candidate) is not candidate:
                 raise StoreUnavailable(
@@ -134,11 +132,16 @@ _SHARED: dict[object, Node] = {}
 _SHARED_MUTEX = threading.Lock()
 
 
-def shared(key: object, make: Callable[[], Node]) -> Node:
-    """The node of this process for a store and a cadence."""
+def shared(
+    store: Store, cadence: Cadence, label: str | None, *, host_evidence: bool = True, session_evidence: bool = True
+) -> Node:
+    """The node of this process for these settings, shared by all that use them."""
+    key = (type(store), store.key, cadence, label, host_evidence, session_evidence)
     with _SHARED_MUTEX:
         if key not in _SHARED:
-            _SHARED[key] = make()
+            _SHARED[key] = Node(
+                store, cadence, label=label, host_evidence=host_evidence, session_evidence=session_evidence
+            )
         return _SHARED[key]
 
 
