@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
@@ -196,34 +197,24 @@ class Election:
 
     def leader(self) -> Leader | None:
         """Who leads, in which term, since when, and whether it is healthy; None if no node does."""
-        session = self._asking()
-        try:
+        with self._asking() as session:
             return session.leader(self.name)
-        finally:
-            session.close()
 
     def history(self, limit: int = 20) -> list[TermRecord]:
         """The newest terms first: who, from when to when, for which reasons, and after which gap."""
-        session = self._asking()
-        try:
+        with self._asking() as session:
             return session.terms(self.name, limit)
-        finally:
-            session.close()
 
     def ask_to_resign(self, *, by: str = "", why: str = "") -> int | None:
-        """Ask the leader to resign; returns the term that was asked, None if no node leads. `by` and `why` are for the
-        log of actions."""
+        """Ask the leader to resign; returns its term, if there is one. The log of actions keeps `by` and `why`."""
         action = Action("resign", by, why, self.label) if by or why else None
-        session = self._asking()
-        try:
+        with self._asking() as session:
             return session.ask(self.name, action=action)
-        finally:
-            session.close()
 
-    def _asking(self) -> Session:
+    def _asking(self) -> closing[Session]:
         if not self.candidacy.started:
             self._seat.store.prepare()
-        return self._seat.session()
+        return closing(self._seat.session())
 
 
 class Candidacy:

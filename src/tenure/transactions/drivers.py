@@ -12,6 +12,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
@@ -421,12 +422,9 @@ class Sqlite3(Sqlite):
     """Python's own sqlite3."""
 
     def send(self, statement: str, values: Mapping[str, object]) -> Any:
-        cursor = self.raw.cursor()
-        try:
+        with closing(self.raw.cursor()) as cursor:
             cursor.row_factory = None
             return cursor.execute(statement, values).fetchone()
-        finally:
-            cursor.close()
 
     def close(self) -> None:
         self.raw.close()
