@@ -152,6 +152,18 @@ def test_no_old_name_is_left_that_an_operator_meets(heading):
         assert holding(whole.format(name=now), sources), now
 
 
+def test_parts_are_called_by_name():
+    """Neither by their place in a tuple nor by a text that spells an attribute."""
+    calls = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in [*PACKAGE.glob("cluster/*.py"), *PACKAGE.glob("scheduling/*.py"), PACKAGE / "election.py"]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call | ast.Subscript)
+        and ast.unparse(node).startswith(("getattr(self", "setattr(self", "self._parts[", "self._threads["))
+    ]
+    assert calls == []
+
+
 def test_every_new_name_of_the_table_exists():
     assert [path for paths in renames("Modules").values() for path in paths if not (PACKAGE / path).exists()] == []
     defined = {name for name, _ in classes()}
