@@ -1,7 +1,7 @@
-"""What people do to jobs and runs, worked out over a ledger: add, update, remove, pause, resume, run now, backfill, cancel.
+"""Operations on jobs and runs: add, update, remove, pause, resume, run now, backfill, retry, cancel.
 
-Nothing here runs anything. Each change is first worked out as a value, so that it can be written over the ledger's own
-connection or in the caller's transaction.
+Nothing here runs anything. Each change is first computed as a value, so that it can be written over a connection of our
+own or in the caller's transaction.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ logger = logging.getLogger("tenure")
 ANSWER_POLL = 0.002, 0.1
 """How often to ask whether all nodes have answered: at first, and at the longest."""
 MAX_BACKFILL = 10_000
-"""Due times of one backfill."""
+"""The most due times of one backfill."""
 MAX_RETRIES = 10_000
-"""Runs of one `retry_failed`."""
+"""The most runs of one `retry_failed`."""
 SLICE = 500
 """Runs of one transaction."""
 MAX_WORDS = 1000
-"""Characters of `by` and `why`."""
+"""The most characters of `by`, and of `why`."""
 
 _ENDED = {
     RunState.SUCCEEDED: "succeeded",
@@ -61,7 +61,7 @@ class Unset:
 
 
 UNSET: Final = Unset()
-"""An argument of `update` that was not given: what is there is kept."""
+"""An argument of `update` that was not given: the job keeps what it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def action_of(verb: str, said: ChangeNote, origin: str, detail: str = "") -> Act
 
 
 class Looks(Protocol):
-    """What working out a change needs to read: from a `Ledger`, or over the caller's own connection."""
+    """What must be read to compute a change: from a `Ledger`, or over the caller's own connection."""
 
     def now(self) -> Instant: ...
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]: ...
@@ -104,7 +104,7 @@ class Looks(Protocol):
 
 
 def known(ledger: Looks, application: str, name: str) -> JobRow:
-    """The job of this name, or an error with the names that are near."""
+    """The job of this name. Raises an error that suggests similar names."""
     rows = ledger.jobs(application, named(name, "job name"))
     if not rows:
         raise unknown(ledger, application, name)
@@ -112,7 +112,7 @@ def known(ledger: Looks, application: str, name: str) -> JobRow:
 
 
 def unknown(ledger: Looks, application: str, name: str) -> UnknownJob:
-    """The error for a job that is not there."""
+    """The error for a job that does not exist."""
     if tombstones := ledger.jobs(application, name, removed=True):
         what = tombstone(tombstones[0])
         return UnknownJob(
@@ -140,10 +140,11 @@ def tombstone(job: JobRow, zone: tzinfo = UTC) -> str:
 
 
 def restored(job: JobRow, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
-    """A job that was removed is there again, as it was, due from now on."""
+    """Bring a removed job back as it was, due from now on."""
     if job.state is not JobState.REMOVED:
         raise JobExists(
-            f"restore: job {job.spec.name!r} of application {job.spec.application!r} is {job.state}, not removed. There is nothing to restore."
+            f"restore: job {job.spec.name!r} of application {job.spec.application!r} is {job.state}, not removed. "
+            "There is nothing to restore."
         )
     change = added(job.spec, now, ChangeNote(said.by, said.why or "restored"))
     return replace(change, generation=job.generation, override=job.override)
@@ -162,14 +163,14 @@ def added_over(job: JobRow, change: JobChange, now: Instant) -> JobChange:
 
 
 def exists(application: str, name: str) -> JobExists:
-    """The error for a job that is there already."""
+    """The error for a job that already exists."""
     return JobExists(
         f"application {application!r} has a job {name!r} already. Update it, or add it under another name."
     )
 
 
 def added(spec: JobSpec, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
-    """A new job, due from now on."""
+    """Add a job, due from now on."""
     trigger = None if spec.trigger is None else from_json(spec.trigger)
     next_due, runs = (None, ()) if trigger is None else _from_now_on(trigger, spec, now)
     return JobChange(
@@ -186,7 +187,7 @@ def added(spec: JobSpec, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
 
 
 def warn_of_done(ledger: Looks, job: JobRow, zone: tzinfo) -> None:
-    """Say of a job that was just added why nothing of it will run."""
+    """Log why a job that was just added will not run."""
     trigger = None if job.spec.trigger is None else from_json(job.spec.trigger)
     outcome = "it has no due time left, so nothing of it runs"
     if isinstance(trigger, At):
@@ -197,9 +198,11 @@ def warn_of_done(ledger: Looks, job: JobRow, zone: tzinfo) -> None:
         if run is None:
             outcome = f"its due time {when} has run already or is too long past, so it does not run"
         elif run.state is RunState.SKIPPED:
-            outcome = f"its due time {when} is more than {readable(job.spec.rules.on_time)} (grace) past, so it is skipped as missed"
+            grace = readable(job.spec.rules.on_time)
+            outcome = f"its due time {when} is more than {grace} (grace) past, so it is skipped as missed"
         else:
-            outcome = f"its due time {when} has {_ENDED.get(run.state, run.state)} already (run {run.id}), so it does not run again"
+            ended = _ENDED.get(run.state, run.state)
+            outcome = f"its due time {when} has {ended} already (run {run.id}), so it does not run again"
     logger.warning("job %r was added, but %s", job.spec.name, outcome, extra={"action": "added_done"})
 
 
@@ -212,7 +215,7 @@ def updated(
     policy: Mapping[str, object] | None = None,
     said: ChangeNote = NOBODY,
 ) -> JobChange:
-    """The same job with another trigger, other arguments or policies. What is due already, or was missed, stays so."""
+    """Give a job another trigger, other arguments or options. What is due already, or was missed, stays so."""
     spec = job.spec
     if policy:
         spec = replace(spec, rules=amended(job.spec.rules, policy, where=f"job {job.spec.name!r}"))
@@ -254,7 +257,7 @@ def _redefined(job: JobRow, spec: JobSpec, now: Instant, said: ChangeNote) -> Jo
 
 
 def _overridden(job: JobRow, spec: JobSpec, now: Instant, said: ChangeNote) -> Override | None:
-    """Who is to be named for a definition that is not the code's."""
+    """Who changed a definition so that it differs from the code's."""
     if not job.code.in_code or spec.same_as(job.code):
         return None
     return job.override if spec.same_as(job.spec) else _override(job, now, said)
@@ -265,7 +268,7 @@ def _override(job: JobRow, now: Instant, said: ChangeNote) -> Override:
 
 
 def amended(old: Rules, policy: Mapping[str, object], *, where: str) -> Rules:
-    """The rules with some words changed. A new `overlap` brings its own `max_running` unless that is given too."""
+    """The rules with some options changed. A new `overlap` brings its own `max_running` unless that is given too."""
     kept: dict[str, object] = asdict(old)
     if "overlap" in policy and "max_running" not in policy:
         del kept["max_running"]
@@ -278,7 +281,7 @@ def paused(job: JobRow, now: Instant, until: Duration | datetime | None, said: C
 
 
 def resumed(job: JobRow, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
-    """Go on from now; what fell into the pause is not made up for."""
+    """Go on from now. Due times that fell into the pause are not made up."""
     trigger = None if job.spec.trigger is None else from_json(job.spec.trigger)
     next_due, runs = (None, ()) if trigger is None else _ahead(trigger, job.spec, now)
     return JobChange(
@@ -310,12 +313,12 @@ def until_answered(ledger: Ledger, job: JobRow, began_at: float | None = None) -
 
 
 def removed(job: JobRow, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
-    """Take a job away. A running attempt goes on to its end."""
+    """Remove a job. A running attempt goes on to its end."""
     return _ceased(job, now, Change.REMOVED, said)
 
 
 def requested(job: JobRow, key: str | None, kwargs: str | None, said: ChangeNote = NOBODY) -> RunRequest:
-    """A run as soon as there is room, whatever the trigger says. The same key twice is the same run."""
+    """Request a run as soon as there is room. The same key twice is the same run."""
     if kwargs == "{}" == job.spec.kwargs:
         kwargs = None  # the same as giving none
     if key is None:
@@ -324,23 +327,23 @@ def requested(job: JobRow, key: str | None, kwargs: str | None, said: ChangeNote
         raise ConfigurationError(f"key: {key!r} has the form of the keys that tenure makes itself. Write another.")
     elif _DUE_KEY.fullmatch(named(key, "key")):
         raise ConfigurationError(
-            f"key: {key!r} is the key of a due time. Write another, or backfill('{job.spec.name}', …) for that due time."
+            f"key: {key!r} is the key of a due time. Write another, "
+            f"or backfill('{job.spec.name}', …) for that due time."
         )
     return RunRequest(job.spec.application, job.spec.name, key, None, kwargs=kwargs, by=said.by)
 
 
 @dataclass(frozen=True, slots=True)
 class Backfillable:
-    """Due times of a span that may be run."""
+    """The due times of a span that a backfill may run."""
 
     due: list[Instant]
     forgotten: int = 0
-    """How many are from before `kept_since` and have no row: they may have run. They are left out of `due` unless they
-    were asked for."""
+    """How many are from before `kept_since` and have no row: they may have run. `due` has them only on request."""
 
 
 def refuse_other_arguments(request: RunRequest, run: RunRow) -> None:
-    """The same key is the same run, and so with the same arguments."""
+    """Refuse a request for an existing key with other arguments: the same key is the same run."""
     same = request.kwargs == run.kwargs if run.digest is None else digest_of(request.kwargs) == run.digest
     if request.backfill or same:
         return
@@ -351,7 +354,8 @@ def refuse_other_arguments(request: RunRequest, run: RunRow) -> None:
     else:
         then = _given(None)
     raise ConfigurationError(
-        f"run_now: key {request.key!r} of job {request.name!r} was asked for with {then} (run {run.id}, {run.state}), and now with "
+        f"run_now: key {request.key!r} of job {request.name!r} was asked for with {then} (run {run.id}, {run.state}), "
+        "and now with "
         f"{_given(request.kwargs)}. The same key is the same run: write another key, or the same arguments."
     )
 
@@ -363,7 +367,7 @@ def _given(kwargs: str | None) -> str:
 def backfillable(
     ledger: Ledger, job: JobRow, since: Instant, until: Instant, now: Instant, *, even_forgotten: bool = False
 ) -> Backfillable:
-    """The due times in [since, until) that have not been run: without a run, or skipped, cancelled or lost. Never later than now.
+    """The due times in [since, until), and not after now, that have no run or one that was skipped, cancelled or lost.
 
     The ledger cannot say whether a forgotten due time ran, so these are included only with `even_forgotten`.
     """
@@ -371,14 +375,16 @@ def backfillable(
         raise ConfigurationError(f"job {job.spec.name!r} has no trigger, so it has no due times. Write run_now().")
     if until <= since:
         raise ConfigurationError(
-            f"backfill: {moment(until):%Y-%m-%d %H:%M:%SZ} is not after {moment(since):%Y-%m-%d %H:%M:%SZ}. Write since, then until."
+            f"backfill: {moment(until):%Y-%m-%d %H:%M:%SZ} is not after {moment(since):%Y-%m-%d %H:%M:%SZ}. "
+            "Write since, then until."
         )
     before = min(until, now)
     due: list[Instant] = []
     for at in _due_times(from_json(job.spec.trigger), since, before):
         if len(due) == MAX_BACKFILL:
             raise ConfigurationError(
-                f"backfill: job {job.spec.name!r} has more than {MAX_BACKFILL:,} due times from {moment(since):%Y-%m-%d %H:%M:%SZ} "
+                f"backfill: job {job.spec.name!r} has more than {MAX_BACKFILL:,} due times "
+                f"from {moment(since):%Y-%m-%d %H:%M:%SZ} "
                 f"to {moment(before):%Y-%m-%d %H:%M:%SZ}. Take shorter spans."
             )
         due.append(at)
@@ -404,7 +410,7 @@ def backfilled(
 
 
 def warn_of_forgotten(job: JobRow, count: int, zone: tzinfo, *, even_forgotten: bool) -> None:
-    """Say what became of due times that the ledger has forgotten."""
+    """Log what becomes of due times that the ledger has forgotten."""
     if not count:
         return
     few = f"{counted(count, 'due time')} up to {shown(job.kept_since, zone)}"
@@ -412,14 +418,17 @@ def warn_of_forgotten(job: JobRow, count: int, zone: tzinfo, *, even_forgotten: 
     if even_forgotten:
         outcome = f"includes {few}: {because}. They may run a second time"
     else:
-        outcome = f"leaves out {few}: {because}. Write even_forgotten=True (tenure backfill --even-forgotten) to run them all the same; they may then run a second time"
+        outcome = (
+            f"leaves out {few}: {because}. Write even_forgotten=True (tenure backfill --even-forgotten) to run them "
+            "all the same; they may then run a second time"
+        )
     logger.warning("backfill of %r %s", job.spec.name, outcome, extra={"action": "backfill_forgotten"})
 
 
 def cancelled(
     ledger: Ledger, application: str, run_id: int, said: ChangeNote = NOBODY, action: Action | None = None
 ) -> RunRow:
-    """End a run: at once if it has not begun, else its body is asked."""
+    """Cancel a run at once if it has not begun; otherwise ask its body to end."""
     found(ledger, application, run_id)
     after = ledger.cancel(RunId(run_id), said.by, said.why, action)
     if after is None:
@@ -439,12 +448,14 @@ def retriable(ledger: Ledger, application: str, run_id: int) -> RunRow:
         raise RunError(f"{what} is not over: it is {run.state}. Wait for its end, or cancel it first.")
     if not retries(run.state, run.count):
         raise RunError(
-            f"{what} stands for {run.count:,} due times that were skipped together. Write backfill({run.name!r}, since, until) for them."
+            f"{what} stands for {run.count:,} due times that were skipped together. "
+            f"Write backfill({run.name!r}, since, until) for them."
         )
     (job,) = ledger.jobs(application, run.name, removed=True)
     if job.state is JobState.REMOVED:
         raise UnknownJob(
-            f"{what} cannot run: {tombstone(job)}. scheduler.restore({run.name!r}) or `tenure restore {run.name}` brings the job back."
+            f"{what} cannot run: {tombstone(job)}. "
+            f"scheduler.restore({run.name!r}) or `tenure restore {run.name}` brings the job back."
         )
     return run
 
@@ -453,7 +464,8 @@ def overtaken(ledger: Ledger, application: str, run_id: int) -> RunError:
     """The error for a run that could be retried a moment ago, and now cannot."""
     run = retriable(ledger, application, run_id)
     return RunError(
-        f"retry: run {run.id} of {run.name!r} (key {run.key}) was changed by another transaction that is still open, perhaps your own. Try again."
+        f"retry: run {run.id} of {run.name!r} (key {run.key}) was changed by another transaction that is still open, "
+        "perhaps your own. Try again."
     )
 
 
@@ -461,7 +473,8 @@ def failed_runs(ledger: Ledger, job: JobRow, since: Instant, until: Instant | No
     """The runs of a job in [since, until) that failed or were lost, oldest first."""
     if until is not None and until <= since:
         raise ConfigurationError(
-            f"retry_failed: {moment(until):%Y-%m-%d %H:%M:%SZ} is not after {moment(since):%Y-%m-%d %H:%M:%SZ}. Write since, then until."
+            f"retry_failed: {moment(until):%Y-%m-%d %H:%M:%SZ} is not after {moment(since):%Y-%m-%d %H:%M:%SZ}. "
+            "Write since, then until."
         )
     states = RunState.FAILED, RunState.LOST
     query = RunQuery(
@@ -470,7 +483,8 @@ def failed_runs(ledger: Ledger, job: JobRow, since: Instant, until: Instant | No
     runs = [run for run in ledger.runs(query) if run.job == job.id]
     if len(runs) > MAX_RETRIES:
         raise ConfigurationError(
-            f"retry_failed: more than {MAX_RETRIES:,} runs of {job.spec.name!r} failed or were lost in this span. Take shorter spans."
+            f"retry_failed: more than {MAX_RETRIES:,} runs of {job.spec.name!r} failed or were lost in this span. "
+            "Take shorter spans."
         )
     return runs
 
@@ -509,7 +523,7 @@ def states(given: str | Iterable[str] | None) -> tuple[RunState, ...]:
 
 
 def point(given: datetime | str, now: Instant, what: str) -> Instant:
-    """An instant as people write it: a datetime, an ISO text with a zone, or '-1d' for a day ago."""
+    """An instant: a datetime, an ISO text with a zone, or '-1d' for a day ago."""
     if isinstance(given, datetime):
         return instant(given)
     if not isinstance(given, str):
@@ -538,13 +552,13 @@ def _ahead(trigger: Trigger, spec: JobSpec, now: Instant) -> tuple[Instant | Non
 
 
 def _from_now_on(trigger: Trigger, spec: JobSpec, now: Instant) -> tuple[Instant | None, tuple[NewRun, ...]]:
-    """For a new trigger: nothing from the past, except the only due time of an `at` that has passed."""
+    """The first due times of a new trigger: none from the past, except that of an `at` that has passed."""
     next_due, runs = _ahead(trigger, spec, now)
     return next_due, (*late(trigger, spec.rules, application=spec.application, name=spec.name, now=now), *runs)
 
 
 def _unplanned(job: JobRow, now: Instant) -> tuple[NewRun, ...]:
-    """Due times that have passed and that no node has planned: the old trigger counts for them, if it can be read."""
+    """The due times that have passed and that no node has planned, by the old trigger if it can be read."""
     spec, next_due = job.spec, job.next_due
     runs: list[NewRun] = []
     if job.state is not JobState.ACTIVE or spec.trigger is None:
@@ -564,8 +578,8 @@ def _unplanned(job: JobRow, now: Instant) -> tuple[NewRun, ...]:
 
 
 def _ceased(job: JobRow, now: Instant, what: Change, said: ChangeNote) -> JobChange:
-    """Nothing is due from now on. Earlier due times that no node has planned are written too, so that the ledger says
-    what became of them."""
+    """Let nothing be due from now on. Earlier due times that no node has planned are written too, so that the ledger
+    says what became of them."""
     past = _unplanned(job, now)
     return JobChange(
         application=job.spec.application,
