@@ -54,10 +54,10 @@ BEGINNING = "2026-01-01T00:00Z"
 """When a world begins by default."""
 LABEL = "virtual"
 PLANNED_AHEAD = 2.0
-"""The clock stops so many seconds before a due time, for the loop to plan it."""
+"""The clock stops this many seconds before a due time, for the loop to plan it."""
 SLOTS = 500
 RESTLESS = 1000
-"""After so many turns at one instant, a job seems to request itself again and again."""
+"""After this many turns at one instant, a job seems to request itself again and again."""
 LISTEN = 10.0
 """Seconds that listeners may take for their events."""
 _FOREVER = 1e9

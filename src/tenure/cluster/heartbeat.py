@@ -29,7 +29,7 @@ from tenure.util.failure_log import FailureLog
 from tenure.util.vital_thread import VitalThread
 
 START_WITHIN = 5.0
-"""The store answered when it was prepared; for so many seconds a first beat that was too slow is tried again."""
+"""The store answered when it was prepared; for this many seconds a first beat that was too slow is tried again."""
 
 logger = logging.getLogger("tenure")
 

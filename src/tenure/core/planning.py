@@ -292,7 +292,7 @@ def spread_of(application: str, name: str, spread: float) -> float:
 
 
 def jitter_of(application: str, name: str, scheduled_for: float, jitter: float) -> float:
-    """By how much one start is shifted besides: as good as random, but the same on every node, in [0, jitter)."""
+    """By how much one start is shifted in addition: pseudo-random, but the same on every node, in [0, jitter)."""
     return _share(f"{application}\0{name}\0{round(scheduled_for * 1e6)}", jitter) if jitter > 0 else 0.0
 
 

@@ -35,7 +35,7 @@ logger = logging.getLogger("tenure")
 AHEAD, MAX_AHEAD = 0.02, 500
 """Claim ahead of free slots what will finish within `AHEAD` seconds at the recent pace, at most `MAX_AHEAD` runs."""
 SHORTAGE = 1.0
-"""After the system has refused a thread, claim nothing for so many seconds."""
+"""After the system has refused a thread, claim nothing for this many seconds."""
 MAX_ERROR = 8000
 _WEIGHT, _INSTANT = 0.05, 0.000_01
 
@@ -163,7 +163,7 @@ class BaseExecutor(ABC):
     # Giving back what has not begun
 
     def give_back(self, older_than: float) -> None:
-        """Give back what has not begun for so long, for a node that has a free slot."""
+        """Give back what has not begun for this long, for a node that has a free slot."""
         limit = boottime() - older_than
         with self._mutex:
             back = [attempt for attempt in self._in_hand.values() if attempt.queued_at <= limit]

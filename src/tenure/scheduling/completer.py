@@ -41,7 +41,7 @@ BATCH, TEXT = 1000, 256 * 1024
 PIECE, PIECE_TAKES = (4 * 1024, 64 * 1024), 0.02
 """Bytes of log lines per statement, within these bounds; halved if it takes longer, because an ending may wait."""
 LOG_TRIES = 20
-"""After so many failures in a row, the log lines that wait are dropped."""
+"""After this many failures in a row, the log lines that wait are dropped."""
 BUSY = (0.005, 0.1)
 """Seconds before a busy ending is sent again: at first, doubled each time, and at most."""
 REFUSED = 5.0
@@ -53,7 +53,7 @@ PRESSED, STEP = 0.03, 0.002
 HASTE = 0.1
 """The longest pause after a failure when the node is about to leave."""
 IDLE = 30.0
-"""After so many seconds without an ending the connection is closed."""
+"""After this many seconds without an ending the connection is closed."""
 NO_TEXT = "the database refused the text of its error; the log of its node has it"
 
 

@@ -210,7 +210,7 @@ class Engine:
             parts.signals.poke()
 
     def _leave_later(self, parts: Parts) -> None:
-        """Keep the lease for the attempts in hand. A start from now on takes another node."""
+        """Keep the lease for the attempts in hand. A later start takes another node."""
         retire(parts.node)
         logger.error(
             "this process was asked to stop and waits for %s; no other attempt begins until that or this process ends",
@@ -242,7 +242,7 @@ class Engine:
         self._gone.set()
 
     def has_left(self, patience: float) -> bool:
-        """After a stop: wait so long for its node to leave. True if it has left."""
+        """After a stop: wait this long at most for the node to leave. True if it has left."""
         return self._gone.wait(patience) or self._pid != os.getpid()
 
     def stop_now(self) -> None:

@@ -24,7 +24,7 @@ from tenure.util.tracebacks import is_ours
 DEEPEST = 60
 """How many frames are kept, the innermost."""
 BEFORE = 0.05
-"""A process writes its stack down so many seconds before it is killed."""
+"""A process writes its stack down this many seconds before it is killed."""
 _WRITTEN = 64 * 1024
 """Bytes of what a process has written that are read."""
 _HEAD = "Traceback (most recent call last):\n"
@@ -138,7 +138,7 @@ class StackFile:
 
 
 def watch_this_process(fileno: int, seconds_left: float) -> None:
-    """Write the stacks of this process down just before so many seconds are over."""
+    """Write the stacks of this process down just before this many seconds are over."""
     os.ftruncate(fileno, 0)
     os.lseek(fileno, 0, os.SEEK_SET)
     faulthandler.dump_traceback_later(max(seconds_left - BEFORE, 0.001), file=fileno, exit=False)

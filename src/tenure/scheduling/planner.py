@@ -60,14 +60,14 @@ PLAN_EVERY = 1.0
 PLAN_BATCH, PLAN_TIME = (10, 300), 0.004
 """How many jobs are planned at once: within these bounds, as many as take `PLAN_TIME`, because claims wait."""
 PLAN_BURST = 0.05
-"""After so many seconds write what is planned, however little, and let claims have their turn."""
+"""After this many seconds write what is planned, however little, and let claims have their turn."""
 REPLAN_BATCH = 100
 REPLAN_EVERY, REPLAN_FOR = 30.0, 400.0
 """After a clock jump the planner looks for postponed jobs every 30 s for 400 s, until all nodes know the right time."""
 ANEW_BATCH = 100
 """How many jobs are replanned at once after a change of the zone rules."""
 CALM = 0.1
-"""If nothing is due for so many seconds, more may be planned at once."""
+"""If nothing is due for this many seconds, more may be planned at once."""
 MARGIN = 60.0
 """A `next_due` is at most this much further beyond the look-ahead than the next due time."""
 NAMED = 5

@@ -94,7 +94,7 @@ class Events:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold back events of runs in this block: listeners hear of the scheduler's start first."""
+        """Hold back events of runs in this block: listeners are told of the scheduler's start first."""
         self._open.clear()
         try:
             yield
