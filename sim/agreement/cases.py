@@ -338,12 +338,20 @@ class Drawing:
             return self._or_retry(Op("ask", self._name(run)))
         due = None if job.next_due is None else (job.next_due - self.model.base) / STEP
         keys = ["asked 0", "asked 9", "asked 9" if due is None else f"@{due!r}"]
-        return self._or_retry(Op("ask", (job.spec.name, self.rng.choice(keys))))
+        return self._or_slot(job, self._or_retry(Op("ask", (job.spec.name, self.rng.choice(keys)))))
 
     def cancel(self, who: int) -> Op:
         del who
         run = self._some_run(RunState.RUNNING, RunState.PENDING, RunState.WAITING)
         return self._or_retry(Op("cancel", (("none", "none") if run is None else self._name(run),)))
+
+    def _or_slot(self, job: Any, op: Op) -> Op:
+        """A request for a slot instead, now and then, drawn apart as well."""
+        if self._again.random() < 0.5:
+            return op
+        self._tokens += 1
+        words = self._again.choice(["keep", "replace", "later"]), self._again.choice([-1.0, 4.5, 6.5])
+        return Op("slot", (job.spec.name, f"slot {self._tokens}", self._again.choice("ab"), *words))
 
     def _or_retry(self, op: Op) -> Op:
         """A retry instead, now and then; the seed draws all else as it would without."""

@@ -147,7 +147,7 @@ class Model:
 
 RUN = (
     "kind", "state", "generation", "scheduled_for", "due_at", "expires_at", "reason", "count", "until", "by", "kwargs", "attempt",
-    "failures", "losses", "interruptions", "reopened", "looks", "looking_since", "last_look", "stopping", "node", "label", "token", "asked_to_end", "claimed_at", "started_at", "finished_at",
+    "failures", "losses", "interruptions", "reopened", "slot", "looks", "looking_since", "last_look", "stopping", "node", "label", "token", "asked_to_end", "claimed_at", "started_at", "finished_at",
 )  # fmt: skip
 """What is compared of a run, beside its job and its key."""
 

@@ -97,7 +97,7 @@ class Applied:
     def change(self, change: JobChange) -> Any:
         return job_changes.change(self._hand.raw, self._hand.store, change)
 
-    def ask(self, asked: list[RunRequest]) -> Any:
+    def request_runs(self, asked: list[RunRequest]) -> Any:
         return [job_changes.request_run(self._hand.raw, self._hand.store, one) for one in asked]
 
 

@@ -198,6 +198,9 @@ OPS: dict[str, Callable[..., Any]] = {
     "put_back": lambda hand, *held: hand.ledger.put_back([(_run(hand, run), token) for run, token in held]),
     "ask": _asked,
     "retry": lambda hand, run: hand.ledger.retry([_run(hand, run)], "somebody"),
+    "slot": lambda hand, name, key, slot, if_waiting, steps: hand.ledger.request_runs(
+        [RunRequest(APPLICATION, name, key, _at(hand, steps), by="somebody", slot=slot, if_waiting=if_waiting)]
+    ),
     "cancel": lambda hand, run: hand.ledger.cancel(_run(hand, run), "somebody", ""),
     "keep_log": lambda hand, run, place: hand.ledger.keep_log(
         [LogLine(_run(hand, run), hand.base, place, f"line {place}")]

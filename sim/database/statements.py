@@ -387,6 +387,7 @@ def request_runs(st: Statement, requests: Sequence[RunRequest]) -> Work:
             continue
         yield ("job", row.id), "S"
         if one.key not in tables.keys[row.id]:
+            yield from _slot(st, row, one)
             yield ("key", (row.id, one.key)), "X"
         run = tables.keys[row.id].get(one.key)
         if run is not None and one.backfill and run_rules.reopens(run.state, run.count):
@@ -398,6 +399,14 @@ def request_runs(st: Statement, requests: Sequence[RunRequest]) -> Work:
         if run is not None and one.backfill and run_rules.reopens(run.state, run.count):
             st.server.checker.reopened((run.job, run.key))
     return st.server.rows.ledger.request_runs(requests)
+
+
+def _slot(st: Statement, row: Any, one: RunRequest) -> Work:
+    """Lock the slot of a request, or the run that has it."""
+    ledger, seen = st.server.rows.ledger, object()
+    while one.slot is not None and seen is not (run := ledger._in_slot(row, one.slot)):
+        yield (("slot", (row.id, one.slot)), "X") if run is None else (("run", run.id), "U")
+        seen = run
 
 
 def retry(st: Statement, runs: Sequence[RunId], by: str) -> Work:

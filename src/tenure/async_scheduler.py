@@ -20,12 +20,13 @@ from tenure.async_election import NodeOptions
 from tenure.core.audit import JobAudit
 from tenure.core.job_options import Policy
 from tenure.core.messages import JobChange, RunRequest
+from tenure.core.records import IfWaiting
 from tenure.events import RunEvent
 from tenure.jobs.client import TRIES
 from tenure.jobs.decorators import Decorators
 from tenure.jobs.deferred_operations import DeferredOperation, Seen
 from tenure.jobs.listeners import Listener
-from tenure.jobs.operations import UNSET, ChangeNote, Unset, retriable
+from tenure.jobs.operations import UNSET, ChangeNote, Later, Unset, retriable
 from tenure.scheduler import Scheduler, service_of
 from tenure.scheduling import console
 from tenure.scheduling.health import Health
@@ -214,6 +215,24 @@ class AsyncScheduler(Decorators):
         """Run a job as soon as there is room."""
         return await self._request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by, why)), conn)
 
+    async def run_at(
+        self,
+        name: str,
+        when: datetime | str | None = None,
+        *,
+        in_: Duration | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        slot: str | None = None,
+        if_waiting: IfWaiting = "keep",
+        by: str = "",
+        why: str = "",
+        conn: Any = None,
+    ) -> RunView:
+        """Run a job once, at a time to come; see `Scheduler.run_at`."""
+        later = Later(when, in_, slot, if_waiting)
+        return await self._request(self._service.operations.run_at(name, later, kwargs, key, ChangeNote(by, why)), conn)
+
     @overload
     async def backfill(
         self,
@@ -282,9 +301,18 @@ class AsyncScheduler(Decorators):
         retry = functools.partial(self._scheduler.retry_failed, dry_run=dry_run, why=why, by=by)
         return await asyncio.to_thread(retry, job, since, until)
 
-    async def cancel(self, run_id: int, *, why: str = "", by: str = "") -> RunView:
-        """Cancel a run; see `Scheduler.cancel`."""
-        return await asyncio.to_thread(self._scheduler.cancel, run_id, why=why, by=by)
+    async def cancel(
+        self,
+        run_id: int | None = None,
+        *,
+        job: str | None = None,
+        key: str | None = None,
+        slot: str | None = None,
+        why: str = "",
+        by: str = "",
+    ) -> RunView:
+        """Cancel a run, named by its number, by its job and key, or by the slot that it waits in."""
+        return await asyncio.to_thread(self._scheduler.cancel, run_id, job=job, key=key, slot=slot, why=why, by=by)
 
     async def ask_planner_to_resign(self, *, by: str = "", why: str = "") -> int | None:
         """Ask the node that plans to let another one plan."""

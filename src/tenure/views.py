@@ -35,7 +35,8 @@ class JobView:
     """In plain words; '' for a job that runs only on request."""
     tz: str
     next_due: datetime | None
-    """None while it is paused, and if no due time is left."""
+    """By its trigger, or the time of a run that was requested for later. None while it is paused, and if neither is
+    left."""
     kwargs: dict[str, Any]
     rules: Rules
     in_code: bool
@@ -140,6 +141,8 @@ class RunView:
     """When the first of these began: `wait_up_to` counts from there."""
     waiting: str = ""
     """What it waits for between two looks: 'file not there, 12 looks, next at …'. Else ''."""
+    slot: str = ""
+    """The slot that it was requested for."""
     forgotten: bool = False
     """True if retention has removed this run; its key is kept, with its state and its times."""
 
@@ -174,6 +177,7 @@ class RunView:
             looks=row.looks,
             looking_since=_moment(row.looking_since, where),
             waiting=waits_for(row, where) if row.looking else "",
+            slot=row.slot,
             forgotten=row.digest is not None,
         )
 

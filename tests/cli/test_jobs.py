@@ -444,6 +444,23 @@ def test_a_retried_run_of_a_paused_job_says_what_it_waits_for(tenure, jobs):
     assert "begins after `tenure resume greet`" in tenure("retry", str(run))[1]
 
 
+def test_a_run_for_later_is_requested_listed_and_cancelled(tenure, asked, jobs):
+    code, out, _ = tenure("run-at", "greet", "--in", "5m", "--slot", "a", "--kwargs", '{"name": "Ann"}')
+    assert (code, out.rstrip().endswith(": pending")) == (0, True)
+    (first,) = asked("runs", "greet")
+    later = asked("run-at", "greet", "--in", "9m", "--slot", "a", "--if-waiting", "later")
+    assert (later["id"], later["kwargs"], later["scheduled_for"] > first["scheduled_for"]) == (first["id"], None, True)
+    at = asked("run-at", "greet", "2099-01-01T00:00Z", "--key", "k", "--why", "later")
+    assert [run["id"] for run in asked("runs", "--state", "pending")] == [at["id"], first["id"]]
+    assert [run["id"] for run in asked("runs", "--state", "failed")] == []
+    assert tenure("run-at", "greet")[0] == 2
+    assert "one of them" in tenure("run-at", "greet")[2]
+    assert tenure("cancel", "--slot", "a")[0] == 0
+    code, _, err = tenure("cancel", "--slot", "a")
+    assert (code, "no run waits in the slot 'a'" in err) == (1, True)
+    assert asked("cancel", "greet", "--key", "k")["state"] == "cancelled"
+
+
 def test_a_backfill_is_a_list_until_it_is_meant(tenure, asked, jobs):
     span = ("2026-11-01T00:00Z", "2026-11-04T00:00Z")
     code, out, err = tenure("backfill", "daily", *span)

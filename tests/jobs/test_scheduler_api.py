@@ -17,6 +17,7 @@ from tenure.jobs.operations import NOBODY, UNSET
 from tenure.stores.ledger import Ledger
 from tenure.stores.memory.store import MemoryStore
 from tenure.util.urls import MemoryURL
+from tenure.views import RunView
 
 NOON = datetime(2026, 11, 14, 12, 0, tzinfo=UTC)
 
@@ -669,3 +670,117 @@ def test_what_people_do_is_in_the_log_of_actions(scheduler, clock):
         scheduler.actions(limit=0)
     with pytest.raises(ConfigurationError, match="by: 7"):
         scheduler.actions(by=7)
+
+
+# Runs for later
+
+
+def test_a_run_for_later_is_shown_where_people_look(scheduler, clock) -> None:
+    scheduler.every("8h")(report)
+    scheduler.job(name="letter")(letter)
+    sync(scheduler)
+    run = scheduler.run_at("letter", in_="5m", kwargs={"customer": 7}, by="ops", why="promised")
+    assert (run.scheduled_for, run.due_at, run.state, run.kind) == (
+        NOON + timedelta(minutes=5),
+        NOON + timedelta(minutes=5),
+        "pending",
+        "manual",
+    )
+    assert scheduler.next(2)[0] == (run.scheduled_for, "letter")
+    assert scheduler.find_job("letter").next_due == run.scheduled_for
+    assert {job.name: job.next_due for job in scheduler.jobs()}["letter"] == run.scheduled_for
+    assert run in scheduler.runs("letter")
+    (action,) = scheduler.actions()
+    assert (action.what, action.target, action.run, action.why) == ("run-at", "letter", run.id, "promised")
+    clock.forward(minutes=6)
+    assert scheduler.find_job("letter").next_due is None
+
+
+def test_a_time_may_be_written_in_many_ways(scheduler) -> None:
+    scheduler.job(report)
+    sync(scheduler)
+    later = NOON + timedelta(hours=1)
+    for when in (later, "2026-11-14T13:00Z", "2026-11-14T22:00+09:00"):
+        assert scheduler.run_at("report", when).scheduled_for == later
+    assert scheduler.run_at("report", in_=timedelta(hours=1)).scheduled_for == later
+    assert scheduler.run_at("report", NOON - timedelta(days=1)).due_at == NOON, "what has passed is due now"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({}, "write a time or in_='5m', one of them"),
+        ({"when": NOON, "in_": "5m"}, "one of them"),
+        ({"when": "-5m"}, "in the past"),
+        ({"when": datetime(2026, 11, 14)}, "no time zone"),
+        ({"when": "tomorrow"}, "'tomorrow' is no point in time"),
+        ({"in_": "-5m"}, "-5m"),
+        ({"in_": -5}, "less than zero"),
+        ({"in_": "5"}, "'5s' for seconds"),
+        ({"in_": "5m", "slot": "a", "key": "b"}, "Write one of them"),
+        ({"in_": "5m", "slot": ""}, "slot: '' is empty"),
+        ({"in_": "5m", "slot": "a", "if_waiting": "never"}, "Write 'keep', 'replace' or 'later'"),
+        ({"in_": "5m", "if_waiting": "later"}, "Write slot="),
+        ({"in_": "5m", "kwargs": {"customer": 7}}, "no parameter 'customer'"),
+    ],
+)
+def test_a_run_for_later_says_what_is_wrong(scheduler, words, said) -> None:
+    scheduler.job(report)
+    sync(scheduler)
+    with pytest.raises(ConfigurationError) as refused:
+        scheduler.run_at("report", **words)
+    assert said in str(refused.value)
+    assert scheduler.runs() == []
+
+
+def test_the_same_key_later_is_the_same_run(scheduler) -> None:
+    scheduler.job(letter)
+    sync(scheduler)
+    first = scheduler.run_at("letter", in_="5m", key="k", kwargs={"customer": 7})
+    assert scheduler.run_at("letter", in_="9m", key="k", kwargs={"customer": 7}) == first
+    with pytest.raises(ConfigurationError, match="The same key is the same run"):
+        scheduler.run_at("letter", in_="5m", key="k", kwargs={"customer": 8})
+
+
+def test_a_slot_is_debounced(scheduler) -> None:
+    scheduler.job(letter)
+    sync(scheduler)
+
+    def ask(minutes: int, customer: int, **words: Any) -> RunView:
+        return scheduler.run_at("letter", in_=60 * minutes, slot="a", kwargs={"customer": customer}, **words)
+
+    first = ask(5, 1)
+    assert ask(6, 2) == first
+    later = ask(4, 3, if_waiting="later")
+    assert (later.id, later.scheduled_for, later.kwargs) == (first.id, first.scheduled_for, {"customer": 3})
+    replaced = ask(1, 4, if_waiting="replace")
+    assert (replaced.id, replaced.scheduled_for, replaced.kwargs) == (
+        first.id,
+        NOON + timedelta(minutes=1),
+        {"customer": 4},
+    )
+    assert [run.slot for run in scheduler.runs()] == ["a"]
+
+
+def test_a_run_is_cancelled_by_its_words(scheduler) -> None:
+    scheduler.job(report)
+    scheduler.job(name="other")(report)
+    sync(scheduler)
+    one = scheduler.run_at("report", in_="5m", slot="a")
+    other = scheduler.run_at("other", in_="5m", slot="a")
+    keyed = scheduler.run_at("report", in_="5m", key="k")
+    with pytest.raises(RunError, match="runs of 'other' and 'report' wait in a slot 'a'"):
+        scheduler.cancel(slot="a")
+    assert scheduler.cancel(slot="a", job="report").id == one.id
+    cancelled = scheduler.cancel(slot="a", by="ops")
+    assert (cancelled.id, cancelled.state) == (other.id, "cancelled")
+    with pytest.raises(RunError, match="no run waits in the slot 'a'"):
+        scheduler.cancel(slot="a")
+    assert scheduler.cancel(job="report", key="k").id == keyed.id
+    with pytest.raises(RunError, match="no run with the key 'z'"):
+        scheduler.cancel(job="report", key="z")
+    with pytest.raises(UnknownJob):
+        scheduler.cancel(job="reprot", key="k")
+    for words in ({}, {"key": "k"}, {"run_id": 1, "slot": "a"}, {"key": "k", "slot": "a", "job": "report"}):
+        with pytest.raises(ConfigurationError, match="the number of a run"):
+            scheduler.cancel(**words)  # type: ignore[arg-type]

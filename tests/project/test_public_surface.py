@@ -19,7 +19,7 @@ OPERATIONS = {
     "retry",
     "retry_failed",
 }
-OPERATIONS |= {"resume", "run_now", "update"}
+OPERATIONS |= {"resume", "run_at", "run_now", "update"}
 QUERIES = {
     "actions",
     "application",

@@ -77,6 +77,8 @@ def test_the_verbs_and_questions_are_the_same(url) -> None:
         assert (await scheduler.cancel(run.id)).state == "cancelled"
         assert (await scheduler.retry(run.id, by="ops")).state == "pending"
         assert await scheduler.retry_failed("x", "-1h") == []
+        later = await scheduler.run_at("x", in_="5m", slot="s")
+        assert (await scheduler.cancel(slot="s")).id == later.id
         assert (await scheduler.stats("x")).runs == 0
         due = await scheduler.backfill("x", "-3h", (await scheduler.next(1))[0][0])
         assert len(due) == 3

@@ -115,6 +115,26 @@ def test_a_run_that_is_asked_for(scheduler):
             world.runs("great")
 
 
+def test_a_run_for_later_runs_at_its_time(scheduler):
+    seen = []
+
+    @scheduler.job
+    def remind(order: int) -> None:
+        seen.append((order, world.now))
+
+    with virtual(scheduler, now="2026-11-14T12:00Z") as world:
+        begin = world.now
+        scheduler.run_at("remind", in_="2h", kwargs={"order": 1})
+        scheduler.run_at("remind", in_="1h", kwargs={"order": 2}, slot="a")
+        scheduler.run_at("remind", in_="3h", kwargs={"order": 3}, slot="a", if_waiting="later")
+        world.advance(by="1d")
+        assert [(order, (at - begin).total_seconds() / 3600) for order, at in seen] == [(1, 2.0), (3, 3.0)]
+        scheduler.run_at("remind", in_="1h", kwargs={"order": 4})
+        world.down(by="1d")
+        world.advance(by=0)
+    assert seen[-1][0] == 4, "it is never missed"
+
+
 def test_the_verbs_of_the_scheduler_act_on_the_world(scheduler):
     @scheduler.every("1h")
     def hourly() -> None: ...

@@ -240,6 +240,11 @@ def rows_read(plans: str) -> int:
         ("how many", 200),
         ("figures", 11_000),
         ("for an audit", 300),
+        ("by key", 1),
+        ("in a slot", 1),
+        ("coming", 200),
+        ("into a slot", 2),
+        ("again", 2),
     ],
 )
 def test_what_people_ask_reads_little_more_than_the_answer(grown, question, at_most):
@@ -258,6 +263,13 @@ def test_what_people_ask_reads_little_more_than_the_answer(grown, question, at_m
         "changes of a job": lambda: ledger.changes("app", "job 7"),
         "how many": lambda: ledger.tally("app", day, 10_000),
         "figures": lambda: ledger.figures("app", 10),
+        "by key": lambda: ledger.runs(RunQuery("app", "job 7", key="soon")),
+        "in a slot": lambda: ledger.runs(RunQuery("app", slot="a slot")),
+        "coming": lambda: ledger.coming("app", limit),
+        "into a slot": lambda: ledger.request_runs(
+            [RunRequest("app", "job 7", str(uuid.uuid4()), now + 3600, slot="a slot", if_waiting="replace")]
+        ),
+        "again": lambda: ledger.retry([RunId(7)], ""),
         "for an audit": lambda: ledger.past(few, day, now),
     }
     assert rows_read(grown.plans(questions[question])) <= at_most

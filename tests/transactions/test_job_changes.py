@@ -307,6 +307,8 @@ def test_verbs_see_what_their_transaction_did_before(client):
             with pytest.raises(JobExists):
                 await awaited(verbs.add("send", every("1h"), name="report", **conn))
             asked = await awaited(verbs.run_now("report", **conn))
+            later = await awaited(verbs.run_at("report", in_="5m", slot="a", **conn))
+            assert await awaited(verbs.run_at("report", in_="9m", slot="a", **conn)) == later
             paused = await awaited(verbs.pause("report", why="first", **conn))
             updated = await awaited(verbs.update("report", trigger=every("2h"), **conn))
             assert (paused.generation, updated.generation, updated.state) == (2, 3, "paused")

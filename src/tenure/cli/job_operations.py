@@ -83,6 +83,25 @@ def _ended(run: RunView, *, waited: bool) -> str:
     return f"{sentence(run)}: {last_line(run.reason)}. The whole error: tenure log {run.id}"
 
 
+def run_at(arguments: argparse.Namespace) -> int:
+    """Request a run for a time to come."""
+    kwargs = _kwargs(arguments.kwargs)
+    with application(arguments) as scheduler:
+        run = scheduler.run_at(
+            arguments.job,
+            arguments.time,
+            in_=arguments.in_,
+            kwargs=kwargs,
+            key=arguments.key,
+            slot=arguments.slot,
+            if_waiting=arguments.if_waiting,
+            by=person(arguments),
+            why=arguments.why,
+        )
+    _tell(arguments, run.as_dict(), sentence(run))
+    return 0
+
+
 def pause(arguments: argparse.Namespace) -> int:
     """Pause jobs. 1 if a node did not answer, because a run may still start there."""
     until = None if arguments.until is None else _until(arguments.until)
@@ -176,6 +195,8 @@ def reset(arguments: argparse.Namespace) -> int:
 def cancel(arguments: argparse.Namespace) -> int:
     """End a run, or the open runs of jobs. 1 if the run was over."""
     arguments.job = arguments.target
+    if arguments.key is not None or arguments.slot is not None:
+        return _cancel_named(arguments)
     if (arguments.target or "").isdecimal() and arguments.tag is arguments.queue is None:
         return _cancel_one(arguments, int(arguments.target))
     selection.several(arguments)
@@ -198,6 +219,14 @@ def cancel(arguments: argparse.Namespace) -> int:
         more = [f"{n} {how}" for n, how in ((asked, "were asked to end"), (over, "had ended meanwhile")) if n]
         show(f"cancelled {counted(len(ended) - asked - over, 'run')}{''.join(f', {one}' for one in more)}")
     return 0
+
+
+def _cancel_named(arguments: argparse.Namespace) -> int:
+    """End the run with a key or in a slot."""
+    which = operations.Which(job=arguments.target, key=arguments.key, slot=arguments.slot)
+    with application(arguments) as scheduler:
+        run = service_of(scheduler).look(lambda ledger: which.find(ledger, scheduler.application))
+    return _cancel_one(arguments, run.id)
 
 
 def _cancel_one(arguments: argparse.Namespace, number: int) -> int:

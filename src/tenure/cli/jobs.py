@@ -17,7 +17,7 @@ from tenure.core.explain import last_line
 from tenure.core.keys import planner_of
 from tenure.core.records import JobState, RunState
 from tenure.errors import ConfigurationError
-from tenure.jobs.queries import Lookup
+from tenure.jobs.queries import MAX_RUNS, Lookup
 from tenure.scheduler import Scheduler, service_of
 from tenure.triggers import Trigger, cron, every
 from tenure.util.clock import boottime, walltime
@@ -122,6 +122,9 @@ def runs(arguments: argparse.Namespace) -> int:
             state=arguments.state,
             limit=arguments.limit,
         )
+        if arguments.until is None and "pending" in (arguments.state or ["pending"]):
+            most = NEXT if arguments.state is None else arguments.limit
+            found = [*reversed(_coming(scheduler, arguments.job, most)), *found][: arguments.limit]
     if arguments.json:
         as_json([run.as_dict() for run in found])
     elif not found:
@@ -130,6 +133,12 @@ def runs(arguments: argparse.Namespace) -> int:
         columns = ["run", "job", "for", "state", "attempt", "late", "took", "node", "why"]
         table(columns, [_run(run) for run in found])
     return 0
+
+
+def _coming(scheduler: Scheduler, job: str | None, limit: int) -> list[RunView]:
+    """The runs that were requested for a time to come, the nearest first."""
+    coming = service_of(scheduler).look(lambda ledger: Lookup(scheduler.application, "UTC").coming(ledger, MAX_RUNS))
+    return [run for run in coming if job in {None, run.job}][:limit]
 
 
 def log(arguments: argparse.Namespace) -> int:

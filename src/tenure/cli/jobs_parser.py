@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from typing import get_args
 
 from tenure.cli import actions, job_list, job_operations, jobs, show
 from tenure.cli import run as running
 from tenure.cli.watch import EVERY, watchable
-from tenure.core.records import RunState
+from tenure.core.records import IfWaiting, RunState
 from tenure.errors import ConfigurationError
 from tenure.util.durations import positive
 
@@ -231,6 +232,29 @@ def _run_now(command: Command) -> None:
         "--wait", metavar="DURATION", nargs="?", const="1h", help="wait until it has ended (default: 1h)"
     )
 
+    run_at = _by(
+        command(
+            "run-at",
+            job_operations.run_at,
+            "run a job at a time to come",
+            "Request one run for later. It is never missed: if no node is free then, it waits its turn. Of the runs of "
+            "a job with the same --slot, at most one waits to begin; --if-waiting says what becomes of it: keep it, "
+            "replace its time and arguments, or replace its arguments and take the later one of both times.",
+            "tenure run-at report 2026-12-31T12:00Z",
+            "tenure run-at reindex --in 5m --slot reindex:42 --if-waiting later",
+            json=True,
+        )
+    )
+    _job(run_at)
+    run_at.add_argument("time", metavar="TIME", nargs="?", help="when: 2026-12-31T12:00Z")
+    run_at.add_argument("--in", dest="in_", metavar="DURATION", help="after this time, instead of TIME")
+    run_at.add_argument("--kwargs", metavar="JSON", help="arguments instead of the job's own")
+    run_at.add_argument("--key", help="two requests with the same key are one run")
+    run_at.add_argument("--slot", help="at most one run of the job waits under this name")
+    run_at.add_argument(
+        "--if-waiting", choices=get_args(IfWaiting), default="keep", help="what becomes of the one that waits"
+    )
+
 
 def _job_operations(command: Command) -> None:
     pause = _by(
@@ -309,11 +333,15 @@ def _job_operations(command: Command) -> None:
             "already over. With a job, a pattern, --tag or --queue: end the open runs of these jobs.",
             "tenure cancel 4711 --why 'wrong month'",
             "tenure cancel 'report:*'",
+            "tenure cancel --slot reindex:42",
+            "tenure cancel report --key invoice-7",
             json=True,
         )
     )
     cancel.add_argument("target", metavar="RUN|JOB", nargs="?", help="the number of a run, or a job or a pattern")
     _matching(cancel)
+    cancel.add_argument("--key", help="the run of this job with this key")
+    cancel.add_argument("--slot", help="the run that waits in this slot (of this job, if you give one)")
     retry = _by(
         command(
             "retry",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tenure.core.cluster import NodeId
 from tenure.core.records import (
     Change,
+    IfWaiting,
     Instant,
     JobId,
     JobRow,
@@ -79,7 +80,8 @@ class JobChange:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A run requested by `run_now` or `backfill`. A key gives one run for `keep_keys`, whatever retention removes."""
+    """A run requested by `run_now`, `run_at` or `backfill`. A key gives one run for `keep_keys`, whatever retention
+    removes."""
 
     application: str
     name: str
@@ -94,6 +96,10 @@ class RunRequest:
     by: str = ""
     action: Action | None = None
     """Set if a person does this."""
+    slot: str | None = None
+    """At most one run of the job that no node has claimed has this slot."""
+    if_waiting: IfWaiting = "keep"
+    """What becomes of the run that has the slot already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,10 @@ class RunQuery:
     before: Instant | None = None
     """… and before this one."""
     id: RunId | None = None
+    key: str | None = None
+    """With `job`: the run with this key."""
+    slot: str | None = None
+    """The runs that have this slot: no node has claimed them."""
     limit: int = 100
     oldest_first: bool = False
 

@@ -24,6 +24,7 @@ RunId = NewType("RunId", int)
 Missed = Literal["latest", "skip", "all"]
 Overlap = Literal["skip", "wait", "replace", "allow"]
 OnLost = Literal["retry", "fail"]
+IfWaiting = Literal["keep", "replace", "later"]
 
 ON_TIME = 60.0
 """Without `grace`: how late a due time may begin before it counts as missed."""
@@ -295,6 +296,8 @@ class RunRow:
     """When the first of these began."""
     last_look: int = 0
     """The number of the last of these."""
+    slot: str = ""
+    """The slot that it was requested for. It has the slot until a node claims it."""
     digest: str | None = None
     """For a run that retention removed while keeping its key: a digest of its arguments, '' for the job's own. Besides,
     only the outcome and the times are kept."""

@@ -10,10 +10,11 @@ from typing import Any, Literal, Unpack, overload
 from tenure.core.audit import JobAudit
 from tenure.core.job_options import Policy
 from tenure.core.keys import planner_of
+from tenure.core.records import IfWaiting
 from tenure.jobs import operations
 from tenure.jobs.client import JobClient
 from tenure.jobs.decorators import Decorators
-from tenure.jobs.operations import UNSET, ChangeNote, Unset
+from tenure.jobs.operations import UNSET, ChangeNote, Later, Unset, Which
 from tenure.stores import Store
 from tenure.triggers import Trigger
 from tenure.util.durations import Duration, positive
@@ -132,6 +133,32 @@ class SchedulerApi(Decorators):
         """
         return self._service.request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by, why)), conn)
 
+    def run_at(
+        self,
+        name: str,
+        when: datetime | str | None = None,
+        *,
+        in_: Duration | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        slot: str | None = None,
+        if_waiting: IfWaiting = "keep",
+        by: str = "",
+        why: str = "",
+        conn: Any = None,
+    ) -> RunView:
+        """Run a job once, at a time to come: `run_at("remind", in_="5m", kwargs={"order": 7})`.
+
+        `key` is as in `run_now`. Under a `slot` at most one run of the job waits to begin. If there is one already,
+        `if_waiting` says what becomes of it: "keep" leaves it as it is; "replace" gives it the time and the arguments
+        of this call; "later" gives it the arguments of this call and the later one of both times. Returns the run that
+        waits.
+        """
+        later = Later(when, in_, slot, if_waiting)
+        return self._service.request(
+            self._service.operations.run_at(name, later, kwargs, key, ChangeNote(by, why)), conn
+        )
+
     @overload
     def backfill(
         self,
@@ -221,12 +248,24 @@ class SchedulerApi(Decorators):
             self._service.poke()
         return views
 
-    def cancel(self, run_id: int, *, why: str = "", by: str = "") -> RunView:
-        """Cancel a run at once if it has not begun; otherwise ask its body to end (`run.cancelled`)."""
-        said = ChangeNote(by, why)
+    def cancel(
+        self,
+        run_id: int | None = None,
+        *,
+        job: str | None = None,
+        key: str | None = None,
+        slot: str | None = None,
+        why: str = "",
+        by: str = "",
+    ) -> RunView:
+        """Cancel a run at once if it has not begun; otherwise ask its body to end (`run.cancelled`).
+
+        Name the run by its number, by its job and key, or by the slot that it waits in.
+        """
+        which, said = Which(run_id, job, key, slot), ChangeNote(by, why)
         action = self._service.operations.action("cancel", said)
         with self._service.ledger() as ledger:
-            row = operations.cancelled(ledger, self.application, run_id, said, action)
+            row = operations.cancelled(ledger, self.application, which, said, action)
             view = self._service.lookup.shown_run(ledger, row)
         self._service.poke()
         return view

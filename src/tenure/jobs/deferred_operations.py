@@ -21,7 +21,7 @@ from tenure.errors import ConfigurationError, UnknownJob
 from tenure.jobs import operations
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.functions import Function, bind
-from tenure.jobs.operations import UNSET, ChangeNote, Looks, Unset
+from tenure.jobs.operations import UNSET, ChangeNote, Later, Looks, Unset
 from tenure.stores.ledger import Ledger
 from tenure.triggers import Trigger
 from tenure.util.durations import Duration
@@ -222,6 +222,21 @@ class DeferredOperations:
             return replace(operations.requested(job, key, text, said), action=self.action("run_now", said, detail))
 
         return DeferredOperation("run_now", name, work)
+
+    def run_at(
+        self, name: str, later: Later, kwargs: Mapping[str, Any] | None, key: str | None, said: ChangeNote
+    ) -> DeferredOperation[RunRequest]:
+        """A run at a time to come."""
+        text = None if kwargs is None else encode(kwargs)
+
+        def work(ledger: Looks) -> RunRequest:
+            job = self._known(ledger, name)
+            self._bind(job, kwargs)
+            request = operations.requested_later(job, later, ledger.now(), key=key, kwargs=text, said=said)
+            detail = "" if later.slot is None else f"slot {later.slot}"
+            return replace(request, action=self.action("run_at", said, detail))
+
+        return DeferredOperation("run_at", name, work)
 
     def _known(self, ledger: Looks, name: str) -> JobRow:
         return operations.known(ledger, self._definitions.application, name)

@@ -13,13 +13,25 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, get_args
 
 from tenure.core.job_options import rules
 from tenure.core.keys import digest_of, due_key, generated_key, is_generated
 from tenure.core.messages import Action, JobChange, NewRun, RunQuery, RunRequest, Unplanned
 from tenure.core.planning import LOOK_AHEAD, ahead, late, plan, reading_of
-from tenure.core.records import Change, Instant, JobRow, JobSpec, JobState, Override, Rules, RunId, RunRow, RunState
+from tenure.core.records import (
+    Change,
+    IfWaiting,
+    Instant,
+    JobRow,
+    JobSpec,
+    JobState,
+    Override,
+    Rules,
+    RunId,
+    RunRow,
+    RunState,
+)
 from tenure.core.run_rules import reopens, retries
 from tenure.core.trigger_text import read_trigger
 from tenure.errors import ConfigurationError, JobError, JobExists, RunError, UnknownJob
@@ -321,6 +333,60 @@ def requested(job: JobRow, key: str | None, kwargs: str | None, said: ChangeNote
     """Request a run as soon as there is room. The same key twice is the same run."""
     if kwargs == "{}" == job.spec.kwargs:
         kwargs = None  # the same as giving none
+    return RunRequest(job.spec.application, job.spec.name, _key(job, key), None, kwargs=kwargs, by=said.by)
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """When a run is requested for, and under which slot."""
+
+    when: datetime | str | None
+    after: Duration | None
+    slot: str | None = None
+    if_waiting: IfWaiting = "keep"
+
+    def __post_init__(self) -> None:
+        if (self.when is None) == (self.after is None):
+            raise ConfigurationError("run_at: write a time or in_='5m', one of them.")
+        if isinstance(self.when, str) and self.when.strip().startswith("-"):
+            raise ConfigurationError(f"run_at: {self.when!r} is in the past. Write a time to come, or in_='5m'.")
+        if self.if_waiting not in get_args(IfWaiting):
+            raise ConfigurationError(
+                f"if_waiting: {self.if_waiting!r} is not known. Write 'keep', 'replace' or 'later'."
+            )
+        if self.slot is None and self.if_waiting != "keep":
+            raise ConfigurationError(
+                f"if_waiting={self.if_waiting!r} says what becomes of the run that waits in a slot. "
+                "Write slot='reindex:42' as well."
+            )
+        if self.slot is not None:
+            named(self.slot, "slot")
+        if self.after is not None and seconds(self.after, "in_") < 0:
+            raise ConfigurationError(f"in_: {self.after!r} is less than zero. Write in_=0 for now, or a time to come.")
+        if self.when is not None:
+            point(self.when, 0.0, "when")
+
+    def at(self, now: Instant) -> Instant:
+        """The instant, by the ledger's clock."""
+        if self.after is not None:
+            return round(now + seconds(self.after, "in_"), 6)
+        return point(self.when or "", now, "when")
+
+
+def requested_later(
+    job: JobRow, later: Later, now: Instant, *, key: str | None, kwargs: str | None, said: ChangeNote = NOBODY
+) -> RunRequest:
+    """A run at a time to come. Under a slot there is at most one of the job that has not begun."""
+    if key is not None and later.slot is not None:
+        raise ConfigurationError(
+            f"run_at: key={key!r} names one run for ever, slot={later.slot!r} the run that waits now. "
+            "Write one of them."
+        )
+    request = requested(job, key, kwargs, said)
+    return replace(request, scheduled_for=later.at(now), slot=later.slot, if_waiting=later.if_waiting)
+
+
+def _key(job: JobRow, key: str | None) -> str:
     if key is None:
         key = generated_key(secrets.token_hex(8))
     elif is_generated(key):
@@ -330,7 +396,7 @@ def requested(job: JobRow, key: str | None, kwargs: str | None, said: ChangeNote
             f"key: {key!r} is the key of a due time. Write another, "
             f"or backfill('{job.spec.name}', …) for that due time."
         )
-    return RunRequest(job.spec.application, job.spec.name, key, None, kwargs=kwargs, by=said.by)
+    return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +411,7 @@ class Backfillable:
 def refuse_other_arguments(request: RunRequest, run: RunRow) -> None:
     """Refuse a request for an existing key with other arguments: the same key is the same run."""
     same = request.kwargs == run.kwargs if run.digest is None else digest_of(request.kwargs) == run.digest
-    if request.backfill or same:
+    if request.backfill or request.slot is not None or same:
         return
     if run.digest is None:
         then = _given(run.kwargs)
@@ -425,14 +491,53 @@ def warn_of_forgotten(job: JobRow, count: int, zone: tzinfo, *, even_forgotten: 
     logger.warning("backfill of %r %s", job.spec.name, outcome, extra={"action": "backfill_forgotten"})
 
 
+@dataclass(frozen=True, slots=True)
+class Which:
+    """One run: by its number, by its job and key, or by the slot that it waits in."""
+
+    id: int | None = None
+    job: str | None = None
+    key: str | None = None
+    slot: str | None = None
+
+    def __post_init__(self) -> None:
+        named_by = [word for word in (self.id, self.key, self.slot) if word is not None]
+        if len(named_by) != 1 or (self.key is not None and self.job is None) or (self.id is not None and self.job):
+            raise ConfigurationError("cancel: write the number of a run, or job= and key=, or slot= (and job=).")
+
+    def find(self, ledger: Ledger, application: str) -> RunRow:
+        """The run, or an error that says what there is."""
+        if self.id is not None:
+            return found(ledger, application, self.id)
+        if self.job is not None:
+            known(ledger, application, self.job)
+        if self.key is not None:
+            rows = ledger.runs(RunQuery(application, self.job, key=named(self.key, "key")))
+            if not rows:
+                raise RunError(f"job {self.job!r} of application {application!r} has no run with the key {self.key!r}.")
+            return rows[0]
+        rows = ledger.runs(RunQuery(application, self.job, slot=named(self.slot, "slot")))
+        if not rows:
+            of = "" if self.job is None else f" of {self.job!r}"
+            raise RunError(
+                f"no run{of} waits in the slot {self.slot!r}: it has begun, was cancelled, or was never requested."
+            )
+        if len(rows) > 1:
+            jobs = " and ".join(sorted(repr(row.name) for row in rows))
+            raise RunError(
+                f"runs of {jobs} wait in a slot {self.slot!r}. Write job= (tenure cancel JOB --slot …) as well."
+            )
+        return rows[0]
+
+
 def cancelled(
-    ledger: Ledger, application: str, run_id: int, said: ChangeNote = NOBODY, action: Action | None = None
+    ledger: Ledger, application: str, which: Which, said: ChangeNote = NOBODY, action: Action | None = None
 ) -> RunRow:
     """Cancel a run at once if it has not begun; otherwise ask its body to end."""
-    found(ledger, application, run_id)
-    after = ledger.cancel(RunId(run_id), said.by, said.why, action)
+    run = which.find(ledger, application)
+    after = ledger.cancel(run.id, said.by, said.why, action)
     if after is None:
-        raise _no_run(application, run_id)
+        raise _no_run(application, run.id)
     return after
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from itertools import islice
 
@@ -72,7 +72,7 @@ class Lookup:
         removed and that code still defines."""
         now = ledger.now()
         rows = self.rows(ledger, pattern, tag=tag, queue=queue, removed=removed)
-        return [self.shown_job(row, now) for row in rows]
+        return self._with_requests(ledger, [self.shown_job(row, now) for row in rows])
 
     def rows(
         self,
@@ -112,7 +112,8 @@ class Lookup:
 
     def job(self, ledger: Ledger, name: str) -> JobView:
         """One job."""
-        return self.shown_job(operations.known(ledger, self._application, name), ledger.now())
+        view = self.shown_job(operations.known(ledger, self._application, name), ledger.now())
+        return self._with_requests(ledger, [view])[0]
 
     def runs(
         self,
@@ -180,7 +181,9 @@ class Lookup:
         """The next due times of all jobs, in order."""
         if type(n) is not int or not 0 <= n <= MAX_RUNS:
             raise ConfigurationError(f"next: n={n!r} must be a whole number from 0 to {MAX_RUNS:,}.")
-        return self.next_of(ledger.jobs(self._application), ledger.now(), n)
+        due = self.next_of(ledger.jobs(self._application), ledger.now(), n)
+        requested = ((run.scheduled_for, run.job) for run in self.coming(ledger, n))
+        return sorted([*due, *requested], key=lambda one: one[0])[:n]
 
     def next_of(self, rows: Iterable[JobRow], now: Instant, n: int) -> list[tuple[datetime, str]]:
         """The next due times of these jobs, in order."""
@@ -193,8 +196,10 @@ class Lookup:
         rows, now = self.rows(ledger, pattern, tag=tag, queue=queue, removed=True), ledger.now()
         outcomes = {one.name: one for one in ledger.outcomes(self._application, since=now - RECENT)}
         nodes = ledger.nodes(self._application)
+        views = self._with_requests(ledger, [self.shown_job(row, now) for row in rows])
         return [
-            (self.shown_job(row, now), Overview(outcomes.get(row.spec.name), _orphaned(row, nodes))) for row in rows
+            (view, Overview(outcomes.get(row.spec.name), _orphaned(row, nodes)))
+            for view, row in zip(views, rows, strict=True)
         ]
 
     def seen(self, ledger: Ledger, row: JobRow) -> Overview:
@@ -212,6 +217,22 @@ class Lookup:
         """The newest changes of a job, newest first."""
         return ledger.changes(self._application, name)[: -n - 1 : -1]
 
+    def _with_requests(self, ledger: Ledger, jobs: list[JobView]) -> list[JobView]:
+        """Jobs that are due next by their triggers, or because a run was requested for a time before."""
+        nearest: dict[str, datetime] = {}
+        for run in self.coming(ledger, MAX_RUNS):
+            nearest.setdefault(run.job, run.scheduled_for)
+        return [
+            replace(job, next_due=min(filter(None, (job.next_due, nearest[job.name]))))
+            if job.name in nearest and job.state == "active"
+            else job
+            for job in jobs
+        ]
+
+    def coming(self, ledger: Ledger, limit: int) -> list[RunView]:
+        """The runs that were requested for a time to come, the nearest first."""
+        return self.shown_runs(ledger, ledger.coming(self._application, limit))
+
     def figures(self, ledger: Ledger) -> list[tuple[JobView, StatsView]]:
         """All jobs by name, also removed ones that code still defines, each with statistics of its last runs.
 
@@ -220,9 +241,10 @@ class Lookup:
         rows, now = self.rows(ledger, removed=True), ledger.now()
         last = min(max(FIGURED[1] // max(len(rows), 1), FIGURED[0]), NEARBY)
         figures = ledger.figures(self._application, last)
+        views = self._with_requests(ledger, [self.shown_job(row, now) for row in rows])
         return [
-            (self.shown_job(row, now), StatsView.of(row.spec.name, found, self.zone(row)))
-            for row in rows
+            (view, StatsView.of(row.spec.name, found, self.zone(row)))
+            for row, view in zip(rows, views, strict=True)
             if (found := figures.get(row.spec.name)) is not None
         ]
 

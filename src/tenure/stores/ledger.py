@@ -321,12 +321,24 @@ class Ledger(ABC):
 
     @abstractmethod
     def request_runs(self, requests: Sequence[RunRequest]) -> list[RunRow | None]:
-        """Insert requested runs: PENDING, due now, without expiry. Returns None for a job that does not exist.
+        """Insert requested runs: PENDING, due now (or at `scheduled_for`, if that is to come), without expiry. Returns
+        None for a job that does not exist.
 
         If the key exists, a MANUAL run is returned as it is, whatever its arguments were, even if retention has removed
         the run and kept its key (then `digest` is not None). A BACKFILL of a due time is reopened, as by `retry`, if it
         is SKIPPED, CANCELLED or LOST and stands for one due time; otherwise it is left and None is returned. Arguments
         in the request replace those of the run.
+
+        A run has its slot until it is claimed, cancelled or reopened; a claim that is put back leaves it without. If
+        another run of the job has the slot of a MANUAL request, the request inserts nothing and returns that run,
+        under `if_waiting`
+
+          keep     as it is;
+          replace  with the arguments, the time, `by` and `why` of the request;
+          later    as `replace`, but with the later one of both times.
+
+        A WAITING run whose time or arguments change is PENDING again. Requests for one slot wait for each other, and
+        for a claim of the run that has it.
 
         If the key does not exist, a BACKFILL of a due time before the job's `kept_since` is refused with None unless
         the request has `even_forgotten`: that due time may have run.
@@ -358,6 +370,10 @@ class Ledger(ABC):
     @abstractmethod
     def runs(self, query: RunQuery) -> list[RunRow]:
         """Runs."""
+
+    @abstractmethod
+    def coming(self, application: str, limit: int) -> list[RunRow]:
+        """The PENDING runs that were requested for a time to come, the nearest first."""
 
     @abstractmethod
     def log(self, run: RunId) -> list[str]:

@@ -116,7 +116,8 @@ def request_run(connection: Any, store: Store, request: RunRequest) -> Any:
 
         return sqlite_changes.request_run(raw, request, _now())
 
-    return _over(connection, store, "scheduler.run_now(conn=…)", on_postgres, on_sqlite)
+    verb = "run_now" if request.scheduled_for is None else "run_at"
+    return _over(connection, store, f"scheduler.{verb}(conn=…)", on_postgres, on_sqlite)
 
 
 @overload

@@ -570,7 +570,7 @@ class MemoryLedger(Ledger):
 
     def _request_run(self, request: RunRequest, noted: set[tuple[str, str]]) -> RunRow | None:
         """`noted`: the jobs of this call whose action is recorded already."""
-        now, row = self.now(), self._tables.there(request.application, request.name)
+        row = self._tables.there(request.application, request.name)
         if row is None:
             return None
         run = self._tables.keys[row.id].get(request.key)
@@ -586,6 +586,15 @@ class MemoryLedger(Ledger):
             return self._reopen(row, run, request.by)
         if _forgotten(row, request):
             return None
+        now = self.now()
+        due = now if request.scheduled_for is None else request.scheduled_for
+        if (other := self._in_slot(row, request.slot)) is not None:
+            if request.if_waiting != "keep":
+                other.state, other.kwargs, other.by = RunState.PENDING, request.kwargs, request.by
+                other.scheduled_for = max(due, other.scheduled_for) if request.if_waiting == "later" else due
+                other.due_at = max(now, other.scheduled_for)
+                self._note(request, noted, other.id)
+            return other.row(request.name)
         new = MemoryRun(
             id=RunId(self._tables.number()),
             job=row.id,
@@ -593,11 +602,12 @@ class MemoryLedger(Ledger):
             kind=RunKind.BACKFILL if request.backfill else RunKind.MANUAL,
             state=RunState.PENDING,
             generation=row.generation,
-            scheduled_for=now if request.scheduled_for is None else request.scheduled_for,
-            due_at=now,
+            scheduled_for=due,
+            due_at=max(now, due),
             expires_at=None,
             by=request.by,
             kwargs=request.kwargs,
+            slot=request.slot,
         )
         self._note(request, noted, None if request.backfill else new.id)
         return self._tables.add(new).row(request.name)
@@ -608,6 +618,10 @@ class MemoryLedger(Ledger):
             noted.add(job)
             self._tables.note_action(*job, request.action, self.now(), run)
 
+    def _in_slot(self, row: JobRow, slot: str | None) -> MemoryRun | None:
+        open_runs = self._tables.open[row.id].values()
+        return next((run for run in open_runs if run.has_slot and run.slot == slot), None)
+
     def _reopen(self, row: JobRow, run: MemoryRun, by: str) -> RunRow:
         run.kind = RunKind.MANUAL if run.kind is RunKind.MANUAL else RunKind.BACKFILL
         run.state, run.generation, run.expires_at = RunState.PENDING, row.generation, None
@@ -615,7 +629,7 @@ class MemoryLedger(Ledger):
         run.failures = run.losses = run.interruptions = run.looks = run.last_look = 0
         run.looking_since = None
         run.reopened, run.stopping = run.attempt, False
-        run.by = by
+        run.by, run.slot = by, None
         if not run.attempt:
             run.reason, run.finished_at = "", None
         return self._tables.add(run).row(row.spec.name)
@@ -669,6 +683,17 @@ class MemoryLedger(Ledger):
                 reverse=not query.oldest_first,
             )
             return found[: query.limit]
+
+    def coming(self, application: str, limit: int) -> list[RunRow]:
+        with self._world.mutex:
+            now = self.now()
+            found = [
+                (run.due_at, run.id, run.row(row.spec.name))
+                for row in self._tables.of(application)
+                for run in self._tables.opened(row.id, RunState.PENDING)
+                if run.kind is not RunKind.DUE and run.due_at > now and run.attempt == run.reopened
+            ]
+            return [run for _, _, run in sorted(found, key=lambda one: one[:2])[:limit]]
 
     def log(self, run: RunId) -> list[str]:
         with self._world.mutex:

@@ -11,6 +11,7 @@ from tenure.core.cluster import NodeId
 from tenure.core.keys import due_key
 from tenure.core.messages import Action, ClaimedRun, NewRun, RunQuery
 from tenure.core.records import (
+    UNBEGUN,
     ActionRecord,
     ChangeRecord,
     Instant,
@@ -61,12 +62,18 @@ class MemoryRun:
     finished_at: Instant | None = None
     reopened: int = 0
     """The number of its attempts when it was last reopened, by a retry or a backfill."""
+    slot: str | None = None
     log: dict[tuple[Instant, int], str] = field(default_factory=dict)
 
     @property
     def began(self) -> bool:
         """True if it occupies one of its job's places."""
         return self.state is RunState.RUNNING or (self.state is RunState.PENDING and self.attempt > self.reopened)
+
+    @property
+    def has_slot(self) -> bool:
+        """True if no other run of its job may have its slot."""
+        return self.slot is not None and self.state in UNBEGUN and self.attempt == 0
 
     @property
     def last(self) -> Instant:
@@ -107,6 +114,8 @@ class MemoryRun:
             and (query.since is None or self.last >= query.since)
             and (query.before is None or self.scheduled_for < query.before)
             and query.id in {None, self.id}
+            and query.key in {None, self.key}
+            and (query.slot is None or (self.has_slot and query.slot == self.slot))
         )
 
     def claimed(self, row: JobRow) -> ClaimedRun:
@@ -155,6 +164,7 @@ class MemoryRun:
             looks=self.looks,
             looking_since=self.looking_since,
             last_look=self.last_look,
+            slot=self.slot or "",
         )
 
 
@@ -280,7 +290,7 @@ class Tables:
         run.looks, run.looking_since, run.last_look = after.looks, after.looking_since, after.last_look
         run.due_at, run.expires_at = after.due_at, after.expires_at
         if after.attempt == 0:  # it never began
-            run.label, run.claimed_at = "", None
+            run.label, run.claimed_at, run.slot = "", None, None
         if after.state.final:
             self.end(run, after.state, after.reason, now)
         else:

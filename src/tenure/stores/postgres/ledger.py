@@ -479,11 +479,25 @@ class PostgresLedger(Ledger):
             "before": query.before,
             "limit": query.limit,
         }
-        if query.id is not None:
-            found = [run_row(row) for row in self._run("run", run=query.id, application=query.application)]
-            return [run for run in found if _answers(run, query)]
+        if (one := self._named(query)) is not None:
+            return [run for run in one if _answers(run, query)]
         name = "runs_of_application" if query.job is None else "runs_of_job"
         return [run_row(row) for row in self._execute(chosen[name], values)]
+
+    def _named(self, query: RunQuery) -> list[RunRow] | None:
+        """The runs with the id, the key or the slot of a query; None if it names none."""
+        application = query.application
+        if query.slot is not None:
+            return [run_row(row) for row in self._run("runs_in_slot", application=application, slot=query.slot)]
+        if query.key is not None:
+            found = self._run("run_by_key", application=application, job=query.job, key=query.key)
+            return [run_row(row) for row in found]
+        if query.id is not None:
+            return [run_row(row) for row in self._run("run", run=query.id, application=application)]
+        return None
+
+    def coming(self, application: str, limit: int) -> list[RunRow]:
+        return [run_row(row) for row in self._run("coming", application=application, limit=limit)]
 
     def keep_log(self, lines: Sequence[LogLine]) -> None:
         if lines:

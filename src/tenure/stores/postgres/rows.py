@@ -30,7 +30,8 @@ RUN = (
     "r.attempt, r.failures, r.losses, r.label, pg_catalog.date_part('epoch', r.claimed_at), "
     "pg_catalog.date_part('epoch', r.started_at), pg_catalog.date_part('epoch', r.finished_at), r.reason, r.count, "
     "pg_catalog.date_part('epoch', r.until), r.by, r.kwargs, r.generation, r.interruptions, r.stopping, "
-    "COALESCE(r.looks, 0), pg_catalog.date_part('epoch', r.looking_since), COALESCE(r.last_look, 0)"
+    "COALESCE(r.looks, 0), pg_catalog.date_part('epoch', r.looking_since), COALESCE(r.last_look, 0), "
+    "COALESCE(r.slot, '')"
 )
 SPAN = (
     "f.scheduled_for >= coalesce(to_timestamp(%(since)s::float8), '-infinity') "
@@ -65,7 +66,8 @@ def written_change(change: JobChange) -> dict[str, Any]:
 
 def written_request(request: RunRequest) -> dict[str, Any]:
     """The request as JSON for `request_runs`."""
-    return {**asdict(request), "by": storable(request.by), "action": written_action(request.action)}
+    written = {**asdict(request), "by": storable(request.by), "action": written_action(request.action)}
+    return written if request.slot is None else {**written, "slot": storable(request.slot)}
 
 
 def written_action(action: Action | None) -> dict[str, str] | None:

@@ -205,18 +205,22 @@ def request_run(
     recorded already."""
     kind = RunKind.BACKFILL if request.backfill else RunKind.MANUAL
     there = {"application": request.application, "name": request.name, "key": request.key}
+    due = now if request.scheduled_for is None else micros(request.scheduled_for)
     inserted = execute(
         connection,
         "request_run",
         **there,
         kind=kind,
-        scheduled_for=now if request.scheduled_for is None else micros(request.scheduled_for),
+        scheduled_for=due,
         now=now,
+        slot=None if request.slot is None else storable(request.slot),
         kwargs=request.kwargs,
         by=storable(request.by),
         remembered=request.backfill and not request.even_forgotten,
     ).rowcount
     found = execute(connection, "run_by_key", **there).fetchone()
+    if found is None and request.slot is not None:
+        return _in_slot(connection, request, due, now)
     if found is None and not request.backfill:
         found = execute(connection, "kept_key", **there).fetchone()
     if found is None or not (inserted or request.backfill):
@@ -231,6 +235,22 @@ def request_run(
         noted.add(whose)
         note_action(connection, *whose, request.action, now=now, run=None if request.backfill else row.id)
     return row if inserted else _run(connection, row.id)
+
+
+def _in_slot(connection: sqlite3.Connection, request: RunRequest, due: Micros, now: Micros) -> RunRow | None:
+    """The run that has the slot of a request already, after it."""
+    slot = storable(request.slot or "")
+    found = execute(connection, "in_slot", application=request.application, name=request.name, slot=slot).fetchone()
+    if found is None:
+        return None
+    row = run_row(found)
+    if request.if_waiting == "keep":
+        return row
+    later = max(due, micros(row.scheduled_for)) if request.if_waiting == "later" else due
+    said = {"by": storable(request.by), "kwargs": request.kwargs}
+    execute(connection, "replace_in_slot", id=row.id, scheduled_for=later, now=now, **said)
+    note_action(connection, request.application, request.name, request.action, now=now, run=row.id)
+    return _run(connection, row.id)
 
 
 def retry(

@@ -413,6 +413,8 @@ class SqliteLedger(Ledger):
             "since": ALWAYS if query.since is None else micros(query.since),
             "before": NEVER if query.before is None else micros(query.before),
             "id": query.id,
+            "key": query.key,
+            "slot": query.slot,
             "limit": query.limit,
         }
         with self._desk.read():
@@ -438,6 +440,11 @@ class SqliteLedger(Ledger):
                 "keep_log",
                 ((line.run, micros(line.began), line.place, storable(line.text)) for line in lines),
             )
+
+    def coming(self, application: str, limit: int) -> list[RunRow]:
+        with self._desk.read():
+            rows = execute(self._connection, "coming", application=application, now=self._now(), limit=limit)
+            return [run_row(row) for row in rows]
 
     def log(self, run: RunId) -> list[str]:
         with self._desk.read():
@@ -676,6 +683,12 @@ def _ended_run(row: tuple[Any, ...]) -> EndedRun:
 def _listings(query: RunQuery, finals: Iterable[str]) -> Iterator[tuple[str, dict[str, object]]]:
     """The statements that find these runs with the least reading, each with its additional parameters."""
     open_ones = [state for state in query.states or RunState if state in OPEN]
+    if query.slot is not None:
+        yield "runs_in_slot", {}
+        return
+    if query.key is not None:
+        yield "runs_by_key", {}
+        return
     if query.id is not None:
         yield "runs_by_id", {}
     elif query.job is not None and not (query.states and OPEN.issuperset(query.states)):

@@ -52,7 +52,8 @@ _DONE = (
 _RUN = (
     "r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label, "
     "r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, "
-    "r.interruptions, r.stopping, coalesce(r.looks, 0), r.looking_since, coalesce(r.last_look, 0)"
+    "r.interruptions, r.stopping, coalesce(r.looks, 0), r.looking_since, coalesce(r.last_look, 0), "
+    "coalesce(r.slot, '')"
 )
 
 
@@ -201,7 +202,7 @@ def run_state(word: object) -> RunState:
 def run_row(row: tuple[Any, ...]) -> RunRow:
     (found, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest) = row
     (claimed_at, started_at, finished_at, reason, count, until, by, kwargs, *rest) = rest
-    (generation, interruptions, stopping, looks, looking_since, last_look, *kept) = rest
+    (generation, interruptions, stopping, looks, looking_since, last_look, slot, *kept) = rest
     return RunRow(
         id=RunId(found),
         job=JobId(job),
@@ -229,6 +230,7 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         looks=count_of(looks),
         looking_since=instant_or_none(looking_since),
         last_look=count_of(last_look),
+        slot=slot,
         digest=kept[0] if kept else None,
     )
 

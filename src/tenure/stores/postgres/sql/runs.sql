@@ -65,6 +65,28 @@ SELECT {run}
   FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job JOIN {schema}.application a ON a.id = j.application
  WHERE r.id = %(run)s AND a.name = %(application)s
 
+-- name: run_by_key
+-- The run of a job with a key.
+SELECT {run}
+  FROM {schema}.application a JOIN {schema}.job j ON j.application = a.id JOIN {schema}.run r ON r.job = j.id
+ WHERE a.name = %(application)s AND j.name = %(job)s AND r.key = %(key)s
+
+-- name: runs_in_slot
+-- The runs that have a slot.
+SELECT {run}
+  FROM {schema}.application a JOIN {schema}.run r ON r.application = a.id JOIN {schema}.job j ON j.id = r.job
+ WHERE a.name = %(application)s AND r.slot = %(slot)s AND r.attempt = 0 AND r.state <= 'waiting'
+
+-- name: coming
+-- The runs that were requested for a time to come, the nearest first.
+SELECT {run}
+  FROM {schema}.application a JOIN {schema}.job j ON j.application = a.id
+ CROSS JOIN LATERAL (SELECT f.* FROM {schema}.run f
+                      WHERE f.job = j.id AND f.state <= 'running' AND f.attempt - f.reopened = 0
+                        AND f.state = 'pending' AND f.kind <> 'due' AND f.due_at > clock_timestamp()) r
+ WHERE a.name = %(application)s
+ ORDER BY r.due_at, r.id LIMIT %(limit)s
+
 -- name: runs_by_id
 -- Runs by id, oldest first.
 SELECT {run} FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job

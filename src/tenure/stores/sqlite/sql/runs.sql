@@ -189,7 +189,8 @@ UPDATE tenure_run
        attempt = ?2, failures = ?3, losses = ?4, due_at = ?5, expires_at = ?6, reason = ?7, started_at = ?8,
        finished_at = ?9, interruptions = ?11, looks = nullif(?12, 0), looking_since = ?13, last_look = nullif(?14, 0),
        stopping = 0, token = NULL, asked_to_end = '',
-       label = CASE WHEN ?2 = 0 THEN '' ELSE label END, claimed_at = CASE WHEN ?2 = 0 THEN NULL ELSE claimed_at END
+       label = CASE WHEN ?2 = 0 THEN '' ELSE label END, claimed_at = CASE WHEN ?2 = 0 THEN NULL ELSE claimed_at END,
+       slot = CASE WHEN ?2 = 0 THEN NULL ELSE slot END
  WHERE id = ?10
 
 -- name: wakes
@@ -246,12 +247,28 @@ SELECT DISTINCT n.label, n.ttl
 
 -- name: request_run
 -- Request a run.
-INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, kwargs, by)
-SELECT id, application, lane, :key, :kind, 'pending', generation, :scheduled_for, :now, :kwargs, :by
+INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, kwargs, by,
+                        slot)
+SELECT id, application, lane, :key, :kind, 'pending', generation, :scheduled_for, max(:now, :scheduled_for), :kwargs,
+       :by, :slot
   FROM tenure_job WHERE application = :application AND name = :name AND state <> 'removed'
    AND (NOT :remembered OR kept_since <= :scheduled_for)
    AND NOT EXISTS (SELECT 1 FROM tenure_kept_key k WHERE k.job = tenure_job.id AND k.key = :key)
-ON CONFLICT (job, key) DO NOTHING
+ON CONFLICT DO NOTHING
+
+-- name: in_slot
+-- The run of a job that has a slot.
+SELECT {run}
+  FROM tenure_job j CROSS JOIN tenure_run r INDEXED BY tenure_run_slot ON r.job = j.id
+ WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND r.application = :application
+   AND r.slot = :slot AND r.slot IS NOT NULL AND r.attempt = 0 AND (r.state = 'pending' OR r.state = 'waiting')
+
+-- name: replace_in_slot
+-- Give a run that has a slot other arguments and another time.
+UPDATE tenure_run
+   SET state = 'pending', kwargs = :kwargs, by = :by, scheduled_for = :scheduled_for,
+       due_at = max(:now, :scheduled_for)
+ WHERE id = :id
 
 -- name: run_by_key
 -- One run by key.
@@ -262,7 +279,7 @@ SELECT {run}
 -- name: kept_key
 -- A kept key as a run, with NULLs and zeros for what is not kept.
 SELECT k.run, k.job, j.name, k.key, 'manual', k.state, k.scheduled_for, k.scheduled_for, 0, 0, 0, '',
-       NULL, k.started_at, k.finished_at, '', 1, NULL, '', NULL, 0, 0, 0, 0, NULL, 0, k.digest
+       NULL, k.started_at, k.finished_at, '', 1, NULL, '', NULL, 0, 0, 0, 0, NULL, 0, '', k.digest
   FROM tenure_job j JOIN tenure_kept_key k ON k.job = j.id
  WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND k.key = :key
 
@@ -277,7 +294,7 @@ UPDATE tenure_run
        reason = CASE attempt WHEN 0 THEN '' ELSE reason END,
        finished_at = CASE attempt WHEN 0 THEN NULL ELSE finished_at END,
        looks = NULL, looking_since = NULL, last_look = NULL,
-       by = :by, kwargs = coalesce(:kwargs, kwargs)
+       by = :by, slot = NULL, kwargs = coalesce(:kwargs, kwargs)
  WHERE id = :id AND EXISTS (SELECT 1 FROM tenure_job j WHERE j.id = tenure_run.job AND j.state <> 'removed')
 
 -- name: cancel
@@ -350,6 +367,32 @@ SELECT {run}
    AND r.scheduled_for >= :since AND r.scheduled_for < :before
    AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
 
+-- name: runs_by_key
+-- The run of a job with a key, if it is in the span.
+SELECT {run}
+  FROM tenure_job j CROSS JOIN tenure_run r ON r.job = j.id
+ WHERE j.application = :application AND j.name = :job AND r.key = :key
+   AND r.scheduled_for >= :since AND r.scheduled_for < :before
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
+
+-- name: runs_in_slot
+-- The runs that have a slot.
+SELECT {run}
+  FROM tenure_run r INDEXED BY tenure_run_slot CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.application = :application AND r.slot = :slot AND r.slot IS NOT NULL AND r.attempt = 0
+   AND (r.state = 'pending' OR r.state = 'waiting') AND (:job IS NULL OR j.name = :job)
+   AND r.scheduled_for >= :since AND r.scheduled_for < :before
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
+
+-- name: coming
+-- The runs that were requested for a time to come, the nearest first.
+SELECT {run}
+  FROM tenure_job j
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_open ON r.job = j.id
+ WHERE j.application = :application AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running')
+   AND r.state = 'pending' AND r.kind <> 'due' AND r.due_at > :now AND r.attempt <= r.reopened
+ ORDER BY r.due_at, r.id LIMIT :limit
+
 -- name: runs_open
 -- Open runs, found by way of the jobs: they are few among many.
 SELECT {run}
@@ -412,14 +455,14 @@ SELECT id, name FROM tenure_job
 -- The jobs that have failures among the newest of an application.
 SELECT j.id, j.name
   FROM (SELECT job FROM (SELECT job FROM tenure_run INDEXED BY tenure_run_of_application
-                          WHERE application = :application AND state = 'failed' AND state <> 'pending' AND state <> 'waiting'
-                            AND state <> 'running'
+                          WHERE application = :application AND state = 'failed' AND state <> 'pending'
+                            AND state <> 'waiting' AND state <> 'running'
                           ORDER BY scheduled_for DESC
                           LIMIT :limit)
         UNION
         SELECT job FROM (SELECT job FROM tenure_run INDEXED BY tenure_run_of_application
-                          WHERE application = :application AND state = 'lost' AND state <> 'pending' AND state <> 'waiting'
-                            AND state <> 'running'
+                          WHERE application = :application AND state = 'lost' AND state <> 'pending'
+                            AND state <> 'waiting' AND state <> 'running'
                           ORDER BY scheduled_for DESC
                           LIMIT :limit)) bad
  CROSS JOIN tenure_job j ON j.id = bad.job

@@ -283,7 +283,7 @@ BEGIN
            reason = CASE x.attempt WHEN 0 THEN '' ELSE x.reason END,
            finished_at = CASE x.attempt WHEN 0 THEN NULL ELSE x.finished_at END,
            looks = NULL, looking_since = NULL, last_look = NULL,
-           by = said_by, kwargs = coalesce(arguments, x.kwargs)
+           by = said_by, slot = NULL, kwargs = coalesce(arguments, x.kwargs)
       FROM {schema}.job j
      WHERE x.id = of_run AND x.state = ANY (states::{schema}.run_state[]) AND x.count = 1
        AND j.id = x.job
@@ -292,7 +292,7 @@ END $$;
 
 -- Retries runs: reopens those that did not succeed. Returns the runs that it reopened.
 CREATE OR REPLACE FUNCTION {schema}.retry_runs(runs bigint[], said_by text, action jsonb) RETURNS SETOF {schema}.run
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     one  bigint;
     done bigint[] := '{}';   -- the runs that are open again
@@ -327,6 +327,7 @@ DECLARE
     now_ timestamptz;
     made boolean;
     done bigint[] := '{}';   -- the jobs whose action is recorded
+    due  timestamptz;
 BEGIN
     FOR a IN SELECT jsonb_array_elements(requests) LOOP
         r := NULL;
@@ -336,13 +337,16 @@ BEGIN
          WHERE p.name = a ->> 'application' AND x.name = a ->> 'name' AND x.state <> 'removed' FOR KEY SHARE OF x;
         IF FOUND THEN
             now_ := clock_timestamp();
-            FOR pass IN 1..2 LOOP   -- the second pass is for a row that retention deleted during the first
+            due := coalesce(to_timestamp((a ->> 'scheduled_for')::float8), now_);
+            -- The second pass is for a row that retention deleted during the first. With a slot there is another pass
+            -- whenever a node has claimed the run that had it.
+            FOR pass IN 1..CASE WHEN a ->> 'slot' IS NULL THEN 2 ELSE 1000 END LOOP
                 INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, state,
-                                          by, kwargs)
+                                          by, slot, kwargs)
                 SELECT j.id, j.application, j.lane, j.generation,
                        CASE WHEN (a ->> 'backfill')::boolean THEN 'backfill' ELSE 'manual' END::{schema}.run_kind,
-                       a ->> 'key', coalesce(to_timestamp((a ->> 'scheduled_for')::float8), now_), now_, 'pending',
-                       a ->> 'by', a ->> 'kwargs'
+                       a ->> 'key', due, greatest(now_, due), 'pending', a ->> 'by', a ->> 'slot',
+                       a ->> 'kwargs'
                  -- Search first: a conflict with a row that another session has changed would wait for its commit.
                  WHERE NOT EXISTS (SELECT FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key')
                  -- In the same statement: a snapshot that shows that retention deleted the run also shows the kept key.
@@ -350,7 +354,11 @@ BEGIN
                    AND (NOT (a ->> 'backfill')::boolean OR (a ->> 'even_forgotten')::boolean
                         OR to_timestamp((a ->> 'scheduled_for')::float8)
                            >= (SELECT x.kept_since FROM {schema}.job x WHERE x.id = j.id))
-                ON CONFLICT (job, key) DO NOTHING
+                   AND (a ->> 'slot' IS NULL OR NOT EXISTS
+                        (SELECT FROM {schema}.run x
+                          WHERE x.application = j.application AND x.slot = a ->> 'slot' AND x.job = j.id
+                            AND x.attempt = 0 AND x.state <= 'waiting'))
+                ON CONFLICT DO NOTHING
                 RETURNING * INTO r;
                 made := FOUND;
                 EXIT WHEN made;
@@ -368,6 +376,24 @@ BEGIN
                         digest := k.digest;
                         EXIT;
                     END IF;
+                    -- Waits for a claim of the run. When that has committed, the condition no longer holds. A run that
+                    -- is kept is locked too: it begins after the caller's commit, and so finds what the caller wrote.
+                    UPDATE {schema}.run x
+                       SET (state, entered, kwargs, by, scheduled_for, due_at)
+                         = (SELECT 'pending'::{schema}.run_state, pg_current_xact_id(), a ->> 'kwargs', a ->> 'by',
+                                   t.at, greatest(now_, t.at)
+                              FROM (SELECT CASE a ->> 'if_waiting' WHEN 'later' THEN greatest(due, x.scheduled_for)
+                                                                   ELSE due END AS at) t)
+                     WHERE x.application = j.application AND x.slot = a ->> 'slot' AND x.job = j.id
+                       AND x.attempt = 0 AND x.state <= 'waiting' AND a ->> 'if_waiting' <> 'keep'
+                    RETURNING * INTO r;
+                    made := FOUND;
+                    EXIT WHEN made;
+                    SELECT x.* INTO r FROM {schema}.run x
+                     WHERE x.application = j.application AND x.slot = a ->> 'slot' AND x.job = j.id
+                       AND x.attempt = 0 AND x.state <= 'waiting' AND a ->> 'if_waiting' = 'keep'
+                       FOR NO KEY UPDATE;
+                    EXIT WHEN FOUND;
                     CONTINUE;
                 END IF;
                 SELECT x.* INTO r FROM {schema}.run o

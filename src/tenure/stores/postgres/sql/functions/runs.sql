@@ -62,6 +62,7 @@ BEGIN
                                      THEN greatest(r.expires_at, now_ + make_interval(secs => x.on_time)) END,
                    label = CASE WHEN x.unbegun AND r.attempt <= 1 THEN '' ELSE r.label END,
                    claimed_at = CASE WHEN x.unbegun AND r.attempt <= 1 THEN NULL ELSE r.claimed_at END,
+                   slot = CASE WHEN x.unbegun THEN NULL ELSE r.slot END,   -- it may have another run by now
                    started_at = to_timestamp(x.started),
                    finished_at = CASE WHEN x.becomes > 'running' THEN coalesce(to_timestamp(x.finished), now_) END
               FROM (SELECT m.*, j.on_time, j.lane,

@@ -48,6 +48,7 @@ CREATE TABLE {schema}.run (
     looking_since timestamptz,   -- when the first of these began
     last_look     int,           -- the number of the last of these
     reopened      int NOT NULL DEFAULT 0,   -- its attempts when it was last retried or backfilled
+    slot          text COLLATE "C",
     UNIQUE (job, key) WITH (fillfactor = 50),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 ) WITH (
@@ -68,6 +69,10 @@ CREATE INDEX run_final ON {schema}.run (job, scheduled_for) WHERE state > 'runni
 -- By state, to find the few that failed among the many that did not.
 CREATE INDEX run_history ON {schema}.run (application, state, scheduled_for) WHERE state > 'running';
 CREATE INDEX run_several ON {schema}.run (job, until) WHERE until IS NOT NULL;
+
+-- Of each slot, at most one run that no node has claimed.
+CREATE UNIQUE INDEX run_slot ON {schema}.run (application, slot, job)
+ WHERE slot IS NOT NULL AND attempt = 0 AND state <= 'waiting';
 
 -- Keys that users gave to runs which retention has deleted since.
 CREATE TABLE {schema}.kept_key (

@@ -34,6 +34,7 @@ CREATE TABLE tenure_run (
     looking_since  INTEGER,   -- when the first of these began
     last_look      INTEGER,   -- the number of the last of these
     reopened       INTEGER NOT NULL DEFAULT 0,   -- its attempts when it was last retried or backfilled
+    slot           TEXT,
     UNIQUE (job, key),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 );
@@ -55,6 +56,10 @@ CREATE INDEX tenure_run_of_job ON tenure_run (job, scheduled_for);
 CREATE INDEX tenure_run_of_application ON tenure_run (application, state, scheduled_for)
  WHERE state <> 'pending' AND state <> 'waiting' AND state <> 'running';
 CREATE INDEX tenure_run_several ON tenure_run (job, until) WHERE until IS NOT NULL;
+
+-- Of each slot, at most one run that no node has claimed.
+CREATE UNIQUE INDEX tenure_run_slot ON tenure_run (application, slot, job)
+ WHERE slot IS NOT NULL AND attempt = 0 AND (state = 'pending' OR state = 'waiting');
 
 -- Keys that users gave to runs which retention has deleted since.
 CREATE TABLE tenure_kept_key (
