@@ -34,7 +34,7 @@ from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone
 from tenure.util.async_bridge import LoopCaller, enter, undone
 from tenure.util.durations import Duration
-from tenure.views import ActionView, JobView, RunView, StatsView
+from tenure.views import ActionView, AttentionView, Explanation, JobView, NodeView, RunView, StatsView
 
 
 class SchedulerOptions(NodeOptions, total=False):
@@ -402,6 +402,18 @@ class AsyncScheduler(Decorators):
     async def why(self, job: str, at: datetime | str | None = None) -> str:
         """Why a job ran or did not run, at that time or now."""
         return await asyncio.to_thread(self._scheduler.why, job, at)
+
+    async def explain(self, job: str, at: datetime | str | None = None) -> Explanation:
+        """The same, with its cause and its facts."""
+        return await asyncio.to_thread(self._scheduler.explain, job, at)
+
+    async def nodes(self) -> list[NodeView]:
+        """The live nodes."""
+        return await asyncio.to_thread(self._scheduler.nodes)
+
+    async def attention(self) -> list[AttentionView]:
+        """What needs attention, the worst first."""
+        return await asyncio.to_thread(self._scheduler.attention)
 
     async def health(self) -> Health:
         """The state of this node, without asking the database."""

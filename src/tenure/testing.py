@@ -35,7 +35,7 @@ from tenure.run import CURRENT, Run, RunControl
 from tenure.scheduler import Scheduler, service_of
 from tenure.scheduling.attempt import Attempt
 from tenure.scheduling.base_executor import BaseExecutor
-from tenure.scheduling.context import LoopContext, LoopSignals, NodeView
+from tenure.scheduling.context import LoopContext, LoopSignals, NodeHandle
 from tenure.scheduling.engine import sync
 from tenure.scheduling.loop import SchedulerLoop
 from tenure.scheduling.reporting import Reporter
@@ -262,7 +262,7 @@ class _VirtualNode:
 
     def __init__(self, world: World, service: SchedulerService) -> None:
         options = service.options
-        sync(service.store, options, service.definitions.changes(world.instant()))
+        sync(service.store, options, service.definitions.changes(world.instant()), service.definitions.registry.names)
         self.id = str(uuid.uuid4())
         self._session = service.store.session(LABEL, _FOREVER)
         self._session.join(NodeCard(self.id, LABEL, options.cadence.ttl, None))
@@ -341,7 +341,7 @@ class _WorldsRun(RecordedRun):
 class _InlineExecutor(BaseExecutor):
     """Calls bodies on the spot, by production's rules for beginning and ending. None times out."""
 
-    def __init__(self, node: NodeView, clock: DatabaseClock, ended: Callable[[Attempt, Ending], None]) -> None:
+    def __init__(self, node: NodeHandle, clock: DatabaseClock, ended: Callable[[Attempt, Ending], None]) -> None:
         super().__init__(node, clock, SLOTS, ended=ended, freed=lambda: None, chance=lambda: 0.5)
         self._loop: asyncio.Runner | None = None
         self.trouble: ConfigurationError | None = None

@@ -3,23 +3,35 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any, Self
 
 from tenure.core.arguments import plain, shown
+from tenure.core.attention import Concern
 from tenure.core.cluster import Leader, TermRecord
+from tenure.core.coverage import Coverage
 from tenure.core.differences import differences, explained
-from tenure.core.explain import waits_for
+from tenure.core.explain import Explanation, waits_for
 from tenure.core.messages import JobStats
-from tenure.core.records import UNBEGUN, ActionRecord, Instant, JobRow, Rules, RunRow, RunState
+from tenure.core.records import UNBEGUN, ActionRecord, Instant, JobRow, JobState, NodeFacts, Rules, RunRow, RunState
 from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.triggers import Trigger
 from tenure.util.instants import moment
 
-__all__ = ["ActionView", "JobView", "Leader", "RunView", "StatsView", "TermRecord"]
+__all__ = [
+    "ActionView",
+    "AttentionView",
+    "Explanation",
+    "JobView",
+    "Leader",
+    "NodeView",
+    "RunView",
+    "StatsView",
+    "TermRecord",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +70,20 @@ class JobView:
     """The tags among its `rules`."""
     code: dict[str, str] | None = None
     """What the code says instead, by option: `{"trigger": "Every 5 s …", "retries": "0"}`. `reset` restores it."""
+    orphaned: str = field(default="", compare=False)
+    """Why no live node can run it, such as "no live node has its function 'poll'"; '' if one can, if it is not active,
+    or in the answer to a change. Two views that differ only in this are equal."""
     unanswered: tuple[str, ...] = ()
     """For the result of `pause` and `remove`: nodes that did not answer within their ttl. Runs that they had claimed
     may still begin there."""
 
     @classmethod
-    def of(cls, row: JobRow, tz: str, now: Instant) -> Self:
+    def of(cls, row: JobRow, tz: str, now: Instant, coverage: Coverage | None = None) -> Self:
         """The view of a row. `tz` is for jobs without a zone of their own."""
         spec = row.spec
+        gap = None
+        if coverage is not None and row.state is JobState.ACTIVE:
+            gap = coverage.gap(spec.function, spec.rules.queue)
         trigger, _ = read_trigger(spec.trigger)
         where = zone_of(spec.trigger, default=tz)
         due, trouble = (None, "") if trigger is None or row.state != "active" else _next(trigger, row, now)
@@ -89,6 +107,7 @@ class JobView:
             removed_at=_moment(row.removed_at, where),
             removed_by=row.removed_by,
             tags=spec.rules.tags,
+            orphaned="" if gap is None else gap.text,
             **_override(row, where),
         )
 
@@ -259,6 +278,93 @@ class ActionView:
         return _plain(self)
 
 
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A live node, by what it wrote down."""
+
+    label: str
+    """Its human-readable name."""
+    id: str
+    host: str
+    since: datetime
+    """When it joined."""
+    plans: bool
+    """True if it is the planner."""
+    release: int
+    library: str
+    """The version of tenure."""
+    tzdata: str
+    """The release of the zone rules."""
+    queues: tuple[str, ...] | None
+    """The queues that it serves; None: all."""
+    capacity: int
+    running: int
+    """How many runs it has, counted from the runs."""
+    clock_offset: float | None
+    """By how many seconds its clock is ahead of the database's; None if it does not know."""
+    functions: tuple[str, ...]
+    only_here: tuple[str, ...]
+    """Its functions that no other live node has."""
+
+    @classmethod
+    def of(cls, node: NodeFacts, running: int, others: frozenset[str], tz: str) -> Self:
+        """The view of a node; `others` are the functions of all other nodes."""
+        return cls(
+            label=node.label,
+            id=node.node,
+            host=node.host,
+            since=moment(node.since, zone_of(None, default=tz)),
+            plans=node.plans,
+            release=node.release,
+            library=node.library,
+            tzdata=node.tzdata,
+            queues=node.queues,
+            capacity=node.capacity,
+            running=running,
+            clock_offset=node.clock_offset,
+            functions=tuple(sorted(node.functions)),
+            only_here=tuple(sorted(node.functions - others)),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only texts, numbers, lists and dicts."""
+        return _plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionView:
+    """Something that an operator has to look at: all jobs that one cause applies to."""
+
+    cause: str
+    """A stable word, such as 'no_function': see docs/how-to/monitoring.md."""
+    fails: bool
+    """True if `tenure status` ends with exit code 1 because of it."""
+    jobs: tuple[str, ...]
+    """The names of the jobs, at most 1,000."""
+    text: str
+    """A sentence or two."""
+    since: datetime | None
+    """The oldest of the due times that should have run; for a removed job, when it was removed."""
+    overdue: int
+    """How many due times should have run, at most 1,000."""
+
+    @classmethod
+    def of(cls, concern: Concern, tz: str) -> Self:
+        """The view of a concern."""
+        return cls(
+            cause=concern.cause.value,
+            fails=concern.fails,
+            jobs=concern.jobs,
+            text=concern.text,
+            since=_moment(concern.since, zone_of(None, default=tz)),
+            overdue=concern.overdue,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only texts, numbers, lists and dicts."""
+        return _plain(self)
+
+
 @lru_cache(maxsize=4096)
 def _explained(trigger: str | None) -> str:
     return explained(trigger)
@@ -288,5 +394,5 @@ def _moment(at: Instant | None, where: tzinfo) -> datetime | None:
     return None if at is None else moment(at, where)
 
 
-def _plain(view: JobView | RunView | StatsView | ActionView) -> dict[str, Any]:
+def _plain(view: ActionView | AttentionView | JobView | NodeView | RunView | StatsView) -> dict[str, Any]:
     return {word: plain(value) for word, value in asdict(view).items()}

@@ -4,18 +4,26 @@ import json
 import os
 import re
 import signal
+import socket
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
+from contextlib import closing
+from dataclasses import replace
 
+import psycopg
 import pytest
 
 from harness.scratch import eventually
 from stores.ledger.scene import Worker
 from tenure import Run, Scheduler, every
 from tenure.cli import main
-from tenure.core.messages import NewRun, Planned
-from tenure.core.records import RunState
+from tenure.core.messages import JobChange, NewRun, Planned
+from tenure.core.records import Change, RunState
+from tenure.scheduler import service_of
+from tenure.util.instants import moment
 
 SECOND = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{3})? \w+"
 
@@ -316,7 +324,8 @@ def test_what_was_removed_and_is_still_defined_is_shown_and_can_be_restored(tenu
     [daily] = [job for job in asked("jobs") if job["name"] == "daily"]
     assert (daily["state"], daily["removed_by"]) == ("removed", "ada")
     assert re.search(rf"removed by ada at {SECOND}", tenure("jobs")[1])
-    assert asked("status")["removed_but_in_code"] == ["daily"]
+    (concern,) = [one for one in asked("status")["attention"] if one["cause"] == "removed"]
+    assert (concern["jobs"], concern["fails"]) == (["daily"], False), "no live node has its function"
     assert "`tenure restore daily` brings it back" in tenure("status")[1]
     assert (
         "until it is restored (`tenure restore daily`) or its definition in the code changes"
@@ -327,7 +336,7 @@ def test_what_was_removed_and_is_still_defined_is_shown_and_can_be_restored(tenu
     assert re.search("has no job 'daily': it was removed by ada at .*tenure restore daily", err)
     code, out, _ = tenure("restore", "daily", "--by", "ada", "--why", "a mistake")
     assert (code, bool(re.fullmatch(rf"'daily' is active again; next due at {SECOND}\n", out))) == (0, True)
-    assert asked("status")["removed_but_in_code"] == []
+    assert [one["cause"] for one in asked("status")["attention"]] == ["no_node"]
     code, _, err = tenure("restore", "daily")
     assert (code != 0, "is active, not removed" in err) == (True, True)
     assert tenure("restore", "dayly")[0] != 0
@@ -359,8 +368,10 @@ def test_what_was_changed_is_shown_with_what_the_code_says_and_can_be_reset(tenu
 @pytest.mark.usefixtures("jobs")
 def test_why_names_the_function_that_no_live_node_has(tenure, url):
     assert tenure("run-now", "greet")[0] == 0
-    assert "No live node has the function 'daily' of 'daily' registered" in tenure("why", "daily")[1]
-    assert "no live node has its function 'greet' registered" in tenure("why", "greet")[1]
+    assert "No node of the application 'shop' is alive, so 'daily' does not run." in tenure("why", "daily")[1]
+    assert re.search(
+        r"has been pending since .*: no node of the application 'shop' is alive", tenure("why", "greet")[1]
+    )
     with shop(url, capacity=1):
         eventually(lambda: "'daily' has not run yet." in tenure("why", "daily")[1], what="a node that has it")
         eventually(lambda: "ran on worker and succeeded" in tenure("why", "greet")[1], what="its run")
@@ -371,8 +382,118 @@ def test_the_status_names_jobs_whose_function_no_live_node_has(tenure, asked, ur
     other = Scheduler(url, application="shop", label="other")
     other.job(greet_by_name, name="greet")
     with other:
-        eventually(lambda: asked("status")["no_node_has_their_function"] == ["daily"], what="the node's functions")
-        assert "no live node has the function of daily: `tenure why JOB`" in tenure("status")[1]
+        eventually(lambda: asked("status")["planner"] and asked("jobs")[0]["orphaned"], what="a node that plans")
+        eventually(lambda: not asked("jobs")[1]["orphaned"], what="the node's functions")
+        (concern,) = asked("status")["attention"]
+        assert (concern["cause"], concern["jobs"], concern["fails"]) == ("no_function", ["daily"], False)
+        code, out, _ = tenure("status")
+        assert (code, "daily is orphaned: no live node has its function 'daily'." in out) == (0, True)
+        assert re.search(r"^daily +orphaned ", tenure("jobs")[1], re.MULTILINE)
+        why = asked("why", "daily")
+        assert (why["cause"], why["facts"]["function"], why["facts"]["queue"]) == ("no_function", "daily", "default")
+        _make_late(url, other, "daily")
+        code, out, _ = tenure("status")
+        assert code == 1
+        assert re.search(rf"daily is orphaned: .* 1 due time is overdue since {SECOND[:-4]}", out)
+        (concern,) = asked("status")["attention"]
+        assert (concern["fails"], concern["overdue"]) == (True, 1)
+        code, out, _ = tenure("audit")
+        assert code == 1
+        assert re.search(r"overdue: .*: it is not planned: no live node has its function 'daily'", out)
+        assert "1 due time is overdue: they should have run" in out
+
+
+def _make_late(url, scheduler, name, seconds=100.0):
+    """The job has been there for an hour, was due so long ago, and no node has planned that."""
+    with service_of(scheduler).ledger() as ledger:
+        (job,) = ledger.jobs("shop", name)
+        due = ledger.now() - seconds
+        spec = replace(job.spec, trigger=every(days=1, anchor=moment(due)).to_json())
+        ledger.change(JobChange("shop", name, Change.UPDATED, spec, next_due=due))
+    if url.startswith("postgres"):
+        with psycopg.connect(url, autocommit=True) as server:
+            server.execute("UPDATE tenure.job_change SET at = at - interval '1 hour'")
+    else:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
+            file.execute("UPDATE tenure_change SET at = at - 3600000000")
+
+
+def test_a_healthy_application_is_no_news(tenure, asked, url):
+    """Long runs, waiting runs, paused jobs: both commands end with 0."""
+    may_end = threading.Event()
+    scheduler = Scheduler(url, application="shop", capacity=4, label="worker")
+
+    @scheduler.every("1s", overlap="wait", grace="1s")
+    def long(run: Run) -> None:
+        run.wait(30)
+        may_end.wait(30)
+
+    @scheduler.every("1s", grace="1s")
+    def paused() -> None:
+        pass
+
+    @scheduler.every("1s", grace="1s")
+    def quick() -> None:
+        pass
+
+    with scheduler:
+        scheduler.pause("paused")
+        eventually(lambda: asked("status")["open"]["waiting"], what="a run that waits")
+        later = time.monotonic() + 19
+        while time.monotonic() < later:
+            assert tenure("status")[0] == 0, tenure("status")[1]
+            assert tenure("audit")[0] == 0, tenure("audit")[1]
+            assert asked("status")["attention"] == []
+            time.sleep(2)
+        assert asked("why", "long")["cause"] in {"running", "overlap"}
+        may_end.set()
+        for run in scheduler.runs("long", state="running"):
+            scheduler.cancel(run.id)
+
+
+def test_slots_that_are_all_busy_are_named(tenure, asked, url):
+    scheduler = Scheduler(url, application="shop", capacity=1, label="worker")
+    may_end = threading.Event()
+
+    @scheduler.job
+    def hold() -> None:
+        may_end.wait(60)
+
+    scheduler.job(greet_by_name, name="greet")
+    with scheduler:
+        held = scheduler.run_now("hold")
+        eventually(lambda: scheduler.find_run(held.id).state == "running", what="its start")
+        scheduler.run_now("greet")
+        time.sleep(1.1)
+        why = asked("why", "greet")
+        assert (why["cause"], why["facts"]["state"]) == ("no_free_slot", "pending")
+        assert "the only slot of worker is busy." in why["why"]
+        may_end.set()
+
+
+@pytest.mark.usefixtures("jobs")
+def test_the_nodes_that_are_alive(tenure, asked, url):
+    code, out, _ = tenure("nodes")
+    assert (code, out) == (1, "no node of 'shop' is alive\n")
+    other = Scheduler(url, application="shop", label="other", capacity=2, queues=("slow", "mail"), release=7)
+    other.job(greet_by_name, name="greet")
+    with shop(url, capacity=4) as scheduler, other:
+        eventually(lambda: len(asked("nodes")) == 2, what="both nodes")
+        eventually(lambda: any(node["plans"] for node in asked("nodes")), what="a planner")
+        other_, worker = asked("nodes")
+        assert (worker["label"], worker["capacity"], worker["queues"], worker["running"]) == ("worker", 4, None, 0)
+        assert (worker["only_here"], other_["only_here"], other_["functions"]) == (["daily"], [], ["greet"])
+        assert (other_["release"], other_["queues"], other_["capacity"]) == (7, ["slow", "mail"], 2)
+        assert worker["host"] == socket.gethostname()
+        assert abs(worker["clock_offset"]) < 5
+        view = scheduler.nodes()[1]
+        assert (view.label, view.id, view.since.isoformat()[-6:]) == ("worker", worker["id"], "+09:00")
+        code, out, _ = tenure("nodes")
+        assert code == 0
+        assert out.splitlines()[0].split() == ["node", "up", "running", "queues", "release", "clock", "host"]
+        assert re.search(r"^other( \(plans\))? +\S+ m?s +0 of 2 +slow, mail +7 ", out, re.MULTILINE)
+        assert re.search(r"^all with tenure \S+ and tzdata \S+$", out, re.MULTILINE)
+        assert "only worker has daily\n" in out
 
 
 def greet_by_name(run: Run, name: str = "you") -> None:

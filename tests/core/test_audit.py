@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from ledgers import DAY, HOUR, NOON, Book, run
 from tenure import Scheduler
-from tenure.core.audit import OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, audit
+from tenure.core.audit import OPEN, OVERDUE, UNACCOUNTED, UNEXPECTED, UNREADABLE, audit
+from tenure.core.coverage import Coverage
 from tenure.core.job_history import stretches
 from tenure.core.planning import last_due
 from tenure.core.records import Change, JobState, Rules, RunKind, RunState
@@ -56,13 +57,51 @@ def test_a_due_time_of_this_minute_is_still_open_and_two_minutes_later_it_is_not
     assert audited(book, now=NOON + HOUR + 121).counts == {UNACCOUNTED: 1}
 
 
-def test_what_is_not_planned_yet_is_open_however_late():
+def test_what_is_not_planned_is_open_during_its_grace_and_then_overdue():
     book = Book(HOURLY)
     book.plan(NOON + HOUR)
     found = audited(book, now=NOON + 5 * HOUR + 1)
-    assert found.counts == {"succeeded": 1, OPEN: 4}
-    assert found.clean
-    assert "not planned yet" in found.findings[0].text
+    assert found.counts == {"succeeded": 1, OVERDUE: 3, OPEN: 1}
+    assert (found.clean, found.overdue) == (True, 3)
+    assert [finding.text for finding in found.findings] == ["it is not planned", "it is not planned yet"]
+    assert found.lines()[0].startswith("report: OVERDUE. ")
+    assert found.lines()[1].startswith("  overdue: 3 from ")
+
+
+def test_an_audit_says_why_what_is_overdue_does_not_run():
+    book = Book(HOURLY)
+    book.plan(NOON + HOUR)
+    nobody = Coverage("app", ())
+    (finding, *_) = audit(
+        book.job, book.changes, book.runs, since=NOON, until=NOON + 9000, now=NOON + 9000, coverage=nobody
+    ).findings
+    assert (finding.kind, finding.text) == (OVERDUE, "it is not planned: no node of the application 'app' is alive")
+
+
+GRACE_IS_OVER = NOON + HOUR + 60 + 15
+
+
+@pytest.mark.parametrize("seconds", [-1, 1])
+@pytest.mark.parametrize(
+    ("state", "more", "explained"),
+    [
+        (RunState.PENDING, {}, False),
+        (RunState.PENDING, {"kind": RunKind.BACKFILL}, False),
+        (RunState.PENDING, {"kind": RunKind.BACKFILL, "by": "ada"}, True),
+        (RunState.PENDING, {"attempt": 1}, True),
+        (RunState.WAITING, {}, True),
+        (RunState.RUNNING, {"attempt": 1}, True),
+        ("paused", {}, True),
+    ],
+)
+def test_what_has_not_begun_is_overdue_unless_something_explains_it(seconds, state, more, explained):
+    book = Book(HOURLY)
+    book.plan(NOON + HOUR, RunState.PENDING if state == "paused" else state)
+    book.runs = [replace(book.runs[0], **{"attempt": 0, **more})]
+    if state == "paused":
+        book.job = replace(book.job, state=JobState.PAUSED)
+    found = audited(book, now=GRACE_IS_OVER + seconds, until=NOON + HOUR + 1)
+    assert found.counts == {OPEN if explained or seconds < 0 else OVERDUE: 1}
 
 
 def test_what_is_still_to_come_is_open():
@@ -72,7 +111,7 @@ def test_what_is_still_to_come_is_open():
 
 
 @pytest.mark.parametrize("state", [RunState.PENDING, RunState.WAITING, RunState.RUNNING])
-def test_a_run_that_is_not_over_is_open(state):
+def test_a_run_that_has_begun_and_is_not_over_is_open(state):
     book = Book(HOURLY)
     book.plan(NOON + HOUR, state)
     found = audited(book, now=NOON + 9 * HOUR, until=NOON + HOUR + 1)

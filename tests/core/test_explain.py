@@ -6,16 +6,29 @@ from datetime import UTC, datetime
 import pytest
 
 from ledgers import DAY, HOUR, NOON, Book, run
-from tenure.core.explain import why
-from tenure.core.records import Change, Rules, RunKind, RunState
+from tenure.core.coverage import Coverage
+from tenure.core.explain import explain, last_line
+from tenure.core.records import Change, NodeFacts, Rules, RunKind, RunState
 from tenure.triggers import cron, every
 
 HOURLY = cron("0 * * * *")
 ONE, TWO, THREE = NOON + HOUR, NOON + 2 * HOUR, NOON + 3 * HOUR
 
 
+def node(label="web-9", *functions, queues=None, capacity=1):
+    return NodeFacts(label, "app", frozenset(functions or ("send_report",)), queues, capacity, 0, "1", "", label=label)
+
+
+NODES = (node(),)
+
+
+def explained(book, at=None, *, now=NOON + 5 * HOUR + 600, nodes=NODES, running=None):
+    coverage = Coverage("app", nodes, running)
+    return explain(book.job, book.changes, book.runs, at=at, now=now, coverage=coverage)
+
+
 def asked(book, at=None, *, now=NOON + 5 * HOUR + 600, live=True):
-    return why(book.job, book.changes, book.runs, at=at, now=now, live=live)
+    return explained(book, at, now=now, nodes=(node(),) if live else (node("web-9", "another"),)).text
 
 
 @pytest.fixture
@@ -56,6 +69,18 @@ def test_a_traceback_is_left_to_the_log(book):
         book, RunState.FAILED, reason="Traceback (most recent call last):\n  File …\nValueError: no such customer"
     )
     assert "failed on web-1: ValueError: no such customer." in told
+
+
+def test_an_exception_whose_message_has_several_lines_is_named_by_its_first(book):
+    frames = "Traceback (most recent call last):\n  File …\n"
+    chained = f"{frames}KeyError: 'x'\n\nDuring handling …\n\n{frames}app.Refused: 2 errors\n  first\nsecond\n"
+    assert last_line(chained) == "app.Refused: 2 errors"
+    assert last_line(f"{frames}KeyboardInterrupt") == "KeyboardInterrupt"
+    assert last_line("the child died\nby signal 9") == "by signal 9"
+    told = ended(book, RunState.FAILED, reason=chained)
+    assert "failed on web-1: app.Refused: 2 errors." in told
+    assert "\n" not in told
+    assert "\n" not in ended(book, RunState.CANCELLED, reason=chained) + ended(book, RunState.SKIPPED, reason=chained)
 
 
 def test_it_was_lost(book):
@@ -121,17 +146,47 @@ def test_it_is_running(book):
     )
 
 
-def test_it_found_no_free_slot(book):
-    told = ended(book, RunState.PENDING, attempt=0)
-    assert (
-        "has been pending since 2026-03-05 14:00:00+00:00: no node that has its function and serves the queue 'default' has had a free slot."
-        in told
-    )
+@pytest.mark.parametrize(
+    ("nodes", "running", "cause", "said"),
+    [
+        ((), {}, "no_node", "no node of the application 'app' is alive"),
+        ((node("a", capacity=0),), {}, "no_node", "no node of the application 'app' is alive"),
+        ((node("a", "another"),), {}, "no_function", "no live node has its function 'send_report'"),
+        (
+            (node("a", queues=("slow",)), node("b", "another", queues=("default",))),
+            {},
+            "no_queue",
+            "a, the only live node that has its function 'send_report', does not serve its queue 'default'",
+        ),
+        (
+            (node("a", queues=("slow",)), node("b", queues=())),
+            {},
+            "no_queue",
+            "a, b have its function 'send_report', but none of them serves its queue 'default'",
+        ),
+        ((node("a"),), {"a": 1}, "no_free_slot", "the only slot of a is busy"),
+        (
+            (node("a", capacity=2), node("b", "another"), node("c")),
+            {"a": 2, "c": 1},
+            "no_free_slot",
+            "all 3 slots of the 2 nodes that can run it are busy",
+        ),
+        ((node("a"), node("c")), {"a": 1}, "not_claimed", "c has a free slot for it and has not begun it yet"),
+    ],
+)
+def test_what_has_not_begun_has_one_cause(book, nodes, running, cause, said):
+    book.runs[-1] = replace(book.runs[-1], state=RunState.PENDING, attempt=0)
+    found = explained(book, nodes=nodes, running=running)
+    assert found.cause == cause
+    assert f"has been pending since 2026-03-05 15:00:00+00:00: {said}. It is next due" in found.text
+    assert (found.facts["run"], found.facts["state"]) == (book.runs[-1].id, "pending")
+    assert (found.facts["function"], found.facts["queue"]) == ("send_report", "default")
+    assert str(found.facts["next_due"]) == "2026-03-05 18:00:00+00:00"
 
 
 def test_it_is_between_attempts(book):
     told = ended(book, RunState.PENDING, attempt=1, due_at=NOON + 6 * HOUR, reason="ValueError")
-    assert "attempt 2 begins at 2026-03-05 18:00:00+00:00 (the last one ended with ValueError)." in told
+    assert "attempt 2 begins at 2026-03-05 18:00:00+00:00. The last one ended with ValueError." in told
 
 
 def test_it_was_paused(book):
@@ -156,9 +211,10 @@ def test_it_was_changed_before_it_was_planned(book):
 
 
 def test_it_is_not_planned_yet(book):
-    assert "is not planned yet: no live node has had its function registered since then." in asked(
-        book, NOON + 4 * HOUR
+    assert "is not planned yet: no live node has its function 'send_report'." in asked(
+        book, NOON + 4 * HOUR, live=False
     )
+    assert explained(book, NOON + 4 * HOUR).cause == "not_planned"
 
 
 def test_its_runs_are_forgotten(book):
@@ -227,8 +283,10 @@ def test_now_it_is_gone(book):
 
 def test_now_no_node_has_its_function(book):
     told = asked(book, live=False)
-    assert told.startswith("No live node has the function 'send_report' of 'report' registered")
-    assert told.endswith("It is next due at 2026-03-05 18:00:00+00:00.")
+    assert told == (
+        "'report' is orphaned: no live node has its function 'send_report'. It does not run until a node does. "
+        "It has been due since 2026-03-05 16:00:00+00:00. It is next due at 2026-03-05 18:00:00+00:00."
+    )
 
 
 def test_now_it_runs(book):
@@ -271,3 +329,42 @@ def test_a_trigger_that_cannot_be_read_is_said(book):
     assert "due at 2026-03-05 14:00:00+00:00, ran on web-1" in asked(book, TWO)
     unknown = asked(book, TWO + 900)
     assert unknown.startswith("It is unknown what 'report' had to do at 2026-03-05 14:15:00+00:00: its trigger cannot")
+
+
+# Causes
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "cause"),
+    [
+        (RunState.SUCCEEDED, {}, "succeeded"),
+        (RunState.FAILED, {"reason": "ValueError: no such customer"}, "failed"),
+        (RunState.LOST, {"losses": 3}, "lost"),
+        (RunState.CANCELLED, {}, "cancelled"),
+        (RunState.SKIPPED, {"reason": "overlap"}, "overlap"),
+        (RunState.SKIPPED, {"reason": "superseded"}, "superseded"),
+        (RunState.SKIPPED, {"reason": "missed"}, "missed"),
+        (RunState.SKIPPED, {"reason": "paused"}, "paused"),
+        (RunState.SKIPPED, {"reason": "load failed"}, "skipped"),
+        (RunState.RUNNING, {}, "running"),
+        (RunState.WAITING, {}, "overlap"),
+        (RunState.PENDING, {"due_at": NOON + 6 * HOUR}, "retry"),
+    ],
+)
+def test_what_became_of_a_run_is_a_word_and_facts(book, state, more, cause):
+    book.runs = [replace(each, state=state, **more) if each.scheduled_for == TWO else each for each in book.runs]
+    found = explained(book, TWO)
+    assert found.cause == cause
+    assert str(found) == found.text
+    assert found.facts["state"] == state.value
+    assert str(found.facts["scheduled_for"]) == "2026-03-05 14:00:00+00:00"
+    assert found.facts.get("error", "") == more.get("reason", "")
+
+
+def test_who_paused_or_removed_a_job_is_among_the_facts(book):
+    book.change(Change.PAUSED, THREE + 60, by="ada", why="maintenance")
+    found = explained(book)
+    assert (found.cause, found.facts["by"], found.facts["why"]) == ("paused", "ada", "maintenance")
+    assert str(found.facts["since"]) == "2026-03-05 15:01:00+00:00"
+    book.change(Change.REMOVED, THREE + 120, by="kim")
+    assert (explained(book).cause, explained(book).facts["by"]) == ("removed", "kim")

@@ -595,7 +595,8 @@ def test_an_audit_names_what_is_still_open(scheduler, clock) -> None:
     sync(scheduler)
     clock.forward(hours=2, minutes=30)
     (audit,) = scheduler.audit("report")
-    assert (audit.due, audit.counts) == (2, {"open": 2})
+    assert (audit.due, audit.counts, audit.clean) == (2, {"overdue": 2}, True)
+    assert audit.findings[0].text == f"it is not planned: no node of the application {scheduler.application!r} is alive"
 
 
 def test_once_is_true_for_the_first_and_given_back_by_an_exception(scheduler, clock) -> None:

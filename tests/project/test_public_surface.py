@@ -23,7 +23,9 @@ OPERATIONS |= {"resume", "run_at", "run_now", "update"}
 QUERIES = {
     "actions",
     "application",
+    "attention",
     "audit",
+    "explain",
     "find_job",
     "find_run",
     "health",
@@ -31,6 +33,7 @@ QUERIES = {
     "label",
     "log",
     "next",
+    "nodes",
     "runs",
     "started",
 }

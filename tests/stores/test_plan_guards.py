@@ -98,6 +98,8 @@ def everything(ledger: Ledger) -> None:
     assert synced.row.spec.name == "job"
     ledger.functions("app")
     ledger.nodes("app")
+    ledger.running("app")
+    ledger.unserved("app", [("f", None), ("another", "default")], 10)
 
 
 @pytest.fixture(scope="module", params=["planned while empty", "analysed while small", "never analysed", "analysed"])
@@ -238,6 +240,8 @@ def rows_read(plans: str) -> int:
         ("of a job", 200),
         ("changes of a job", 1),
         ("how many", 200),
+        ("overdue", 400),
+        ("how busy nodes are", 0),
         ("figures", 11_000),
         ("for an audit", 300),
         ("by key", 1),
@@ -262,6 +266,8 @@ def test_what_people_ask_reads_little_more_than_the_answer(grown, question, at_m
         "of a job": lambda: ledger.runs(RunQuery("app", "job 7", since=day, limit=limit)),
         "changes of a job": lambda: ledger.changes("app", "job 7"),
         "how many": lambda: ledger.tally("app", day, 10_000),
+        "overdue": lambda: ledger.overdue("app", now - 15, 100),
+        "how busy nodes are": lambda: ledger.running("app"),
         "figures": lambda: ledger.figures("app", 10),
         "by key": lambda: ledger.runs(RunQuery("app", "job 7", key="soon")),
         "in a slot": lambda: ledger.runs(RunQuery("app", slot="a slot")),

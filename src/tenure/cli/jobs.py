@@ -24,10 +24,14 @@ from tenure.util.clock import boottime, walltime
 from tenure.util.durations import readable
 from tenure.util.instants import moment
 from tenure.util.plurals import counted
-from tenure.views import JobView, RunView
+from tenure.views import JobView, NodeView, RunView
 
 NEXT = 5
 RECENT = 86400.0
+SHOWN = 20
+"""How many concerns `status` shows."""
+OFF = 1.0
+"""`nodes` shows how far a node's clock is off from this many seconds on."""
 COUNTED = 10_000
 """`status` counts failed runs up to this number."""
 RUNNING_READ = 10_000
@@ -39,15 +43,14 @@ NOW = "-0s"
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """Show the state of an application. 1 if no live node plans for it."""
+    """Show the state of an application. 1 if no live node plans for it, or if something should have run and did not."""
     with application(arguments) as scheduler:
         lookup = Lookup(scheduler.application, "UTC")
         with service_of(scheduler).ledger() as ledger:
             rows, now = lookup.rows(ledger, removed=True), ledger.now()
             tally = ledger.tally(scheduler.application, now - RECENT, COUNTED)
-            nodes = ledger.nodes(scheduler.application)
+            attention = lookup.attention(ledger)
         jobs = [row for row in rows if row.state is not JobState.REMOVED]
-        removed = [lookup.shown_job(row, now) for row in rows if row.state is JobState.REMOVED]
         due = lookup.next_of(jobs, now, NEXT)
         held = scheduler.runs(state="running", until=NOW, limit=RUNNING_READ)
         pending = scheduler.runs(state="pending", until=NOW, limit=RUNNING_READ)
@@ -58,10 +61,7 @@ def status(arguments: argparse.Namespace) -> int:
     }
     bad = sum(part.runs for part in tally if part.state.final)
     paused = [job.spec.name for job in jobs if job.state is JobState.PAUSED]
-    there = {name for node in nodes for name in node.functions}
-    orphans = [
-        job.spec.name for job in jobs if nodes and job.state is JobState.ACTIVE and job.spec.function not in there
-    ]
+    code = 0 if planner and planner.healthy and not any(concern.fails for concern in attention) else 1
     running = {part.label: part.runs for part in tally if part.state is RunState.RUNNING}
     awaited = [f"{run.job} {run.key} on {run.node}" for run in held if run.stopping]
     looking = [f"{run.job} {run.key}: {run.waiting}" for run in pending if run.waiting]
@@ -73,8 +73,7 @@ def status(arguments: argparse.Namespace) -> int:
                 "planner": planner,
                 "jobs": len(jobs),
                 "paused": paused,
-                "no_node_has_their_function": orphans,
-                "removed_but_in_code": [job.name for job in removed],
+                "attention": [concern.as_dict() for concern in attention],
                 "open": counts,
                 "running_by_node": running,
                 "stops_wait_for": awaited,
@@ -83,7 +82,7 @@ def status(arguments: argparse.Namespace) -> int:
                 "next": [{"at": at, "job": name} for at, name in due],
             }
         )
-        return 0 if planner and planner.healthy else 1
+        return code
     show(f"{scheduler.application!r} on {scheduler.store.shown}")
     if planner is None:
         show("planner  ", paint("none: no node of this application is running", RED))
@@ -92,12 +91,10 @@ def status(arguments: argparse.Namespace) -> int:
         since = readable(max((walltime() - planner.since).total_seconds(), 0.0))
         show(f"planner  {planner.label}, for {since}", silent)
     show(f"jobs     {len(jobs)}{f', paused: {_few(paused)}' if paused else ''}")
-    if orphans:
-        show("         ", paint(f"no live node has the function of {_few(orphans)}: `tenure why JOB`", YELLOW))
-    for job in removed[:NEXT]:
-        show("         ", paint(removed_but_in_code(job), YELLOW))
-    if len(removed) > NEXT:
-        show(f"         … and {len(removed) - NEXT} more that are removed, but defined in code: `tenure jobs`")
+    for concern in attention[:SHOWN]:
+        show("         ", paint(concern.text, RED if concern.fails else YELLOW))
+    if len(attention) > SHOWN:
+        show(f"         … and {len(attention) - SHOWN} more that need attention: `tenure status --json`")
     by_node = _few([f"{label}: {count}" for label, count in sorted(running.items())])
     show(f"runs     {', '.join(f'{n} {state}' for state, n in counts.items())}{f' ({by_node})' if running else ''}")
     show(f"         {bad} failed or lost in the last 24 h")
@@ -109,7 +106,7 @@ def status(arguments: argparse.Namespace) -> int:
         show(f"         … and {len(looking) - NEXT} more: `tenure runs --state pending`")
     for number, (at, name) in enumerate(due):
         show(f"{'next' if number == 0 else '':9}{shown_time(at)}  {name}")
-    return 0 if planner and planner.healthy else 1
+    return code
 
 
 def runs(arguments: argparse.Namespace) -> int:
@@ -159,12 +156,49 @@ def log(arguments: argparse.Namespace) -> int:
 def why(arguments: argparse.Namespace) -> int:
     """Explain why a job ran, or did not."""
     with application(arguments) as scheduler:
-        text = scheduler.why(arguments.job, arguments.time)
+        found = scheduler.explain(arguments.job, arguments.time)
     if arguments.json:
-        as_json({"job": arguments.job, "why": text})
+        as_json({"job": arguments.job, "cause": found.cause, "facts": dict(found.facts), "why": found.text})
     else:
-        show_text(text)
+        show_text(found.text)
     return 0
+
+
+def nodes(arguments: argparse.Namespace) -> int:
+    """Show the live nodes. 1 if there is none."""
+    with application(arguments) as scheduler:
+        found = scheduler.nodes()
+    if arguments.json:
+        as_json([node.as_dict() for node in found])
+        return 0 if found else 1
+    if not found:
+        show(f"no node of {scheduler.application!r} is alive")
+        return 1
+    columns = ["node", "up", "running", "queues", "release", "tenure", "tzdata", "clock", "host"]
+    if len({(node.library, node.tzdata) for node in found}) == 1:  # the same everywhere: once, below
+        columns = [column for column in columns if column not in {"tenure", "tzdata"}]
+    table(columns, [[_node(node)[column] for column in columns] for node in found])
+    if "tenure" not in columns:
+        show(f"all with tenure {found[0].library} and tzdata {found[0].tzdata}")
+    for node in found if len(found) > 1 else []:
+        if node.only_here:
+            show(f"only {node.label} has {_few(node.only_here)}")
+    return 0
+
+
+def _node(node: NodeView) -> dict[str, str]:
+    up = max((walltime() - node.since).total_seconds(), 0.0)
+    return {
+        "node": f"{node.label}{' (plans)' if node.plans else ''}",
+        "up": readable(up),
+        "running": f"{node.running} of {node.capacity}",
+        "queues": "all" if node.queues is None else ", ".join(node.queues),
+        "release": str(node.release) if node.release else "",
+        "tenure": node.library,
+        "tzdata": node.tzdata,
+        "clock": "" if node.clock_offset is None or abs(node.clock_offset) < OFF else f"{node.clock_offset:+.1f} s",
+        "host": "" if node.label.startswith(f"{node.host}:") else node.host,
+    }
 
 
 def next_(arguments: argparse.Namespace) -> int:
@@ -185,26 +219,30 @@ def next_(arguments: argparse.Namespace) -> int:
 
 
 def audit(arguments: argparse.Namespace) -> int:
-    """Compare every due time with the ledger. 1 if one is not accounted for."""
+    """Compare every due time with the ledger. 1 if one is not accounted for, or should have run and did not."""
     with application(arguments) as scheduler:
         lookup, tell = Lookup(scheduler.application, "UTC"), _progress()
         found = service_of(scheduler).look(
             lambda ledger: lookup.audit(ledger, arguments.job, arguments.since, arguments.until, tell)
         )
-    clean = all(audit.clean for audit in found)
+    clean, overdue = all(audit.clean for audit in found), sum(audit.overdue for audit in found)
+    code = 0 if clean and not overdue else 1
     if arguments.json:
-        as_json({"clean": clean, "jobs": [_audit(audit) for audit in found]})
-        return 0 if clean else 1
+        as_json({"clean": clean, "overdue": overdue, "jobs": [_audit(audit) for audit in found]})
+        return code
     for audited in found:
         for line in audited.lines():
-            show_text(line, "" if audited.clean else RED)
+            show_text(line, "" if audited.clean and not audited.overdue else RED)
     due = sum(audit.due for audit in found)
+    if overdue:
+        are = "due time is" if overdue == 1 else "due times are"
+        show(paint(f"{overdue:,} {are} overdue: they should have run, and have not begun", RED))
     show(
         paint(f"{counted(due, 'due time')} of {counted(len(found), 'job')}, all accounted for", GREEN)
         if clean
         else "NOT everything is accounted for"
     )
-    return 0 if clean else 1
+    return code
 
 
 def trigger_of(expr: str, tz: str | None) -> Trigger:
@@ -295,6 +333,7 @@ def _audit(found: JobAudit) -> dict[str, Any]:
     return {
         "job": found.name,
         "clean": found.clean,
+        "overdue": found.overdue,
         "since": moment(found.since, found.tz),
         "until": moment(found.until, found.tz),
         "due": found.due,

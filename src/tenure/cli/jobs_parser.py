@@ -75,8 +75,9 @@ def _queries(command: Command) -> None:
             "status",
             watchable(jobs.status),
             "show the state of an application",
-            "Show which node plans, what runs, what failed in the last 24 h and what is due next. Exit code 1 if no "
-            "live node plans.",
+            "Show which node plans, what needs attention, what runs, what failed in the last 24 h and what is due "
+            "next. Exit code 1 if no live node plans, if a due time is past its grace and nothing explains why it has "
+            "not begun, or if a job that live code defines was removed by hand.",
             "tenure status",
             "tenure status --json | jq .open",
             "tenure status --watch",
@@ -123,6 +124,19 @@ def _queries(command: Command) -> None:
         )
     )
     shown.add_argument("what", metavar="JOB|RUN", help="the name of a job, or the number of a run")
+    _of_application(
+        command(
+            "nodes",
+            jobs.nodes,
+            "list the nodes that are alive",
+            "List the live nodes of an application: since when, how many runs of how many slots, which queues, release "
+            "and versions, how far the clock is off, and which functions only one of them has. Exit code 1 if no node "
+            "is alive.",
+            "tenure nodes",
+            "tenure nodes --json | jq '.[].only_here'",
+            json=True,
+        )
+    )
     runs = _of_application(
         command(
             "runs",
@@ -170,7 +184,8 @@ def _queries(command: Command) -> None:
             jobs.audit,
             "account for every due time",
             "Compute every due time of a time span again and compare it with the ledger. Exit code 1 if a due time has "
-            "neither a run nor a reason for having none, or if a run belongs to no due time.",
+            "neither a run nor a reason for having none, if a run belongs to no due time, or if a due time is past its "
+            "grace and nothing explains why it has not begun.",
             "tenure audit --since -7d",
             "tenure audit daily_aggregate --since 2026-11-01T00:00Z --until 2026-12-01T00:00Z",
             json=True,

@@ -7,6 +7,7 @@ Each is one of
   no run, why   the job was paused, removed or changed before it was planned, retention has removed its runs,
                 or it was planned with other zone rules than those of this process
   open          its run is not final, or it is still to be planned
+  overdue       it is open and past its grace, no attempt has begun, and nothing explains it (`core/overdue.py`)
   unaccounted   nothing explains it: a promise was broken
   unexpected    a planned run that no trigger explains, or a second one for the same due time
   unreadable    its trigger cannot be read, so what was due is unknown
@@ -20,8 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
+from tenure.core.coverage import Coverage
 from tenure.core.explain import waits_for
 from tenure.core.job_history import TriggerPeriod, stretches
+from tenure.core.overdue import SLACK, explanation, latest_start
 from tenure.core.records import ANEW, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.core.trigger_text import zone_of
 from tenure.errors import ConfigurationError
@@ -34,7 +37,8 @@ UNDERWAY = 10.0
 """Longest time between computing a change and committing it. Its first due times may have passed by then, and runs of
 the old trigger may have begun."""
 
-OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE = "open", "unaccounted", "unexpected", "unreadable"
+OPEN, OVERDUE = "open", "overdue"
+UNACCOUNTED, UNEXPECTED, UNREADABLE = "unaccounted", "unexpected", "unreadable"
 _UNCLEAN = frozenset({UNACCOUNTED, UNEXPECTED, UNREADABLE})
 _SHOWN = 20
 _TICK = 1e-6
@@ -45,8 +49,8 @@ class AuditFinding:
     """Consecutive due times with the same result."""
 
     kind: str
-    """OPEN, UNACCOUNTED, UNEXPECTED, UNREADABLE, or why there is no run: 'paused', 'removed', 'changed', 'forgotten',
-    'other zone rules'."""
+    """OPEN, OVERDUE, UNACCOUNTED, UNEXPECTED, UNREADABLE, or why there is no run: 'paused', 'removed', 'changed',
+    'forgotten', 'other zone rules'."""
     first: Instant
     last: Instant
     count: int
@@ -74,14 +78,19 @@ class JobAudit:
         """Everything is accounted for."""
         return not any(self.counts.get(kind) for kind in _UNCLEAN)
 
+    @property
+    def overdue(self) -> int:
+        """How many due times should have run by now, and have not begun."""
+        return self.counts.get(OVERDUE, 0)
+
     def lines(self) -> list[str]:
         """Human-readable: a summary, then the findings."""
         span = f"{shown(self.since, self.tz)} to {shown(self.until, self.tz)}"
         ends = ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items(), key=lambda item: -item[1]))
         requested = f"; {len(self.extra)} requested" if self.extra else ""
-        verdict = "clean" if self.clean else "NOT CLEAN"
+        verdict = "NOT CLEAN" if not self.clean else "OVERDUE" if self.overdue else "clean"
         lines = [f"{self.name}: {verdict}. {span}: {self.due} due{f': {ends}' if ends else ''}{requested}."]
-        worst = sorted(self.findings, key=lambda finding: finding.kind not in _UNCLEAN)
+        worst = sorted(self.findings, key=lambda finding: (finding.kind not in _UNCLEAN, finding.kind != OVERDUE))
         lines += [f"  {self._line(finding)}" for finding in worst[:_SHOWN]]
         if len(worst) > _SHOWN:
             lines.append(f"  and {len(worst) - _SHOWN} more like these")
@@ -103,8 +112,9 @@ def audit(
     until: Instant,
     now: Instant,
     plain: Mapping[RunState, Sequence[int]] | None = None,
+    coverage: Coverage | None = None,
 ) -> JobAudit:
-    """Compare the due times of a job in [since, until) with its runs.
+    """Compare the due times of a job in [since, until) with its runs. `coverage` says why what is overdue does not run.
 
     `runs` are those scheduled in the span, and rows that stand for several due times and reach into it. Read the job
     before its runs, so that runs planned in between are found. Runs that retention removes in between are not: if the
@@ -115,7 +125,7 @@ def audit(
     the change.
     """
     life = stretches(job, changes)
-    progress = _Audit(job, life, runs, plain or {}, since=since, until=until, now=now)
+    progress = _Audit(job, life, runs, plain or {}, since=since, until=until, now=now, coverage=coverage)
     for stretch in life:
         progress.go_through(stretch)
     progress.find_unexpected()
@@ -135,8 +145,10 @@ class _Audit:
         since: Instant,
         until: Instant,
         now: Instant,
+        coverage: Coverage | None,
     ) -> None:
         self._job, self._life, self._since, self._until, self._now = job, life, since, until, now
+        self._coverage = coverage
         rules = job.spec.rules
         self._settled_before = now - rules.on_time - rules.spread - rules.jitter - MARGIN
         self._zone = zone_of(life[-1].trigger)
@@ -187,8 +199,7 @@ class _Audit:
                 self._counts[_end(run)] += 1
                 self._in_a_row = False
             else:
-                waits = f"waiting: {waits_for(run, self._zone)}" if run.looking else run.state.value
-                self._find(OPEN, at, f"its run is {waits}")
+                self._find(*self._open(run, at))
         self._without_run(stretch, without, last=stretch.end < self._until)
 
     def _due_times(self, stretch: TriggerPeriod) -> Iterator[Instant]:
@@ -303,7 +314,9 @@ class _Audit:
         if at > self._now:
             return OPEN, at, "it is not due yet"
         if job.state is JobState.ACTIVE and job.next_due is not None and at >= job.next_due:
-            return OPEN, at, "it is not planned yet; perhaps no live node has its function registered"
+            if latest_start(at, job.spec.rules) + SLACK < self._now:
+                return OVERDUE, at, f"it is not planned{self._because(planned=False)}"
+            return OPEN, at, "it is not planned yet"
         if last and stretch.ended is not None:
             what, by = stretch.ended.what.value, _by(stretch.ended)
             kind = "changed" if what in {"updated", "added"} else what
@@ -313,6 +326,23 @@ class _Audit:
         if at <= self._rules_since:
             return "other zone rules", at, "it was planned with other zone rules, by which it was due at another time"
         return UNACCOUNTED, at, "the ledger has neither a run for it nor a reason why not"
+
+    def _open(self, run: RunRow, at: Instant) -> tuple[str, Instant, str]:
+        """A due time whose run is not final."""
+        job = self._job
+        explained = explanation(run, paused=job.state is JobState.PAUSED)
+        if explained or run.due_at + job.spec.rules.on_time + SLACK >= self._now:
+            waits = f"waiting: {waits_for(run, self._zone)}" if run.looking else run.state.value
+            return OPEN, at, f"its run is {waits}"
+        return OVERDUE, at, f"its run is {run.state.value}{self._because(planned=True)}"
+
+    def _because(self, *, planned: bool) -> str:
+        if self._coverage is None:
+            return ""
+        spec = self._job.spec
+        where = self._coverage.late if planned else self._coverage.gap
+        gap = where(spec.function, spec.rules.queue)
+        return "" if gap is None else f": {gap.text}"
 
     def _find(self, kind: str, at: Instant, text: str) -> None:
         self._counts[kind] += 1

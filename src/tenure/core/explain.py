@@ -1,12 +1,20 @@
-"""Answers `tenure why`: one or two sentences about a job, for a given time or for now, from what the ledger knows."""
+"""Answers `tenure why`: one or two sentences about a job, for a given time or for now, from what the ledger knows.
+
+An answer names the one cause that applies, as a word that programs can compare, and the facts that it rests on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import tzinfo
 
+from tenure.core.causes import Cause
+from tenure.core.coverage import Coverage, Gap
 from tenure.core.differences import in_force
 from tenure.core.job_history import TriggerPeriod, stretches
+from tenure.core.overdue import latest_start
 from tenure.core.planning import last_due
 from tenure.core.records import OPEN, STOPPED, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.core.trigger_text import zone_of
@@ -22,96 +30,144 @@ _LATE = 1.0
 _CHANGE_NEAR = 86400.0
 
 
-def why(
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job ran or did not: the cause, what it rests on, and both in a sentence or two."""
+
+    cause: str
+    """A stable word: see `Cause`."""
+    text: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """What the sentence rests on, by name: texts, numbers, and aware datetimes in the zone of the job."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def explain(
     job: JobRow,
     changes: Sequence[ChangeRecord],
     runs: Iterable[RunRow],
     *,
     at: Instant | None,
     now: Instant,
-    live: bool,
-) -> str:
+    coverage: Coverage,
+) -> Explanation:
     """Say what became of the due time at or near an instant; without one, what the job is doing now.
 
-    `runs` are those of the job around that instant (the newest ones for now), `live` whether a live node has its
-    function registered.
+    `runs` are those of the job around that instant (the newest ones for now), `coverage` what live nodes can run.
     """
     try:
-        return _Answer(job, stretches(job, changes), list(runs), now=now, live=live).give(at)
+        return _Answer(job, stretches(job, changes), list(runs), now=now, coverage=coverage).give(at)
     except ConfigurationError as error:
-        return f"Nothing is planned for {job.spec.name!r}: its trigger cannot be evaluated: {error}"
+        text = f"Nothing is planned for {job.spec.name!r}: its trigger cannot be evaluated: {error}"
+        return Explanation(Cause.UNREADABLE, text)
 
 
 class _Answer:
-    def __init__(self, job: JobRow, life: list[TriggerPeriod], runs: list[RunRow], *, now: Instant, live: bool) -> None:
-        self._job, self._life, self._now, self._live = job, life, now, live
+    def __init__(
+        self, job: JobRow, life: list[TriggerPeriod], runs: list[RunRow], *, now: Instant, coverage: Coverage
+    ) -> None:
+        self._job, self._life, self._now, self._coverage = job, life, now, coverage
         self._runs = sorted(runs, key=lambda run: run.scheduled_for)
         self._name = repr(job.spec.name)
         self._zone: tzinfo = zone_of(life[-1].trigger)
+        self._gap = coverage.gap(job.spec.function, job.spec.rules.queue)
 
-    def give(self, at: Instant | None) -> str:
-        return self._for_now() + self._overridden() if at is None else self._for_time(at)
+    def give(self, at: Instant | None) -> Explanation:
+        if at is not None:
+            return self._for_time(at)
+        answer = self._for_now()
+        return Explanation(answer.cause, answer.text + self._overridden(), answer.facts)
 
     # For now
 
-    def _for_now(self) -> str:
+    def _for_now(self) -> Explanation:
         job, here = self._job, self._life[-1]
         if job.state is JobState.REMOVED:
-            return (
+            defined = " or its definition in the code changes" if job.code.in_code else ""
+            return self._say(
+                Cause.REMOVED,
                 f"{self._name} was removed{_changed_by(here)} at {self._at(here.start)}. It does not run until it is "
-                "restored (`tenure restore "
-                f"{job.spec.name}`){' or its definition in the code changes' if job.code.in_code else ''}."
+                f"restored (`tenure restore {job.spec.name}`){defined}.",
+                since=here.start,
+                **_said(here.began),
             )
         if job.state is JobState.PAUSED:
             return self._paused_now(here)
         if job.state is JobState.DONE:
             ended = [run for run in self._runs if run.state.final]
-            told = self._told(ended[-1]) if ended else f"{self._name} has no run that is still kept."
-            return f"{told} It is done: nothing more is due."
-        parts = []
-        begun = [run for run in self._runs if run.state in OPEN and (run.due_at <= self._now or run.attempt)]
-        if begun:
-            parts.append(self._told(begun[0]))
-        elif not self._live:
-            parts.append(
-                f"No live node has the function {job.spec.function!r} of {self._name} registered: nothing is planned "
-                "or run until one does."
+            answer = (
+                self._told(ended[-1])
+                if ended
+                else self._say(Cause.DONE, f"{self._name} has no run that is still kept.")
             )
-        elif job.next_due is not None and job.next_due + job.spec.rules.on_time < self._now:
-            parts.append(
-                f"{self._name} has been due since {self._at(job.next_due)} and is not planned yet: no node with its "
-                "function has got to it."
-            )
-        elif ended := [run for run in self._runs if run.state.final]:
-            parts.append(self._told(ended[-1]))
-        elif here.trigger is not None:
-            parts.append(f"{self._name} has not run yet.")
-        parts.append(self._next(here))
-        told = " ".join(parts[:2] if len(parts) > 2 else parts)  # noqa: PLR2004 - two sentences
+            return Explanation(answer.cause, f"{answer.text} It is done: nothing more is due.", answer.facts)
+        doing = self._doing(here)
+        after, due = self._next(here)
+        told = after if doing is None else f"{doing.text} {after}"
         if job.next_reading is not None and job.next_reading < job.spec.tzdata:
             by = job.next_reading.partition("@")[0]
             told += (
                 f" It is planned with the zone rules of tzdata {by}, although it was defined with {job.spec.tzdata}, "
                 "which no live node has: upgrade the tzdata package."
             )
-        return told
+        facts = {} if doing is None else dict(doing.facts)
+        if due is not None:
+            facts["next_due"] = moment(due, self._zone)
+        first = Cause.ON_REQUEST if here.trigger is None and not here.unreadable else Cause.NOT_DUE
+        first = Cause.UNREADABLE if here.unreadable else first
+        return Explanation(first if doing is None else doing.cause, told, facts)
 
-    def _paused_now(self, here: TriggerPeriod) -> str:
+    def _doing(self, here: TriggerPeriod) -> Explanation | None:
+        """What the active job does, or what keeps it from running; None if there is nothing to say about it yet."""
+        job, gap = self._job, self._gap
+        begun = [run for run in self._runs if run.state in OPEN and (run.due_at <= self._now or run.attempt)]
+        if begun:
+            return self._told(begun[0])
+        if gap is not None:
+            return self._orphaned(gap)
+        if job.next_due is not None and latest_start(job.next_due, job.spec.rules) < self._now:
+            return self._say(
+                Cause.NOT_PLANNED,
+                f"{self._name} has been due since {self._at(job.next_due)} and is not planned yet, although "
+                f"{self._coverage.able(job.spec.function, job.spec.rules.queue)[0].label} can run it.",
+                due=job.next_due,
+            )
+        if ended := [run for run in self._runs if run.state.final]:
+            return self._told(ended[-1])
+        return None if here.trigger is None else self._say(Cause.NOT_DUE, f"{self._name} has not run yet.")
+
+    def _orphaned(self, gap: Gap) -> Explanation:
+        job = self._job
+        since = ""
+        if job.next_due is not None and job.next_due < self._now:
+            since = f" It has been due since {self._at(job.next_due)}."
+        facts = {} if not since or job.next_due is None else {"due": job.next_due}
+        told = f"{self._name} is orphaned: {gap.text}. It does not run until a node does."
+        if gap.cause is Cause.NO_NODE:
+            told = f"{gap.text[0].upper()}{gap.text[1:]}, so {self._name} does not run."
+        return self._say(gap.cause, told + since, function=job.spec.function, queue=job.spec.rules.queue, **facts)
+
+    def _paused_now(self, here: TriggerPeriod) -> Explanation:
         job = self._job
         by = f" by {job.paused_by}" if job.paused_by else ""
         because = f" ({job.paused_why})" if job.paused_why else ""
-        since = self._at(here.start if here.began is None else here.began.at)
+        began = here.start if here.began is None else here.began.at
+        since = self._at(began)
         if job.paused_until is None:
-            return f"{self._name} was paused{by}{because} at {since} and stays paused until it is resumed."
-        if job.paused_until <= self._now:
-            return (
+            text = f"{self._name} was paused{by}{because} at {since} and stays paused until it is resumed."
+        elif job.paused_until <= self._now:
+            text = (
                 f"The pause of {self._name}{by}{because} ended at {self._at(job.paused_until)}: the next node that "
                 "plans resumes it."
             )
-        return (
-            f"{self._name} was paused{by}{because} at {since}, until {self._at(job.paused_until)}. "
-            f"{self._next(here, job.paused_until)}"
-        )
+        else:
+            text = (
+                f"{self._name} was paused{by}{because} at {since}, until {self._at(job.paused_until)}. "
+                f"{self._next(here, job.paused_until)[0]}"
+            )
+        return self._say(Cause.PAUSED, text, since=began, until=job.paused_until, by=job.paused_by, why=job.paused_why)
 
     def _overridden(self) -> str:
         job = self._job
@@ -126,28 +182,36 @@ class _Answer:
             f"{in_force(job.spec, job.code)}."
         )
 
-    def _next(self, here: TriggerPeriod, after: Instant | None = None) -> str:
+    def _next(self, here: TriggerPeriod, after: Instant | None = None) -> tuple[str, Instant | None]:
         if here.unreadable:
-            return f"Nothing is planned for it: its trigger {here.unreadable}"
+            return f"Nothing is planned for it: its trigger {here.unreadable}", None
         trigger = here.trigger
         if trigger is None:
-            return f"{self._name} has no trigger: it runs only on request."
+            return f"{self._name} has no trigger: it runs only on request.", None
         due = trigger.following(self._now if after is None else after)
-        return "Nothing is due after that." if due is None else f"It is next due at {self._at(due)}."
+        return ("Nothing is due after that." if due is None else f"It is next due at {self._at(due)}."), due
 
     # For a time
 
-    def _for_time(self, at: Instant) -> str:
+    def _for_time(self, at: Instant) -> Explanation:
         here = next((stretch for stretch in self._life if stretch.start < at <= stretch.end), None)
         asked = self._near(at, RunKind.MANUAL)
         if here is None:
             first = self._life[0]
-            return (
+            return self._say(
+                Cause.NOT_ADDED,
                 f"{self._name} did not exist at {self._at(at)}: it was added{_changed_by(first)} at "
-                f"{self._at(first.start)}."
+                f"{self._at(first.start)}.",
+                since=first.start,
+                **_said(first.began),
             )
         if here.state is JobState.REMOVED:
-            return f"{self._name} had been removed{_changed_by(here)} at {self._at(here.start)}."
+            return self._say(
+                Cause.REMOVED,
+                f"{self._name} had been removed{_changed_by(here)} at {self._at(here.start)}.",
+                since=here.start,
+                **_said(here.began),
+            )
         due = None if here.trigger is None else self._due_near(here.trigger, at)
         run = self._near(at, RunKind.DUE) if here.unreadable else None if due is None else self._run_of(due)
         if run is not None:
@@ -157,10 +221,15 @@ class _Answer:
         if here.state is JobState.PAUSED:
             return self._paused_then(here, at)
         if here.unreadable:
-            return f"It is unknown what {self._name} had to do at {self._at(at)}: its trigger {here.unreadable}"
+            return self._say(
+                Cause.UNREADABLE,
+                f"It is unknown what {self._name} had to do at {self._at(at)}: its trigger {here.unreadable}",
+            )
         if here.trigger is None:
-            return (
-                f"{self._name} has no trigger: it runs only on request, and no run was requested around {self._at(at)}."
+            return self._say(
+                Cause.ON_REQUEST,
+                f"{self._name} has no trigger: it runs only on request, and no run was requested around "
+                f"{self._at(at)}.",
             )
         if due is None:
             return self._not_due(here.trigger, at)
@@ -181,25 +250,32 @@ class _Answer:
         found = [run for run in self._runs if run.kind is kind and abs(run.scheduled_for - at) < NEAR]
         return min(found, key=lambda run: abs(run.scheduled_for - at), default=None)
 
-    def _paused_then(self, here: TriggerPeriod, at: Instant) -> str:
+    def _paused_then(self, here: TriggerPeriod, at: Instant) -> Explanation:
         began = here.began
         by, because, since = "", "", self._at(here.start)
         if began is not None:
             by, because = f" by {began.by}" if began.by else "", f" ({began.why})" if began.why else ""
             since = self._at(began.at)
         end = f" to {self._at(here.end)}" if here.ended is not None else ""
-        return (
+        return self._say(
+            Cause.PAUSED,
             f"{self._name} was paused{by}{because} from {since}{end}: what is due during a pause, as at "
-            f"{self._at(at)}, does not run."
+            f"{self._at(at)}, does not run.",
+            since=here.start if began is None else began.at,
+            until=None if here.ended is None else here.end,
+            **_said(began),
         )
 
-    def _not_due(self, trigger: Trigger, at: Instant) -> str:
+    def _not_due(self, trigger: Trigger, at: Instant) -> Explanation:
         before, after = last_due(trigger, at), trigger.following(at)
         around = [f"{word} {self._at(due)}" for word, due in (("before", before), ("after", after)) if due is not None]
         nearest = f"The nearest due times are {' and '.join(around)}." if around else "It is never due."
-        return (
+        return self._say(
+            Cause.NOT_DUE,
             f"{self._at(at)} is not a due time of {self._name}: {trigger.explain()} "
-            f"{nearest}{self._clock_change(trigger, at)}"
+            f"{nearest}{self._clock_change(trigger, at)}",
+            before=before,
+            after=after,
         )
 
     def _clock_change(self, trigger: Trigger, at: Instant) -> str:
@@ -210,62 +286,104 @@ class _Answer:
                 return f" {change}"
         return ""
 
-    def _no_run(self, here: TriggerPeriod, due: Instant) -> str:
+    def _no_run(self, here: TriggerPeriod, due: Instant) -> Explanation:
         job, when = self._job, self._at(due)
         if due > self._now:
-            return f"{self._name} is due at {when}, in {readable(due - self._now)}." + self._if_no_node()
+            return self._say(
+                Cause.NOT_DUE if self._gap is None else self._gap.cause,
+                f"{self._name} is due at {when}, in {readable(due - self._now)}." + self._if_orphaned(),
+                due=due,
+            )
         if due < job.kept_since:
-            return (
+            return self._say(
+                Cause.FORGOTTEN,
                 f"{self._name} was due at {when}; its runs before {self._at(job.kept_since)} were forgotten by "
-                "retention."
+                "retention.",
+                due=due,
             )
         if job.state is JobState.ACTIVE and job.next_due is not None and due >= job.next_due:
-            return (
-                f"{self._name} was due at {when} and is not planned yet: no live node has had its function registered "
-                "since then."
+            cause, because = (
+                (self._gap.cause, self._gap.text)
+                if self._gap is not None
+                else (Cause.NOT_PLANNED, "no node that can run it has been alive since then, or none has got to it")
             )
+            return self._say(cause, f"{self._name} was due at {when} and is not planned yet: {because}.", due=due)
         if here.ended is not None:
             what = f"{here.ended.what.value}{f' by {here.ended.by}' if here.ended.by else ''}"
-            return (
+            return self._say(
+                Cause.CHANGED,
                 f"{self._name} was due at {when}, and was not planned yet when the job was {what} at "
-                f"{self._at(here.end)}; after that only later due times counted."
+                f"{self._at(here.end)}; after that only later due times counted.",
+                due=due,
+                changed=here.end,
+                **_said(here.ended),
             )
-        return (
+        return self._say(
+            Cause.UNACCOUNTED,
             f"{self._name} was due at {when}, and nothing in the ledger says what became of it. Run `tenure audit "
-            f"{job.spec.name}`."
+            f"{job.spec.name}`.",
+            due=due,
         )
 
-    def _if_no_node(self) -> str:
-        return "" if self._live else f" But no live node has its function {self._job.spec.function!r} registered."
+    def _if_orphaned(self) -> str:
+        return "" if self._gap is None else f" But {self._gap.text}."
 
     # What became of a run
 
-    def _told(self, run: RunRow, due: Instant | None = None) -> str:
+    def _told(self, run: RunRow, due: Instant | None = None) -> Explanation:
         """One sentence about a run."""
         subject = f"{self._name}, due at {self._at(run.scheduled_for if due is None else due)},"
         if run.kind is RunKind.MANUAL:
             asker = f" by {run.by}" if run.by else ""
             subject = f"{self._name}, requested{asker} at {self._at(run.scheduled_for)},"
+        cause, text, more = self._became(run)
+        facts = {
+            "run": int(run.id),
+            "key": run.key,
+            "state": run.state.value,
+            "scheduled_for": moment(run.scheduled_for, self._zone),
+            "due_at": moment(run.due_at, self._zone),
+            "attempt": run.attempt,
+            "node": run.node,
+            "started_at": None if run.started_at is None else moment(run.started_at, self._zone),
+            "finished_at": None if run.finished_at is None else moment(run.finished_at, self._zone),
+            "error": last_line(run.reason),
+            **more,
+        }
+        return Explanation(
+            cause, f"{subject} {text}", {word: fact for word, fact in facts.items() if fact not in _NONE}
+        )
+
+    def _became(self, run: RunRow) -> tuple[Cause, str, dict[str, object]]:
+        """The cause, the end of the sentence, and further facts."""
+        where = self._where(run)
         match run.state:
             case RunState.SUCCEEDED:
-                return f"{subject} ran{self._where(run)} and succeeded{self._ended(run)}."
+                return Cause.SUCCEEDED, f"ran{where} and succeeded{self._ended(run)}.", {}
             case RunState.FAILED:
-                return (
-                    f"{subject} failed{self._where(run)}{self._ended(run)}: "
-                    f"{last_line(run.reason) or 'no reason was given'}."
-                )
+                error = last_line(run.reason) or "no reason was given"
+                return Cause.FAILED, f"failed{where}{self._ended(run)}: {_stopped(error)}", {}
             case RunState.LOST if run.reason == STOPPED:
                 rule = f"on_lost={self._job.spec.rules.on_lost!r}"
                 return (
-                    f"{subject} was lost: its node was stopped while it ran{self._where(run)}, and there is no other "
-                    f"attempt ({rule})."
+                    Cause.LOST,
+                    f"was lost: its node was stopped while it ran{where}, and there is no other attempt ({rule}).",
+                    {},
                 )
             case RunState.LOST:
-                return f"{subject} was lost: its node died {_times(run.losses)}, the last time{self._where(run)}."
+                return (
+                    Cause.LOST,
+                    f"was lost: its node died {_times(run.losses)}, the last time{where}.",
+                    {"losses": run.losses},
+                )
             case RunState.CANCELLED:
-                return f"{subject} was cancelled: {run.reason or 'no reason was given'}."
+                return (
+                    Cause.CANCELLED,
+                    f"was cancelled: {_stopped(last_line(run.reason) or 'no reason was given')}",
+                    {},
+                )
             case RunState.SKIPPED:
-                return f"{subject} was skipped: {self._skipped(run)}"
+                return _SKIPPED.get(run.reason, Cause.SKIPPED), f"was skipped: {self._skipped(run)}", {}
             case RunState.RUNNING:
                 since = run.claimed_at if run.started_at is None else run.started_at
                 stops = (
@@ -274,34 +392,34 @@ class _Answer:
                     if run.stopping
                     else ""
                 )
-                return (
-                    f"{subject} has been "
-                    f"running{self._where(run)}{f' since {self._at(since)}' if since else ''}{stops}."
-                )
+                began = f" since {self._at(since)}" if since else ""
+                return Cause.RUNNING, f"has been running{where}{began}{stops}.", {}
             case RunState.WAITING:
-                return f"{subject} is waiting: {self._behind(run)}."
+                return Cause.OVERLAP, f"is waiting: {self._behind(run)}.", {}
             case _:
-                return f"{subject} {self._pending(run)}"
+                return self._pending(run)
 
-    def _pending(self, run: RunRow) -> str:
-        if run.looking and (run.due_at > self._now or self._live):
-            limit = self._at((run.looking_since or run.due_at) + self._job.spec.rules.wait_up_to)
-            return f"is waiting: {waits_for(run, self._zone)}. It fails if that lasts until {limit}."
+    def _pending(self, run: RunRow) -> tuple[Cause, str, dict[str, object]]:
+        if run.looking and (run.due_at > self._now or self._gap is None):
+            limit = (run.looking_since or run.due_at) + self._job.spec.rules.wait_up_to
+            return (
+                Cause.NOT_YET,
+                f"is waiting: {waits_for(run, self._zone)}. It fails if that lasts until {self._at(limit)}.",
+                {"looks": run.looks, "until": moment(limit, self._zone)},
+            )
         if run.due_at > self._now:
             if run.attempt:
                 again = f"attempt {run.attempt + 1} begins at {self._at(run.due_at)}"
-                return f"{again}{f' (the last one ended with {last_line(run.reason)})' if run.reason else ''}."
-            return f"begins at {self._at(run.due_at)}." + self._if_no_node()
-        if not self._live:
-            return (
-                f"has been pending since {self._at(run.due_at)}: no live node has its function "
-                f"{self._job.spec.function!r} registered."
-            )
-        queue = self._job.spec.rules.queue
+                last = f" The last one ended with {_stopped(last_line(run.reason))}" if run.reason else ""
+                return Cause.RETRY, f"{again}.{last}", {}
+            return Cause.NOT_DUE, f"begins at {self._at(run.due_at)}." + self._if_orphaned(), {}
+        spec = self._job.spec
+        late = self._coverage.late(spec.function, spec.rules.queue)
         interrupted = " (interrupted by the stop of its node)" if run.reason == STOPPED else ""
         return (
-            f"has been pending since {self._at(run.due_at)}{interrupted}: no node that has its function and serves the "
-            f"queue {queue!r} has had a free slot."
+            late.cause,
+            f"has been pending since {self._at(run.due_at)}{interrupted}: {late.text}.",
+            {"function": spec.function, "queue": spec.rules.queue},
         )
 
     def _skipped(self, run: RunRow) -> str:
@@ -322,7 +440,7 @@ class _Answer:
             case "":
                 return "no reason was given."
             case other:
-                return f"{other}."
+                return _stopped(last_line(other))
 
     def _behind(self, run: RunRow) -> str:
         """The earlier run that this one had to wait for, or was skipped for."""
@@ -351,6 +469,15 @@ class _Answer:
     def _at(self, when: Instant) -> str:
         return shown(when, self._zone)
 
+    def _say(self, cause: Cause, text: str, **facts: object) -> Explanation:
+        """An answer; instants among the facts become times in the zone of the job."""
+        shown_facts = {
+            word: moment(fact, self._zone) if isinstance(fact, float) else fact
+            for word, fact in facts.items()
+            if fact not in _NONE
+        }
+        return Explanation(cause, text, shown_facts)
+
 
 def _changed_by(stretch: TriggerPeriod) -> str:
     return f" by {stretch.began.by}" if stretch.began is not None and stretch.began.by else ""
@@ -362,9 +489,32 @@ def waits_for(run: RunRow, zone: tzinfo) -> str:
     return f"{reason}{counted(run.looks, 'look')}, next at {shown(run.due_at, zone)}"
 
 
+_NONE: tuple[object, ...] = (None, "")
+_SKIPPED = {"overlap": Cause.OVERLAP, "superseded": Cause.SUPERSEDED, "missed": Cause.MISSED, "paused": Cause.PAUSED}
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(:|$)")
+
+
+def _said(change: ChangeRecord | None) -> dict[str, object]:
+    """Who made a change, and why."""
+    return {} if change is None else {"by": change.by, "why": change.why}
+
+
+def _stopped(text: str) -> str:
+    """With a full stop, unless it ends with one."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
 def last_line(text: str) -> str:
-    """What a traceback ends with: the exception. `tenure log` shows all of it."""
-    return text.strip().splitlines()[-1] if text.strip() else ""
+    """What a traceback ends with, in one line: the exception. `tenure log` shows all of it."""
+    lines = text.strip().splitlines()
+    if not lines:
+        return ""
+    heads = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    if not heads:
+        return lines[-1].strip()
+    after = lines[heads[-1] + 1 :]
+    # The message of an exception may have several lines; frames are indented.
+    return next((line for line in after if _EXCEPTION.match(line)), lines[-1]).strip()
 
 
 def _times(count: int) -> str:

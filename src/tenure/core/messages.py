@@ -423,6 +423,31 @@ class Tally:
     runs: int
 
 
+class LaneJob(NamedTuple):
+    """An active job, and where its runs can be claimed."""
+
+    id: JobId
+    name: str
+    function: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A due time that is past its grace, although no attempt has begun."""
+
+    job: JobId
+    name: str
+    function: str
+    queue: str
+    due: Instant
+    """When it was due."""
+    late_since: Instant
+    """When its grace was over."""
+    run: RunId | None
+    """Its run; None if it is not planned."""
+
+
 PLAIN = (RunState.SUCCEEDED, RunState.FAILED, RunState.LOST)
 """The final states of a run for one due time that need no further explanation in an audit."""
 

@@ -205,10 +205,18 @@ class NodeFacts:
     """The version of tenure."""
     tzdata: str
     """The release of the zone rules."""
+    host: str = ""
+    """The name of its machine."""
+    signatures: str = ""
+    """A digest of the parameters of its functions: it changes if stored arguments may no longer fit."""
+    clock_offset: float | None = None
+    """By how many seconds its machine's clock is ahead of the database's; None if that is not known."""
     label: str = ""
     """Its human-readable name, from its row."""
     plans: bool = False
     """True if it is the application's planner, by the election's row."""
+    since: Instant = 0.0
+    """When it joined, from its row."""
 
 
 class Change(StrEnum):

@@ -21,7 +21,7 @@ from tenure.util.durations import Duration, positive
 from tenure.util.instants import moment
 from tenure.util.names import named
 from tenure.util.plurals import counted
-from tenure.views import ActionView, JobView, RunView, StatsView
+from tenure.views import ActionView, AttentionView, Explanation, JobView, NodeView, RunView, StatsView
 
 
 class SchedulerApi(Decorators):
@@ -367,4 +367,16 @@ class SchedulerApi(Decorators):
 
     def why(self, job: str, at: datetime | str | None = None) -> str:
         """Why a job ran or did not run, at that time or now, in a sentence or two."""
+        return self.explain(job, at).text
+
+    def explain(self, job: str, at: datetime | str | None = None) -> Explanation:
+        """The same as `.text`, with the one `.cause` that applies, as a stable word, and the `.facts` it rests on."""
         return self._service.look(lambda ledger: self._service.lookup.why(ledger, job, at))
+
+    def nodes(self) -> list[NodeView]:
+        """The live nodes: since when, where, what they can run, and how many runs they have."""
+        return self._service.look(self._service.lookup.nodes)
+
+    def attention(self) -> list[AttentionView]:
+        """What needs attention, the worst first: orphaned jobs, overdue due times, jobs removed against the code."""
+        return self._service.look(self._service.lookup.attention)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import json
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -71,6 +73,7 @@ class Registry:
         self._functions: dict[str, Function] = {}
         self.arounds: list[Around] = []
         """What is put around each of them, from its next call on."""
+        self._digested: tuple[tuple[str, ...], str] = ((), "")
 
     def add(self, function: Function) -> Function:
         """Add a function. The same one twice is fine; another one of the same name is refused."""
@@ -97,6 +100,15 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         """The names, in the order of definition."""
         return tuple(self._functions)
+
+    @property
+    def signatures(self) -> str:
+        """A digest of the parameters of all functions. Stored arguments may no longer fit if it changes."""
+        names = self.names
+        if self._digested[0] != names:
+            taken = [(name, _parameters(self.get(name))) for name in sorted(names)]
+            self._digested = names, sha256(json.dumps(taken).encode()).hexdigest()[:16]
+        return self._digested[1]
 
     @property
     def coroutines(self) -> tuple[str, ...]:
@@ -181,6 +193,17 @@ def bind(function: Function, kwargs: Mapping[str, object]) -> None:
             f"{function.name} ({function.place}) needs {', '.join(map(repr, missing))}. "
             f"Write kwargs={{{missing[0]!r}: …}}, or give {'it a default' if len(missing) == 1 else 'them defaults'}."
         )
+
+
+def _parameters(function: Function | None) -> list[tuple[str, str, bool]]:
+    """What decides whether arguments fit."""
+    if function is None:
+        return []
+    return [
+        (parameter.name, parameter.kind.name, parameter.default is Parameter.empty)
+        for parameter in function.signature.parameters.values()
+        if parameter.name != function.run_parameter
+    ]
 
 
 def _run_parameter(name: str, body: Callable[..., Any], signature: Signature) -> Parameter | None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from itertools import islice
 
+from tenure.core.attention import LIMIT, Concern, concerns
 from tenure.core.audit import JobAudit
 from tenure.core.audit import audit as audit_of
-from tenure.core.explain import why as why_of
+from tenure.core.coverage import Coverage
+from tenure.core.explain import Explanation, explain
 from tenure.core.job_options import tag as tag_of
 from tenure.core.messages import ActionQuery, JobOutcome, JobQuery, Past, RunQuery
+from tenure.core.overdue import SLACK
 from tenure.core.patterns import matches
-from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, NodeFacts, RunId, RunRow
+from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunId, RunRow
 from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
@@ -22,7 +26,7 @@ from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
 from tenure.util.names import named
 from tenure.util.plurals import a_type
-from tenure.views import ActionView, JobView, RunView, StatsView
+from tenure.views import ActionView, AttentionView, JobView, NodeView, RunView, StatsView
 
 MAX_RUNS = 10_000
 """The most runs in one answer."""
@@ -70,9 +74,39 @@ class Lookup:
     ) -> list[JobView]:
         """The jobs of this name or pattern, with this tag, on this queue; by name. With `removed` also those that were
         removed and that code still defines."""
-        now = ledger.now()
+        now, coverage = ledger.now(), self.coverage(ledger)
         rows = self.rows(ledger, pattern, tag=tag, queue=queue, removed=removed)
-        return self._with_requests(ledger, [self.shown_job(row, now) for row in rows])
+        return self._with_requests(ledger, [self.shown_job(row, now, coverage) for row in rows])
+
+    def coverage(self, ledger: Ledger, *, busy: bool = False) -> Coverage:
+        """What the live nodes can run; with `busy` also how many runs each has."""
+        running = ledger.running(self._application) if busy else None
+        return Coverage(self._application, ledger.nodes(self._application), running)
+
+    def concerns(self, ledger: Ledger) -> list[Concern]:
+        """What needs attention, the worst first."""
+        application, coverage = self._application, self.coverage(ledger, busy=True)
+        orphaned = ledger.unserved(application, coverage.served, LIMIT)
+        overdue = ledger.overdue(application, ledger.now() - SLACK, LIMIT)
+        return concerns(coverage, orphaned, overdue, self._removed(ledger, coverage))
+
+    def nodes(self, ledger: Ledger) -> list[NodeView]:
+        """The live nodes, by label."""
+        nodes, running = ledger.nodes(self._application), ledger.running(self._application)
+        having = Counter(function for node in nodes for function in node.functions)
+        return [
+            NodeView.of(
+                node,
+                running.get(node.node, 0),
+                frozenset(function for function in node.functions if having[function] > 1),
+                self._tz,
+            )
+            for node in nodes
+        ]
+
+    def attention(self, ledger: Ledger) -> list[AttentionView]:
+        """The same for people."""
+        return [AttentionView.of(concern, self._tz) for concern in self.concerns(ledger)]
 
     def rows(
         self,
@@ -92,27 +126,38 @@ class Lookup:
             None if queue is None else named(queue, "queue"),
         )
         rows = ledger.find_jobs(query)
-        if removed and (gone := ledger.removed(self._application)):
-            live = {name for node in ledger.nodes(self._application) for name in node.functions}
+        if removed and (gone := self._removed(ledger, None)):
             rows += [
                 row
                 for row in gone
-                if (row.spec.function in live or row.defined_at > (row.removed_at or 0.0))
-                and (given is None or matches(given, row.spec.name))
+                if (given is None or matches(given, row.spec.name))
                 and (tag is None or tag in row.spec.rules.tags)
                 and queue in {None, row.spec.rules.queue}
             ]
             rows.sort(key=lambda row: row.spec.name)
         return rows
 
+    def _removed(self, ledger: Ledger, coverage: Coverage | None) -> list[JobRow]:
+        """Jobs that were removed by hand and that code still defines: a live node has their function, or a start has
+        defined them since."""
+        gone = ledger.removed(self._application)
+        if gone and coverage is None:
+            coverage = self.coverage(ledger)
+        return [
+            row
+            for row in gone
+            if (coverage and coverage.has(row.spec.function)) or row.defined_at > (row.removed_at or 0.0)
+        ]
+
     def those(self, ledger: Ledger, names: Iterable[str]) -> list[JobView]:
         """The jobs of these names, as far as they exist."""
-        now = ledger.now()
-        return [self.shown_job(row, now) for name in names for row in ledger.jobs(self._application, name)]
+        now, coverage = ledger.now(), self.coverage(ledger)
+        return [self.shown_job(row, now, coverage) for name in names for row in ledger.jobs(self._application, name)]
 
     def job(self, ledger: Ledger, name: str) -> JobView:
         """One job."""
-        view = self.shown_job(operations.known(ledger, self._application, name), ledger.now())
+        row = operations.known(ledger, self._application, name)
+        view = self.shown_job(row, ledger.now(), self.coverage(ledger))
         return self._with_requests(ledger, [view])[0]
 
     def runs(
@@ -195,17 +240,20 @@ class Lookup:
         """The jobs that match, by name, also those that code defines although they were removed; and how they do."""
         rows, now = self.rows(ledger, pattern, tag=tag, queue=queue, removed=True), ledger.now()
         outcomes = {one.name: one for one in ledger.outcomes(self._application, since=now - RECENT)}
-        nodes = ledger.nodes(self._application)
-        views = self._with_requests(ledger, [self.shown_job(row, now) for row in rows])
+        coverage = self.coverage(ledger)
+        late = {one.name for one in ledger.overdue(self._application, now - SLACK, MAX_RUNS)}
+        views = self._with_requests(ledger, [self.shown_job(row, now, coverage) for row in rows])
         return [
-            (view, Overview(outcomes.get(row.spec.name), _orphaned(row, nodes)))
+            (view, Overview(outcomes.get(row.spec.name), _orphaned(row, coverage), row.spec.name in late))
             for view, row in zip(views, rows, strict=True)
         ]
 
     def seen(self, ledger: Ledger, row: JobRow) -> Overview:
         """How one job does."""
         outcomes = ledger.outcomes(self._application, since=ledger.now() - RECENT, name=row.spec.name)
-        return Overview(outcomes[0] if outcomes else None, _orphaned(row, ledger.nodes(self._application)))
+        overdue = ledger.overdue(self._application, ledger.now() - SLACK, MAX_RUNS)
+        late = any(one.job == row.id for one in overdue)
+        return Overview(outcomes[0] if outcomes else None, _orphaned(row, self.coverage(ledger)), late)
 
     def failing(self, ledger: Ledger) -> list[JobOutcome]:
         """The jobs whose newest run failed or was lost, and those that failed in the last day; the longest series of
@@ -238,10 +286,10 @@ class Lookup:
 
         The more jobs there are, the fewer runs of each are counted.
         """
-        rows, now = self.rows(ledger, removed=True), ledger.now()
+        rows, now, coverage = self.rows(ledger, removed=True), ledger.now(), self.coverage(ledger)
         last = min(max(FIGURED[1] // max(len(rows), 1), FIGURED[0]), NEARBY)
         figures = ledger.figures(self._application, last)
-        views = self._with_requests(ledger, [self.shown_job(row, now) for row in rows])
+        views = self._with_requests(ledger, [self.shown_job(row, now, coverage) for row in rows])
         return [
             (view, StatsView.of(row.spec.name, found, self.zone(row)))
             for row, view in zip(rows, views, strict=True)
@@ -265,8 +313,9 @@ class Lookup:
         now = ledger.now()
         start = operations.point(since, now, "since")
         end = now if until is None else operations.point(until, now, "until")
+        coverage = self.coverage(ledger, busy=True)
         if name is not None:
-            return [self._audited(ledger, self._row(ledger, _storable(name)), start, end)]
+            return [self._audited(ledger, self._row(ledger, _storable(name)), start, end, coverage)]
         rows = ledger.jobs(self._application, removed=True)
         changes: dict[JobId, list[ChangeRecord]] = {}
         for change in ledger.changes(self._application):
@@ -278,27 +327,34 @@ class Lookup:
             for row in page:
                 runs = past.get(row.id, _NOTHING)
                 audited = audit_of(
-                    row, changes.get(row.id, ()), runs.others, since=start, until=end, now=now, plain=runs.plain
+                    row,
+                    changes.get(row.id, ()),
+                    runs.others,
+                    since=start,
+                    until=end,
+                    now=now,
+                    plain=runs.plain,
+                    coverage=coverage,
                 )
                 if not audited.clean:  # what it read may have changed meanwhile, and it has not read all
-                    audited = self._audited(ledger, self._row(ledger, row.spec.name), start, end)
+                    audited = self._audited(ledger, self._row(ledger, row.spec.name), start, end, coverage)
                 found.append(audited)
             if progress is not None:
                 progress(len(found), len(rows))
         return found
 
-    def why(self, ledger: Ledger, name: str, at: datetime | str | None) -> str:
+    def why(self, ledger: Ledger, name: str, at: datetime | str | None) -> Explanation:
         """Why a job ran, or did not, at a time or now."""
         row, now = self._row(ledger, _storable(name)), ledger.now()
         when = None if at is None else operations.point(at, now, "at")
         query = RunQuery(self._application, name, before=None if when is None else when + 86400.0, limit=NEARBY)
         changes = ledger.changes(self._application, name)
-        live = any(row.spec.function in node.functions for node in ledger.nodes(self._application))
-        return why_of(row, changes, ledger.runs(query), at=when, now=now, live=live)
+        coverage = self.coverage(ledger, busy=True)
+        return explain(row, changes, ledger.runs(query), at=when, now=now, coverage=coverage)
 
-    def shown_job(self, row: JobRow, now: float) -> JobView:
-        """The view of a job."""
-        return JobView.of(row, self._tz, now)
+    def shown_job(self, row: JobRow, now: float, coverage: Coverage | None = None) -> JobView:
+        """The view of a job. Without `coverage` it does not say whether the job is orphaned."""
+        return JobView.of(row, self._tz, now, coverage)
 
     def shown_run(self, ledger: operations.Looks, row: RunRow) -> RunView:
         """The view of a run, in the zone of its job."""
@@ -313,7 +369,7 @@ class Lookup:
         triggers = ledger.triggers({row.job for row in rows})
         return [RunView.of(row, zone_of(triggers.get(row.job), row.scheduled_for, default=self._tz)) for row in rows]
 
-    def _audited(self, ledger: Ledger, row: JobRow, start: Instant, end: Instant) -> JobAudit:
+    def _audited(self, ledger: Ledger, row: JobRow, start: Instant, end: Instant, coverage: Coverage) -> JobAudit:
         """Audit one job from everything the ledger has of it.
 
         If that finds something, audit once more: retention may have removed runs between the queries.
@@ -323,7 +379,8 @@ class Lookup:
 
         def look(row: JobRow) -> JobAudit:
             changes = ledger.changes(self._application, name)
-            return audit_of(row, changes, ledger.runs(query), since=start, until=end, now=ledger.now())
+            runs = ledger.runs(query)
+            return audit_of(row, changes, runs, since=start, until=end, now=ledger.now(), coverage=coverage)
 
         audited = look(row)
         return audited if audited.clean else look(self._row(ledger, name))
@@ -353,11 +410,12 @@ def _storable(name: object) -> str:
     return name
 
 
-def _orphaned(row: JobRow, nodes: Sequence[NodeFacts]) -> str:
-    """Why no live node can run an active job; '' if one can."""
-    if not nodes or row.state is not JobState.ACTIVE or any(row.spec.function in node.functions for node in nodes):
+def _orphaned(row: JobRow, coverage: Coverage) -> str:
+    """Why no live node can run an active job; '' if one can, and if there is no node at all, which is said once."""
+    if not coverage.nodes or row.state is not JobState.ACTIVE:
         return ""
-    return f"no live node has its function {row.spec.function!r}"
+    gap = coverage.gap(row.spec.function, row.spec.rules.queue)
+    return "" if gap is None else gap.text
 
 
 def _walk(row: JobRow, now: datetime) -> Iterator[tuple[datetime, str]]:

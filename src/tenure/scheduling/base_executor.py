@@ -22,7 +22,7 @@ from tenure.core.records import STOPPED, Instant, RunId, RunState
 from tenure.errors import ConfigurationError, NotYet, UnreadableArguments
 from tenure.scheduling import hangs
 from tenure.scheduling.attempt import Attempt, AttemptPhase
-from tenure.scheduling.context import NodeView
+from tenure.scheduling.context import NodeHandle
 from tenure.scheduling.process_errors import ProcessFailed
 from tenure.util.clock import boottime
 from tenure.util.plurals import counted
@@ -45,7 +45,7 @@ class BaseExecutor(ABC):
 
     def __init__(
         self,
-        node: NodeView,
+        node: NodeHandle,
         clock: DatabaseClock,
         capacity: int,
         ended: Callable[[Attempt, Ending], None],

@@ -19,7 +19,7 @@ from tenure.scheduling.engine_options import EngineOptions
 from tenure.util.clock import boottime
 
 
-class NodeView(Protocol):
+class NodeHandle(Protocol):
     """What the loop and the executor need of their node."""
 
     @property
@@ -58,7 +58,7 @@ class ExecutorView(Protocol):
 class LoopSignals:
     """What other threads tell the loop, and what it tells the completer."""
 
-    def __init__(self, node: NodeView) -> None:
+    def __init__(self, node: NodeHandle) -> None:
         self._node = node
         self.poked = self.freed = False
         self.pressed = False
@@ -96,7 +96,7 @@ class EndingQueue:
 class LoopContext:
     """Made once per start. Only the loop changes it."""
 
-    node: NodeView
+    node: NodeHandle
     election: Leadership
     executor: ExecutorView
     registry: Registry

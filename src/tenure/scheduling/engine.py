@@ -15,7 +15,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tenure.cluster.node import Node, retire
@@ -25,9 +25,9 @@ from tenure.core.keys import planner_of
 from tenure.core.messages import ClaimedRun, JobChange
 from tenure.core.records import JobRow, JobState
 from tenure.election import Election
-from tenure.jobs import start_report
 from tenure.jobs.functions import Registry
 from tenure.jobs.listeners import Listeners
+from tenure.jobs.start_report import StartReport
 from tenure.run import Run, RunControl
 from tenure.scheduling.completer import Completer
 from tenure.scheduling.context import EndingQueue, LoopContext, LoopSignals
@@ -103,7 +103,7 @@ class Engine:
         if options.capacity:
             need_posix()
         self._store.prepare()
-        jobs = sync(self._store, options, changes)
+        jobs = sync(self._store, options, changes, self._registry.names)
         if options.capacity == 0 or self.started:
             return jobs
         parts = self._assemble()
@@ -265,17 +265,26 @@ class Engine:
         return health_of(parts, self._store, options, self._registry, self._listeners)
 
 
-def sync(store: Store, options: EngineOptions, changes: Sequence[JobChange]) -> list[JobRow]:
-    """Write the jobs of a scheduler to the ledger. Returns those that are there now."""
+def sync(
+    store: Store, options: EngineOptions, changes: Sequence[JobChange], functions: Collection[str] = ()
+) -> list[JobRow]:
+    """Write the jobs of a scheduler to the ledger, and log what that changes. Returns those that are there now.
+
+    `functions` are those that this process has, to tell what is gone from the code.
+    """
     session = store.session("sync", SYNC_WITHIN)
     try:
         jobs: list[JobRow] = []
+        report = StartReport(options.tz)
         for first in range(0, len(changes), SYNC_BATCH):
             batch = changes[first : first + SYNC_BATCH]
             synced = session.ledger.sync(options.application, options.release, batch)
             brought = {change.name: change.spec for change in batch if change.spec is not None}
-            start_report.tell(session.ledger, synced, brought, options.tz)
+            report.add(session.ledger, synced, brought)
             jobs += [one.row for one in synced if one.row.state is not JobState.REMOVED]
+        if changes:
+            report.gone(session.ledger, options.application, options.release, functions)
+        report.close()
         return jobs
     finally:
         session.close()

@@ -21,7 +21,7 @@ from tenure.run import CURRENT
 from tenure.scheduling import hangs
 from tenure.scheduling.attempt import Attempt, AttemptPhase
 from tenure.scheduling.base_executor import BaseExecutor
-from tenure.scheduling.context import EndingQueue, LoopSignals, NodeView
+from tenure.scheduling.context import EndingQueue, LoopSignals, NodeHandle
 from tenure.scheduling.event_loop import CoroutineLoop
 from tenure.scheduling.processes import Processes
 from tenure.scheduling.timeouts import TimeoutThread
@@ -41,7 +41,7 @@ class Executor(BaseExecutor):
     """Starts no thread before the first attempt needs one."""
 
     def __init__(
-        self, node: NodeView, clock: DatabaseClock, capacity: int, endings: EndingQueue, signals: LoopSignals
+        self, node: NodeHandle, clock: DatabaseClock, capacity: int, endings: EndingQueue, signals: LoopSignals
     ) -> None:
         super().__init__(node, clock, capacity, endings.put, signals.free)
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()

@@ -129,10 +129,9 @@ class SchedulerLoop:
 
     def _learn(self, ledger: Ledger) -> None:
         """Learn which functions jobs name, which nodes have them, and what time it is."""
-        context = self._context
+        context, sent_at = self._context, boottime()
+        self.clock_watch.observe(ledger.now(), sent_at)
         functions = ledger.functions(context.application)
         context.registry.wanted(functions)
         self.planner.learn(ledger, context.identity, functions)
-        sent_at = boottime()
-        self.clock_watch.observe(ledger.now(), sent_at)
         self.agenda.at(Step.LEARN, boottime() + (LEARN_SOON if self.planner.learns_on else LEARN_EVERY))

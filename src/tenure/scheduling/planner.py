@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import math
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -45,7 +46,7 @@ from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext
 from tenure.stores.ledger import Ledger
 from tenure.triggers import Trigger, tzdata_version
-from tenure.util.clock import boottime
+from tenure.util.clock import boottime, walltime
 from tenure.util.version import __version__, order
 
 logger = logging.getLogger("tenure")
@@ -72,6 +73,8 @@ MARGIN = 60.0
 """A `next_due` is at most this much further beyond the look-ahead than the next due time."""
 NAMED = 5
 """How many jobs a note names."""
+OFFSET_STEP = 1.0
+"""By how many seconds the host's clock must have moved against the database's before a node writes that down again."""
 REMEMBERED = 10_000
 """How many jobs that cannot be planned here are remembered."""
 
@@ -143,7 +146,18 @@ class Planner:
             options.release,
             __version__,
             tzdata_version(),
+            socket.gethostname(),
+            self._context.registry.signatures,
+            self._clock_offset(),
         )
+
+    def _clock_offset(self) -> float | None:
+        """How far this machine's clock is ahead of the database's. It is written again only if it has moved much."""
+        before = None if self._written is None else self._written.clock_offset
+        if not self._clock.known or self._clock.doubts:
+            return before
+        offset = walltime().timestamp() - self._clock.now(boottime())
+        return before if before is not None and abs(offset - before) < OFFSET_STEP else round(offset, 1)
 
     def forget(self, ledger: Ledger) -> None:
         """This node takes no further part."""

@@ -40,8 +40,10 @@ from tenure.core.messages import (
     JobOutcome,
     JobQuery,
     JobStats,
+    LaneJob,
     LogLine,
     MissedJob,
+    Overdue,
     Past,
     Planned,
     Pruned,
@@ -82,6 +84,29 @@ class Ledger(ABC):
     @abstractmethod
     def nodes(self, application: str) -> list[NodeFacts]:
         """The facts of the live nodes of an application, by label and id."""
+
+    @abstractmethod
+    def running(self, application: str) -> dict[NodeId, int]:
+        """How many runs of an application each node has, counted from the RUNNING runs. Nodes without any are left
+        out."""
+
+    @abstractmethod
+    def unserved(self, application: str, served: Collection[tuple[str, str | None]], limit: int) -> list[LaneJob]:
+        """ACTIVE jobs of which no node can claim a run, at most `limit`, in any order. DONE jobs are left out.
+
+        `served` are the functions that live nodes have, each with a queue that such a node serves; None: with any
+        queue. The cost depends on the lanes that are not served and the jobs of their functions, not on other jobs.
+        """
+
+    @abstractmethod
+    def overdue(self, application: str, before: Instant, limit: int) -> list[Overdue]:
+        """Due times of ACTIVE jobs whose grace was over before this instant although no attempt has begun, at most
+        `limit` unplanned ones (earliest first) and at most `limit` with a run.
+
+        An unplanned one counts if `next_due` + spread + jitter + on-time is before that instant. A run counts if it is
+        PENDING with attempt 0, of kind DUE or BACKFILL, was not requested by a user (`by`), and `expires_at` (without
+        one: `due_at` + on-time) is before that instant. `core/overdue.py` says what explains the others.
+        """
 
     # Jobs
 

@@ -15,7 +15,8 @@ from tenure.stores import store_for
 
 
 def _facts(scene, worker, *functions, **more):
-    given = {"queues": ("default", "slow"), "capacity": 4, "release": 20261116, "library": "0.1.0", "tzdata": "2026a"}
+    given = {"queues": ("default", "slow"), "capacity": 4, "release": 20261116, "library": "0.1.0", "tzdata": "2026a",
+             "host": "web", "signatures": "abc", "clock_offset": -1.5}  # fmt: skip
     return NodeFacts(worker.id, scene.application, frozenset(functions), **{**given, **more})
 
 
@@ -24,7 +25,12 @@ def test_the_facts_of_a_live_node_are_read_as_they_were_written(scene, ledger):
     written = _facts(scene, one, "f", "g"), _facts(scene, two, "f", queues=None, capacity=0)
     for facts in written:
         ledger.write_facts(facts)
-    assert ledger.nodes(scene.application) == [replace(written[1], label="a"), replace(written[0], label="b")]
+    found = ledger.nodes(scene.application)
+    assert all(scene.start - 60 < facts.since < ledger.now() + 1 for facts in found)
+    assert [replace(facts, since=0.0) for facts in found] == [
+        replace(written[1], label="a"),
+        replace(written[0], label="b"),
+    ]
     assert ledger.nodes("another application") == []
 
 
@@ -99,7 +105,8 @@ def test_a_sweep_passes_by_the_set_of_a_node_that_writes_its_facts(ledger_databa
         writes.execute("INSERT INTO tenure.function_set (hash, names) VALUES (%s, '{f}')", [set_of])
         writes.commit()
         writes.execute(
-            "SELECT tenure.write_facts(%s, %s, %s, '{f}', NULL, 1, 0, '1', '')", [worker.id, scene.application, set_of]
+            "SELECT tenure.write_facts(%s, %s, %s, '{f}', NULL, 1, 0, '1', '', 'web', '', NULL)",
+            [worker.id, scene.application, set_of],
         )
         scene.session.sweep()
     assert [facts.functions for facts in scene.ledger.nodes(scene.application)] == [{"f"}]

@@ -8,6 +8,8 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from heapq import nsmallest
+from itertools import islice
 from typing import Protocol
 
 from tenure.core import run_rules
@@ -27,10 +29,12 @@ from tenure.core.messages import (
     JobOutcome,
     JobQuery,
     JobStats,
+    LaneJob,
     LogLine,
     LostRun,
     MissedJob,
     MissedRun,
+    Overdue,
     Past,
     Planned,
     Pruned,
@@ -41,6 +45,7 @@ from tenure.core.messages import (
     Tally,
     Unplanned,
 )
+from tenure.core.overdue import latest_start
 from tenure.core.patterns import matches
 from tenure.core.records import (
     OPEN,
@@ -106,7 +111,9 @@ class MemoryLedger(Ledger):
     def write_facts(self, facts: NodeFacts) -> None:
         with self._world.mutex:
             if self._world.alive(facts.node):
-                self._tables.facts[facts.node, facts.application] = facts
+                known = self._tables.facts.get((facts.node, facts.application))
+                since = self.now() if known is None else known.since
+                self._tables.facts[facts.node, facts.application] = replace(facts, since=since)
                 self._wake(facts.application)
 
     def remove_facts(self, node: NodeId, application: str) -> None:
@@ -122,6 +129,51 @@ class MemoryLedger(Ledger):
                 if facts.application == application and self._world.alive(facts.node)
             ]
             return sorted(found, key=lambda facts: (facts.label, facts.node))
+
+    def running(self, application: str) -> dict[NodeId, int]:
+        with self._world.mutex:
+            return dict(
+                Counter(
+                    run.node
+                    for row in self._tables.of(application)
+                    for run in self._tables.keys[row.id].values()
+                    if run.state is RunState.RUNNING and run.node is not None
+                )
+            )
+
+    def unserved(self, application: str, served: Collection[tuple[str, str | None]], limit: int) -> list[LaneJob]:
+        lanes = set(served)
+        with self._world.mutex:
+            found = (
+                LaneJob(row.id, row.spec.name, row.spec.function, row.spec.rules.queue)
+                for row in self._tables.of(application)
+                if self._shown(row).state is JobState.ACTIVE
+                and not lanes & {(row.spec.function, None), (row.spec.function, row.spec.rules.queue)}
+            )
+            return list(islice(found, limit))
+
+    def overdue(self, application: str, before: Instant, limit: int) -> list[Overdue]:
+        with self._world.mutex:
+            active = [row for row in self._tables.of(application) if row.state is JobState.ACTIVE]
+            unplanned = (
+                self._overdue(row, row.next_due, latest_start(row.next_due, row.spec.rules), None)
+                for row in active
+                if row.next_due is not None
+            )
+            late = (
+                self._overdue(row, run.scheduled_for, since, run.id)
+                for row in active
+                for run in self._tables.keys[row.id].values()
+                if run.state is RunState.PENDING and not run.attempt and run.kind is not RunKind.MANUAL and not run.by
+                for since in (run.due_at + row.spec.rules.on_time if run.expires_at is None else run.expires_at,)
+            )
+            planned = nsmallest(limit, (one for one in late if one.late_since < before), key=lambda one: one.late_since)
+            missing = nsmallest(limit, (one for one in unplanned if one.late_since < before), key=lambda one: one.due)
+        return [*missing, *planned]
+
+    def _overdue(self, row: JobRow, due: Instant, late_since: Instant, run: RunId | None) -> Overdue:
+        spec = row.spec
+        return Overdue(row.id, spec.name, spec.function, spec.rules.queue, due, late_since, run)
 
     def functions(self, application: str) -> frozenset[str]:
         return frozenset(row.spec.function for row in self.jobs(application))

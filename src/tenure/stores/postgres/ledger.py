@@ -28,10 +28,12 @@ from tenure.core.messages import (
     JobOutcome,
     JobQuery,
     JobStats,
+    LaneJob,
     LogLine,
     LostRun,
     MissedJob,
     MissedRun,
+    Overdue,
     Past,
     Planned,
     Pruned,
@@ -42,6 +44,7 @@ from tenure.core.messages import (
     Tally,
     Unplanned,
 )
+from tenure.core.overdue import latest_start
 from tenure.core.records import (
     ActionRecord,
     Change,
@@ -143,6 +146,9 @@ class PostgresLedger(Ledger):
             release=facts.release,
             library=facts.library,
             tzdata=facts.tzdata,
+            host=facts.host,
+            signatures=facts.signatures,
+            clock_offset=facts.clock_offset,
         )
 
     def remove_facts(self, node: NodeId, application: str) -> None:
@@ -155,6 +161,35 @@ class PostgresLedger(Ledger):
                 "nodes", application=application, planner=planner_of(application)
             )
         ]
+
+    def running(self, application: str) -> dict[NodeId, int]:
+        return dict(self._run("running", application=application))
+
+    def unserved(self, application: str, served: Collection[tuple[str, str | None]], limit: int) -> list[LaneJob]:
+        rows = self._run(
+            "unserved",
+            application=application,
+            functions=texts([function for function, _ in served]),
+            queues=texts([queue for _, queue in served]),
+            limit=limit,
+        )
+        return [LaneJob(JobId(job), *rest) for job, *rest in rows]
+
+    def overdue(self, application: str, before: Instant, limit: int) -> list[Overdue]:
+        found = []
+        for job, name, function, queue, due, text in self._run(
+            "overdue_jobs", application=application, before=before, limit=limit
+        ):
+            late_since = latest_start(clamped(due), rules_of(text))
+            if late_since < before:
+                found.append(Overdue(JobId(job), name, function, queue, clamped(due), late_since, None))
+        found += [
+            Overdue(JobId(job), name, function, queue, clamped(due), clamped(late_since), RunId(run))
+            for job, name, function, queue, due, late_since, run in self._run(
+                "overdue_runs", application=application, before=before, limit=limit
+            )
+        ]
+        return found
 
     def functions(self, application: str) -> frozenset[str]:
         return frozenset(name for (name,) in self._run("functions", application=application))

@@ -11,6 +11,8 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import islice
 from typing import Any
 
 from tenure.core import patterns
@@ -29,9 +31,11 @@ from tenure.core.messages import (
     JobOutcome,
     JobQuery,
     JobStats,
+    LaneJob,
     LogLine,
     MissedJob,
     MissedRun,
+    Overdue,
     Past,
     Planned,
     Pruned,
@@ -42,6 +46,7 @@ from tenure.core.messages import (
     Tally,
     Unplanned,
 )
+from tenure.core.overdue import latest_start
 from tenure.core.records import (
     OPEN,
     ActionRecord,
@@ -119,6 +124,9 @@ class SqliteLedger(Ledger):
                 release=facts.release,
                 library=facts.library,
                 tzdata=facts.tzdata,
+                host=facts.host,
+                signatures=facts.signatures,
+                clock_offset=facts.clock_offset,
             )
         self._wake(facts.application)
 
@@ -132,6 +140,39 @@ class SqliteLedger(Ledger):
                 self._connection, "nodes", application=application, planner=planner_of(application)
             ).fetchall()
         return [node_facts(application, row) for row in found]
+
+    def running(self, application: str) -> dict[NodeId, int]:
+        with self._desk.read():
+            found = execute(self._connection, "running", application=application).fetchall()
+        return {node: runs for node, runs in found if isinstance(node, str)}
+
+    def unserved(self, application: str, served: Collection[tuple[str, str | None]], limit: int) -> list[LaneJob]:
+        with self._desk.read():
+            found = execute(
+                self._connection, "unserved", application=application, served=json.dumps(list(served)), limit=limit
+            ).fetchall()
+        return [LaneJob(JobId(job), str(name), str(function), str(queue)) for job, name, function, queue in found]
+
+    def overdue(self, application: str, before: Instant, limit: int) -> list[Overdue]:
+        with self._desk.read():
+            jobs = execute(self._connection, "overdue_jobs", application=application, before=micros(before))
+            unplanned = (
+                Overdue(JobId(job), name, function, queue, due, latest_start(due, rules_of(rules)), None)
+                for job, name, function, queue, due_, rules in jobs
+                for due in (instant(due_),)
+            )
+            found = list(islice((one for one in unplanned if one.late_since < before), limit))
+            runs = execute(self._connection, "overdue_runs", application=application, before=micros(before))
+            late = (
+                Overdue(JobId(job), name, function, queue, instant(due), since, RunId(run))
+                for job, name, function, queue, due, due_at, expires_at, run, rules in runs
+                for since in (
+                    instant(expires_at) if expires_at is not None else instant(due_at) + rules_of(rules).on_time,
+                )
+                if since < before
+            )
+            found += nsmallest(limit, late, key=lambda one: one.late_since)
+        return found
 
     def functions(self, application: str) -> frozenset[str]:
         with self._desk.read():

@@ -162,7 +162,7 @@ def text_or_none(value: object) -> str | None:
 
 
 def node_facts(application: str, row: tuple[Any, ...]) -> NodeFacts:
-    node, names, queues, capacity, release, library, tzdata, label, plans = row
+    node, names, queues, capacity, release, library, tzdata, host, signatures, offset, label, plans, joined_at = row
     return NodeFacts(
         node,
         application,
@@ -172,8 +172,12 @@ def node_facts(application: str, row: tuple[Any, ...]) -> NodeFacts:
         release if isinstance(release, int) else 0,
         str(library),
         str(tzdata),
+        str(host),
+        str(signatures),
+        offset if isinstance(offset, float) else None,
         str(label),
         bool(plans),
+        clamped(joined_at) if isinstance(joined_at, int | float) else 0.0,
     )
 
 

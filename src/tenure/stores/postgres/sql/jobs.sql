@@ -30,7 +30,8 @@ SELECT n.name FROM names n WHERE n.name IS NOT NULL
 -- name: write_facts
 -- Write what a node can run for an application.
 SELECT {schema}.write_facts(%(node)s::uuid, %(application)s, %(hash)s, %(names)s, %(queues)s, %(capacity)s::int,
-                            %(release)s::bigint, %(library)s, %(tzdata)s)
+                            %(release)s::bigint, %(library)s, %(tzdata)s, %(host)s, %(signatures)s,
+                            %(clock_offset)s::float8)
 
 -- name: remove_facts
 -- Delete what a node can run for an application.
@@ -38,12 +39,36 @@ DELETE FROM {schema}.node_facts WHERE node = %(node)s::uuid AND application = %(
 
 -- name: nodes
 -- The live nodes of an application, and which of them is the planner.
-SELECT f.node::text, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, n.label, e.name IS NOT NULL
+SELECT f.node::text, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, f.host, f.signatures,
+       f.clock_offset, n.label, e.name IS NOT NULL, date_part('epoch', n.joined_at)
   FROM {schema}.node n
   JOIN {schema}.node_facts f ON f.node = n.id AND f.application = %(application)s
   JOIN {schema}.function_set s ON s.hash = f.functions
   LEFT JOIN {schema}.election e ON e.name = %(planner)s AND e.state = 'held' AND e.holder = n.id
  WHERE n.state = 'alive' ORDER BY n.label COLLATE "C", n.id
+
+-- name: running
+-- How many runs each node has.
+SELECT node::text, runs FROM {schema}.running_by_node(%(application)s)
+
+-- name: unserved
+-- Active jobs in lanes that no live node serves.
+SELECT id, name, function, queue
+  FROM {schema}.unserved_jobs(%(application)s, %(functions)s::text[], %(queues)s::text[], %(limit)s::int)
+
+-- name: overdue_jobs
+-- Active jobs whose next due time is past its grace and not planned. Spread and jitter come on top.
+SELECT j.id, j.name, j.function, j.queue, date_part('epoch', j.next_due), j.rules::text
+  FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) AND j.state = 'active'
+   AND j.next_due < to_timestamp(%(before)s::float8)
+   AND date_part('epoch', j.next_due) + j.on_time < %(before)s::float8
+ ORDER BY j.next_due LIMIT %(limit)s
+
+-- name: overdue_runs
+-- Runs past their grace that no node has begun.
+SELECT job, name, function, queue, due, late_since, id
+  FROM {schema}.overdue_runs(%(application)s, %(before)s, %(limit)s::int)
 
 -- name: change
 -- Make one change to one job.

@@ -24,12 +24,14 @@ INSERT INTO tenure_function_set (hash, names) VALUES (:hash, :names) ON CONFLICT
 
 -- name: write_facts
 -- Write what a node can run for an application.
-INSERT INTO tenure_node_facts (node, application, functions, queues, capacity, release, library, tzdata)
-SELECT id, :application, :hash, :queues, :capacity, :release, :library, :tzdata
+INSERT INTO tenure_node_facts (node, application, functions, queues, capacity, release, library, tzdata, host,
+                               signatures, clock_offset)
+SELECT id, :application, :hash, :queues, :capacity, :release, :library, :tzdata, :host, :signatures, :clock_offset
   FROM tenure_node WHERE id = :node AND state = 'alive'
 ON CONFLICT (node, application) DO UPDATE
-   SET (functions, queues, capacity, release, library, tzdata)
-     = (excluded.functions, excluded.queues, excluded.capacity, excluded.release, excluded.library, excluded.tzdata)
+   SET (functions, queues, capacity, release, library, tzdata, host, signatures, clock_offset)
+     = (excluded.functions, excluded.queues, excluded.capacity, excluded.release, excluded.library, excluded.tzdata,
+        excluded.host, excluded.signatures, excluded.clock_offset)
 
 -- name: remove_facts
 -- Delete what a node can run for an application.
@@ -37,12 +39,51 @@ DELETE FROM tenure_node_facts WHERE node = :node AND application = :application
 
 -- name: nodes
 -- The live nodes of an application, and which of them is the planner.
-SELECT f.node, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, n.label, e.name IS NOT NULL
+SELECT f.node, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, f.host, f.signatures, f.clock_offset,
+       n.label, e.name IS NOT NULL, n.joined_at
   FROM tenure_node n INDEXED BY tenure_node_alive
  CROSS JOIN tenure_node_facts f ON f.node = n.id AND f.application = :application
  CROSS JOIN tenure_function_set s ON s.hash = f.functions
   LEFT JOIN tenure_election e ON e.name = :planner AND e.state = 'held' AND e.holder = n.id
  WHERE n.state = 'alive' ORDER BY n.label, n.id
+
+-- name: running
+-- How many runs each node has.
+SELECT node, count(*) FROM tenure_run INDEXED BY tenure_run_running
+ WHERE application = :application AND state = 'running' GROUP BY node
+
+-- name: unserved
+-- Active jobs in lanes that no live node serves. A served function without a queue is served in all queues. Lanes are
+-- never removed, so each is looked up among the jobs of its function.
+SELECT j.id, j.name, j.function, j.queue
+  FROM tenure_lane l
+ CROSS JOIN tenure_job j INDEXED BY tenure_job_function
+    ON j.application = l.application AND j.function = l.function AND j.state <> 'removed'
+   AND j.state = 'active' AND j.queue = l.queue
+   AND (j.next_due IS NOT NULL OR j.trigger IS NULL   -- else it is done, unless a run is open
+        OR EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_open
+                    WHERE r.job = j.id AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running')))
+ WHERE l.application = :application
+   AND NOT EXISTS (SELECT 1 FROM json_each(:served) s
+                    WHERE s.value ->> 0 = l.function AND (s.value ->> 1 IS NULL OR s.value ->> 1 = l.queue))
+ LIMIT :limit
+
+-- name: overdue_jobs
+-- Active jobs whose next due time is past and not planned. The grace comes on top.
+SELECT id, name, function, queue, next_due, rules
+  FROM tenure_job INDEXED BY tenure_job_unplanned
+ WHERE application = :application AND state = 'active' AND next_due IS NOT NULL AND next_due < :before
+ ORDER BY next_due
+
+-- name: overdue_runs
+-- Runs that are due and that no node has begun. The grace comes on top. What explains a late run is left out: it waits
+-- (overlap), has no lane (its job is paused), has been attempted, or was requested. `core/overdue.py` has the list.
+SELECT r.job, j.name, j.function, j.queue, r.scheduled_for, r.due_at, r.expires_at, r.id, j.rules
+  FROM tenure_lane l
+ CROSS JOIN tenure_run r INDEXED BY tenure_run_due
+    ON r.lane = l.id AND r.state = 'pending' AND r.due_at < :before
+ CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE l.application = :application AND r.attempt = 0 AND r.kind <> 'manual' AND r.by = ''
 
 -- name: job
 -- One job by name. A job without a due time left and without an open run is done.

@@ -3,7 +3,7 @@
 -- Writes what a node can run for an application, if the node is alive.
 CREATE OR REPLACE FUNCTION {schema}.write_facts(
     of_node uuid, of_application text, set_hash text, set_names text[], of_queues text[], of_capacity int,
-    of_release bigint, of_library text, of_tzdata text
+    of_release bigint, of_library text, of_tzdata text, of_host text, of_signatures text, of_offset float8
 ) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -11,12 +11,14 @@ BEGIN
     IF NOT FOUND THEN RETURN; END IF;
     INSERT INTO {schema}.function_set (hash, names) VALUES (set_hash, set_names)
     ON CONFLICT (hash) DO UPDATE SET hash = excluded.hash;   -- locks it, so no sweep deletes it before it is referenced
-    INSERT INTO {schema}.node_facts AS f (node, application, functions, queues, capacity, release, library, tzdata)
-    VALUES (of_node, of_application, set_hash, of_queues, of_capacity, of_release, of_library, of_tzdata)
+    INSERT INTO {schema}.node_facts AS f (node, application, functions, queues, capacity, release, library, tzdata,
+                                          host, signatures, clock_offset)
+    VALUES (of_node, of_application, set_hash, of_queues, of_capacity, of_release, of_library, of_tzdata,
+            of_host, of_signatures, of_offset)
     ON CONFLICT (node, application) DO UPDATE
-       SET (functions, queues, capacity, release, library, tzdata)
+       SET (functions, queues, capacity, release, library, tzdata, host, signatures, clock_offset)
          = (excluded.functions, excluded.queues, excluded.capacity, excluded.release, excluded.library,
-            excluded.tzdata);
+            excluded.tzdata, excluded.host, excluded.signatures, excluded.clock_offset);
     PERFORM pg_notify('{channel}', '!' || of_application);
 END $$;
 
@@ -162,4 +164,60 @@ BEGIN
     UPDATE {schema}.run r SET state = 'skipped', reason = why, finished_at = now_
       FROM unnest(skip) AS c (id) WHERE r.id = c.id;
     RETURN true;
+END $$;
+
+-- How many runs each node has.
+CREATE OR REPLACE FUNCTION {schema}.running_by_node(of_application text) RETURNS TABLE (node uuid, runs bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+BEGIN
+    RETURN QUERY
+    SELECT r.node, count(*) FROM {schema}.run r
+     WHERE r.application = (SELECT a.id FROM {schema}.application a WHERE a.name = of_application)
+       AND r.state = 'running' AND r.node IS NOT NULL
+     GROUP BY r.node;
+END $$;
+
+-- Active jobs in lanes that no live node serves. A served function without a queue is served in all queues. Lanes are
+-- never removed, so each is looked up among the jobs of its function.
+CREATE OR REPLACE FUNCTION {schema}.unserved_jobs(
+    of_application text, functions text[], queues text[], at_most int
+) RETURNS TABLE (id bigint, name text, function text, queue text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+DECLARE
+    app int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
+BEGIN
+    RETURN QUERY
+    SELECT u.id, u.name, u.function, u.queue
+      FROM {schema}.lane l
+     CROSS JOIN LATERAL (SELECT j.id, j.name, j.function, j.queue FROM {schema}.job j
+                          WHERE j.application = app AND j.function = l.function AND j.state <> 'removed'
+                            AND j.state = 'active' AND j.queue = l.queue
+                            AND (j.next_due IS NOT NULL OR j.trigger IS NULL   -- else it is done, unless a run is open
+                                 OR {schema}.state_of_planned(j.id) = 'active')
+                          LIMIT at_most) u
+     WHERE l.application = app
+       AND NOT EXISTS (SELECT FROM unnest(functions, queues) AS s (function, queue)
+                        WHERE s.function = l.function AND (s.queue IS NULL OR s.queue = l.queue))
+     LIMIT at_most;
+END $$;
+
+-- Runs past their grace that no node has begun. What explains a late run is left out: it waits (overlap), has no lane
+-- (its job is paused), has been attempted, or was requested. `core/overdue.py` has the list.
+CREATE OR REPLACE FUNCTION {schema}.overdue_runs(of_application text, before float8, at_most int)
+RETURNS TABLE (job bigint, name text, function text, queue text, due float8, late_since float8, id bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+DECLARE
+    app int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
+BEGIN
+    RETURN QUERY
+    SELECT o.* FROM {schema}.lane l
+     CROSS JOIN LATERAL (SELECT r.job, j.name, j.function, j.queue, date_part('epoch', r.scheduled_for), g.over, r.id
+                           FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job
+                          CROSS JOIN LATERAL (SELECT coalesce(date_part('epoch', r.expires_at),
+                                                              date_part('epoch', r.due_at) + j.on_time) AS over) g
+                          WHERE r.lane = l.id AND r.state = 'pending' AND r.due_at < to_timestamp(before)
+                            AND r.attempt = 0 AND r.kind <> 'manual' AND r.by = '' AND g.over < before
+                          ORDER BY r.due_at LIMIT at_most) o
+     WHERE l.application = app
+     ORDER BY o.over LIMIT at_most;
 END $$;

@@ -28,6 +28,11 @@ CREATE TABLE {schema}.node_facts (
     release     bigint NOT NULL,
     library     text NOT NULL,
     tzdata      text NOT NULL,
+    -- To read, and to notice a deploy: the machine, a digest of what its functions take, and how far its clock is
+    -- ahead of this server's.
+    host         text NOT NULL DEFAULT '',
+    signatures   text NOT NULL DEFAULT '',
+    clock_offset double precision,
     PRIMARY KEY (node, application)
 );
 

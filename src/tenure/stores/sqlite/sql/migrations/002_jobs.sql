@@ -16,6 +16,11 @@ CREATE TABLE tenure_node_facts (
     release      INTEGER NOT NULL,
     library      TEXT NOT NULL,
     tzdata       TEXT NOT NULL,
+    -- To read, and to notice a deploy: the machine, a digest of what its functions take, and how far its clock is
+    -- ahead.
+    host         TEXT NOT NULL DEFAULT '',
+    signatures   TEXT NOT NULL DEFAULT '',
+    clock_offset REAL,
     PRIMARY KEY (node, application)
 ) WITHOUT ROWID;
 

@@ -1,0 +1,58 @@
+"""Why something ran or did not, in one stable word each. `why`, `attention()` and events share these words."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Why something does not run, or needs attention. Programs compare these words, so they stay as they are."""
+
+    NO_NODE = "no_node"
+    """No node of the application is alive."""
+    NO_PLANNER = "no_planner"
+    """Nodes are alive, but none of them is the planner."""
+    NO_FUNCTION = "no_function"
+    """No live node has the function of the job."""
+    NO_QUEUE = "no_queue"
+    """Live nodes have the function of the job, but none of them serves its queue."""
+    NO_FREE_SLOT = "no_free_slot"
+    """All slots of the nodes that can run it are busy."""
+    NOT_CLAIMED = "not_claimed"
+    """A node that can run it has a free slot, and has not begun it."""
+    NOT_PLANNED = "not_planned"
+    """A node could run it, but its due time is not in the ledger yet."""
+    REMOVED = "removed"
+    """It was removed by hand."""
+
+    # What else `why` may answer
+    PAUSED = "paused"
+    DONE = "done"
+    ON_REQUEST = "on_request"
+    """It has no trigger."""
+    NOT_DUE = "not_due"
+    """It is not due yet, or was not due then."""
+    NOT_ADDED = "not_added"
+    """It was added later."""
+    CHANGED = "changed"
+    """The job was changed before this due time was planned."""
+    FORGOTTEN = "forgotten"
+    """Retention has removed its runs from then."""
+    UNACCOUNTED = "unaccounted"
+    """The ledger does not say what became of it."""
+    UNREADABLE = "unreadable"
+    RUNNING = "running"
+    OVERLAP = "overlap"
+    """An earlier run had its place."""
+    SUPERSEDED = "superseded"
+    MISSED = "missed"
+    RETRY = "retry"
+    """An attempt has ended, and another one follows."""
+    NOT_YET = "not_yet"
+    """Its body raised `NotYet`, and looks again later."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+    """For another reason, which the sentence gives."""
