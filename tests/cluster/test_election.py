@@ -299,6 +299,21 @@ def test_refused_connections_make_few_lines(caplog: pytest.LogCaptureFixture, mo
     assert 3 <= len(caplog.records) <= 12
     assert "works again after 10 min" in caplog.records[-1].message
     assert "600 failures" in caplog.records[-1].message
+    assert caplog.records[-1].levelno == logging.WARNING, "a log of warnings does not end with the failure"
+
+
+def test_a_failure_names_its_store_once_and_is_the_problem_until_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    lines = failure_log.FailureLog(logging.getLogger("tenure"), "postgresql://db")
+    assert lines.problem == ""
+    lines.failed("heartbeat", StoreUnavailable("postgresql://db: connection refused"))
+    assert caplog.records[-1].message == "postgresql://db: connection refused; trying again"
+    assert lines.problem.startswith("postgresql://db: connection refused (1 failure in ")
+    lines.failed("control loop", OSError("no route"))
+    assert lines.problem.startswith("postgresql://db: no route (2 failures in ")
+    lines.worked("heartbeat")
+    assert lines.problem
+    lines.worked("control loop")
+    assert lines.problem == ""
 
 
 def test_the_defaults_can_work() -> None:

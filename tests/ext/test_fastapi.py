@@ -58,6 +58,24 @@ def test_routes_are_given_the_scheduler_and_refusals_become_answers(scheduler) -
     assert not scheduler.started
 
 
+def test_what_is_wrong_with_a_request_is_said_in_a_422(scheduler) -> None:
+    app = FastAPI()
+    init_app(app, scheduler)
+
+    @app.get("/jobs/{name}/runs")
+    async def runs(name: str, since: str, jobs: Jobs) -> int:
+        return len(await jobs.runs(name, since=since))
+
+    async def scene() -> httpx.Response:
+        async with serving(app) as (client, _):
+            assert (await client.get("/jobs/asked/runs?since=-1d")).json() == 0
+            return await client.get("/jobs/asked/runs?since=yesterday")
+
+    refused = asyncio.run(scene())
+    assert refused.status_code == 422
+    assert "'yesterday'" in refused.json()["detail"]
+
+
 def test_it_takes_part_inside_the_lifespan_that_the_application_has(scheduler) -> None:
     seen = []
 

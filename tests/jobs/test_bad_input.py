@@ -12,8 +12,8 @@ import pytest
 
 from harness import scratch
 from harness.postgres import Postgres
-from tenure import Election, TenureError
-from tenure.errors import ConfigurationError, SchemaOutdated, SchemaTooNew, StoreUnavailable
+from tenure import AsyncScheduler, Election, Scheduler, TenureError
+from tenure.errors import ConfigurationError, SchemaOutdated, SchemaTooNew, StoreUnavailable, UnknownJob
 from tenure.stores import store_for
 from tenure.stores.sqlite import filesystem
 from tenure.util.durations import readable, seconds
@@ -268,3 +268,32 @@ def test_printed_migrations_can_be_applied_by_hand(database: str, postgres: Post
 def test_many_start_at_once_and_migrate_once(database: str, sqlite_url: str, run_together: Callable[..., None]) -> None:
     for url in (database, sqlite_url):
         run_together(6, lambda _, url=url: store_for(url).prepare())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"timezone": "Europe/Berlin"}, r"timezone= is an option of another library\. Write tz='Europe/Berlin'\."),
+        ({"max_workers": 8}, r"Write capacity=8\."),
+        ({"app_name": "shop"}, r"Write application='shop'\."),
+        ({"jobstores": {}}, r"All jobs are in the database of the URL"),
+        ({"capasity": 8}, r"capasity= is not an option\. Did you mean capacity=\?"),
+        ({"frobnicate": 1}, r"The options are url, application, tz, "),
+    ],
+)
+@pytest.mark.parametrize("kind", [Scheduler, AsyncScheduler])
+def test_options_of_a_scheduler(kind: type, words: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        kind("memory://words", **words)
+
+
+def test_a_job_that_is_defined_here_and_that_no_node_has_brought() -> None:
+    scheduler = Scheduler("memory://not-brought")
+    scheduler.job(name="dup")(lambda: None)
+    for ask in (scheduler.run_now, scheduler.find_job, scheduler.pause):
+        with pytest.raises(
+            UnknownJob, match=r"no job 'dup' yet\. It is defined in this process, and no node has brought it"
+        ):
+            ask("dup")
+    with pytest.raises(UnknownJob, match=r"has no job 'other'\. It has none"):
+        scheduler.run_now("other")

@@ -10,6 +10,7 @@ from harness.components import need
 from harness.pgbouncer import PgBouncer
 from harness.postgres import Postgres
 from harness.scenes import stage
+from harness.scratch import eventually
 from tenure import Election, Scheduler
 from tenure.errors import ConfigurationError
 
@@ -71,3 +72,24 @@ def test_a_pooler_in_statement_mode_is_refused_at_once_with_what_to_do(own_postg
         for start in (Scheduler(through).start, Election(through, "exporter").start):
             with pytest.raises(ConfigurationError, match=r"statement mode.*Put it into transaction or session mode"):
                 start()
+
+
+@pytest.mark.timeout(90)
+def test_in_an_outage_the_node_says_what_fails_while_it_is_still_well(own_postgres, caplog):
+    scheduler = Scheduler(own_postgres.create_database(), ttl=60, heartbeat_every=0.3, attempt_timeout=1)
+    with scheduler:
+        assert (scheduler.health().ok, scheduler.health().problem) == (True, "")
+        own_postgres.crash()
+        eventually(lambda: scheduler.health().problem, what="the problem")
+        health = scheduler.health()
+        assert health.ok, "its lease holds"
+        assert health.problem.count("postgresql://") == 1
+        assert "failure" in health.problem
+        own_postgres.start()
+        eventually(lambda: not scheduler.health().problem, within=30, what="the end of the problem")
+        assert scheduler.health().ok
+        back = [record for record in caplog.records if getattr(record, "action", "") == "store_works"]
+        assert [record.levelname for record in back][:1] == ["WARNING"]
+    failed = [record.getMessage() for record in caplog.records if getattr(record, "action", "") == "store_failed"]
+    assert failed
+    assert all(message.count("postgresql://") == 1 for message in failed), failed

@@ -3,6 +3,7 @@ are not used."""
 
 import os
 import stat
+import tempfile
 import threading
 import uuid
 
@@ -191,3 +192,12 @@ def test_a_name_cannot_move_the_cursor_or_forge_a_line(request, capsys, store):
     assert "evil\\x1b[2J\\nforged" in shown
     assert not {"\x1b", "\u202e"} & set(shown)
     assert printable("plain 선거") == "plain 선거"
+
+
+def test_without_any_temporary_folder_there_is_no_evidence_and_no_error(monkeypatch):
+    """As in a container whose root is read-only; tests/scheduling/test_containers.py has one."""
+    monkeypatch.delenv("TENURE_RUNTIME_DIR", raising=False)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/nowhere"])
+    assert host_lock.runtime_directory() is None

@@ -331,6 +331,8 @@ def test_due_times_are_in_the_zone_of_the_trigger():
     ("tz", "part"),
     [
         ("Asia/Soul", "Did you mean 'Asia/Seoul'"),
+        ("PST", "PST is an abbreviation, which says nothing of clock changes. Write 'America/Los_Angeles'."),
+        ("cest", "Write 'Europe/Berlin'."),
         ("seoul", "Did you mean 'Asia/Seoul'"),
         ("new york", "Did you mean 'America/New_York'"),
         ("europe/berlin", "Did you mean 'Europe/Berlin'?"),

@@ -263,7 +263,8 @@ def runtime_directory() -> Path | None:
     if not given and (xdg := os.environ.get("XDG_RUNTIME_DIR")) and os.access(xdg, os.W_OK):
         candidates.append(Path(xdg) / "tenure")
     if not given:
-        candidates.append(Path(tempfile.gettempdir()) / f"tenure-{user}")
+        with suppress(FileNotFoundError):  # no temporary folder can be written to: a container with a read-only root
+            candidates.append(Path(tempfile.gettempdir()) / f"tenure-{user}")
     return next((path for path in candidates if _private(path, user)), None)
 
 
