@@ -44,19 +44,18 @@ PGS = {
 }
 """Packages of npm by their versions (the servers in them are releases), and the SHA-512 of each."""
 ON_PGS = [
-    f"tests/{name}"
-    for name in (
-        "ledger_cases",
-        "test_store_conformance.py",
-        "test_plan_guards.py",
-        "test_effects.py",
-        "test_effects_races.py",
-        "test_fence.py",
-        "test_fence_races.py",
-        "test_engine.py",
-        "test_scheduler_run.py",
-        "test_belief_postgres.py",
-    )
+    "tests/stores/ledger",
+    "tests/stores/test_conformance.py",
+    "tests/stores/test_plan_guards.py",
+    "tests/transactions/test_effects.py",
+    "tests/transactions/test_effects_postgres.py",
+    "tests/transactions/test_effects_races.py",
+    "tests/transactions/test_fence.py",
+    "tests/transactions/test_fence_postgres.py",
+    "tests/transactions/test_fence_races.py",
+    "tests/scheduling/test_engine.py",
+    "tests/scheduling/test_scheduler_run.py",
+    "tests/cluster/test_belief_postgres.py",
 ]
 
 

@@ -210,3 +210,14 @@ def test_every_file_that_is_named_exists():
             if not (PACKAGE / name).exists() and not (ROOT / name).exists() and not (ROOT / "tests" / name).exists():
                 missing[name].add(path.name)
     assert dict(missing) == {}
+
+
+def test_every_path_that_a_program_of_the_repository_names_exists():
+    """What `dev.py`, the CI and the tools start and read."""
+    programs = [ROOT / "dev.py", ROOT / ".ci/run", *ROOT.glob("tools/*.py")]
+    named = {
+        (path.name, name)
+        for path in programs
+        for name in re.findall(r"(?<![\w/.])(?:tests|tools|bench|chaos|sim|docs)/[\w./-]*\w(?![\w{])", path.read_text())
+    }
+    assert sorted(f"{path}: {name}" for path, name in named if not (ROOT / name).exists()) == []
