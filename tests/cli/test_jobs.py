@@ -1017,3 +1017,64 @@ def test_argcomplete_knows_names_of_jobs(customers, url, monkeypatch):
     assert job.completer is completion.job_names
     monkeypatch.setenv("TENURE_URL", "postgresql://nobody@127.0.0.1:1/x")
     assert completion.job_names("") == []
+
+
+def test_a_calm_application_is_told_in_a_few_lines(tenure, running):
+    eventually(lambda: tenure("status")[1].startswith("'shop' is fine: worker plans 2 jobs"), what="a node that plans")
+    code, out, _ = tenure("status")
+    assert code == 0
+    assert out.splitlines()[0] == "'shop' is fine: worker plans 2 jobs, and nothing needs attention."
+    assert "\033" not in out
+    assert len(out.splitlines()) <= 12
+
+
+def test_the_status_groups_failures_by_their_errors_and_says_what_to_type(tenure, asked, troubled):
+    for customer in (1, 3):
+        troubled.update(f"report:{customer}", kwargs={"name": "nobody"})
+        run = troubled.run_now(f"report:{customer}")
+        eventually(lambda run=run: troubled.find_run(run.id).finished_at is not None)
+    code, out, _ = tenure("status")
+    lines = out.splitlines()
+    assert code == 0, "failures alone are no reason to wake anyone"
+    assert lines[0] == "'shop' needs attention: 1 job is orphaned, 3 jobs fail."
+    assert "gone is orphaned: no live node has its function 'gone'." in lines
+    at = lines.index("3 jobs fail:")
+    assert re.match(r"  report:2, report:1, report:3: up to 2 runs in a row, since \d+ s ago$", lines[at + 1])
+    assert lines[at + 2] == "    ValueError: nobody is there"
+    hint = re.match(r"    tenure log (\d+)$", lines[at + 3])
+    assert "ValueError: nobody is there" in tenure("log", hint[1])[1]
+    found = asked("status")
+    assert found["verdict"] == lines[0]
+    assert [(one["job"], one["failures"]) for one in found["failing"]] == [
+        ("report:2", 2),
+        ("report:1", 1),
+        ("report:3", 1),
+    ]
+    troubled.update("report:2", kwargs={})
+    run = troubled.run_now("report:2")
+    eventually(lambda: troubled.find_run(run.id).state == "succeeded")
+    assert "failed in the last 24 h, and has succeeded since: report:2" in tenure("status")[1]
+    assert asked("status")["recovered"] == ["report:2"]
+
+
+def test_the_status_of_a_narrow_terminal_is_wrapped(tenure, troubled, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = tenure("status")[1]
+    assert all(len(line) <= 50 for line in out.splitlines() if "tenure.db" not in line and "postgres" not in line)
+    monkeypatch.delenv("NO_COLOR")
+    assert re.sub("\033\\[\\d+m", "", tenure("status")[1]).splitlines()[0] == out.splitlines()[0]
+
+
+def test_an_audit_lists_findings_first_and_healthy_jobs_on_request(tenure, asked, jobs):
+    jobs.add("greet", every("1h"), name="paused")
+    jobs.pause("paused")
+    code, out, _ = tenure("audit", "--since", "-1h")
+    assert code == 0
+    assert out.splitlines()[-2:] == [
+        "3 healthy jobs not listed: --all lists them",
+        "0 due times of 3 jobs, all accounted for",
+    ]
+    assert tenure("audit", "--since", "-1h", "--all")[1].count("clean.") == 3
+    assert tenure("audit", "daily", "--since", "-1h")[1].count("clean.") == 1

@@ -10,12 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from tenure.cli.elections import application_of, read_only_session, store_of
-from tenure.cli.output import GREEN, RED, YELLOW, as_json, paint, say, show, show_raw, show_text, table
+from tenure.cli.output import RED, as_json, paint, say, show, show_raw, show_text, table
 from tenure.cli.person import origin
-from tenure.core.audit import JobAudit
+from tenure.cli.times import here, short
+from tenure.core.audit import OPEN, JobAudit
 from tenure.core.explain import last_line
-from tenure.core.keys import planner_of
-from tenure.core.records import JobState, RunState
 from tenure.errors import ConfigurationError
 from tenure.jobs.queries import MAX_RUNS, Lookup
 from tenure.scheduler import Scheduler, service_of
@@ -26,87 +25,16 @@ from tenure.util.instants import moment
 from tenure.util.plurals import counted
 from tenure.views import JobView, NodeView, RunView
 
-NEXT = 5
-RECENT = 86400.0
-SHOWN = 20
-"""How many concerns `status` shows."""
+COMING = 5
+"""How many runs that were requested for later `runs` lists above the others."""
+FEW = 5
+"""How many names a sentence lists."""
 OFF = 1.0
 """`nodes` shows how far a node's clock is off from this many seconds on."""
-COUNTED = 10_000
-"""`status` counts failed runs up to this number."""
-RUNNING_READ = 10_000
-"""`status` reads at most this many running runs to find those that a stopping node waits for."""
 PROGRESS = 2.0
 """Seconds between two progress lines of an audit."""
 NOW = "-0s"
 """By the ledger's clock. Runs planned for later are proposals and not shown."""
-
-
-def status(arguments: argparse.Namespace) -> int:
-    """Show the state of an application. 1 if no live node plans for it, or if something should have run and did not."""
-    with application(arguments) as scheduler:
-        lookup = Lookup(scheduler.application, "UTC")
-        with service_of(scheduler).ledger() as ledger:
-            rows, now = lookup.rows(ledger, removed=True), ledger.now()
-            tally = ledger.tally(scheduler.application, now - RECENT, COUNTED)
-            attention = lookup.attention(ledger)
-        jobs = [row for row in rows if row.state is not JobState.REMOVED]
-        due = lookup.next_of(jobs, now, NEXT)
-        held = scheduler.runs(state="running", until=NOW, limit=RUNNING_READ)
-        pending = scheduler.runs(state="pending", until=NOW, limit=RUNNING_READ)
-        with read_only_session(arguments) as session:
-            planner = session.leader(planner_of(scheduler.application))
-    counts = {
-        state: sum(part.runs for part in tally if part.state == state) for state in ("running", "waiting", "pending")
-    }
-    bad = sum(part.runs for part in tally if part.state.final)
-    paused = [job.spec.name for job in jobs if job.state is JobState.PAUSED]
-    code = 0 if planner and planner.healthy and not any(concern.fails for concern in attention) else 1
-    running = {part.label: part.runs for part in tally if part.state is RunState.RUNNING}
-    awaited = [f"{run.job} {run.key} on {run.node}" for run in held if run.stopping]
-    looking = [f"{run.job} {run.key}: {run.waiting}" for run in pending if run.waiting]
-    if arguments.json:
-        as_json(
-            {
-                "application": scheduler.application,
-                "store": scheduler.store.shown,
-                "planner": planner,
-                "jobs": len(jobs),
-                "paused": paused,
-                "attention": [concern.as_dict() for concern in attention],
-                "open": counts,
-                "running_by_node": running,
-                "stops_wait_for": awaited,
-                "not_yet": looking,
-                "failed_last_day": bad,
-                "next": [{"at": at, "job": name} for at, name in due],
-            }
-        )
-        return code
-    show(f"{scheduler.application!r} on {scheduler.store.shown}")
-    if planner is None:
-        show("planner  ", paint("none: no node of this application is running", RED))
-    else:
-        silent = "" if planner.healthy else paint(", but it is silent", YELLOW)
-        since = readable(max((walltime() - planner.since).total_seconds(), 0.0))
-        show(f"planner  {planner.label}, for {since}", silent)
-    show(f"jobs     {len(jobs)}{f', paused: {_few(paused)}' if paused else ''}")
-    for concern in attention[:SHOWN]:
-        show("         ", paint(concern.text, RED if concern.fails else YELLOW))
-    if len(attention) > SHOWN:
-        show(f"         … and {len(attention) - SHOWN} more that need attention: `tenure status --json`")
-    by_node = _few([f"{label}: {count}" for label, count in sorted(running.items())])
-    show(f"runs     {', '.join(f'{n} {state}' for state, n in counts.items())}{f' ({by_node})' if running else ''}")
-    show(f"         {bad} failed or lost in the last 24 h")
-    if awaited:
-        show(f"stops    waiting for {_few(awaited)} (if that process is gone, the next node to notice takes over)")
-    for number, one in enumerate(looking[:NEXT]):
-        show(f"{'' if number else 'waiting':9}{one}")
-    if len(looking) > NEXT:
-        show(f"         … and {len(looking) - NEXT} more: `tenure runs --state pending`")
-    for number, (at, name) in enumerate(due):
-        show(f"{'next' if number == 0 else '':9}{shown_time(at)}  {name}")
-    return code
 
 
 def runs(arguments: argparse.Namespace) -> int:
@@ -120,15 +48,16 @@ def runs(arguments: argparse.Namespace) -> int:
             limit=arguments.limit,
         )
         if arguments.until is None and "pending" in (arguments.state or ["pending"]):
-            most = NEXT if arguments.state is None else arguments.limit
+            most = COMING if arguments.state is None else arguments.limit
             found = [*reversed(_coming(scheduler, arguments.job, most)), *found][: arguments.limit]
     if arguments.json:
         as_json([run.as_dict() for run in found])
     elif not found:
         show("no such runs")
     else:
-        columns = ["run", "job", "for", "state", "attempt", "late", "took", "node", "why"]
-        table(columns, [_run(run) for run in found])
+        now = walltime()
+        columns = ["job", "run", f"for, {here()}", "state", "late", "took", "node", "attempt", "why"]
+        table(columns, [_run(run, now) for run in found], spare=2, below=True)
     return 0
 
 
@@ -182,7 +111,7 @@ def nodes(arguments: argparse.Namespace) -> int:
         show(f"all with tenure {found[0].library} and tzdata {found[0].tzdata}")
     for node in found if len(found) > 1 else []:
         if node.only_here:
-            show(f"only {node.label} has {_few(node.only_here)}")
+            show(f"only {node.label} has {few(node.only_here)}")
     return 0
 
 
@@ -230,17 +159,24 @@ def audit(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json({"clean": clean, "overdue": overdue, "jobs": [_audit(audit) for audit in found]})
         return code
-    for audited in found:
+    bad = [audited for audited in found if not audited.clean or audited.overdue]
+    others = [audited for audited in found if audited.clean and not audited.overdue]
+    noted = [audited for audited in others if any(finding.kind != OPEN for finding in audited.findings)]
+    calm = [audited for audited in others if all(finding.kind == OPEN for finding in audited.findings)]
+    whole = arguments.all or arguments.job is not None
+    for audited in [*bad, *noted, *(calm if whole else ())]:
         for line in audited.lines():
-            show_text(line, "" if audited.clean and not audited.overdue else RED)
+            show_text(line, RED if not audited.clean or audited.overdue else "")
+    if calm and not whole:
+        show(f"{counted(len(calm), 'healthy job')} not listed: --all lists them")
     due = sum(audit.due for audit in found)
     if overdue:
         are = "due time is" if overdue == 1 else "due times are"
         show(paint(f"{overdue:,} {are} overdue: they should have run, and have not begun", RED))
     show(
-        paint(f"{counted(due, 'due time')} of {counted(len(found), 'job')}, all accounted for", GREEN)
+        f"{counted(due, 'due time')} of {counted(len(found), 'job')}, all accounted for"
         if clean
-        else "NOT everything is accounted for"
+        else paint("NOT everything is accounted for", RED)
     )
     return code
 
@@ -272,17 +208,17 @@ def application(arguments: argparse.Namespace) -> Iterator[Scheduler]:
     yield scheduler
 
 
-def _run(run: RunView) -> list[str]:
+def _run(run: RunView, now: datetime) -> list[str | paint]:
     many = f" ({run.count} due times)" if run.count > 1 else ""
     return [
-        str(run.id),
         run.job,
-        f"{shown_time(run.scheduled_for)}{many}",
-        run.state,
-        f"{run.attempt} ({run.interruptions} interrupted)" if run.interruptions else str(run.attempt),
+        str(run.id),
+        f"{short(run.scheduled_for, now)}{many}",
+        paint(run.state, RED if run.state in {"failed", "lost"} else ""),
         "" if run.lateness is None else readable(run.lateness),
         "" if run.duration is None else readable(run.duration),
         run.node,
+        f"{run.attempt} ({run.interruptions} interrupted)" if run.interruptions else str(run.attempt),
         "its node was asked to stop and waits for it, or is gone"
         if run.stopping
         else f"waiting: {run.waiting}"
@@ -376,5 +312,6 @@ def shown_time(at: datetime | None) -> str:
     return f"{str(at)[:19]}{part} {at.tzname() or ''}"
 
 
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:NEXT]) + (f" and {len(names) - NEXT} more" if len(names) > NEXT else "")
+def few(names: Sequence[str], most: int = FEW) -> str:
+    """'a, b and 3 more'."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import get_args
 
-from tenure.cli import actions, job_list, job_operations, jobs, show
+from tenure.cli import actions, job_list, job_operations, jobs, show, status
 from tenure.cli import run as running
 from tenure.cli.watch import EVERY, watchable
 from tenure.core.records import IfWaiting, RunState
@@ -70,10 +70,10 @@ def _start(command: Command) -> None:
 
 
 def _queries(command: Command) -> None:
-    status = _of_application(
+    overall = _of_application(
         command(
             "status",
-            watchable(jobs.status),
+            watchable(status.status),
             "show the state of an application",
             "Show which node plans, what needs attention, what runs, what failed in the last 24 h and what is due "
             "next. Exit code 1 if no live node plans, if a due time is past its grace and nothing explains why it has "
@@ -84,7 +84,7 @@ def _queries(command: Command) -> None:
             json=True,
         )
     )
-    _watch(status)
+    _watch(overall)
     listed = _of_application(
         command(
             "jobs",
@@ -124,10 +124,10 @@ def _queries(command: Command) -> None:
         )
     )
     shown.add_argument("what", metavar="JOB|RUN", help="the name of a job, or the number of a run")
-    _of_application(
+    alive = _of_application(
         command(
             "nodes",
-            jobs.nodes,
+            watchable(jobs.nodes),
             "list the nodes that are alive",
             "List the live nodes of an application: since when, how many runs of how many slots, which queues, release "
             "and versions, how far the clock is off, and which functions only one of them has. Exit code 1 if no node "
@@ -137,6 +137,7 @@ def _queries(command: Command) -> None:
             json=True,
         )
     )
+    _watch(alive)
     runs = _of_application(
         command(
             "runs",
@@ -191,6 +192,7 @@ def _queries(command: Command) -> None:
             json=True,
         )
     )
+    audit.add_argument("--all", action="store_true", help="list the jobs without a finding, too")
     audit.add_argument("job", metavar="JOB", nargs="?", help="the job (default: all, including removed ones)")
     _span(audit, since="-1d")
     log_of_actions = _of_application(

@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import IO, Any, NamedTuple
@@ -79,15 +80,21 @@ def as_json(value: Any) -> None:
     print(json.dumps(value, default=_plain, indent=2, ensure_ascii=sys.stdout.isatty()))
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str | paint]], *, spare: int = 0) -> None:
-    """Print columns under a header. On a terminal that is too narrow, leave out the last columns, at most `spare`. If
-    that is not enough, give a name that is too long for the first column a line of its own; names are never cut, so
-    they can be copied. If there is no room even for that, print one paragraph per row."""
+def table(header: Sequence[str], rows: Sequence[Sequence[str | paint]], *, spare: int = 0, below: bool = False) -> None:
+    """Print columns under a header.
+
+    On a terminal that is too narrow, print the last column below its row (`below`), and leave out the last columns that
+    remain, at most `spare`. If that is not enough, give a name that is too long for the first column a line of its own;
+    names are never cut, so they can be copied. If there is no room even for that, print one paragraph per row.
+    """
     cells = [[printable(_text(cell)) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [header, *cells]) for i in range(len(header))]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    left = len(header)
-    while room is not None and _width(widths[:left]) > room and left > len(header) - spare:
+    left, notes = len(header), below and room is not None and _width(widths) > room
+    if notes:
+        left -= 1
+    least = left - spare
+    while room is not None and _width(widths[:left]) > room and left > least:
         left -= 1
     if room is not None and _width(widths[:left]) > room:
         first = room - _width(widths[:left]) + widths[0]
@@ -108,6 +115,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str | paint]], *, spare
         if padded:
             padded[-1] = padded[-1].rstrip()
             print("  ".join(_hued(text, _colour(cell)) for text, cell in zip(padded, row, strict=False)))
+        if notes and texts[-1]:
+            print(textwrap.fill(texts[-1], room or 80, initial_indent="    ", subsequent_indent="    "))
 
 
 def _width(widths: Sequence[int]) -> int:

@@ -1,0 +1,291 @@
+"""`tenure status`: what needs attention first, what to type next, then the rest. Short when all is well."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tenure.cli.jobs import NOW, application, few, shown_time
+from tenure.cli.output import RED, YELLOW, as_json, paint, show, show_text
+from tenure.cli.times import about, ago
+from tenure.core.causes import Cause
+from tenure.core.cluster import Leader
+from tenure.core.explain import last_line
+from tenure.core.keys import planner_of
+from tenure.core.messages import JobOutcome, Tally
+from tenure.core.records import JobState, RunState
+from tenure.jobs.queries import RECENT, Lookup
+from tenure.scheduler import service_of
+from tenure.util.clock import walltime
+from tenure.util.instants import moment
+from tenure.util.plurals import counted
+from tenure.views import AttentionView
+
+NEXT = 5
+CONCERNS, GROUPS, NAMES = 10, 5, 3
+"""How many concerns and groups of failing jobs are shown, and how many names of each group."""
+COUNTED = 10_000
+"""Failed runs are counted up to this number."""
+OPEN_READ = 10_000
+"""At most this many running and pending runs are read for what they wait for."""
+ORPHANS = {Cause.NO_FUNCTION.value, Cause.NO_QUEUE.value}
+LABEL = 9
+
+
+@dataclass(frozen=True, slots=True)
+class FailingGroup:
+    """Jobs that fail with the same error, apart from its numbers."""
+
+    outcomes: list[JobOutcome]
+    """The job with the most failures in a row first."""
+
+    def lines(self, now: datetime) -> list[str]:
+        worst, *others = self.outcomes
+        names = few([one.name for one in self.outcomes], NAMES)
+        row = f"{worst.failures:,} runs in a row" if worst.failures > 1 else "the last run"
+        if others:
+            row = f"up to {row}" if worst.failures > 1 else f"{row} of each"
+        least = min(one.since for one in self.outcomes if one.since is not None)
+        since = f", since {ago(moment(least), now)}" if worst.failures > 1 or others else f", {ago(moment(least), now)}"
+        error = last_line(worst.reason) or worst.state.value
+        return [f"{names}: {row}{since}", error, f"tenure log {worst.run}"]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """All that `status` has read."""
+
+    application: str
+    store: str
+    planner: Leader | None
+    jobs: int
+    paused: list[str]
+    attention: list[AttentionView]
+    failing: list[JobOutcome]
+    recovered: list[JobOutcome]
+    tally: list[Tally]
+    awaited: list[str]
+    not_yet: list[str]
+    due: list[tuple[datetime, str]]
+    now: datetime
+
+    @property
+    def code(self) -> int:
+        """1 if no live node plans, or if something should have run and did not."""
+        plans = self.planner is not None and self.planner.healthy
+        return 0 if plans and not any(concern.fails for concern in self.attention) else 1
+
+    @property
+    def open(self) -> dict[str, int]:
+        return {
+            state: sum(part.runs for part in self.tally if part.state == state)
+            for state in ("running", "waiting", "pending")
+        }
+
+    @property
+    def bad(self) -> int:
+        return sum(part.runs for part in self.tally if part.state.final)
+
+    @property
+    def running(self) -> dict[str, int]:
+        return {part.label: part.runs for part in self.tally if part.state is RunState.RUNNING}
+
+    def verdict(self) -> str:
+        """How the application does, in one sentence."""
+        orphaned = sum(len(concern.jobs) for concern in self.attention if concern.cause in ORPHANS)
+        overdue = sum(concern.overdue for concern in self.attention)
+        removed = sum(len(c.jobs) for c in self.attention if c.cause == Cause.REMOVED.value)
+        troubles = [
+            (self.planner is None, "no node of this application is running"),
+            (self.planner is not None and not self.planner.healthy, "the node that plans is silent"),
+            (overdue, f"{_many(overdue, 'due time')} overdue"),
+            (orphaned, f"{_many(orphaned, 'job')} orphaned"),
+            (removed, f"{_many(removed, 'job')} defined in code but removed"),
+            (self.failing, f"{counted(len(self.failing), 'job')} {'fails' if len(self.failing) == 1 else 'fail'}"),
+        ]
+        told = [text for holds, text in troubles if holds]
+        if not told and self.attention:
+            told = [counted(len(self.attention), "concern")]
+        if told:
+            return f"{self.application!r} needs attention: {', '.join(told)}."
+        label = "" if self.planner is None else self.planner.label
+        return f"{self.application!r} is fine: {label} plans {counted(self.jobs, 'job')}, and nothing needs attention."
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "application": self.application,
+            "store": self.store,
+            "verdict": self.verdict(),
+            "planner": self.planner,
+            "jobs": self.jobs,
+            "paused": self.paused,
+            "attention": [concern.as_dict() for concern in self.attention],
+            "failing": [_outcome(one) for one in self.failing],
+            "recovered": [one.name for one in self.recovered],
+            "open": self.open,
+            "running_by_node": self.running,
+            "stops_wait_for": self.awaited,
+            "not_yet": self.not_yet,
+            "failed_last_day": self.bad,
+            "next": [{"at": at, "job": name} for at, name in self.due],
+        }
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """Show the state of an application. 1 if no live node plans for it, or if something should have run and did not."""
+    seen = _look(arguments)
+    if arguments.json:
+        as_json(seen.as_dict())
+        return seen.code
+    troubled = seen.attention or seen.failing or seen.code
+    _say(seen.verdict(), colour=RED if troubled else "")
+    _concerns(seen.attention)
+    _failing(seen)
+    _rest(seen)
+    return seen.code
+
+
+def _look(arguments: argparse.Namespace) -> StatusReport:
+    with application(arguments) as scheduler:
+        lookup, service = Lookup(scheduler.application, "UTC"), service_of(scheduler)
+        with service.session() as session:
+            ledger = session.ledger
+            rows, now = lookup.rows(ledger), ledger.now()
+            tally = ledger.tally(scheduler.application, now - RECENT, COUNTED)
+            attention, outcomes = lookup.attention(ledger), lookup.failing(ledger)
+            planner = session.leader(planner_of(scheduler.application))
+        held = scheduler.runs(state="running", until=NOW, limit=OPEN_READ)
+        pending = scheduler.runs(state="pending", until=NOW, limit=OPEN_READ)
+        return StatusReport(
+            application=scheduler.application,
+            store=scheduler.store.shown,
+            planner=planner,
+            jobs=len(rows),
+            paused=[row.spec.name for row in rows if row.state is JobState.PAUSED],
+            attention=attention,
+            failing=[one for one in outcomes if one.failures],
+            recovered=[one for one in outcomes if not one.failures],
+            tally=tally,
+            awaited=[f"{run.job} {run.key} on {run.node}" for run in held if run.stopping],
+            not_yet=[f"{run.job} {run.key}: {run.waiting}" for run in pending if run.waiting],
+            due=lookup.next_of(rows, now, NEXT),
+            now=moment(now),
+        )
+
+
+def _concerns(attention: Sequence[AttentionView]) -> None:
+    for concern in attention[:CONCERNS]:
+        show("")
+        _say(concern.text, colour=RED if concern.fails else YELLOW)
+        if hint := _hint(concern):
+            show(f"  {hint}")
+    if len(attention) > CONCERNS:
+        show(f"… and {len(attention) - CONCERNS} more that need attention: tenure status --json")
+
+
+def _hint(concern: AttentionView) -> str:
+    """What to type next."""
+    if concern.cause in ORPHANS:
+        return "tenure jobs --orphaned; tenure nodes"
+    if concern.overdue and concern.jobs:
+        return f"tenure why {concern.jobs[0]}" + ("; tenure jobs --late" if len(concern.jobs) > 1 else "")
+    return ""
+
+
+def _failing(seen: StatusReport) -> None:
+    groups = grouped(seen.failing)
+    if groups:
+        show("")
+        many = counted(len(seen.failing), "job")
+        show(paint(f"{many} {'fails' if len(seen.failing) == 1 else 'fail'}:", RED))
+        for group in groups[:GROUPS]:
+            first, error, hint = group.lines(seen.now)
+            _say(first, indent=2, colour=RED)
+            _say(error, indent=4)
+            show(f"    {hint}")
+        if len(groups) > GROUPS:
+            left = sum(len(group.outcomes) for group in groups[GROUPS:])
+            show(f"  … and {counted(left, 'job')} more: tenure jobs --failing --sort failures")
+    if seen.recovered:
+        names = few([one.name for one in seen.recovered])
+        show("")
+        _say(f"failed in the last 24 h, and has succeeded since: {names}")
+
+
+def grouped(failing: Iterable[JobOutcome]) -> list[FailingGroup]:
+    """The jobs that fail, by the last line of their errors without its numbers; the largest group first."""
+    groups: dict[str, list[JobOutcome]] = {}
+    for one in failing:
+        groups.setdefault(re.sub(r"\d+", "0", last_line(one.reason)), []).append(one)
+    found = [FailingGroup(sorted(group, key=lambda one: (-one.failures, one.name))) for group in groups.values()]
+    return sorted(found, key=lambda group: (-len(group.outcomes), -group.outcomes[0].failures, group.outcomes[0].name))
+
+
+def _rest(seen: StatusReport) -> None:
+    show("")
+    _fact("store", seen.store)
+    if seen.planner is None:
+        show(f"{'planner':{LABEL}}", paint("none: no node of this application is running", RED))
+    else:
+        silent = "" if seen.planner.healthy else paint(", but it is silent", YELLOW)
+        since = about(max((walltime() - seen.planner.since).total_seconds(), 0.0))
+        show(f"{'planner':{LABEL}}{seen.planner.label}, for {since}", silent)
+    _fact("jobs", f"{seen.jobs}{f', paused: {few(seen.paused)}' if seen.paused else ''}")
+    by_node = few([f"{label}: {count}" for label, count in sorted(seen.running.items())])
+    counts = ", ".join(f"{n} {state}" for state, n in seen.open.items())
+    _fact("runs", f"{counts}{f' ({by_node})' if seen.running else ''}; {seen.bad:,} failed or lost in the last 24 h")
+    if seen.awaited:
+        waits = f"waiting for {few(seen.awaited)} (if that process is gone, the next node to notice takes over)"
+        _fact("stops", waits)
+    for number, one in enumerate(seen.not_yet[:NEXT]):
+        _fact("" if number else "waiting", one)
+    if len(seen.not_yet) > NEXT:
+        _fact("", f"… and {len(seen.not_yet) - NEXT} more: tenure runs --state pending")
+    for number, (at, name) in enumerate(seen.due):
+        show(f"{'next' if number == 0 else '':{LABEL}}{shown_time(at)}  {name}")
+
+
+def _fact(label: str, text: str) -> None:
+    _say(f"{label:{LABEL}}{text}", hang=LABEL)
+
+
+def _say(text: str, *, indent: int = 0, hang: int | None = None, colour: str = "") -> None:
+    """Print a sentence, wrapped to the terminal."""
+    if not sys.stdout.isatty():
+        show_text(" " * indent + text, colour)
+        return
+    wrapped = textwrap.wrap(
+        text,
+        max(shutil.get_terminal_size().columns, 20),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent if hang is None else hang),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for line in wrapped or [""]:
+        show_text(line, colour)
+
+
+def _many(count: int, noun: str) -> str:
+    """'1 job is', '2 jobs are'."""
+    return f"{counted(count, noun)} {'is' if count == 1 else 'are'}"
+
+
+def _outcome(one: JobOutcome) -> dict[str, Any]:
+    return {
+        "job": one.name,
+        "run": one.run,
+        "state": one.state.value,
+        "at": moment(one.at),
+        "failures": one.failures,
+        "since": None if one.since is None else moment(one.since),
+        "failed_last_day": one.recent,
+        "error": last_line(one.reason),
+    }
