@@ -109,15 +109,15 @@ def test_of_a_coroutine_that_blocks_its_loop_the_stack_is_shown(records):
 
 @pytest.mark.parametrize("body", [bodies.hangs_deep_inside, bodies.holds_the_interpreter])
 def test_of_a_process_what_it_wrote_down_before_it_was_killed_is_shown(records, body):
-    with with_a_process(body, timeout=1) as one:
+    with with_a_process(body, timeout=3) as one:
         failed = ended(one, one.run_now("body"), "failed")
     expected = ["hangs_deep_inside", "_hangs"] if body is bodies.hangs_deep_inside else ["holds_the_interpreter"]
     assert names_in(failed.reason) == expected
-    assert failed.reason.splitlines()[-1] == "timed out after 1 s"
+    assert failed.reason.splitlines()[-1] == "timed out after 3 s"
     assert "time.sleep(60)" in failed.reason or "sleep(60)" in failed.reason, "with the line of the source"
     (error,) = records()
     assert names_in(shown(error)) == expected
-    assert shown(error).splitlines()[-1] == "TimeoutError: timed out after 1 s"
+    assert shown(error).splitlines()[-1] == "TimeoutError: timed out after 3 s"
 
 
 def test_a_process_that_cannot_write_its_stack_down_is_out_of_time_all_the_same():

@@ -23,8 +23,9 @@ from tenure.util.tracebacks import is_ours
 
 DEEPEST = 60
 """How many frames are kept, the innermost."""
-BEFORE = 0.05
-"""A process writes its stack down this many seconds before it is killed."""
+BEFORE, SHARE = 0.2, 0.2
+"""A process writes its stack down this many seconds before it is killed, or this share of its time, if that is less.
+A busy machine may need that long to let it."""
 _WRITTEN = 64 * 1024
 """Bytes of what a process has written that are read."""
 _HEAD = "Traceback (most recent call last):\n"
@@ -141,7 +142,8 @@ def watch_this_process(fileno: int, seconds_left: float) -> None:
     """Write the stacks of this process down just before this many seconds are over."""
     os.ftruncate(fileno, 0)
     os.lseek(fileno, 0, os.SEEK_SET)
-    faulthandler.dump_traceback_later(max(seconds_left - BEFORE, 0.001), file=fileno, exit=False)
+    early = min(BEFORE, seconds_left * SHARE)
+    faulthandler.dump_traceback_later(max(seconds_left - early, 0.001), file=fileno, exit=False)
 
 
 def unwatch_this_process() -> None:
