@@ -15,6 +15,7 @@ from tenure.core import run_rules
 from tenure.core.cluster import Acquire, Acquired, AcquireOutcome, Advert, Beat, NodeId, Pulse, Vacancy
 from tenure.core.keys import due_key
 from tenure.core.messages import (
+    Action,
     Claimed,
     ClaimRequest,
     Ended,
@@ -409,7 +410,7 @@ def _slot(st: Statement, row: Any, one: RunRequest) -> Work:
         seen = run
 
 
-def retry(st: Statement, runs: Sequence[RunId], by: str) -> Work:
+def retry(st: Statement, runs: Sequence[RunId], by: str, action: Action | None = None) -> Work:
     tables = st.server.rows.tables
     for one in sorted(set(runs)):
         run = tables.runs.get(one)
@@ -423,10 +424,10 @@ def retry(st: Statement, runs: Sequence[RunId], by: str) -> Work:
         run = tables.runs.get(one)
         if run is not None and run_rules.retries(run.state, run.count):
             st.server.checker.reopened((run.job, run.key))
-    return st.server.rows.ledger.retry(runs, by)
+    return st.server.rows.ledger.retry(runs, by, action)
 
 
-def cancel(st: Statement, run: RunId, by: str, why: str) -> Work:
+def cancel(st: Statement, run: RunId, by: str, why: str, action: Action | None = None) -> Work:
     tables = st.server.rows.tables
     if run in tables.runs:
         yield ("job", tables.runs[run].job), "X"
@@ -436,7 +437,7 @@ def cancel(st: Statement, run: RunId, by: str, why: str) -> Work:
         if found.state is RunState.RUNNING:  # in the hands of its own body, which is about to complete it
             return found.row(tables.jobs[found.job].spec.name)
         yield ("run", run), "U"  # a claim has it for a moment
-    return st.server.rows.ledger.cancel(run, by, why)
+    return st.server.rows.ledger.cancel(run, by, why, action)
 
 
 def prune(st: Statement, application: str, **bounds: Any) -> Work:
