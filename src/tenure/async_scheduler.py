@@ -10,7 +10,7 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from types import TracebackType
@@ -20,12 +20,12 @@ from tenure.async_election import NodeOptions
 from tenure.core.audit import JobAudit
 from tenure.core.job_options import Policy
 from tenure.core.messages import JobChange, RunRequest
-from tenure.core.records import IfWaiting
+from tenure.core.records import IfWaiting, States
 from tenure.events import RunEvent
 from tenure.jobs.client import TRIES
 from tenure.jobs.decorators import Decorators
 from tenure.jobs.deferred_operations import DeferredOperation, Seen
-from tenure.jobs.listeners import Listener
+from tenure.jobs.listeners import Listener, Listening
 from tenure.jobs.operations import UNSET, ChangeNote, Later, Unset, retriable
 from tenure.scheduler import Scheduler, service_of
 from tenure.scheduling import console
@@ -53,7 +53,7 @@ class SchedulerOptions(NodeOptions, total=False):
     keep_keys: Duration
 
 
-class AsyncScheduler(Decorators):
+class AsyncScheduler(Decorators, Listening):
     """A scheduler for coroutines. Give it what `Scheduler` takes, or a `Scheduler`."""
 
     def __init__(self, url: object = None, **options: Unpack[SchedulerOptions]) -> None:
@@ -135,8 +135,7 @@ class AsyncScheduler(Decorators):
                 await self.stop()  # which wakes the stage, and so ends the thread
                 raise
 
-    def on(self, *kinds: type[RunEvent]) -> Callable[[Listener], Listener]:
-        """Call a function for events of runs, on a thread of its own; a coroutine function, on the loop of `start`."""
+    def _listen(self, kinds: tuple[type[RunEvent], ...]) -> Callable[[Listener], Listener]:
         register = self._service.listeners.on(*kinds)
 
         def take(listener: Listener) -> Listener:
@@ -359,7 +358,7 @@ class AsyncScheduler(Decorators):
         *,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
-        state: str | Iterable[str] | None = None,
+        state: States | None = None,
         limit: int = 100,
     ) -> list[RunView]:
         """Runs, newest first."""

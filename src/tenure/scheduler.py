@@ -22,7 +22,7 @@ from tenure.errors import ConfigurationError
 from tenure.events import RunEvent
 from tenure.jobs.api import SchedulerApi
 from tenure.jobs.decorators import Definitions
-from tenure.jobs.listeners import Listener
+from tenure.jobs.listeners import Listener, Listening
 from tenure.scheduling import console
 from tenure.scheduling.engine_options import EngineOptions
 from tenure.scheduling.health import Health
@@ -52,7 +52,7 @@ ELSEWHERE = {
 """What to write instead of the options of other schedulers."""
 
 
-class Scheduler(SchedulerApi):
+class Scheduler(SchedulerApi, Listening):
     """The jobs of one application on one store. Opens nothing before `with`, `start()`, `run()` or the first use."""
 
     _service: SchedulerService
@@ -164,11 +164,7 @@ class Scheduler(SchedulerApi):
                 self.stop()
                 raise
 
-    def on(self, *kinds: type[RunEvent]) -> Callable[[Listener], Listener]:
-        """Call a function for `RunFailed`, `RunLost` …, on a thread of its own; `RunEvent` means all of them.
-
-        An exception in the function is logged and nothing else.
-        """
+    def _listen(self, kinds: tuple[type[RunEvent], ...]) -> Callable[[Listener], Listener]:
         register = self._service.listeners.on(*kinds)
 
         def take(listener: Listener) -> Listener:

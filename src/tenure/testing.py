@@ -26,7 +26,7 @@ from tenure.core.cluster import NodeCard, NodeId
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.keys import due_key
 from tenure.core.messages import ClaimedRun, Ending, LogLine, RunQuery
-from tenure.core.records import Instant, JobId, JobState, Rules, RunId, RunKind
+from tenure.core.records import Instant, JobId, JobState, Rules, RunId, RunKind, States
 from tenure.core.trigger_text import zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
@@ -197,7 +197,7 @@ class World:
         with self._service.ledger() as ledger:
             return self._lookup.run(ledger, asked.id)
 
-    def runs(self, job: str | None = None, state: str | Iterable[str] | None = None) -> list[RunView]:
+    def runs(self, job: str | None = None, state: States | None = None) -> list[RunView]:
         """Runs up to now, the oldest first."""
         with self._service.ledger() as ledger:
             if job is not None:

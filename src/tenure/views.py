@@ -15,7 +15,20 @@ from tenure.core.coverage import Coverage
 from tenure.core.differences import differences, explained
 from tenure.core.explain import Explanation, waits_for
 from tenure.core.messages import JobStats
-from tenure.core.records import UNBEGUN, ActionRecord, Instant, JobRow, JobState, NodeFacts, Rules, RunRow, RunState
+from tenure.core.records import (
+    UNBEGUN,
+    ActionRecord,
+    Instant,
+    JobRow,
+    JobState,
+    JobStateName,
+    NodeFacts,
+    Rules,
+    RunKindName,
+    RunRow,
+    RunState,
+    RunStateName,
+)
 from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.triggers import Trigger
@@ -40,7 +53,7 @@ class JobView:
 
     name: str
     application: str
-    state: str
+    state: JobStateName
     """'active', 'paused', 'done' (no due time is left and no run is open) or 'removed'."""
     function: str
     trigger: str
@@ -123,9 +136,9 @@ class RunView:
     id: int
     job: str
     key: str
-    kind: str
+    kind: RunKindName
     """'due', 'manual' or 'backfill'."""
-    state: str
+    state: RunStateName
     scheduled_for: datetime
     due_at: datetime
     """When it was allowed to begin: after jitter, spread and pauses between attempts."""
@@ -216,7 +229,7 @@ class StatsView:
     duration_p99: float | None
     lateness_p50: float | None
     lateness_p99: float | None
-    last_state: str | None
+    last_state: RunStateName | None
     last_at: datetime | None
 
     @classmethod

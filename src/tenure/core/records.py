@@ -10,6 +10,7 @@ An instant is a float: seconds since 1970 in UTC, rounded to microseconds. Only 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NewType
@@ -25,6 +26,9 @@ Missed = Literal["latest", "skip", "all"]
 Overlap = Literal["skip", "wait", "replace", "allow"]
 OnLost = Literal["retry", "fail"]
 IfWaiting = Literal["keep", "replace", "later"]
+JobStateName = Literal["active", "paused", "done", "removed"]
+RunStateName = Literal["pending", "waiting", "running", "succeeded", "failed", "lost", "cancelled", "skipped"]
+RunKindName = Literal["due", "manual", "backfill"]
 
 ON_TIME = 60.0
 """Without `grace`: how late a due time may begin before it counts as missed."""
@@ -70,6 +74,8 @@ class RunState(StrEnum):
 
 GAVE_UP = "gave up waiting: "
 """How the reason of a run begins that raised `NotYet` until `wait_up_to` was over."""
+States = RunState | RunStateName | Iterable[RunState | RunStateName]
+"""One state or several, as people name them."""
 STOPPED = "its node was stopped"
 """Why an attempt was interrupted."""
 UNBEGUN = frozenset({RunState.PENDING, RunState.WAITING})

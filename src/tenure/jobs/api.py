@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal, Unpack, overload
@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack, overload
 from tenure.core.audit import JobAudit
 from tenure.core.job_options import Policy
 from tenure.core.keys import planner_of
-from tenure.core.records import IfWaiting
+from tenure.core.records import IfWaiting, States
 from tenure.jobs import operations
 from tenure.jobs.client import JobClient
 from tenure.jobs.decorators import Decorators
@@ -321,7 +321,7 @@ class SchedulerApi(Decorators):
         *,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
-        state: str | Iterable[str] | None = None,
+        state: States | None = None,
         limit: int = 100,
     ) -> list[RunView]:
         """Runs, newest first: `runs(job="daily_aggregate", since="-1d", state="failed")`."""

@@ -6,8 +6,9 @@ import logging
 import os
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 from tenure.errors import ConfigurationError
 from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunNotYet, RunRetried, RunSkipped, RunSucceeded
@@ -20,6 +21,47 @@ BACKLOG = 10_000
 """How many events may wait for slow listeners. Further ones are dropped, so that listeners never delay runs."""
 
 Listener = TypeVar("Listener", bound=Callable[..., object])
+Said = TypeVar("Said")
+Event = TypeVar("Event", bound=RunEvent)
+Event1 = TypeVar("Event1", bound=RunEvent)
+Event2 = TypeVar("Event2", bound=RunEvent)
+Event3 = TypeVar("Event3", bound=RunEvent)
+Event4 = TypeVar("Event4", bound=RunEvent)
+
+
+class Listens(Protocol[Event]):
+    """Takes a function that can be called for events of these kinds, and returns it."""
+
+    def __call__(self, listener: Callable[[Event], Said], /) -> Callable[[Event], Said]: ...
+
+
+class Listening(ABC):
+    """`@scheduler.on(RunFailed, RunLost)`, typed: the listener must take an event of each of these kinds."""
+
+    @overload
+    def on(self, kind: type[Event1], /) -> Listens[Event1]: ...
+    @overload
+    def on(self, kind1: type[Event1], kind2: type[Event2], /) -> Listens[Event1 | Event2]: ...
+    @overload
+    def on(
+        self, kind1: type[Event1], kind2: type[Event2], kind3: type[Event3], /
+    ) -> Listens[Event1 | Event2 | Event3]: ...
+    @overload
+    def on(
+        self, kind1: type[Event1], kind2: type[Event2], kind3: type[Event3], kind4: type[Event4], /
+    ) -> Listens[Event1 | Event2 | Event3 | Event4]: ...
+    @overload
+    def on(self, *kinds: type[RunEvent]) -> Listens[RunEvent]: ...
+    def on(self, *kinds: type[RunEvent]) -> Any:
+        """Call a function for `RunFailed`, `RunLost` …, on a thread of its own; `RunEvent` means all of them.
+
+        An exception in the function is logged and nothing else. With an `AsyncScheduler` it may be a coroutine
+        function: it is called on the loop of `start`.
+        """
+        return self._listen(kinds)
+
+    @abstractmethod
+    def _listen(self, kinds: tuple[type[RunEvent], ...]) -> Callable[[Listener], Listener]: ...
 
 
 class Listeners:

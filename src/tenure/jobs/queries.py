@@ -18,7 +18,7 @@ from tenure.core.job_options import tag as tag_of
 from tenure.core.messages import ActionQuery, JobOutcome, JobQuery, Past, RunQuery
 from tenure.core.overdue import SLACK
 from tenure.core.patterns import matches
-from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunId, RunRow
+from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunId, RunRow, States
 from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
@@ -167,7 +167,7 @@ class Lookup:
         *,
         since: datetime | str | None,
         until: datetime | str | None,
-        state: str | Iterable[str] | None,
+        state: States | None,
         limit: int,
     ) -> list[RunView]:
         """Runs, the newest first."""

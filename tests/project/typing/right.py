@@ -6,7 +6,7 @@ from typing import Any, assert_type
 import psycopg
 
 from tenure import AsyncScheduler, Run, Scheduler, at, cron, every
-from tenure.events import RunFailed, RunLost
+from tenure.events import RunEvent, RunFailed, RunLost
 from tenure.views import JobView, RunView
 
 scheduler = Scheduler("sqlite:///jobs.db", tz="Asia/Seoul")
@@ -37,8 +37,24 @@ def plain(x: int) -> str:
 
 
 @scheduler.on(RunFailed, RunLost)
-def page(event: RunFailed) -> None:
+def page(event: RunFailed | RunLost) -> None:
     assert_type(event.error, str)
+
+
+@scheduler.on(RunFailed)
+def count(event: RunEvent) -> int:
+    return event.attempt
+
+
+@AsyncScheduler(scheduler).on(RunFailed)
+async def tell(event: RunFailed) -> None:
+    assert_type(event.job, str)
+
+
+def states() -> None:
+    for run in scheduler.runs(state=["failed", "lost"], since="-1d"):
+        print(run.state == "failed", run.kind == "due")
+    print(scheduler.runs(state="failed"), scheduler.find_job("x").state == "paused")
 
 
 async def calls(run: Run) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 
 from tenure import AsyncScheduler, Run, Scheduler, every
+from tenure.events import RunFailed, RunLost
 from tenure.views import RunView
 
 scheduler = Scheduler("sqlite:///jobs.db", capacity="many")  # wrong
@@ -38,6 +39,17 @@ def verbs() -> None:
     scheduler.add(daily, every("1h"))  # wrong
     scheduler.update("x", missed="never")  # wrong
     scheduler.on(ValueError)  # wrong
+    scheduler.on(RunFailed)(only_lost)  # wrong
+    scheduler.on(RunFailed, RunLost)(only_lost)  # wrong
+    scheduler.runs(state="faild")  # wrong
+    scheduler.runs(state=["failed", "lots"])  # wrong
+    print(scheduler.find_run(7).state == "fialed")  # wrong
+    print(scheduler.find_job("x").state == "pause")  # wrong
+    scheduler.run_at("x", in_="5m", slot="s", if_waiting="never")  # wrong
+
+
+def only_lost(event: RunLost) -> None:
+    print(event.job)
 
 
 async def other_colour(connection: psycopg.AsyncConnection[Any], run: Run) -> None:
