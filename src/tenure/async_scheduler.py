@@ -10,7 +10,7 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from types import TracebackType
@@ -163,6 +163,17 @@ class AsyncScheduler(Decorators, Listening):
             operations.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
         )
 
+    async def add_many(
+        self,
+        fn: Callable[..., object] | str,
+        jobs: Mapping[str, tuple[Trigger | None, Mapping[str, Any] | None]],
+        *,
+        by: str = "",
+        **policy: Unpack[Policy],
+    ) -> list[JobView]:
+        """Add many jobs for one function; see `Scheduler.add_many`."""
+        return await asyncio.to_thread(self._scheduler.add_many, fn, jobs, by=by, **policy)
+
     async def update(
         self,
         name: str,
@@ -213,6 +224,18 @@ class AsyncScheduler(Decorators, Listening):
     ) -> RunView:
         """Run a job as soon as there is room."""
         return await self._request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by, why)), conn)
+
+    async def run_now_many(
+        self,
+        name: str,
+        kwargs: Iterable[Mapping[str, Any] | None],
+        *,
+        keys: Iterable[str] | None = None,
+        by: str = "",
+        why: str = "",
+    ) -> list[RunView]:
+        """Request a run of a job for each of these arguments; see `Scheduler.run_now_many`."""
+        return await asyncio.to_thread(self._scheduler.run_now_many, name, kwargs, keys=keys, by=by, why=why)
 
     async def run_at(
         self,

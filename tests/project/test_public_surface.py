@@ -19,7 +19,7 @@ OPERATIONS = {
     "retry",
     "retry_failed",
 }
-OPERATIONS |= {"resume", "run_at", "run_now", "update"}
+OPERATIONS |= {"resume", "add_many", "run_at", "run_now", "run_now_many", "update"}
 QUERIES = {
     "actions",
     "application",

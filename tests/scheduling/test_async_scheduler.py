@@ -77,6 +77,9 @@ def test_the_verbs_and_questions_are_the_same(url) -> None:
         assert (await scheduler.cancel(run.id)).state == "cancelled"
         assert (await scheduler.retry(run.id, by="ops")).state == "pending"
         assert await scheduler.retry_failed("x", "-1h") == []
+        assert len(await scheduler.run_now_many("x", [None, None])) == 2
+        assert [job.name for job in await scheduler.add_many("body", {"y": (every("1h"), None)})] == ["y"]
+        assert (await scheduler.remove("y")).state == "removed"
         later = await scheduler.run_at("x", in_="5m", slot="s")
         assert (await scheduler.cancel(slot="s")).id == later.id
         assert (await scheduler.stats("x")).runs == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal, Unpack, overload
@@ -11,6 +11,7 @@ from tenure.core.audit import JobAudit
 from tenure.core.job_options import Policy
 from tenure.core.keys import planner_of
 from tenure.core.records import IfWaiting, States
+from tenure.errors import ConfigurationError
 from tenure.jobs import operations
 from tenure.jobs.client import JobClient
 from tenure.jobs.decorators import Decorators
@@ -65,6 +66,25 @@ class SchedulerApi(Decorators):
         return self._service.change(
             self._service.operations.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
         )
+
+    def add_many(
+        self,
+        fn: Callable[..., object] | str,
+        jobs: Mapping[str, tuple[Trigger | None, Mapping[str, Any] | None]],
+        *,
+        by: str = "",
+        **policy: Unpack[Policy],
+    ) -> list[JobView]:
+        """Add many jobs for one function, by name: `{"report:7": (cron("0 3 * * *"), {"customer": 7}), …}`.
+
+        200 jobs share a transaction. Jobs that exist already are left as they are, and `JobExists` names them when all
+        others have been added.
+        """
+        add, said = self._service.operations.add, ChangeNote(by)
+        additions = [
+            add(fn, trigger, name, kwargs=kwargs, policy=policy, said=said) for name, (trigger, kwargs) in jobs.items()
+        ]
+        return self._service.add_many(additions)
 
     def update(
         self,
@@ -132,6 +152,29 @@ class SchedulerApi(Decorators):
         key are refused.
         """
         return self._service.request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by, why)), conn)
+
+    def run_now_many(
+        self,
+        name: str,
+        kwargs: Iterable[Mapping[str, Any] | None],
+        *,
+        keys: Iterable[str] | None = None,
+        by: str = "",
+        why: str = "",
+    ) -> list[RunView]:
+        """Request a run of a job for each of these arguments: `run_now_many("report", [{"customer": 7}, …])`.
+
+        `keys` gives each its own key, in the same order, as in `run_now`. 200 runs share a transaction.
+        """
+        arguments = list(kwargs)
+        given = [None] * len(arguments) if keys is None else list(keys)
+        if len(given) != len(arguments):
+            raise ConfigurationError(
+                f"run_now_many: {counted(len(given), 'key')} for {counted(len(arguments), 'run')}. Give each run one."
+            )
+        run_now, said = self._service.operations.run_now, ChangeNote(by, why)
+        wanted = [run_now(name, one, key, said) for one, key in zip(arguments, given, strict=True)]
+        return self._service.request_runs(wanted)
 
     def run_at(
         self,

@@ -223,10 +223,55 @@ class JobClient:
             request = operation(seen)
             return self.requested(seen, request, _requested(conn, self.store, request))
         with self.ledger() as ledger:
-            request = operation(ledger)
-            view = self.requested(ledger, request, ledger.request_runs([request])[0])
+            rows = ledger.jobs(self.application, named(operation.name, "job name"))
+            jobs = LoadedJobs({row.spec.name: row for row in rows}, ledger)
+            request = operation(jobs)
+            view = self.requested(jobs, request, ledger.request_runs([request])[0])
         self.poke()
         return view
+
+    def add_many(self, additions: Sequence[DeferredOperation[JobChange]]) -> list[JobView]:
+        """Add many jobs, in slices of one transaction each. Leaves jobs that exist as they are, and names them at the
+        end."""
+        views: list[JobView] = []
+        there: list[str] = []
+        with self.ledger() as ledger:
+            for first in range(0, len(additions), SLICE):
+                page = additions[first : first + SLICE]
+                gone = {row.spec.name: row for row in ledger.removed(self.application, [one.name for one in page])}
+                now = ledger.now()
+                changes = [one(LoadedJobs(gone, ledger, now, complete=True)) for one in page]
+                for operation, change, row in zip(page, changes, ledger.change_many(changes), strict=True):
+                    if row is None:
+                        there.append(operation.name)
+                    elif row.state is JobState.DONE:
+                        views.append(self.changed(ledger, change, row))
+                    else:
+                        views.append(self.lookup.shown_job(row, now))
+                self.poke()
+        if there:
+            raise operations.exist(self.application, there, len(views))
+        return views
+
+    def request_runs(self, requests: Sequence[DeferredOperation[RunRequest]]) -> list[RunView]:
+        """Request many runs of one job, in slices of one transaction each."""
+        views: list[RunView] = []
+        with self.ledger() as ledger:
+            for first in range(0, len(requests), SLICE):
+                job = operations.known(ledger, self.application, requests[first].name)
+                loaded = LoadedJobs({job.spec.name: job}, ledger, ledger.now())
+                page = [one(loaded) for one in requests[first : first + SLICE]]
+                if views:  # the first slice has recorded who does this
+                    page = [replace(one, action=None) for one in page]
+                rows = ledger.request_runs(page)
+                if None in rows:
+                    raise operations.unknown(ledger, self.application, job.spec.name)
+                there = [row for row in rows if row is not None]
+                for request, row in zip(page, there, strict=True):
+                    operations.refuse_other_arguments(request, row)
+                views += self.lookup.shown_runs(ledger, there)
+                self.poke()
+        return views
 
     def request_many(
         self,

@@ -84,14 +84,19 @@ class LoadedJobs:
 
     rows: Mapping[str, JobRow]
     ledger: Ledger
-    at: Instant
+    at: Instant | None = None
+    """The ledger's clock; None: ask, when it is needed."""
+    complete: bool = False
+    """True if a job that is not among them does not exist."""
 
     def now(self) -> Instant:
-        return self.at
+        return self.ledger.now() if self.at is None else self.at
 
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
         if name is not None and name in self.rows:
             return [self.rows[name]]
+        if name is not None and self.complete:
+            return []
         return self.ledger.jobs(application, name, removed=removed)
 
     def functions(self, application: str) -> frozenset[str]:

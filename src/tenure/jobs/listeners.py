@@ -21,7 +21,7 @@ BACKLOG = 10_000
 """How many events may wait for slow listeners. Further ones are dropped, so that listeners never delay runs."""
 
 Listener = TypeVar("Listener", bound=Callable[..., object])
-Said = TypeVar("Said")
+Returned = TypeVar("Returned")
 Event = TypeVar("Event", bound=RunEvent)
 Event1 = TypeVar("Event1", bound=RunEvent)
 Event2 = TypeVar("Event2", bound=RunEvent)
@@ -32,7 +32,7 @@ Event4 = TypeVar("Event4", bound=RunEvent)
 class Listens(Protocol[Event]):
     """Takes a function that can be called for events of these kinds, and returns it."""
 
-    def __call__(self, listener: Callable[[Event], Said], /) -> Callable[[Event], Said]: ...
+    def __call__(self, listener: Callable[[Event], Returned], /) -> Callable[[Event], Returned]: ...
 
 
 class Listening(ABC):

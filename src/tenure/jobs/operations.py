@@ -181,6 +181,16 @@ def exists(application: str, name: str) -> JobExists:
     )
 
 
+def exist(application: str, names: Sequence[str], added: int) -> JobExists:
+    """The error for jobs that exist, among many that were to be added."""
+    few = ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")  # noqa: PLR2004
+    return JobExists(
+        f"application {application!r} has {few} already: left as {'it is' if len(names) == 1 else 'they are'}. "
+        f"{counted(added, 'other')} of this call {'was' if added == 1 else 'were'} added. "
+        "Update what exists, or add it under another name."
+    )
+
+
 def added(spec: JobSpec, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
     """Add a job, due from now on."""
     trigger = None if spec.trigger is None else from_json(spec.trigger)
