@@ -97,7 +97,7 @@ def replay(seed: int, mutant: str) -> int:
     return 1
 
 
-def show(outcome: history.Outcome, mutant: str) -> None:
+def show(outcome: history.AttemptOutcome, mutant: str) -> None:
     """A history that broke a promise, made smaller."""
     print(f"seed {outcome.plan.seed}: {outcome.violations[0]}")
     smaller = hunt.shrink(outcome.plan, catalogue.named(mutant) if mutant else None)

@@ -364,6 +364,10 @@ class Drawing:
         self._tokens += 1
         return None if run is None else Op("keep_log", (self._name(run), self._tokens * 2 + who))
 
+    def keep_progress(self, who: int) -> Op | None:
+        run = self._some_run()
+        return None if run is None else Op("keep_progress", (self._name(run), self.rng.randint(1, 2), who))
+
     def prune(self, who: int) -> Op:
         del who
         return Op("prune", (self.rng.choice([-1, 1]), self.rng.randint(0, 1)))
@@ -391,7 +395,7 @@ def _bare(name: str) -> Callable[[Drawing, int], Op]:
 
 _DRAWN = (
     "beat leave declare acquire succeed release resign fence check claim change sync plan settle finish put_back note_begun unbegun complete reconcile "
-    "ask cancel keep_log prune guard unguard cards unplanned"
+    "ask cancel keep_log keep_progress prune guard unguard cards unplanned"
 )
 OPS: dict[str, Callable[[Drawing, int], Op | None]] = {
     **{name: getattr(Drawing, name) for name in _DRAWN.split()},
@@ -404,7 +408,7 @@ THEMES = {
         "elections": "acquire acquire release fence resign succeed declare leave check beat",
         "epoch": "epoch unsettle raise_epoch acquire declare",
         "jobs": "change change claim plan ask sync settle cancel prune unplanned jobs",
-        "runs": "claim claim finish finish complete reconcile note_begun unbegun put_back cancel change declare runs keep_log",
+        "runs": "claim claim finish finish complete reconcile note_begun unbegun put_back cancel change declare runs keep_log keep_progress",
         "missed": "settle settle missed claim change cancel prune",
         "guards": "guard guard unguard",
     }.items()

@@ -17,7 +17,7 @@ from sim.database.server import Connection, Key2, Server, Statement, Work
 from sim.database.store import SimLedger, SimSession
 from sim.runtime.copies import memory_tables
 from tenure.core.cluster import Advert, NodeId
-from tenure.core.records import RunState
+from tenure.core.records import AttemptRow, RunState
 
 WAITS = object()
 """Instead of an answer."""
@@ -140,7 +140,19 @@ class Model:
                 (names[run.job], run.key): tuple(plainly(getattr(run, column), self.base) for column in RUN)
                 for run in tables.runs.values()
             },
-            "log": sorted((names[run.job], run.key, line) for run in tables.runs.values() for line in run.log.values()),
+            "attempt": sorted(
+                (names[run.job], run.key, *told(kept, self.base))
+                for run in tables.runs.values()
+                for kept in run.all_attempts()
+            ),
+            "log": sorted(
+                (names[run.job], run.key, line.text) for run in tables.runs.values() for line in run.log.values()
+            ),
+            "progress": sorted(
+                (names[run.job], run.key, run.progress.attempt, run.progress.done)
+                for run in tables.runs.values()
+                if run.progress is not None
+            ),
             "guard": {key: plainly(guard, self.base) for (_, key), guard in tables.guards.items()},
         }
 
@@ -148,8 +160,17 @@ class Model:
 RUN = (
     "kind", "state", "generation", "scheduled_for", "due_at", "expires_at", "reason", "count", "until", "by", "kwargs", "attempt",
     "failures", "losses", "interruptions", "reopened", "slot", "looks", "looking_since", "last_look", "stopping", "node", "label", "token", "asked_to_end", "claimed_at", "started_at", "finished_at",
+    "outcome", "result",
 )  # fmt: skip
 """What is compared of a run, beside its job and its key."""
+
+
+def told(attempt: AttemptRow, base: float) -> tuple[Any, ...]:
+    """An attempt in words that can be compared."""
+    return tuple(str(plainly(getattr(attempt, column), base)) for column in ATTEMPT)
+
+
+ATTEMPT = ("number", "node", "claimed_at", "started_at", "finished_at", "outcome", "error", "count")
 
 
 class ModelHand:
@@ -261,7 +282,8 @@ def dump(rows: Rows) -> State:
         **{("node", i): _values(row) for i, row in rows.nodes.items()},
         **{("election", name): _values(row) for name, row in rows.elections.items()},
         **{("job", i): row for i, row in tables.jobs.items()},
-        **{("run", i): _values(run)[:-1] for i, run in tables.runs.items()},
+        **{("run", i): _values(run)[:-2] for i, run in tables.runs.items()},  # what locks no run comes last
+        **{("progress", i): run.progress for i, run in tables.runs.items() if run.progress is not None},
         **{("log", i, place): line for i, run in tables.runs.items() for place, line in run.log.items()},
         **{("change", record.job, record.generation): record for record in tables.changes},
         **{("guard", *key): guard for key, guard in tables.guards.items()},
@@ -279,7 +301,9 @@ def load(rows: Rows, state: State) -> None:
         for key in state
         if key[0] == "run"
     }
-    runs = {key[1]: (*row, logs[key[1]]) for key, row in state.items() if key[0] == "run"}
+    runs = {
+        key[1]: (*row, state.get(("progress", key[1])), logs[key[1]]) for key, row in state.items() if key[0] == "run"
+    }
     _fill(tables.runs, runs, memory_tables.MemoryRun)
     for place in (tables.jobs, tables.names, tables.keys, tables.open, tables.guards):
         place.clear()

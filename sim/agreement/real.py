@@ -8,9 +8,10 @@ from typing import Any
 
 import psycopg
 
-from sim.agreement.model import RUN, WAITS
+from sim.agreement.model import RUN, WAITS, told
 from sim.agreement.words import APPLICATION, Ids, Op, perform, plainly
 from tenure.core.cluster import Advert, Epoch, NodeId
+from tenure.core.records import RunId
 from tenure.errors import AttemptLost, StaleTerm, WrongDatabase
 from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
@@ -19,7 +20,20 @@ from tenure.transactions import effects, fence
 
 PATIENCE = 20.0
 """Seconds that no step takes."""
-TABLES = ("effect", "kept_key", "run_log", "run", "job_change", "job", "term", "election", "node", "guard")
+TABLES = (
+    "effect",
+    "kept_key",
+    "run_log",
+    "run_progress",
+    "attempt",
+    "run",
+    "job_change",
+    "job",
+    "term",
+    "election",
+    "node",
+    "guard",
+)
 REFUSALS = (StaleTerm, AttemptLost, WrongDatabase)
 
 
@@ -123,7 +137,13 @@ class Real:
             "job": {row.spec.name: plainly(row, base) for row in jobs},
             "change": sorted((names[c.job], *plainly(c, base)) for c in hand.ledger.changes(APPLICATION)),
             "run": {(name, key): tuple(plainly(part, base) for part in rest) for name, key, *rest in rows["run"]},
+            "attempt": sorted(
+                (name, key, *told(attempt, base))
+                for run, name, key in rows["ids"]
+                for attempt in hand.ledger.attempts(RunId(run))
+            ),
             "log": sorted(rows["log"]),
+            "progress": sorted(rows["progress"]),
             "guard": {key: plainly((at, by, until), base) for key, at, by, until in rows["guard"]},
         }
 
@@ -205,6 +225,11 @@ class RealPostgres(Real):
             log=self.select(
                 "SELECT j.name, r.key, l.line FROM {schema}.run_log l JOIN {schema}.run r ON r.id = l.run JOIN {schema}.job j ON j.id = r.job"
             ),
+            progress=self.select(
+                "SELECT j.name, r.key, p.attempt, p.done "
+                "FROM {schema}.run_progress p JOIN {schema}.run r ON r.id = p.run JOIN {schema}.job j ON j.id = r.job"
+            ),
+            ids=self.select("SELECT r.id, j.name, r.key FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job"),
             guard=self.select("SELECT key, date_part('epoch', at), by, date_part('epoch', until) FROM {schema}.guard"),
         )
 

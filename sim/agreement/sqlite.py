@@ -21,7 +21,7 @@ from tenure.util.urls import SqliteURL
 
 HELD_UP = object()
 """Instead of the answer of an operation that is about to commit."""
-NAMES = {"run_log": "log", "job_change": "change"}
+NAMES = {"run_log": "log", "run_progress": "progress", "job_change": "change"}
 
 
 class Undone(Exception):
@@ -206,6 +206,11 @@ class RealSqlite(Real):
             log=self.select(
                 "SELECT j.name, r.key, l.line FROM tenure_log l JOIN tenure_run r ON r.id = l.run JOIN tenure_job j ON j.id = r.job"
             ),
+            progress=self.select(
+                "SELECT j.name, r.key, p.attempt, p.done FROM tenure_progress p JOIN tenure_run r ON r.id = p.run "
+                "JOIN tenure_job j ON j.id = r.job"
+            ),
+            ids=self.select("SELECT r.id, j.name, r.key FROM tenure_run r JOIN tenure_job j ON j.id = r.job"),
             guard=self.select("SELECT key, at / 1e6, by, until / 1e6 FROM tenure_guard"),
         )
 

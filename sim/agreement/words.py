@@ -12,7 +12,17 @@ from typing import Any, Protocol
 
 from tenure.core.cluster import Acquire, Advert, Beat, Epoch, NodeCard, NodeId, Vacancy
 from tenure.core.keys import due_key
-from tenure.core.messages import ClaimRequest, Ending, JobChange, LogLine, NewRun, Planned, RunQuery, RunRequest
+from tenure.core.messages import (
+    ClaimRequest,
+    Ending,
+    JobChange,
+    LogLine,
+    NewRun,
+    Planned,
+    Progress,
+    RunQuery,
+    RunRequest,
+)
 from tenure.core.records import Change, JobId, JobSpec, Override, Rules, RunId, RunState
 from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
@@ -203,7 +213,10 @@ OPS: dict[str, Callable[..., Any]] = {
     ),
     "cancel": lambda hand, run: hand.ledger.cancel(_run(hand, run), "somebody", ""),
     "keep_log": lambda hand, run, place: hand.ledger.keep_log(
-        [LogLine(_run(hand, run), hand.base, place, f"line {place}")]
+        [LogLine(_run(hand, run), 1, place, hand.base, f"line {place}")]
+    ),
+    "keep_progress": lambda hand, run, attempt, done: hand.ledger.keep_progress(
+        [Progress(_run(hand, run), attempt, float(done), None, "", hand.base)]
     ),
     "prune": lambda hand, before, keep: hand.ledger.prune(APPLICATION, before=_at(hand, before), keep=keep, limit=50),
     "guard": lambda hand, key, within: hand.ledger.guard("guarded", key, None if within is None else STEP * within, "somebody"),

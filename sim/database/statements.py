@@ -23,6 +23,7 @@ from tenure.core.messages import (
     Held,
     JobChange,
     Planned,
+    Progress,
     Reconciled,
     RunRequest,
     Synced,
@@ -446,6 +447,8 @@ def prune(st: Statement, application: str, **bounds: Any) -> Work:
     old = {row.id: ledger._old(row, bounds["before"], bounds["keep"]) for row in tables.of(application)}
     free = {job: runs for job, runs in old.items() if not runs or st.skip(("job", job), "U")}
     free = {job: [run for run in runs if st.skip(("run", run.id), "X")] for job, runs in free.items()}
+    for run in (run for runs in free.values() for run in runs if run.progress is not None):
+        yield ("progress", run.id), "X"
     ledger._old = lambda row, *_: free.get(row.id, [])  # locked ones are passed by
     try:
         return ledger.prune(application, **bounds)
@@ -466,6 +469,15 @@ def unguard(st: Statement, name: str, key: str, by: str) -> Work:
     st.server.rows.ledger.unguard(name, key, by)
 
 
+def keep_progress(st: Statement, progress: Sequence[Progress]) -> Work:
+    rows = st.server.rows
+    for one in progress:
+        if one.run in rows.tables.runs:
+            yield ("progress", one.run), "X"
+    yield st.gap()
+    rows.ledger.keep_progress(progress)
+
+
 def note_begun(st: Statement, begun: Sequence[tuple[RunId, str, float]]) -> Work:
     rows = st.server.rows
     mine = [(run, token, at) for run, token, at in begun if holds(rows, run, token) and st.skip(("run", run), "U")]
@@ -474,6 +486,7 @@ def note_begun(st: Statement, begun: Sequence[tuple[RunId, str, float]]) -> Work
 
 
 LOCKING: dict[str, Any] = {
+    "keep_progress": keep_progress,
     "note_begun": note_begun,
     "sync": sync,
     "request_runs": request_runs,

@@ -17,14 +17,14 @@ from sim.runtime.kernel import K, Process
 from sim.runtime.network import NEVER, Network, Weather
 from tenure.stores.notices import Notice
 
-__all__ = ["Fault", "Outcome", "Plan", "Weather", "draw", "play"]
+__all__ = ["AttemptOutcome", "Fault", "Plan", "Weather", "draw", "play"]
 
 FOR_EVER = 120.0
 """Seconds within which five leaders can be ended, one after the other, whatever went wrong before."""
 
 
 @dataclass(slots=True)
-class Outcome:
+class AttemptOutcome:
     """What became of it."""
 
     plan: Plan
@@ -83,7 +83,7 @@ class Play:
         if plan.newer_rules:
             self.people.things["tzdata"] = plan.newer_rules
 
-    def play(self) -> Outcome:
+    def play(self) -> AttemptOutcome:
         plan = self.plan
         over = max(BEGINNING + plan.trouble, *(fault.at for fault in plan.faults), 0.0)
         for place in range(plan.nodes):
@@ -105,7 +105,7 @@ class Play:
                 if process is not None and process.alive:
                     K.kill(process)
         checker = self.checker
-        return Outcome(
+        return AttemptOutcome(
             plan,
             checker.violations,
             K.now,
@@ -285,6 +285,6 @@ def _leads(process: Process | None) -> bool:
     return election is not None and bool(checks.seen_by(process, lambda: election.is_leader))
 
 
-def play(plan: Plan) -> Outcome:
+def play(plan: Plan) -> AttemptOutcome:
     """Play a history."""
     return Play(plan).play()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from sim.explore import history, schedules, search
-from sim.explore.history import Outcome, Plan
+from sim.explore.history import AttemptOutcome, Plan
 from sim.mutants import catalogue
 from sim.mutants.catalogue import Mutant
 
@@ -32,9 +32,9 @@ class Tally:
     simulated: float = 0.0
     processor: float = 0.0
     cores: int = 1
-    failed: list[Outcome] = field(default_factory=list)
+    failed: list[AttemptOutcome] = field(default_factory=list)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: AttemptOutcome) -> None:
         self.histories += 1
         self.faults += outcome.faults
         self.fewest_faults = min(self.fewest_faults, outcome.faults)

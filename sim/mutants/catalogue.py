@@ -212,6 +212,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the planner looks for minutes, again and again, for jobs that were put off, and plans them again; what was due meanwhile is missed, which is not judged here")),
     Mutant("any node plans what is long overdue", "1.16", broken.planned_by_anybody, schedule="clock put back", covered=(
         "the same: between two looks, jobs are put off by nodes that still go by the old time")),
+    Mutant("an attempt is forgotten when another one follows", "G3", lambda: [(copies.memory_tables.MemoryRun, "keep_attempt", lambda _run: None)]),
     Mutant("forked child takes itself for its parent", "G2", lambda: [(copies.base_node.BaseNode, "forked", lambda _node: None)], schedule="many children"),
     Mutant("forked child unlocks", "1.19", lambda: [(hosts.LockFile, "let_go", hosts.LockFile.unlock)], schedule="many children"),
     Mutant("forked child says goodbye to its parent's server", "G6", lambda: [(store.SimSession, "abandon", store.SimSession.close)], schedule="many children"),

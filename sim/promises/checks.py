@@ -3,6 +3,7 @@
 G1  nothing fenced with a lower term commits after a higher one was granted; the numbers of an election only ever grow
 G2  no two processes believe at the same moment that they lead the same unfenced election
 G3  one run for (job, key); of its attempts never two that can complete; never two bodies of it on nodes that are trusted;
+    its attempts are numbered without a hole, and at most the last of them is open;
     never more than `max_running` of a job at once
     every attempt is a success, a failure, a loss, an interruption or a look, and counted once
 G4  at the end every due time is final or explained (the audit is clean), and nothing is left with a node that is not alive
@@ -24,7 +25,7 @@ from sim.runtime.kernel import K, Killed, Process
 from tenure.core.audit import audit
 from tenure.core.cluster import NodeId
 from tenure.core.messages import ClaimedRun, Planned, RunQuery, Synced
-from tenure.core.records import JobId, JobRow, JobState, RunState
+from tenure.core.records import AttemptOutcome, JobId, JobRow, JobState, RunState
 from tenure.core.run_rules import places
 
 APPLICATION = "sim"
@@ -172,10 +173,20 @@ class Checker:
                 self.broken("G4", f"run {run.key} of {run.name} was claimed while its job was not active")
             if work in self._tokens:
                 self.broken("G3", f"run {run.key} of {run.name} was claimed while another attempt could complete")
+            self._count_attempts(found)
             self._tokens[work] = token
             limit = run.rules.max_running
             if limit is not None and rows.tables.began(run.job) > limit:
                 self.broken("G3", f"{rows.tables.began(run.job)} runs of {run.name} began, {limit} may")
+
+    def _count_attempts(self, run: Any) -> None:
+        """Every attempt of a run is in the ledger, and at most the last is open."""
+        attempts, most = run.all_attempts(), run.attempt
+        numbers = [(attempt.number - attempt.count + 1, attempt.number) for attempt in attempts]
+        if [first for first, _ in numbers] + [most + 1] != [1] + [last + 1 for _, last in numbers]:
+            self.broken("G3", f"run {run.key} has had {most} attempts, and the ledger has {numbers}")
+        if any(attempt.outcome is AttemptOutcome.RUNNING for attempt in attempts[:-1]):
+            self.broken("G3", f"run {run.key} has an attempt that is open though another one followed")
 
     def ended(self, run: int, token: str, state: RunState) -> None:
         """The ledger accepted an ending."""
@@ -391,6 +402,8 @@ class Checker:
                     for run, attempt in one._in_hand.items()
                     if attempt.phase.value != "ended"
                 }
+        for run in rows.tables.runs.values():
+            self._count_attempts(run)
         for job in rows.ledger.jobs(APPLICATION, removed=True):
             for run in rows.tables.opened(job.id):
                 due = run.due_at < now - PATIENCE and job.state is JobState.ACTIVE

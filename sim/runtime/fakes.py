@@ -275,8 +275,8 @@ def uuid4() -> str:
 class Processes:
     """No process pools here."""
 
-    def __init__(self, lock_fileno: object) -> None:
-        del lock_fileno
+    def __init__(self, lock_fileno: object, refuse_result: object) -> None:
+        del lock_fileno, refuse_result
 
     def kill(self, attempt: object) -> bool:
         del attempt

@@ -34,7 +34,7 @@ from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone
 from tenure.util.async_bridge import LoopCaller, enter, undone
 from tenure.util.durations import Duration
-from tenure.views import ActionView, AttentionView, Explanation, JobView, NodeView, RunView, StatsView
+from tenure.views import ActionView, AttentionView, Explanation, JobView, LogLineView, NodeView, RunView, StatsView
 
 
 class SchedulerOptions(NodeOptions, total=False):
@@ -387,13 +387,17 @@ class AsyncScheduler(Decorators, Listening):
         """Runs, newest first."""
         return await asyncio.to_thread(self._scheduler.runs, job, since=since, until=until, state=state, limit=limit)
 
-    async def find_run(self, run_id: int) -> RunView:
-        """One run, by its number."""
-        return await asyncio.to_thread(self._scheduler.find_run, run_id)
+    async def find_run(self, run: int | str, job: str | None = None) -> RunView:
+        """One run with all of its attempts, by its number or by its key."""
+        return await asyncio.to_thread(self._scheduler.find_run, run, job)
 
-    async def log(self, run_id: int) -> list[str]:
-        """What the attempts of a run logged."""
-        return await asyncio.to_thread(self._scheduler.log, run_id)
+    async def log(self, run: int | str, job: str | None = None) -> list[str]:
+        """What the attempts of a run have logged so far."""
+        return await asyncio.to_thread(self._scheduler.log, run, job)
+
+    async def log_lines(self, run: int | str, job: str | None = None) -> list[LogLineView]:
+        """The same, with the time and the attempt of each line."""
+        return await asyncio.to_thread(self._scheduler.log_lines, run, job)
 
     async def actions(
         self,

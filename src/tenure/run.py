@@ -19,7 +19,7 @@ from tenure.core.messages import ClaimedRun
 from tenure.core.records import Instant
 from tenure.core.trigger_text import zone_of
 from tenure.errors import AttemptCancelled, AttemptLost, ConfigurationError
-from tenure.jobs.run_log import AttemptLog, cut
+from tenure.jobs.run_log import AttemptLog, ProgressNote, cut, step_of
 from tenure.transactions import effects
 from tenure.transactions.connections import AsyncConnection, SyncConnection
 from tenure.transactions.effects import RunClaim
@@ -35,14 +35,23 @@ class RunControl:
     """The runtime's side of an attempt: what it tells the body, and what the body has done. Not public."""
 
     __slots__ = (
-        *("_bell", "_log", "_schema", "_token", "_tz", "_until"),
-        *("began_at", "cancelled_because", "claimed", "completed", "lost_because"),
+        *("_bell", "_note", "_schema", "_token", "_tz", "_until"),
+        *("began_at", "cancelled_because", "claimed", "completed", "kept", "lost_because"),
     )
 
     def __init__(
-        self, claimed: ClaimedRun, token: str, *, tz: tzinfo | str, schema: str, until: Callable[[], float]
+        self,
+        claimed: ClaimedRun,
+        token: str,
+        *,
+        tz: tzinfo | str,
+        schema: str,
+        until: Callable[[], float],
+        note: Callable[[AttemptLog], None] = lambda _: None,
     ) -> None:
-        """`tz` is the zone of the due time, or the name of the default zone, with which it is found on request."""
+        """`tz` is the zone of the due time, or the name of the default zone, with which it is found on request. `note`
+        is called when the body has said something that is to be sent to the ledger."""
+        self._note = note
         self.claimed, self._token, self._tz, self._schema, self._until = claimed, token, tz, schema, until
         self.cancelled_because = ""
         self.lost_because = ""
@@ -51,7 +60,8 @@ class RunControl:
         self.began_at: Instant | None = None
         """When the body was called, by the ledger's clock."""
         self._bell: threading.Event | None = None
-        self._log: AttemptLog | None = None
+        self.kept: AttemptLog | None = None
+        """What the body logged, and how far it says it is."""
 
     @property
     def claim(self) -> RunClaim:
@@ -79,15 +89,26 @@ class RunControl:
     @property
     def lines(self) -> tuple[str, ...]:
         """The lines that were kept of the log."""
-        return () if self._log is None else self._log.lines
+        return () if self.kept is None else self.kept.lines
 
     def log(self, line: str) -> None:
         """Keep a line with the run."""
-        if self._log is None:
+        self._keeps().add(line)
+
+    def step(self, step: ProgressNote) -> None:
+        """Keep how far the body is."""
+        self._keeps().step(step)
+
+    def returned(self, result: str) -> None:
+        """The body whose transaction completed the run has returned this."""
+        self._keeps().result(result)
+
+    def _keeps(self) -> AttemptLog:
+        if self.kept is None:
             with _MUTEX:
-                if self._log is None:
-                    self._log = AttemptLog()
-        self._log.add(line)
+                if self.kept is None:
+                    self.kept = AttemptLog(self.claimed.id, self.claimed.attempt, self._note)
+        return self.kept
 
     def note_completed(self) -> None:
         """`complete` was accepted."""
@@ -194,8 +215,16 @@ class Run:
         return self._control.wait(seconds(seconds_, "seconds"))
 
     def log(self, text: object) -> None:
-        """Keep a line with the run; `tenure log` shows it. A log of over 1,000 lines or 256 KB loses its middle."""
+        """Keep a line with the run; `tenure log` shows it while the body runs. A log of over 1,000 lines or 256 KB
+        loses its middle."""
         self._control.log(cut(text))
+
+    def progress(self, done: float, total: float | None = None, text: object = "") -> None:
+        """Say how far the body is: `run.progress(180, 900, "invoices")`. `tenure runs` and `tenure show` show it.
+
+        Call it as often as you like: only the last one is kept, and the database hears of it about once a second.
+        """
+        self._control.step(step_of(done, total, text))
 
     @overload
     def once(self, conn: AsyncConnection, key: str) -> Coroutine[Any, Any, bool]: ...

@@ -15,6 +15,7 @@ import asyncio
 import inspect
 import itertools
 import math
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,12 +26,13 @@ from typing import Any
 from tenure.core.cluster import NodeCard, NodeId
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.keys import due_key
-from tenure.core.messages import ClaimedRun, Ending, LogLine, RunQuery
+from tenure.core.messages import ClaimedRun, Ending, RunQuery
 from tenure.core.records import Instant, JobId, JobState, Rules, RunId, RunKind, States
 from tenure.core.trigger_text import zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
 from tenure.jobs.queries import Lookup
+from tenure.jobs.run_log import Piece
 from tenure.run import CURRENT, Run, RunControl
 from tenure.scheduler import Scheduler, service_of
 from tenure.scheduling.attempt import Attempt
@@ -318,8 +320,12 @@ class _VirtualNode:
     def _ended(self, attempt: Attempt, ending: Ending) -> None:
         ledger = self._session.ledger
         [answer] = ledger.finish([ending])
-        lines, began = attempt.control.lines, ending.started_at or 0.0
-        ledger.keep_log([LogLine(ending.id, began, place, line) for place, line in enumerate(lines)])
+        kept = attempt.control.kept
+        if kept is not None:
+            piece = Piece(sys.maxsize)
+            kept.fill(piece, math.inf, self.clock.now)
+            ledger.keep_log(piece.lines)
+            ledger.keep_progress(piece.progress)
         self._executor.acknowledged(attempt)
         self._reporter.ended(attempt, ending, answer)
         self._signals.poke()
@@ -383,26 +389,27 @@ class _InlineExecutor(BaseExecutor):
         token = CURRENT.set(attempt.run)
         try:
             if attempt.function.is_coroutine:
-                self._await(attempt)
+                result = self._await(attempt)
             else:
-                attempt.function.call(attempt.run, attempt.kwargs())
+                result = attempt.function.call(attempt.run, attempt.kwargs())
+            self.keep_result(attempt, result)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             return error
         finally:
             CURRENT.reset(token)
         return None
 
-    def _await(self, attempt: Attempt) -> None:
-        async def body() -> None:
+    def _await(self, attempt: Attempt) -> object:
+        async def body() -> object:
             token = CURRENT.set(attempt.run)
             try:
-                await attempt.function.call(attempt.run, attempt.kwargs())
+                return await attempt.function.call(attempt.run, attempt.kwargs())
             finally:
                 CURRENT.reset(token)
 
         if self._loop is None:
             self._loop = asyncio.Runner()
-        self._loop.run(body())
+        return self._loop.run(body())
 
 
 class _Clock(DatabaseClock):

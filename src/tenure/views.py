@@ -3,21 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any, Self
 
-from tenure.core.arguments import plain, shown
+from tenure.core.arguments import decode_result, plain, shown
 from tenure.core.attention import Concern
 from tenure.core.cluster import Leader, TermRecord
 from tenure.core.coverage import Coverage
 from tenure.core.differences import differences, explained
 from tenure.core.explain import Explanation, waits_for
-from tenure.core.messages import JobStats
+from tenure.core.messages import JobStats, LogLine, Progress
 from tenure.core.records import (
     UNBEGUN,
     ActionRecord,
+    AttemptRow,
     Instant,
     JobRow,
     JobState,
@@ -36,11 +38,14 @@ from tenure.util.instants import moment
 
 __all__ = [
     "ActionView",
+    "AttemptView",
     "AttentionView",
     "Explanation",
     "JobView",
     "Leader",
+    "LogLineView",
     "NodeView",
+    "ProgressView",
     "RunView",
     "StatsView",
     "TermRecord",
@@ -130,6 +135,87 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One attempt of a run."""
+
+    number: int
+    """1 for the first. Numbers go on when the run is reopened."""
+    node: str
+    """The label of the node that had it."""
+    claimed_at: datetime | None
+    started_at: datetime | None
+    """None if its node was lost before the ledger heard that its body had begun."""
+    finished_at: datetime | None
+    duration: float | None
+    """Seconds from its beginning to its end."""
+    outcome: str
+    """'running', 'succeeded', 'failed', 'lost' (its node died), 'interrupted' (its node was stopped), 'not yet' (it
+    raised `NotYet`) or 'cancelled'."""
+    error: str
+    """The traceback, or how its end was known, such as 'its node died'."""
+    count: int = 1
+    """How many attempts this stands for: looks that follow each other are one, with the number of the last."""
+
+    @classmethod
+    def of(cls, row: AttemptRow, where: tzinfo) -> Self:
+        """The view of a row."""
+        return cls(
+            number=row.number,
+            node=row.node,
+            claimed_at=_moment(row.claimed_at, where),
+            started_at=_moment(row.started_at, where),
+            finished_at=_moment(row.finished_at, where),
+            duration=_took(row.started_at, row.finished_at),
+            outcome=row.outcome.value,
+            error=row.error,
+            count=row.count,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only texts, numbers, lists and dicts."""
+        return _plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressView:
+    """How far a body said it is (`run.progress`)."""
+
+    done: float
+    total: float | None
+    text: str
+    at: datetime
+    attempt: int
+
+    @classmethod
+    def of(cls, progress: Progress, where: tzinfo) -> Self:
+        """The view of a progress."""
+        return cls(progress.done, progress.total, progress.text, moment(progress.at, where), progress.attempt)
+
+    def __str__(self) -> str:
+        share = f" ({100 * self.done / self.total:.0f} %)" if self.total and self.total > 0 else ""
+        of = "" if self.total is None else f" of {_number(self.total)}{share}"
+        return f"{_number(self.done)}{of}{f', {self.text}' if self.text else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLineView:
+    """A line that an attempt logged (`run.log`)."""
+
+    at: datetime
+    attempt: int
+    text: str
+
+    @classmethod
+    def of(cls, line: LogLine, where: tzinfo) -> Self:
+        """The view of a line."""
+        return cls(moment(line.at, where), line.attempt, line.text)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only texts, numbers, lists and dicts."""
+        return _plain(self)
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
     """A run."""
 
@@ -177,10 +263,31 @@ class RunView:
     """The slot that it was requested for."""
     forgotten: bool = False
     """True if retention has removed this run; its key is kept, with its state and its times."""
+    running_for: float | None = None
+    """Seconds since its attempt began, if it is running."""
+    progress: ProgressView | None = None
+    """How far its body said it is. `find_run` reads it, and `runs` for those that are running."""
+    result: Any = None
+    """What its body returned, if that is JSON of up to 8 KB. Only `find_run` reads it."""
+    attempts: tuple[AttemptView, ...] = ()
+    """All of its attempts; only `find_run` reads them."""
 
     @classmethod
-    def of(cls, row: RunRow, where: tzinfo) -> Self:
+    def of(
+        cls,
+        row: RunRow,
+        where: tzinfo,
+        *,
+        now: Instant | None = None,
+        progress: Progress | None = None,
+        result: str | None = None,
+        attempts: Iterable[AttemptRow] = (),
+    ) -> Self:
         """The view of a row."""
+        since = row.claimed_at if row.started_at is None else row.started_at
+        running_for = None
+        if row.state is RunState.RUNNING and now is not None and since is not None:
+            running_for = max(round(now - since, 3), 0.0)
         began, ended = row.started_at, row.finished_at if row.state.final else None
         return cls(
             id=row.id,
@@ -198,7 +305,7 @@ class RunView:
             claimed_at=_moment(row.claimed_at, where),
             started_at=_moment(began, where),
             finished_at=_moment(ended, where),
-            duration=None if began is None or ended is None else max(round(ended - began, 6), 0.0),
+            duration=_took(began, ended),
             lateness=None if began is None or row.state in UNBEGUN else max(round(began - row.due_at, 6), 0.0),
             reason=row.reason,
             count=row.count,
@@ -211,6 +318,10 @@ class RunView:
             waiting=waits_for(row, where) if row.looking else "",
             slot=row.slot,
             forgotten=row.digest is not None,
+            running_for=running_for,
+            progress=None if progress is None else ProgressView.of(progress, where),
+            result=None if result is None else decode_result(result),
+            attempts=tuple(AttemptView.of(attempt, where) for attempt in attempts),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -407,5 +518,15 @@ def _moment(at: Instant | None, where: tzinfo) -> datetime | None:
     return None if at is None else moment(at, where)
 
 
-def _plain(view: ActionView | AttentionView | JobView | NodeView | RunView | StatsView) -> dict[str, Any]:
+def _took(began: Instant | None, ended: Instant | None) -> float | None:
+    return None if began is None or ended is None else max(round(ended - began, 6), 0.0)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
+
+
+def _plain(
+    view: ActionView | AttemptView | AttentionView | JobView | LogLineView | NodeView | RunView | StatsView,
+) -> dict[str, Any]:
     return {word: plain(value) for word, value in asdict(view).items()}

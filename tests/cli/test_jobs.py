@@ -257,13 +257,14 @@ def test_a_run_that_is_asked_for_by_name(tenure, asked, running):
     run = asked("run-now", "greet", "--kwargs", '{"name": "Ada"}', "--by", "ops", "--wait", "20s")
     assert (run["state"], run["kind"], run["by"], run["node"]) == ("succeeded", "manual", "ops", "worker")
     code, out, err = tenure("log", str(run["id"]))
-    assert (code, out) == (0, "hello Ada\n")
+    assert code == 0
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  #1  hello Ada\n", out)
     assert re.search(rf"run {run['id']} of 'greet' for {SECOND}: succeeded", err)
     code, out, _ = tenure("run-now", "greet", "--kwargs", '{"name": "nobody"}', "--wait", "20s")
     assert code == 1
     failed = int(re.match(r"run (\d+) of 'greet' .*: failed", out)[1])
     out = tenure("log", str(failed))[1]
-    assert out.startswith("hello nobody\nTraceback")
+    assert "  #1  hello nobody\nTraceback" in out
     assert out.endswith("ValueError: nobody is there\n")
     code, out, _ = tenure("runs", "--state", "failed", "--since", "-1d")
     assert code == 0
@@ -271,7 +272,8 @@ def test_a_run_that_is_asked_for_by_name(tenure, asked, running):
     assert out.endswith("ValueError: nobody is there\n")
     assert [run["id"] for run in asked("runs", "greet", "--limit", "1")] == [failed]
     assert tenure("runs", "daily")[:2] == (0, "no such runs\n")
-    assert asked("log", str(failed))["log"] == ["hello nobody"]
+    (line,) = asked("log", str(failed))["log"]
+    assert (line["attempt"], line["text"]) == (1, "hello nobody")
 
 
 def test_the_same_key_is_the_same_run(asked, jobs):
@@ -1081,3 +1083,109 @@ def test_an_audit_lists_findings_first_and_healthy_jobs_on_request(tenure, asked
     ]
     assert tenure("audit", "--since", "-1h", "--all")[1].count("clean.") == 3
     assert tenure("audit", "daily", "--since", "-1h")[1].count("clean.") == 1
+
+
+# One run
+
+
+def test_a_run_tells_its_whole_story(tenure, asked, running):
+    out = tenure("run-now", "greet", "--kwargs", '{"name": "nobody"}', "--by", "ops", "--wait", "20s")[1]
+    number = re.match(r"run (\d+) of 'greet' .*: failed", out)[1]
+    eventually(lambda: asked("log", number)["log"], what="the line")
+    run = asked("show", number)
+    assert (run["state"], run["arguments"], run["result"], run["progress"]) == (
+        "failed",
+        {"name": "nobody"},
+        None,
+        None,
+    )
+    (attempt,) = run["attempts"]
+    assert (attempt["number"], attempt["outcome"], attempt["node"]) == (1, "failed", "worker")
+    assert attempt["error"].endswith("ValueError: nobody is there")
+    assert [line["text"] for line in run["log"]] == ["hello nobody"]
+    code, story, _ = tenure("show", number)
+    assert code == 0
+    first, *lines = story.splitlines()
+    assert first == f"run {number} of 'greet': failed"
+    told = [line.split("  ")[1] for line in lines if re.match(r"  \w+( \w+)?  ", line)]
+    assert [word for word in told if word in {"key", "due", "kind", "arguments", "claimed", "began", "ended"}] == [
+        "key",
+        "due",
+        "kind",
+        "arguments",
+        "claimed",
+        "began",
+        "ended",
+    ]
+    assert any(re.match(r"attempt 1 on worker: failed after ", line) for line in lines)
+    assert "  ValueError: nobody is there" in lines
+    assert lines[-1].endswith("#1  hello nobody")
+    assert max(len(line) for line in lines if "File" not in line and "^^" not in line) <= 80
+
+
+def test_a_run_is_found_by_its_key_and_a_job_by_its_name(tenure, asked, jobs):
+    number = asked("run-now", "greet", "--key", "order-7")["id"]
+    assert asked("show", "order-7")["id"] == asked("show", "order-7", "--job", "greet")["id"] == number
+    assert asked("log", "order-7")["id"] == number
+    assert "no attempt has begun" in tenure("show", str(number))[1]
+    assert asked("show", "greet")["name"] == "greet"
+    other = asked("run-now", "daily", "--key", "order-7")["id"]
+    code, _, err = tenure("show", "order-7")
+    assert (code, "is the key of runs of several jobs: 'daily', 'greet'" in err) == (2, True)
+    assert asked("show", "order-7", "--job", "daily")["id"] == other
+    assert tenure("show", "order-7", "--job", "nobody")[0] == 1
+    assert tenure("show", "999999")[0] == 1
+    assert tenure("log", "no such key")[0] == 1
+
+
+def test_a_key_of_digits_is_meant_where_the_job_is_named(asked, jobs):
+    first = asked("run-now", "greet", "--key", "7")["id"]
+    assert asked("show", "7", "--job", "greet")["id"] == first
+    assert asked("show", str(first))["key"] == "7"
+
+
+def test_a_log_is_followed_until_the_run_has_ended(url, tenure, jobs):
+    go = threading.Event()
+    scheduler = Scheduler(url, application="shop", label="worker", heartbeat_every=0.3, attempt_timeout=1.0, ttl=6.0)
+
+    @scheduler.job(name="greet")
+    def greet(run: Run, name: str = "you") -> None:
+        run.log("first")
+        run.progress(1, 2, "half")
+        go.wait(30)
+        run.log("last")
+        if name == "nobody":
+            raise ValueError("nobody is there")
+
+    with scheduler:
+        for name, code in (("Ada", 0), ("nobody", 1)):
+            go.clear()
+            run = scheduler.run_now("greet", kwargs={"name": name})
+            eventually(lambda: scheduler.log(run.id) == ["first"], within=10)  # noqa: B023 - asked at once
+            later = threading.Timer(1.5, go.set)
+            later.start()
+            ended, out, err = tenure("log", "-f", str(run.id))
+            assert ended == code, (out, err)
+            said = [line.partition("#1  ")[2] for line in out.splitlines()[:2]]
+            assert said == ["first", "last"]
+            assert "1 of 2 (50 %), half" in err
+            assert out.endswith("ValueError: nobody is there\n") == (name == "nobody")
+
+
+def test_what_runs_says_for_how_long_and_how_far_it_is(url, tenure, jobs):
+    go = threading.Event()
+    scheduler = Scheduler(url, application="shop", label="worker", heartbeat_every=0.3, attempt_timeout=1.0, ttl=6.0)
+
+    @scheduler.job(name="greet")
+    def greet(run: Run) -> None:
+        run.progress(180, 900, "invoices")
+        go.wait(30)
+
+    with scheduler:
+        run = scheduler.run_now("greet")
+        eventually(lambda: scheduler.find_run(run.id).progress, within=10)
+        out = tenure("runs", "--state", "running")[1]
+        assert re.search(r"greet +.* running .* so far +worker +1 +180 of 900 \(20 %\), invoices\n", out)
+        assert re.search(r"running +greet .* so far on worker: 180 of 900 \(20 %\), invoices\n", tenure("status")[1])
+        assert re.search(r"attempt 1 on worker: running for ", tenure("show", str(run.id))[1])
+        go.set()

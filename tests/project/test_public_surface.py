@@ -32,6 +32,7 @@ QUERIES = {
     "jobs",
     "label",
     "log",
+    "log_lines",
     "next",
     "nodes",
     "runs",
@@ -43,7 +44,7 @@ TAKING_PART = {"lifespan", "on", "run", "start", "stop"}
 
 SCHEDULER = OPERATIONS | QUERIES | DEFINING | TAKING_PART
 RUN = {"attempt", "cancelled", "check", "complete", "id", "job", "key", "kind", "log", "lost", "once", "reason"}
-RUN |= {"scheduled_for", "wait"}
+RUN |= {"progress", "scheduled_for", "wait"}
 TERM = {"check", "election", "fence", "fenced", "number", "reason", "remaining", "trusted", "wait"}
 
 ELECTION = {

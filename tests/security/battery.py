@@ -6,7 +6,20 @@ from typing import Any
 import psycopg
 
 from tenure.core.cluster import Acquire, AcquireOutcome, Beat, BeatVerdict, NodeCard
-from tenure.core.messages import ClaimRequest, Ending, JobChange, LogLine, NewRun, Planned, RunQuery, RunRequest
+from tenure.core.messages import (
+    Action,
+    ActionQuery,
+    ClaimRequest,
+    Ending,
+    JobChange,
+    LogLine,
+    LogTrim,
+    NewRun,
+    Planned,
+    Progress,
+    RunQuery,
+    RunRequest,
+)
 from tenure.core.records import Change, JobSpec, NodeFacts, Rules, RunState
 from tenure.stores import Session, store_for
 from tenure.stores.ledger import Ledger
@@ -84,6 +97,7 @@ def jobs(url: str, session: Session) -> None:
     assert ledger.jobs(application)
     assert ledger.prune(application, before=now + 1, keep=0, limit=100).removed >= 1
     assert ledger.forget(application, before=now + 60, defined=(), limit=9).jobs >= 0
+    ledger.forget_actions(application, before=now + 60, keep=0, limit=9)
     assert ledger.guard(application, "key", None, "me")
     ledger.unguard(application, "key", "me")
 
@@ -100,12 +114,18 @@ def runs(url: str, session: Session, application: str) -> None:
     with psycopg.connect(url) as connection:
         assert connection.execute("SELECT tenure.once(%s, %s, 'key')", [first, token]).fetchone() == (True,)
         connection.execute("SELECT tenure.complete(%s, %s, NULL)", [first, token])
-    ledger.keep_log([LogLine(first, 0.0, 0, "said")])
-    assert ledger.log(first) == ["said"]
+    said = [LogLine(first, 1, place, 0.0, "said") for place in range(3)]
+    ledger.keep_log(said[:2])
+    ledger.keep_log(said[2:], [LogTrim(first, 1, 0, 1)])
+    assert ledger.log(first) == said[1:]
+    for done in (1.0, 2.0):
+        ledger.keep_progress([Progress(first, 1, done, None, "", 0.0)])
+    assert ledger.progress([first])
+    assert ledger.attempts(first)
     ledger.note_begun([(second, other, ledger.now())])
     ledger.finish([Ending(second, other, RunState.PENDING, "failed", again_in=3600.0)])
     ledger.put_back(rest)
-    assert ledger.cancel(second, "me", "why")
+    assert ledger.cancel(second, "me", "why", Action("cancel", "me", "why"))
     (asked,) = ledger.request_runs([RunRequest(application, "code", str(uuid.uuid4()), None)])
     assert asked
     lost = join(session)
@@ -113,6 +133,7 @@ def runs(url: str, session: Session, application: str) -> None:
     assert session.declare(lost, None, "proved")
     assert ledger.reconcile(node, application).lost
     assert ledger.runs(RunQuery(application))
+    ledger.actions(ActionQuery(application))
     assert ledger.stats(application, "job").runs
 
 

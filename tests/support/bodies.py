@@ -1,5 +1,7 @@
 """Bodies of jobs that run in processes of their own, which find them here."""
 
+import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -186,3 +188,39 @@ class Notes:
 
     def __exit__(self, *_: object) -> None:
         (self._folder / f"left {self._attempt}").touch()
+
+
+def chats(witness: str, pause: float, run: Run) -> None:
+    """Log numbers for ever. The witness learns of each after it was logged."""
+    notes = os.open(witness, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for number in itertools.count():
+        run.log(f"line {number}")
+        run.progress(number, text="chatting")
+        os.write(notes, f"{time.monotonic()} {number}\n".encode())
+        time.sleep(pause)
+
+
+async def chats_on_a_loop(witness: str, pause: float, run: Run) -> None:
+    notes = os.open(witness, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for number in itertools.count():
+        run.log(f"line {number}")
+        run.progress(number, text="chatting")
+        os.write(notes, f"{time.monotonic()} {number}\n".encode())
+        await asyncio.sleep(pause)
+
+
+def goes_on_silently(run: Run) -> None:
+    """What is said last before a long silence must be heard, too."""
+    for number in range(100):
+        run.progress(number, 900, "counting")
+    run.progress(100, 900, "resting")
+    run.log("resting")
+    run.wait(60)
+
+
+def returns(value: object = None) -> object:
+    return value
+
+
+def returns_too_much() -> str:
+    return "x" * 100_000

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from tenure.cli.elections import application_of, read_only_session, store_of
-from tenure.cli.output import RED, as_json, paint, say, show, show_raw, show_text, table
+from tenure.cli.output import RED, as_json, paint, say, show, show_text, table
 from tenure.cli.person import origin
 from tenure.cli.times import here, short
 from tenure.core.audit import OPEN, JobAudit
@@ -65,21 +65,6 @@ def _coming(scheduler: Scheduler, job: str | None, limit: int) -> list[RunView]:
     """The runs that were requested for a time to come, the nearest first."""
     coming = service_of(scheduler).look(lambda ledger: Lookup(scheduler.application, "UTC").coming(ledger, MAX_RUNS))
     return [run for run in coming if job in {None, run.job}][:limit]
-
-
-def log(arguments: argparse.Namespace) -> int:
-    """Show what a run logged, and why it failed."""
-    with application(arguments) as scheduler:
-        run, lines = scheduler.find_run(arguments.run_id), scheduler.log(arguments.run_id)
-    if arguments.json:
-        as_json({**run.as_dict(), "log": lines})
-        return 0
-    say(sentence(run))
-    for line in lines:
-        show_raw(line)
-    if run.reason:
-        show_raw(run.reason)
-    return 0
 
 
 def why(arguments: argparse.Namespace) -> int:
@@ -216,19 +201,31 @@ def _run(run: RunView, now: datetime) -> list[str | paint]:
         f"{short(run.scheduled_for, now)}{many}",
         paint(run.state, RED if run.state in {"failed", "lost"} else ""),
         "" if run.lateness is None else readable(run.lateness),
-        "" if run.duration is None else readable(run.duration),
+        took(run),
         run.node,
         f"{run.attempt} ({run.interruptions} interrupted)" if run.interruptions else str(run.attempt),
-        "its node was asked to stop and waits for it, or is gone"
-        if run.stopping
-        else f"waiting: {run.waiting}"
-        if run.waiting
-        else last_line(run.reason),
+        _remark(run),
     ]
+
+
+def took(run: RunView) -> str:
+    """How long it ran, or has been running."""
+    if run.running_for is not None:
+        return f"{readable(run.running_for)} so far"
+    return "" if run.duration is None else readable(run.duration)
+
+
+def _remark(run: RunView) -> str:
+    if run.stopping:
+        return "its node was asked to stop and waits for it, or is gone"
+    if run.running_for is not None and run.progress is not None:
+        return str(run.progress)
+    return f"waiting: {run.waiting}" if run.waiting else last_line(run.reason)
 
 
 def sentence(run: RunView) -> str:
     took = "" if run.duration is None else f" after {readable(run.duration)}"
+    took = took if run.running_for is None else f" for {readable(run.running_for)}"
     on = f" on {run.node}" if run.node else ""
     tries = f", attempt {run.attempt}" if run.attempt > 1 else ""
     tries += f", {run.interruptions} interrupted by the stop of a node" if run.interruptions else ""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import get_args
 
-from tenure.cli import actions, job_list, job_operations, jobs, show, status
+from tenure.cli import actions, job_list, job_operations, jobs, one_run, show, status
 from tenure.cli import run as running
 from tenure.cli.watch import EVERY, watchable
 from tenure.core.records import IfWaiting, RunState
@@ -117,13 +117,17 @@ def _queries(command: Command) -> None:
             show.show,
             "show a job or a run",
             "Show all that there is to say of a job: its definition, the options that differ from the defaults, when "
-            "it is due, its last runs, and who changed it. With the number of a run: all that there is to say of it.",
+            "it is due, its last runs, and who changed it. Or the whole story of a run: when it was due, every attempt "
+            "with its node, times, outcome and traceback, its arguments, progress and result, the end of its log.\n\n"
+            "A number is the number of a run. Anything else is the name of a job or the key of a run; with --job it is "
+            "the key of a run.",
             "tenure show daily_aggregate",
             "tenure show 4711",
+            "tenure show 2026-11-16T07:56:12Z --job report",
             json=True,
         )
     )
-    shown.add_argument("what", metavar="JOB|RUN", help="the name of a job, or the number of a run")
+    _one_run(shown, "JOB|RUN", "the name of a job, or the number or the key of a run")
     alive = _of_application(
         command(
             "nodes",
@@ -156,14 +160,18 @@ def _queries(command: Command) -> None:
     log = _of_application(
         command(
             "log",
-            jobs.log,
+            one_run.log,
             "show what a run logged",
-            "Show what a run logged, and why it failed.",
+            "Show what the attempts of a run have logged so far, with the time and the number of the attempt, and why "
+            "it failed. With -f, go on until the run has ended; then the exit code is 1 unless it succeeded.",
             "tenure log 4711",
+            "tenure log 2026-11-16T07:56:12Z --job report",
+            "tenure log -f 4711",
             json=True,
         )
     )
-    _run(log)
+    _one_run(log, "RUN", "the number or the key of a run")
+    log.add_argument("-f", "--follow", action="store_true", help="print lines as they come, until the run has ended")
     why = _of_application(
         command(
             "why",
@@ -434,6 +442,11 @@ def _matching(added: argparse.ArgumentParser) -> None:
     added.add_argument("--tag", metavar="TAG", help="all jobs with this tag")
     added.add_argument("--queue", metavar="QUEUE", help="all jobs on this queue")
     added.add_argument("--yes", action="store_true", help="do not ask before several are changed")
+
+
+def _one_run(added: argparse.ArgumentParser, target: str, help_: str) -> None:
+    added.add_argument("what", metavar=target, help=help_)
+    added.add_argument("--job", metavar="JOB", help="the job whose run has this key, if several jobs have one")
 
 
 def _run(added: argparse.ArgumentParser) -> None:

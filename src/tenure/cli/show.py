@@ -8,14 +8,15 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from tenure.cli.jobs import NOW, application, changed_by_hand, outlook, removed_but_in_code, sentence, shown_time
-from tenure.cli.output import RED, YELLOW, as_json, paint, show_raw, table
+from tenure.cli import one_run
+from tenure.cli.jobs import NOW, application, changed_by_hand, outlook, removed_but_in_code, shown_time
+from tenure.cli.output import RED, YELLOW, as_json, paint, table
 from tenure.cli.output import show as say_line
 from tenure.cli.times import about, here, short
 from tenure.core.explain import last_line
 from tenure.core.messages import JobOutcome
 from tenure.core.records import ChangeRecord, Rules
-from tenure.errors import ConfigurationError, RunError
+from tenure.errors import ConfigurationError
 from tenure.jobs.queries import Lookup, Overview
 from tenure.scheduler import Scheduler, service_of
 from tenure.triggers import from_json
@@ -30,29 +31,12 @@ _DEFAULT = asdict(Rules())
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """Show a run, by its number, or a job, by its name."""
+    """Show a run, by its number or its key, or a job, by its name."""
     with application(arguments) as scheduler:
-        if arguments.what.isdecimal():
-            try:
-                return show_run(arguments, scheduler, scheduler.find_run(int(arguments.what)))
-            except RunError:
-                if not scheduler.jobs(arguments.what):
-                    raise
+        run = one_run.meant(scheduler, arguments.what, arguments.job)
+        if run is not None:
+            return one_run.show_run(arguments, scheduler, run)
         return show_job(arguments, scheduler, arguments.what)
-
-
-def show_run(arguments: argparse.Namespace, scheduler: Scheduler, run: RunView) -> int:
-    """All that there is to say of a run."""
-    lines = scheduler.log(run.id)
-    if arguments.json:
-        as_json({**run.as_dict(), "log": lines})
-        return 0
-    say_line(sentence(run))
-    for line in lines:
-        show_raw(line)
-    if run.reason:
-        show_raw(run.reason)
-    return 0
 
 
 def show_job(arguments: argparse.Namespace, scheduler: Scheduler, name: str) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tenure.cli.jobs import NOW, application, few, shown_time
+from tenure.cli.jobs import NOW, application, few, shown_time, took
 from tenure.cli.output import RED, YELLOW, as_json, paint, show, show_text
 from tenure.cli.times import about, ago
 from tenure.core.causes import Cause
@@ -26,7 +26,7 @@ from tenure.scheduler import service_of
 from tenure.util.clock import walltime
 from tenure.util.instants import moment
 from tenure.util.plurals import counted
-from tenure.views import AttentionView
+from tenure.views import AttentionView, RunView
 
 NEXT = 5
 CONCERNS, GROUPS, NAMES = 10, 5, 3
@@ -71,6 +71,7 @@ class StatusReport:
     failing: list[JobOutcome]
     recovered: list[JobOutcome]
     tally: list[Tally]
+    held: list[RunView]
     awaited: list[str]
     not_yet: list[str]
     due: list[tuple[datetime, str]]
@@ -96,6 +97,11 @@ class StatusReport:
     @property
     def running(self) -> dict[str, int]:
         return {part.label: part.runs for part in self.tally if part.state is RunState.RUNNING}
+
+    @property
+    def longest(self) -> list[RunView]:
+        """The runs that have been running for longest."""
+        return sorted(self.held, key=lambda run: run.running_for or 0.0, reverse=True)[:NEXT]
 
     def verdict(self) -> str:
         """How the application does, in one sentence."""
@@ -131,6 +137,7 @@ class StatusReport:
             "recovered": [one.name for one in self.recovered],
             "open": self.open,
             "running_by_node": self.running,
+            "running": [run.as_dict() for run in self.longest],
             "stops_wait_for": self.awaited,
             "not_yet": self.not_yet,
             "failed_last_day": self.bad,
@@ -173,6 +180,7 @@ def _look(arguments: argparse.Namespace) -> StatusReport:
             failing=[one for one in outcomes if one.failures],
             recovered=[one for one in outcomes if not one.failures],
             tally=tally,
+            held=held,
             awaited=[f"{run.job} {run.key} on {run.node}" for run in held if run.stopping],
             not_yet=[f"{run.job} {run.key}: {run.waiting}" for run in pending if run.waiting],
             due=lookup.next_of(rows, now, NEXT),
@@ -241,6 +249,9 @@ def _rest(seen: StatusReport) -> None:
     by_node = few([f"{label}: {count}" for label, count in sorted(seen.running.items())])
     counts = ", ".join(f"{n} {state}" for state, n in seen.open.items())
     _fact("runs", f"{counts}{f' ({by_node})' if seen.running else ''}; {seen.bad:,} failed or lost in the last 24 h")
+    for number, run in enumerate(seen.longest):
+        how_far = "" if run.progress is None else f": {run.progress}"
+        _fact("" if number else "running", f"{run.job} {run.key}, {took(run)} on {run.node}{how_far}")
     if seen.awaited:
         waits = f"waiting for {few(seen.awaited)} (if that process is gone, the next node to notice takes over)"
         _fact("stops", waits)

@@ -32,6 +32,8 @@ _Clock = TypeVar("_Clock", datetime, time)
 
 MAX_ARGUMENTS = 64 * 1024
 """The longest text, in bytes."""
+MAX_RESULT = 8 * 1024
+"""The longest text of what a body returned, in bytes."""
 TAG = "$tenure"
 
 _MAX_DEPTH = 100
@@ -53,6 +55,44 @@ def encode(kwargs: Mapping[str, object]) -> str:
             "Keep the data in a table and give its key."
         )
     return text
+
+
+def encode_result(value: object) -> str:
+    """The text of what a body returned. Raises ConfigurationError, with a reason that fits behind 'it'.
+
+    Looks at no more of the value than could be kept, and never prints it: it may be anything.
+    """
+    _measured(value, MAX_RESULT, 0)
+    text = _text(_written(value, "result", 0))
+    if (size := len(text.encode())) > MAX_RESULT:
+        raise ConfigurationError(f"has {size:,} bytes as JSON, and at most {MAX_RESULT:,} are kept")
+    return text
+
+
+def _measured(value: object, left: int, depth: int) -> int:
+    """How many of these bytes are left, at the most, once the value is written."""
+    if value is not None and type(value) not in _TYPES and not isinstance(value, UUID):
+        raise ConfigurationError(f"contains a {type(value).__qualname__}, which is not JSON")
+    if depth > _MAX_DEPTH:
+        raise ConfigurationError("is nested too deep, or contains itself")
+    left -= len(value) if isinstance(value, str | bytes | list | dict | tuple | set | frozenset) else 1
+    if left < 0:
+        raise ConfigurationError(f"has more than {MAX_RESULT:,} bytes as JSON")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            left = _measured(item, _measured(key, left, depth + 1), depth + 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            left = _measured(item, left, depth + 1)
+    return left
+
+
+def decode_result(text: str) -> Any:
+    """What a body returned; None if it cannot be read."""
+    try:
+        return json.loads(text, object_hook=_read, parse_constant=_refuse_constant)
+    except (ValueError, TypeError, ArithmeticError, RecursionError):  # hostile rows too
+        return None
 
 
 def decode(text: str) -> dict[str, Any]:

@@ -448,8 +448,9 @@ class _Answer:
             began = other.claimed_at if other.started_at is None else other.started_at
             if other.id == run.id or began is None or began > max(run.due_at, run.scheduled_for) + NEAR:
                 continue
-            if other.finished_at is None or other.finished_at > run.due_at:
-                until = "and has not ended" if other.finished_at is None else f"until {self._at(other.finished_at)}"
+            ended = other.finished_at if other.state.final else None
+            if ended is None or ended > run.due_at:
+                until = "and has not ended" if ended is None else f"until {self._at(ended)}"
                 return f"run {other.key} was still running{self._where(other)}, since {self._at(began)} {until}"
         return f"the job already had as many runs as it may have at once ({self._job.spec.rules.max_running})"
 

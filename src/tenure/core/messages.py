@@ -126,7 +126,7 @@ class RunQuery:
     """… and before this one."""
     id: RunId | None = None
     key: str | None = None
-    """With `job`: the run with this key."""
+    """The run of this key, of one job or of each."""
     slot: str | None = None
     """The runs that have this slot: no node has claimed them."""
     limit: int = 100
@@ -286,6 +286,8 @@ class Ending:
     during the attempt does not postpone the retry."""
     wait_up_to: float | None = None
     """For PENDING with `again_in`, if the body raised `NotYet`: how long the run may go on doing so."""
+    result: str | None = None
+    """For SUCCEEDED: what the body returned, see `tenure.core.arguments`."""
 
     @property
     def interrupted(self) -> bool:
@@ -311,10 +313,42 @@ class LogLine:
     """A line that an attempt logged."""
 
     run: RunId
-    began: Instant
-    """When its attempt began. Distinguishes and orders the attempts of a run."""
+    attempt: int
     place: int
-    """The number of the line within the attempt."""
+    """The number of the line within the attempt, from 0 on. A gap shows that lines were dropped."""
+    at: Instant
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogTrim:
+    """Lines of an attempt that are dropped because later ones take their room."""
+
+    run: RunId
+    attempt: int
+    first: int
+    before: int
+    """From the line with the number `first` on, up to and without this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the body of a run said it is."""
+
+    run: RunId
+    attempt: int
+    done: float
+    total: float | None
+    text: str
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the body of a run returned whose own transaction completed it."""
+
+    run: RunId
+    attempt: int
     text: str
 
 

@@ -83,6 +83,22 @@ UNBEGUN = frozenset({RunState.PENDING, RunState.WAITING})
 OPEN = UNBEGUN | {RunState.RUNNING}
 
 
+class AttemptOutcome(StrEnum):
+    """How an attempt ended."""
+
+    RUNNING = "running"
+    """It has not."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    LOST = "lost"
+    """Its node died."""
+    INTERRUPTED = "interrupted"
+    """Its node was stopped."""
+    NOT_YET = "not yet"
+    """Its body raised `NotYet`."""
+    CANCELLED = "cancelled"
+
+
 class RunKind(StrEnum):
     """The origin of a run."""
 
@@ -285,6 +301,7 @@ class RunRow:
     scheduled_for: Instant
     due_at: Instant
     attempt: int
+    """How many attempts began, also before the run was reopened."""
     failures: int
     losses: int
     node: str
@@ -292,6 +309,7 @@ class RunRow:
     claimed_at: Instant | None = None
     started_at: Instant | None = None
     finished_at: Instant | None = None
+    """When it ended; between two attempts, when the last one ended."""
     reason: str = ""
     """Why it was skipped or cancelled, or how it failed."""
     count: int = 1
@@ -320,3 +338,23 @@ class RunRow:
     def looking(self) -> bool:
         """True if its last attempt raised `NotYet`, and the next one has not begun."""
         return self.state is RunState.PENDING and self.looks > 0 and self.last_look == self.attempt
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """One attempt of a run."""
+
+    number: int
+    """1 for the first. Goes on when the run is reopened."""
+    node: str
+    """The label of the node that had it."""
+    claimed_at: Instant | None
+    started_at: Instant | None
+    """When its body was called; None if the ledger never heard of that."""
+    finished_at: Instant | None
+    outcome: AttemptOutcome
+    error: str = ""
+    """The traceback, or how the end was known, such as 'its node died'."""
+    count: int = 1
+    """How many attempts this stands for. Looks that follow each other are one row, which has the number of the last and
+    the beginning of the first."""

@@ -16,6 +16,8 @@ from tenure.core.messages import Ending, NewRun
 from tenure.core.records import (
     GAVE_UP,
     STOPPED,
+    AttemptOutcome,
+    AttemptRow,
     Instant,
     JobRow,
     JobSpec,
@@ -141,6 +143,8 @@ class After(NamedTuple):
     looks: int = 0
     looking_since: Instant | None = None
     last_look: int = 0
+    outcome: AttemptOutcome | None = None
+    """How the attempt ended, if another one follows."""
 
 
 def after_ending(run: AttemptState, ending: Ending, rules: Rules, *, job: JobState, now: Instant) -> After:
@@ -160,7 +164,10 @@ def after_ending(run: AttemptState, ending: Ending, rules: Rules, *, job: JobSta
         case RunState.PENDING, again_in:
             again = _over(run, RunState.PENDING, ending.error)
             since = now if ending.finished_at is None else ending.finished_at
-            return again._replace(failures=run.failures + 1, due_at=since + (again_in or 0.0), expires_at=None)
+            due_at = since + (again_in or 0.0)
+            return again._replace(
+                failures=run.failures + 1, due_at=due_at, expires_at=None, outcome=AttemptOutcome.FAILED
+            )
         case RunState.FAILED, _:
             return _over(run, RunState.FAILED, ending.error)._replace(failures=run.failures + 1)
         case RunState.CANCELLED, _:
@@ -186,7 +193,7 @@ def after_look(
         return look._replace(state=RunState.CANCELLED, reason=REMOVED)
     if ended >= until:
         return look._replace(state=RunState.FAILED, reason=GAVE_UP + ending.error)
-    return look._replace(due_at=min(ended + again_in, until), expires_at=None)
+    return look._replace(due_at=min(ended + again_in, until), expires_at=None, outcome=AttemptOutcome.NOT_YET)
 
 
 def after_return(run: AttemptState, rules: Rules, *, job: JobState, now: Instant) -> After:
@@ -213,7 +220,7 @@ def after_loss(run: AttemptState, rules: Rules, *, removed: bool) -> After:
         return lost._replace(state=RunState.CANCELLED, reason=run.asked_to_end)
     if removed or rules.on_lost == "fail" or lost.losses >= rules.max_lost:
         return lost
-    return lost._replace(state=RunState.PENDING, expires_at=None)
+    return lost._replace(state=RunState.PENDING, expires_at=None, outcome=AttemptOutcome.LOST)
 
 
 def after_interruption(run: AttemptState, rules: Rules, *, removed: bool) -> After:
@@ -223,7 +230,23 @@ def after_interruption(run: AttemptState, rules: Rules, *, removed: bool) -> Aft
         return over._replace(state=RunState.CANCELLED, reason=run.asked_to_end)
     if removed or rules.on_lost == "fail":
         return over
-    return over._replace(state=RunState.PENDING, expires_at=None)
+    return over._replace(state=RunState.PENDING, expires_at=None, outcome=AttemptOutcome.INTERRUPTED)
+
+
+def with_last(kept: Sequence[AttemptRow], last: AttemptRow | None) -> list[AttemptRow]:
+    """The attempts of a run: those that were kept when another one followed, and the one in the run's own row.
+
+    The row has none before the first attempt. It has one that is kept already if a later one was given back unbegun,
+    and if the run was cancelled between two attempts. Looks that follow each other are one.
+    """
+    if last is None or any(attempt.number == last.number for attempt in kept):
+        return [*kept]
+    before = kept[-1] if kept else None
+    looks = last.outcome is AttemptOutcome.NOT_YET and before is not None and before.outcome is last.outcome
+    if before is None or not looks or before.number != last.number - 1:
+        return [*kept, last]
+    all_looks = replace(last, count=before.count + 1, claimed_at=before.claimed_at, started_at=before.started_at)
+    return [*kept[:-1], all_looks]
 
 
 def reopens(state: RunState, count: int) -> bool:

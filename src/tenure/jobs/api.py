@@ -22,7 +22,7 @@ from tenure.util.durations import Duration, positive
 from tenure.util.instants import moment
 from tenure.util.names import named
 from tenure.util.plurals import counted
-from tenure.views import ActionView, AttentionView, Explanation, JobView, NodeView, RunView, StatsView
+from tenure.views import ActionView, AttentionView, Explanation, JobView, LogLineView, NodeView, RunView, StatsView
 
 
 class SchedulerApi(Decorators):
@@ -372,13 +372,17 @@ class SchedulerApi(Decorators):
             lambda ledger: self._service.lookup.runs(ledger, job, since=since, until=until, state=state, limit=limit)
         )
 
-    def find_run(self, run_id: int) -> RunView:
-        """One run, by its number."""
-        return self._service.look(lambda ledger: self._service.lookup.run(ledger, run_id))
+    def find_run(self, run: int | str, job: str | None = None) -> RunView:
+        """One run with all of its attempts, by its number or by its key. `job` says whose key it is."""
+        return self._service.look(lambda ledger: self._service.lookup.run(ledger, run, job))
 
-    def log(self, run_id: int) -> list[str]:
-        """What the attempts of a run logged."""
-        return self._service.look(lambda ledger: self._service.lookup.log(ledger, run_id))
+    def log(self, run: int | str, job: str | None = None) -> list[str]:
+        """What the attempts of a run have logged so far; the run as for `find_run`."""
+        return [line.text for line in self.log_lines(run, job)]
+
+    def log_lines(self, run: int | str, job: str | None = None) -> list[LogLineView]:
+        """The same, with the time and the attempt of each line."""
+        return self._service.look(lambda ledger: self._service.lookup.log(ledger, run, job))
 
     def actions(
         self,

@@ -53,6 +53,8 @@ MAX_RETRIES = 10_000
 """The most runs of one `retry_failed`."""
 SLICE = 500
 """Runs of one transaction."""
+FEW = 3
+"""Jobs that a message names."""
 MAX_WORDS = 1000
 """The most characters of `by`, and of `why`."""
 
@@ -518,7 +520,7 @@ class Which:
     def find(self, ledger: Ledger, application: str) -> RunRow:
         """The run, or an error that says what there is."""
         if self.id is not None:
-            return found(ledger, application, self.id)
+            return _numbered(ledger, application, self.id)
         if self.job is not None:
             known(ledger, application, self.job)
         if self.key is not None:
@@ -553,7 +555,7 @@ def cancelled(
 
 def retriable(ledger: Ledger, application: str, run_id: int) -> RunRow:
     """The run of this number, if it may be retried."""
-    run = found(ledger, application, run_id)
+    run = _numbered(ledger, application, run_id)
     what = f"retry: run {run.id} of {run.name!r} (key {run.key})"
     if run.state is RunState.SUCCEEDED:
         raise RunError(
@@ -613,13 +615,28 @@ def retried(ledger: Ledger, runs: Sequence[RunId], by: str, action: Action | Non
     return done
 
 
-def found(ledger: Ledger, application: str, run_id: int) -> RunRow:
+def _numbered(ledger: Ledger, application: str, run_id: int) -> RunRow:
     """The run of this number."""
     if type(run_id) is not int:
         raise ConfigurationError(f"run: {run_id!r} is {a_type(run_id)}. Write the number of a run: run.id.")
-    rows = ledger.runs(RunQuery(application, id=RunId(run_id), limit=1))
+    return found(ledger, application, run_id)
+
+
+def found(ledger: Ledger, application: str, run: int | str, job: str | None = None) -> RunRow:
+    """The run of this number, or of this key, among the runs of one job or of all jobs."""
+    if type(run) is int:
+        rows = ledger.runs(RunQuery(application, job, id=RunId(run), limit=1))
+    elif isinstance(run, str) and "\0" not in run and run.isprintable():
+        rows = ledger.runs(RunQuery(application, job, key=run, limit=FEW + 1))
+    else:
+        raise ConfigurationError(f"run: {run!r} is {a_type(run)}. Write a number, run.id, or a key, run.key.")
     if not rows:
-        raise _no_run(application, run_id)
+        raise _no_run(application, run, job)
+    if len(rows) > 1:
+        names = ", ".join(repr(row.name) for row in rows[:FEW]) + (" and others" if len(rows) > FEW else "")
+        raise ConfigurationError(
+            f"run: {run!r} is the key of runs of several jobs: {names}. Say which job, or write the number of the run."
+        )
     return rows[0]
 
 
@@ -656,10 +673,10 @@ def point(given: datetime | str, now: Instant, what: str) -> Instant:
 _POINTS = "an aware datetime, a text such as '2026-11-14T12:00Z', or '-1d' for a day ago"
 
 
-def _no_run(application: str, run_id: int) -> RunError:
-    return RunError(
-        f"application {application!r} has no run {run_id}. It may have been removed by retention (keep_for, keep)."
-    )
+def _no_run(application: str, run: int | str, job: str | None = None) -> RunError:
+    what = f"run {run}" if isinstance(run, int) else f"run with the key {run!r}"
+    where = f"application {application!r}" if job is None else f"job {job!r} of application {application!r}"
+    return RunError(f"{where} has no {what}. It may have been removed by retention (keep_for, keep).")
 
 
 def _ahead(trigger: Trigger, spec: JobSpec, now: Instant) -> tuple[Instant | None, tuple[NewRun, ...]]:

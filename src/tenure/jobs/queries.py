@@ -18,15 +18,16 @@ from tenure.core.job_options import tag as tag_of
 from tenure.core.messages import ActionQuery, JobOutcome, JobQuery, Past, RunQuery
 from tenure.core.overdue import SLACK
 from tenure.core.patterns import matches
-from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunId, RunRow, States
+from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunRow, RunState, States
 from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
+from tenure.jobs.run_log import with_gaps
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
 from tenure.util.names import named
 from tenure.util.plurals import a_type
-from tenure.views import ActionView, AttentionView, JobView, NodeView, RunView, StatsView
+from tenure.views import ActionView, AttentionView, JobView, LogLineView, NodeView, RunView, StatsView
 
 MAX_RUNS = 10_000
 """The most runs in one answer."""
@@ -187,13 +188,26 @@ class Lookup:
             self._row(ledger, job)
         return self.shown_runs(ledger, rows)
 
-    def run(self, ledger: Ledger, run_id: int) -> RunView:
-        """One run."""
-        return self.shown_run(ledger, operations.found(ledger, self._application, run_id))
+    def run(self, ledger: Ledger, run: int | str, job: str | None = None) -> RunView:
+        """One run with its attempts, by its number or by its key."""
+        row = operations.found(ledger, self._application, run, job)
+        where = self._zone_of(ledger, row)
+        if not row.attempt:
+            return RunView.of(row, where)
+        return RunView.of(
+            row,
+            where,
+            now=ledger.now() if row.state is RunState.RUNNING else None,
+            progress=ledger.progress([row.id]).get(row.id),
+            result=ledger.result(row.id) if row.state is RunState.SUCCEEDED else None,
+            attempts=ledger.attempts(row.id),
+        )
 
-    def log(self, ledger: Ledger, run_id: int) -> list[str]:
-        """What its attempts logged."""
-        return ledger.log(RunId(operations.found(ledger, self._application, run_id).id))
+    def log(self, ledger: Ledger, run: int | str, job: str | None = None) -> list[LogLineView]:
+        """What its attempts logged, with a line for lines that were dropped."""
+        row = operations.found(ledger, self._application, run, job)
+        where = self._zone_of(ledger, row)
+        return [LogLineView.of(line, where) for line in with_gaps(ledger.log(row.id))]
 
     def actions(
         self,
@@ -358,16 +372,30 @@ class Lookup:
 
     def shown_run(self, ledger: operations.Looks, row: RunRow) -> RunView:
         """The view of a run, in the zone of its job."""
+        return RunView.of(row, self._zone_of(ledger, row))
+
+    def _zone_of(self, ledger: operations.Looks, row: RunRow) -> tzinfo:
+        """The zone of a run."""
         jobs = ledger.jobs(self._application, row.name, removed=True)
         trigger = next((job.spec.trigger for job in jobs if job.id == row.job), None)
-        return RunView.of(row, zone_of(trigger, row.scheduled_for, default=self._tz))
+        return zone_of(trigger, row.scheduled_for, default=self._tz)
 
     def shown_runs(self, ledger: Ledger, rows: list[RunRow]) -> list[RunView]:
         """The views of runs, each in the zone of its job."""
         if not rows:
             return []
         triggers = ledger.triggers({row.job for row in rows})
-        return [RunView.of(row, zone_of(triggers.get(row.job), row.scheduled_for, default=self._tz)) for row in rows]
+        running = [row.id for row in rows if row.state is RunState.RUNNING]
+        now, progress = (ledger.now(), ledger.progress(running)) if running else (None, {})
+        return [
+            RunView.of(
+                row,
+                zone_of(triggers.get(row.job), row.scheduled_for, default=self._tz),
+                now=now,
+                progress=progress.get(row.id),
+            )
+            for row in rows
+        ]
 
     def _audited(self, ledger: Ledger, row: JobRow, start: Instant, end: Instant, coverage: Coverage) -> JobAudit:
         """Audit one job from everything the ledger has of it.

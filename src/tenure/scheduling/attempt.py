@@ -34,7 +34,7 @@ class Attempt:
 
     __slots__ = (
         "asked_to_end", "called", "claimed", "control", "failure", "function", "hang", "node",
-        "phase", "queued_at", "run", "started_at", "task", "thread", "timed_out", "token",
+        "phase", "queued_at", "result", "run", "started_at", "task", "thread", "timed_out", "token",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,8 @@ class Attempt:
         self.asked_to_end = ""
         self.failure: BaseException | None = None
         """What the body raised, for the log. None if it cannot be printed."""
+        self.result: str | None = None
+        """What its body returned, as text."""
         self.task: asyncio.Task[None] | None = None
 
     @property

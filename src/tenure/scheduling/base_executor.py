@@ -15,6 +15,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
+from tenure.core.arguments import encode_result
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.messages import Ending
 from tenure.core.planning import look_in, retry_in
@@ -64,6 +65,8 @@ class BaseExecutor(ABC):
         """Its node stops: a coroutine that the event loop cancels is left to another node."""
         self._short_until = 0.0
         self._body_takes = math.inf
+        self._results_refused: set[str] = set()
+        """The jobs whose results could not be kept, and of which the log says so."""
         self._changed = threading.Condition(self._mutex)
         """A body has ended, or something left the hand, after …"""
         self._waited_for = False
@@ -268,16 +271,29 @@ class BaseExecutor(ABC):
             attempt.failure = raised
             again_in = retry_in(claimed.rules, claimed.failures + 1, self._chance())
             state = RunState.FAILED if again_in is None else RunState.PENDING
-        return Ending(
-            attempt.id,
-            attempt.token,
-            state,
-            error,
-            again_in,
-            self._clock.now(began),
-            self._clock.now(ended),
-            wait_up_to,
-        )
+        result = attempt.result if state is RunState.SUCCEEDED else None
+        times = self._clock.now(began), self._clock.now(ended)
+        return Ending(attempt.id, attempt.token, state, error, again_in, *times, wait_up_to, result)
+
+    def keep_result(self, attempt: Attempt, value: object) -> None:
+        """Keep what a body returned. The run succeeds whether or not that can be kept."""
+        if value is None:
+            return
+        try:
+            attempt.result = encode_result(value)
+        except Exception as error:
+            self.refuse_result(attempt, str(error))
+
+    def refuse_result(self, attempt: Attempt, why: str) -> None:
+        """Say once for each job that its results are not kept."""
+        if attempt.run.job not in self._results_refused:
+            self._results_refused.add(attempt.run.job)
+            logger.warning(
+                "what %r returns is not kept with its runs: it %s. Return less, or None. This is said once.",
+                attempt.run.job,
+                why,
+                extra={"action": "result_not_kept"},
+            )
 
     def end(self, attempt: Attempt, ending: Ending) -> None:
         """Free its slot and pass its ending on. It stays in hand until the ledger has acknowledged that."""

@@ -1,4 +1,4 @@
-"""A thread that tells the ledger how attempts ended, in batches, and then what they logged.
+"""A thread that tells the ledger how attempts ended, in batches, and what they log while they run.
 
 Carries G4: no ending is dropped. It has a connection of its own while there is something to send.
 
@@ -6,7 +6,8 @@ Carries G4: no ending is dropped. It has a connection of its own while there is 
 - A batch is bounded in count and bytes, and halved after each failure: no ending holds up others for ever.
 - A busy ending (another transaction has its run locked) is sent again by itself, a little later.
 - An ending that the database refuses because of its text is sent again without it.
-- Logs come last, in small pieces. They never go before an ending, and are dropped if the database stays away.
+- What bodies log, and how far they are, comes last, about every second, in small pieces. It never goes before an
+  ending. What an ended attempt logged is dropped if the database stays away.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from tenure.core.messages import Ended, Ending
-from tenure.core.records import RunId
+from tenure.core.database_clock import DatabaseClock
+from tenure.core.messages import Ending
+from tenure.core.records import RunId, RunState
 from tenure.errors import DataRefused, StoreError
-from tenure.jobs.run_log import LogQueue, size_of
-from tenure.scheduling.attempt import Attempt, confirms
+from tenure.jobs.run_log import Piece, size_of
+from tenure.scheduling.attempt import Attempt
 from tenure.scheduling.base_executor import BaseExecutor
 from tenure.scheduling.context import EndingQueue, LoopSignals
 from tenure.scheduling.reporting import Reporter
@@ -68,12 +70,13 @@ class Completer(VitalThread):
         signals: LoopSignals,
         reporter: Reporter,
         *,
+        clock: DatabaseClock,
         label: str,
         timeout: float,
     ) -> None:
         super().__init__(f"tenure completer {label}")
         self._store, self._label, self._timeout, self._quiet = store, label, timeout, FailureLog(logger, store.shown)
-        self._executor, self._signals, self._reporter = executor, signals, reporter
+        self._executor, self._signals, self._reporter, self._clock = executor, signals, reporter, clock
         self._queue, self._endings, self._wake = queue, queue.waiting, queue.wake
         self._sent: list[tuple[Attempt, Ending]] = []
         self._later: list[tuple[float, int, Attempt, Ending]] = []
@@ -83,13 +86,14 @@ class Completer(VitalThread):
         self._count = itertools.count()
         self._size = BatchSize(BATCH)
         self._backoff = Backoff()
-        self._logs = LogQueue()
+        self._logs = queue.logs
+        self._sent_piece: Piece | None = None
         self._piece = BatchSize(PIECE[1], PIECE[0])
         self._logs_backoff = Backoff()
         self._logs_from = 0.0
         self._logs_failed = 0
         self._said_dropped = False
-        self._stopping = False
+        self._stopping = self._last_words = False
         self._session: Session | None = None
         self._told_at = 0.0
 
@@ -111,6 +115,8 @@ class Completer(VitalThread):
             self._wake.clear()
             while self._later and self._later[0][0] <= boottime():
                 self._endings.append(heapq.heappop(self._later)[2:])
+            if self._logs_due():
+                self._logs.collect()
             early = self._early() if self._endings else 0.0
             if self._endings and early <= 0:
                 self._try(self._tell, self._telling_failed, self._telling_refused)
@@ -129,6 +135,8 @@ class Completer(VitalThread):
         moments = [self._later[0][0]] if self._later else []
         if self._logs:
             moments.append(self._logs_from)
+        elif self._logs.due is not None:
+            moments.append(self._logs.due)
         if moments:
             self._wake.wait(max(min(moments) - boottime(), 0.0))
         elif not self._stopping and not self._wake.wait(IDLE):
@@ -174,7 +182,10 @@ class Completer(VitalThread):
                 continue
             if self._pauses:
                 self._pauses.pop(ending.id, None)
-            self._keep_log(attempt, ending, answer)
+            if attempt.control.completed and answer.state is RunState.SUCCEEDED and attempt.result is not None:
+                attempt.control.returned(attempt.result)
+            if attempt.control.kept is not None and not self._logs.end(attempt.control.kept):
+                self._say_dropped(1)
             try:
                 self._executor.acknowledged(attempt)
                 if answer.wakes or attempt.control.completed:  # the transaction of `run.complete()` wakes no node
@@ -235,17 +246,20 @@ class Completer(VitalThread):
 
     # Logs
 
-    def _keep_log(self, attempt: Attempt, ending: Ending, answer: Ended) -> None:
-        """The same path whether the ledger accepted the ending or the body's own transaction had completed the run."""
-        lines = attempt.control.lines
-        if not lines or not (answer.accepted or confirms(attempt, ending, answer)):
-            return
-        if not self._logs.add(ending.id, ending.started_at or 0.0, lines):
-            self._say_dropped(1)
+    def _logs_due(self) -> bool:
+        """Whether to collect what running bodies logged: about every second, and once more before the end."""
+        due = self._logs.due
+        if due is None or (due > boottime() and (self._last_words or not self._stopping)):
+            return False
+        self._last_words = self._stopping
+        return True
 
     def _send_log(self, session: Session) -> None:
-        piece, began = self._logs.piece(self._piece.now), boottime()
-        session.ledger.keep_log(piece)
+        piece, began = self._logs.piece(self._piece.now, self._clock.now), boottime()
+        self._sent_piece = piece
+        session.ledger.keep_log(piece.lines, piece.trims)
+        session.ledger.keep_progress(piece.progress)
+        session.ledger.keep_results(piece.results)
         took = boottime() - began
         self._logs.sent(piece)
         self._logs_backoff.worked()
@@ -261,13 +275,15 @@ class Completer(VitalThread):
         self._logs_failed += 1
         if self._stopping or self._logs_failed >= LOG_TRIES:
             self._logs_failed = 0
-            self._say_dropped(self._logs.drop())
+            if dropped := self._logs.drop():
+                self._say_dropped(dropped)
 
     def _log_refused(self, error: Exception) -> None:
         del error
-        piece = self._logs.piece(self._piece.now)
-        self._logs.sent(piece)
-        self._say_dropped(len({line.run for line in piece}))
+        piece, self._sent_piece = self._sent_piece, None
+        if piece is not None:
+            self._logs.sent(piece)
+            self._say_dropped(max(len({line.run for line in piece.lines}), 1))
 
     def _say_dropped(self, runs: int) -> None:
         if not self._said_dropped:

@@ -13,6 +13,7 @@ from tenure.core.database_clock import DatabaseClock
 from tenure.core.messages import Ending
 from tenure.core.records import Instant, RunId
 from tenure.jobs.functions import Registry
+from tenure.jobs.run_log import LogQueue
 from tenure.scheduling.agenda import Agenda
 from tenure.scheduling.attempt import Attempt
 from tenure.scheduling.engine_options import EngineOptions
@@ -82,6 +83,8 @@ class EndingQueue:
         self.waiting: deque[tuple[Attempt, Ending]] = deque()
         self.waits_since = 0.0
         self.wake = threading.Event()
+        self.logs = LogQueue(self.wake)
+        """What bodies log, on the same way."""
 
     def put(self, attempt: Attempt, ending: Ending) -> None:
         """Send this soon."""

@@ -15,7 +15,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from tenure.cluster.node import Node, retire
@@ -27,6 +27,7 @@ from tenure.core.records import JobRow, JobState
 from tenure.election import Election
 from tenure.jobs.functions import Registry
 from tenure.jobs.listeners import Listeners
+from tenure.jobs.run_log import AttemptLog
 from tenure.jobs.start_report import StartReport
 from tenure.run import Run, RunControl
 from tenure.scheduling.completer import Completer
@@ -145,9 +146,11 @@ class Engine:
         signals, reporter = LoopSignals(node), Reporter(self._listeners, node.label, options.tz)
         executor = Executor(node, clock, options.capacity, endings, signals)
         within = options.cadence.attempt_timeout
-        completer = Completer(self._store, endings, executor, signals, reporter, label=node.label, timeout=within)
+        completer = Completer(
+            self._store, endings, executor, signals, reporter, clock=clock, label=node.label, timeout=within
+        )
         context = LoopContext(node, election, executor, self._registry, clock, options, signals)
-        loop = SchedulerLoop(context, reporter, functools.partial(_make_run, node, options))
+        loop = SchedulerLoop(context, reporter, functools.partial(_make_run, node, options, endings.logs.note))
         return Parts(node, election, clock, signals, executor, completer, loop)
 
     def stop(self, drain: float) -> bool:
@@ -290,7 +293,14 @@ def sync(
         session.close()
 
 
-def _make_run(node: Node, options: EngineOptions, claimed: ClaimedRun, token: str, identity: NodeId) -> Run:
+def _make_run(  # noqa: PLR0917 - the first three are the engine's, the others those of MakeRun
+    node: Node,
+    options: EngineOptions,
+    note: Callable[[AttemptLog], None],
+    claimed: ClaimedRun,
+    token: str,
+    identity: NodeId,
+) -> Run:
     return Run(
         RunControl(
             claimed,
@@ -298,5 +308,6 @@ def _make_run(node: Node, options: EngineOptions, claimed: ClaimedRun, token: st
             tz=options.tz,
             schema=options.schema,
             until=lambda: node.lease_until if node.id == identity else -math.inf,
+            note=note,
         )
     )

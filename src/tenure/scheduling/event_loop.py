@@ -97,7 +97,7 @@ class CoroutineLoop:
         failure: BaseException | None = None
         try:
             attempt.called = True
-            await attempt.function.call(attempt.run, attempt.kwargs())
+            self._executor.keep_result(attempt, await attempt.function.call(attempt.run, attempt.kwargs()))
         except BaseException as error:
             failure = error
         if attempt.phase is not AttemptPhase.RUNNING:

@@ -47,7 +47,7 @@ class Executor(BaseExecutor):
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
         self._threads = 0
         self._loop = CoroutineLoop(node.label, self, self._begin)
-        self._processes = Processes(lambda: node.lock_fileno)
+        self._processes = Processes(lambda: node.lock_fileno, self.refuse_result)
         self._timeouts = TimeoutThread(node.label, self._time_out)
 
     @property
@@ -159,7 +159,9 @@ class Executor(BaseExecutor):
                 self._processes.run(attempt, attempt.kwargs())
             else:
                 attempt.called, attempt.thread = True, hangs.this_thread()
-                _refuse_coroutine(attempt.function.call(attempt.run, attempt.kwargs()))
+                result = attempt.function.call(attempt.run, attempt.kwargs())
+                _refuse_coroutine(result)
+                self.keep_result(attempt, result)
         except BaseException as error:
             return error
         finally:

@@ -37,11 +37,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tenure.core.arguments import encode_result
 from tenure.core.messages import ClaimedRun
 from tenure.core.planning import look_in
 from tenure.core.records import Instant
 from tenure.errors import NotYet
 from tenure.jobs.functions import Function
+from tenure.jobs.run_log import ProgressNote, step_of
 from tenure.run import CURRENT, Run, RunControl
 from tenure.scheduling import hangs
 from tenure.scheduling.attempt import Attempt
@@ -97,7 +99,7 @@ class Child:
         self.spent = False
         """It was told to end. Read and written under the mutex of `Processes`."""
 
-    def run(self, attempt: Attempt, kwargs: dict[str, object]) -> None:
+    def run(self, attempt: Attempt, kwargs: dict[str, object], refuse_result: Callable[[Attempt, str], None]) -> None:
         """Run a body. Raises what it raised."""
         control, number = attempt.control, next(self._numbers)
         arounds = tuple(one for one in attempt.function.arounds if one.travels)
@@ -126,6 +128,12 @@ class Child:
                     clean = False  # something of an earlier body is still at work there
                 elif what == "log":
                     attempt.run.log(said)
+                elif what == "result":
+                    attempt.result = said
+                elif what == "no result":
+                    refuse_result(attempt, said)
+                elif what == "progress":
+                    control.step(step_of(*json.loads(said)))
                 elif what == "called":
                     attempt.called = True
                 elif what == "completed":
@@ -202,8 +210,10 @@ class Child:
 class Processes:
     """The children of one executor, started as needed. One mutex decides which are killed and which are used again."""
 
-    def __init__(self, lock_fileno: Callable[[], int | None]) -> None:
-        self._lock_fileno = lock_fileno
+    def __init__(
+        self, lock_fileno: Callable[[], int | None], refuse_result: Callable[[Attempt, str], None] = lambda *_: None
+    ) -> None:
+        self._lock_fileno, self._refuse_result = lock_fileno, refuse_result
         self._mutex = threading.Lock()
         self._idle: list[Child] = []
         self._busy: dict[Attempt, Child | None] = {}
@@ -230,7 +240,7 @@ class Processes:
                 if attempt.run.reason:
                     raise ProcessFailed(f"its process was not begun: {attempt.run.reason}")
                 self._busy[attempt] = child
-            child.run(attempt, kwargs)
+            child.run(attempt, kwargs, self._refuse_result)
         finally:
             with self._mutex:
                 del self._busy[attempt]
@@ -354,7 +364,7 @@ def _after_fork_in_child() -> None:
 
 # Between parent and child
 
-_WORDS = {"called", "log", "completed", "done", "failed", "not yet"}
+_WORDS = {"called", "log", "progress", "completed", "result", "no result", "done", "failed", "not yet"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,9 +431,11 @@ def _do(message: bytes, until: Callable[[], float], number: int, parent: Parent)
         current = CURRENT.set(run)
         try:
             parent.say(number, "called", "")
-            body.function.call(run, body.kwargs)
+            result = body.function.call(run, body.kwargs)
         finally:
             CURRENT.reset(current)
+        if result is not None:
+            parent.say(number, *_encoded(result))
         answer = ("done", "")
     except NotYet as error:
         answer = _not_yet(error)
@@ -437,17 +449,40 @@ def _do(message: bytes, until: Callable[[], float], number: int, parent: Parent)
     return answer
 
 
+def _encoded(result: object) -> tuple[str, str]:
+    try:
+        return "result", encode_result(result)
+    except Exception as error:
+        return "no result", str(error)[:MAX_ERROR]
+
+
 class Parent:
     """The way back. Threads of a body may send at once, and so may those of an earlier body."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe, self._mutex, self._number = pipe, threading.Lock(), 0
+        self._step: ProgressNote | None = None
+        """The last progress that was not sent. A thread will send it soon."""
         in_child(ForkOrder.LOCKS)(self._forked)
 
     def listens_to(self, number: int) -> None:
         """This body begins."""
         with self._mutex:
-            self._number = number
+            self._number, self._step = number, None
+
+    def step(self, number: int, step: ProgressNote) -> None:
+        """How far this body is. Sent a few times a second, whatever it says in between."""
+        with self._mutex:
+            if number != self._number:
+                return
+            waits, self._step = self._step is not None, step
+        if not waits:
+            timer = threading.Timer(TICK, self._send_step)
+            timer.daemon = True
+            try:
+                timer.start()
+            except RuntimeError:  # there is no thread for it
+                self._send_step()
 
     def say(self, number: int, what: str, said: str) -> bool:
         """Send a message of this body. False if it is over."""
@@ -459,9 +494,16 @@ class Parent:
 
     def answer(self, what: str, said: str) -> None:
         """Report how the body ended. Nothing more is sent for it."""
+        self._send_step()
         with self._mutex:
             self._send(what, said)
             self._number = 0
+
+    def _send_step(self) -> None:
+        with self._mutex:
+            step, self._step = self._step, None
+            if step is not None and self._number:
+                self._send("progress", json.dumps(step))
 
     def _send(self, what: str, said: str) -> None:
         # Small enough for one write, so that not even a process that the body forked can come between.
@@ -473,7 +515,7 @@ class Parent:
 
 
 class _ChildControl(RunControl):
-    """Log lines and the completion of a run go to the parent."""
+    """Log lines, the progress and the completion of a run go to the parent."""
 
     __slots__ = ("number", "parent")
     number: int
@@ -482,6 +524,9 @@ class _ChildControl(RunControl):
     def log(self, line: str) -> None:
         if not self.parent.say(self.number, "log", line):
             logger.warning("%r is over, so this line is not kept with it: %s", Run(self), line)
+
+    def step(self, step: ProgressNote) -> None:
+        self.parent.step(self.number, step)
 
     def note_completed(self) -> None:
         super().note_completed()

@@ -42,19 +42,22 @@ from tenure.core.messages import (
     JobStats,
     LaneJob,
     LogLine,
+    LogTrim,
     MissedJob,
     Overdue,
     Past,
     Planned,
+    Progress,
     Pruned,
     Reconciled,
+    Result,
     RunQuery,
     RunRequest,
     Synced,
     Tally,
     Unplanned,
 )
-from tenure.core.records import ActionRecord, ChangeRecord, Instant, JobId, JobRow, NodeFacts, RunId, RunRow
+from tenure.core.records import ActionRecord, AttemptRow, ChangeRecord, Instant, JobId, JobRow, NodeFacts, RunId, RunRow
 
 FIRST = JobId(0)
 """Sorts before all jobs."""
@@ -254,7 +257,8 @@ class Ledger(ABC):
         If two nodes claim at the same moment, one may find that the other has the older of two late runs of a job, and
         then takes the newer one.
 
-        A claimed run is RUNNING, has the token and the node, `attempt` + 1, `claimed_at` = now. `next_at` is the least
+        A claimed run is RUNNING, has the token and the node, `attempt` + 1, `claimed_at` = now. If it had an attempt
+        before, that one is kept (see `attempts`). `next_at` is the least
         `due_at` > now of the PENDING runs that this node may begin. `missed` covers all queues: any node that has a
         function settles the missed runs of its jobs.
 
@@ -284,7 +288,7 @@ class Ledger(ABC):
 
         An ending is accepted if the run is RUNNING with this token. Then, by its state:
 
-        - SUCCEEDED, FAILED and CANCELLED are final.
+        - SUCCEEDED, FAILED and CANCELLED are final. With SUCCEEDED, the result is kept with the run.
         - PENDING with `again_in` counts a failure. The run is due that many seconds after `finished_at` (after now, if
           that is not given) and does not expire.
         - PENDING with `again_in` and `wait_up_to` is a look: the body raised `NotYet`. It is neither a failure nor a
@@ -299,6 +303,7 @@ class Ledger(ABC):
           removed.
         - A removed job has no further attempt: FAILED instead of PENDING with `again_in`, CANCELLED('removed') without
           or after a look.
+        - Between two attempts the row keeps the last one: its node, its times, how it ended and its error.
         - Neither has a run that was requested to end: CANCELLED with the reason of that request.
 
         If an ending is not accepted, `state` says where the run is. `finish` waits for no row. If another transaction
@@ -308,8 +313,19 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def keep_log(self, lines: Sequence[LogLine]) -> None:
-        """Keep log lines with their runs, each once however often it is sent. Drops lines of runs that do not exist."""
+    def keep_log(self, lines: Sequence[LogLine], trims: Sequence[LogTrim] = ()) -> None:
+        """Drop what `trims` name, then keep log lines with their runs, each once however often it is sent. Leaves out
+        lines of runs that do not exist. Locks no run."""
+
+    @abstractmethod
+    def keep_progress(self, progress: Sequence[Progress]) -> None:
+        """Keep how far these runs are, instead of what was kept before, unless that is of a later attempt. Leaves out
+        runs that do not exist. Locks no run."""
+
+    @abstractmethod
+    def keep_results(self, results: Sequence[Result]) -> None:
+        """Keep what bodies returned whose own transactions completed their runs: if the run is SUCCEEDED with this
+        attempt and has no result. Passes locked runs by."""
 
     @abstractmethod
     def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Reconciled:
@@ -401,8 +417,25 @@ class Ledger(ABC):
         """The PENDING runs that were requested for a time to come, the nearest first."""
 
     @abstractmethod
-    def log(self, run: RunId) -> list[str]:
+    def attempts(self, run: RunId) -> list[AttemptRow]:
+        """All attempts of a run by number, from 1 to the run's `attempt`; at most the last is RUNNING.
+
+        The last attempt is in the run's own row. It is kept apart by whatever would overwrite it: the claim that opens
+        the next attempt, a cancellation or removal between two attempts, a backfill that re-opens the run. A run that
+        goes back unbegun has not had that attempt. Retention removes the attempts with their run.
+        """
+
+    @abstractmethod
+    def log(self, run: RunId) -> list[LogLine]:
         """The log lines of a run, in the order of its attempts and of their lines."""
+
+    @abstractmethod
+    def result(self, run: RunId) -> str | None:
+        """What the body of a run returned; None if it returned nothing."""
+
+    @abstractmethod
+    def progress(self, runs: Collection[RunId]) -> dict[RunId, Progress]:
+        """How far these runs said they were, the last time. It stays when they end."""
 
     @abstractmethod
     def stats(self, application: str, name: str, last: int = 1000) -> JobStats:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from tenure.core.cluster import HostCard
 from tenure.core.job_options import UnreadableRules
-from tenure.core.records import Instant, Rules
+from tenure.core.records import AttemptOutcome, Instant, Rules
 from tenure.core.trigger_text import read_trigger
 from tenure.util.durations import LONGEST
 
@@ -28,6 +28,8 @@ HIGHEST_TERM = 2**62
 PATIENCE = 60.0
 """The ttl of a node whose row has no valid one."""
 REMEMBERED = 10_000
+
+_OUTCOMES = frozenset(AttemptOutcome)
 
 
 def is_count(value: object) -> bool:
@@ -47,6 +49,11 @@ def clamped(value: Instant) -> Instant:
 
 def clamped_or_none(value: Instant | None) -> Instant | None:
     return None if value is None else clamped(value)
+
+
+def attempt_outcome(word: object) -> AttemptOutcome:
+    """How an attempt ended. An unknown word counts as failed."""
+    return AttemptOutcome(word) if isinstance(word, str) and word in _OUTCOMES else AttemptOutcome.FAILED
 
 
 def job_problem(rules: Rules, trigger: object) -> str:

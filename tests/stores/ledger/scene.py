@@ -77,8 +77,9 @@ class Worker:
         (ended,) = self.ledger.finish([self.ending(run, state, **more)])
         return ended
 
-    def keep_log(self, run: RunId, *lines: str, began: Instant = 0.0) -> None:
-        self.ledger.keep_log([LogLine(run, began, place, line) for place, line in enumerate(lines)])
+    def keep_log(self, run: RunId, *lines: str, attempt: int = 1, first: int = 0) -> None:
+        at = self.ledger.now()
+        self.ledger.keep_log([LogLine(run, attempt, place, at, line) for place, line in enumerate(lines, first)])
 
     def reconcile(self, *, stopping: bool = False) -> Reconciled:
         return self.ledger.reconcile(self.id, self.application, stopping=stopping)
@@ -192,6 +193,9 @@ class Scene:
     def run(self, run: RunId) -> RunRow:
         (row,) = self.ledger.runs(RunQuery(self.application, id=run))
         return row
+
+    def logged(self, run: RunId) -> list[str]:
+        return [line.text for line in self.ledger.log(run)]
 
     def told(self, name: str = "job") -> list[str]:
         """What the ledger says of the runs of a job, oldest first: 'running', 'skipped(overlap)' …"""

@@ -1,10 +1,12 @@
 """Finish and put back: an attempt is over."""
 
 import uuid
+from dataclasses import replace
 
+import psycopg
 import pytest
 
-from tenure.core.messages import Ending
+from tenure.core.messages import Ending, LogLine, LogTrim, Progress
 from tenure.core.records import RunState
 
 FINAL = [RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED]
@@ -219,17 +221,75 @@ def test_log_lines_are_kept_in_order_over_the_attempts(scene, worker):
     worker.finish(run.id, RunState.PENDING, again_in=0)
     worker.take()
     worker.finish(run.id)
-    worker.keep_log(run.id, "three", "ünïcödé", began=scene.start + 0.000_002)
-    worker.keep_log(run.id, "one", "two\nlines", began=scene.start + 0.000_001)
-    assert scene.ledger.log(run.id) == ["one", "two\nlines", "three", "ünïcödé"]
+    worker.keep_log(run.id, "three", "ünïcödé", attempt=2)
+    worker.keep_log(run.id, "one", "two\nlines")
+    assert scene.logged(run.id) == ["one", "two\nlines", "three", "ünïcödé"]
+    assert [(line.attempt, line.place) for line in scene.ledger.log(run.id)] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+
+
+def test_a_line_has_its_time(scene, worker):
+    scene.add("job", 60)
+    run = worker.take().id
+    lines = [LogLine(run, 1, place, scene.start + 0.000_001 * place, f"line {place}") for place in range(3)]
+    scene.ledger.keep_log(lines)
+    assert scene.ledger.log(run) == lines
+
+
+def test_lines_that_later_ones_take_the_room_of_are_dropped(scene, worker):
+    scene.add("job", 60, 50, overlap="allow", max_running=None)
+    run, other = (claimed.id for claimed in worker.claim().runs)
+    for one in (run, other):
+        worker.keep_log(one, *"abcdef")
+    worker.keep_log(run, *"xyz", attempt=2)
+    late = LogLine(run, 1, 6, scene.start, "g")
+    for _ in range(2):  # also if it is sent twice
+        scene.ledger.keep_log([late], [LogTrim(run, 1, 2, 5)])
+        assert scene.logged(run) == [*"abfgxyz"]
+    scene.ledger.keep_log([], [LogTrim(run, 2, 0, 2), LogTrim(run, 1, 5, 6)])
+    assert scene.logged(run) == [*"abgz"]
+    assert scene.logged(other) == [*"abcdef"]
+
+
+def test_the_last_progress_of_the_last_attempt_is_kept(scene, worker):
+    scene.add("job", 60, 50, overlap="allow", max_running=None)
+    run, other = (claimed.id for claimed in worker.claim().runs)
+    assert scene.ledger.progress([run, other]) == {}
+    first = Progress(run, 1, 1.0, 900.0, "loading", scene.start)
+    scene.ledger.keep_progress([first, Progress(run + 1000, 1, 1.0, None, "of nothing", scene.start)])
+    assert scene.ledger.progress([run, other, run + 1000]) == {run: first}
+    later, second = (
+        replace(first, done=2.5, total=None, text='a"ü', at=scene.start + 1),
+        Progress(other, 1, 0.0, 0.0, "", scene.start),
+    )
+    scene.ledger.keep_progress([later, second])
+    assert scene.ledger.progress([run, other]) == {run: later, other: second}
+    third = replace(first, attempt=2, done=0.0)
+    scene.ledger.keep_progress([third])
+    scene.ledger.keep_progress([later])
+    assert scene.ledger.progress([run]) == {run: third}, "that of a later attempt stays"
+    scene.ledger.keep_progress([])
+
+
+def test_a_row_that_another_transaction_has_locked_delays_no_line(real_scene):
+    """Such as the open one of the body that logs, which is about to complete its run."""
+    scene, worker = real_scene, real_scene.worker()
+    if scene.store.shown.startswith("sqlite"):
+        pytest.skip("the file has one lock")
+    scene.add("job", 60)
+    run = worker.take().id
+    with psycopg.connect(scene.store.shown) as other:
+        other.execute("SELECT 1 FROM tenure.run WHERE id = %s FOR UPDATE", [run])
+        worker.keep_log(run, "line")
+        scene.ledger.keep_progress([Progress(run, 1, 1.0, None, "", scene.start)])
+        assert scene.logged(run) == ["line"]
 
 
 def test_a_line_that_is_sent_again_is_kept_once(scene, worker):
     scene.add("job", 60)
     run = worker.take()
-    worker.keep_log(run.id, "one", "two", began=scene.start)
-    worker.keep_log(run.id, "one", "two", "three", began=scene.start)
-    assert scene.ledger.log(run.id) == ["one", "two", "three"]
+    worker.keep_log(run.id, "one", "two")
+    worker.keep_log(run.id, "one", "two", "three")
+    assert scene.logged(run.id) == ["one", "two", "three"]
 
 
 def test_what_no_table_takes_is_spelt_out_in_a_log(scene, worker):
@@ -237,7 +297,7 @@ def test_what_no_table_takes_is_spelt_out_in_a_log(scene, worker):
     run = worker.take()
     worker.keep_log(run.id, "a\0b", "half \ud800", "한글 \N{GRINNING FACE}")
     kept = ["a\\x00b", "half \\ud800", "한글 \N{GRINNING FACE}"]
-    assert scene.ledger.log(run.id) in (kept, ["a\0b", "half \ud800", kept[2]])
+    assert scene.logged(run.id) in (kept, ["a\0b", "half \ud800", kept[2]])
 
 
 def test_the_one_who_ends_hears_that_a_run_waits(scene, worker):

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from stores.ledger.scene import Scene
-from tenure.core.messages import PLAIN, JobStats, RunQuery
+from tenure.core.messages import PLAIN, JobStats, Progress, RunQuery
 from tenure.core.records import OPEN, RunKind, RunState
 from tenure.stores import store_for
 from tenure.views import RunView
@@ -305,8 +305,10 @@ def test_logs_go_with_their_runs(scene, worker):
     run = worker.take()
     worker.finish(run.id)
     worker.keep_log(run.id, "a line")
+    scene.ledger.keep_progress([Progress(run.id, 1, 1.0, None, "", scene.start)])
     assert _prune(scene) == 1
     assert scene.ledger.log(run.id) == []
+    assert scene.ledger.progress([run.id]) == {}
 
 
 def test_what_stands_for_several_is_kept_until_its_last_is_old(scene):
@@ -330,7 +332,7 @@ def test_lines_are_kept_with_runs_that_are_there(scene, worker):
     worker.finish(run.id)
     worker.keep_log(run.id, "one", "two")
     worker.keep_log(run.id + 1000, "nobody's")
-    assert scene.ledger.log(run.id) == ["one", "two"]
+    assert scene.logged(run.id) == ["one", "two"]
     assert scene.ledger.log(run.id + 1000) == []
     scene.ledger.keep_log([])
 

@@ -31,14 +31,17 @@ from tenure.core.messages import (
     JobStats,
     LaneJob,
     LogLine,
+    LogTrim,
     LostRun,
     MissedJob,
     MissedRun,
     Overdue,
     Past,
     Planned,
+    Progress,
     Pruned,
     Reconciled,
+    Result,
     RunQuery,
     RunRequest,
     Synced,
@@ -50,6 +53,7 @@ from tenure.core.patterns import matches
 from tenure.core.records import (
     OPEN,
     ActionRecord,
+    AttemptRow,
     Change,
     ChangeRecord,
     Instant,
@@ -68,6 +72,7 @@ from tenure.core.stats import EndedRun, outcome_of, stats_of
 from tenure.stores.ledger import FIRST, Ledger
 from tenure.stores.memory.tables import MemoryRun, Tables
 from tenure.stores.notices import JobsChanged, Notice
+from tenure.stores.row_checks import attempt_outcome
 
 MISSED_AT_ONCE = 1000
 MICROSECOND = 1e-6
@@ -197,6 +202,7 @@ class MemoryLedger(Ledger):
                 if run.kind is RunKind.DUE and run.attempt == 0 and run.scheduled_for > now:
                     tables.delete(run)
                 elif after.state is JobState.REMOVED:
+                    run.keep_attempt()
                     tables.end(run, RunState.CANCELLED, run_rules.REMOVED, now)
                 elif change.what is Change.PAUSED and run.kind is RunKind.DUE and run.attempt == 0:
                     tables.end(run, RunState.SKIPPED, run_rules.PAUSED, now)
@@ -470,9 +476,10 @@ class MemoryLedger(Ledger):
                 running.asked_to_end = running.asked_to_end or decided.asks_to_end
         claimed = [tables.runs[run] for run in decided.claimed]
         for begins in claimed:
+            begins.keep_attempt()
             begins.state, begins.claimed_at, begins.generation = RunState.RUNNING, now, row.generation
             begins.attempt += 1
-            begins.reason = ""
+            begins.reason, begins.outcome = "", None
             begins.started_at = begins.finished_at = None
         return claimed
 
@@ -541,18 +548,38 @@ class MemoryLedger(Ledger):
         after = run_rules.after_ending(run.behind(), ending, row.spec.rules, job=row.state, now=now)
         run.started_at = ending.started_at
         self._tables.over(run, after, now)
-        if after.state.final:
-            run.finished_at = now if ending.finished_at is None else ending.finished_at
+        if run.finished_at is not None and ending.finished_at is not None:
+            run.finished_at = ending.finished_at
+        if after.state is RunState.SUCCEEDED:
+            run.result = ending.result
         wakes = self._wakes(row)
         if wakes or after.state is RunState.PENDING:
             self._wake(row.spec.application)
         return Ended(run.id, accepted=True, state=run.state, wakes=wakes)
 
-    def keep_log(self, lines: Sequence[LogLine]) -> None:
+    def keep_log(self, lines: Sequence[LogLine], trims: Sequence[LogTrim] = ()) -> None:
         with self._world.mutex:
+            for trim in trims:
+                if (run := self._tables.runs.get(trim.run)) is not None:
+                    for place in range(trim.first, trim.before):
+                        run.log.pop((trim.attempt, place), None)
             for line in lines:
                 if (run := self._tables.runs.get(line.run)) is not None:
-                    run.log.setdefault((line.began, line.place), line.text)
+                    run.log.setdefault((line.attempt, line.place), line)
+
+    def keep_progress(self, progress: Sequence[Progress]) -> None:
+        with self._world.mutex:
+            for one in progress:
+                run = self._tables.runs.get(one.run)
+                if run is not None and (run.progress is None or run.progress.attempt <= one.attempt):
+                    run.progress = one
+
+    def keep_results(self, results: Sequence[Result]) -> None:
+        with self._world.mutex:
+            for result in results:
+                run = self._tables.runs.get(result.run)
+                if run is not None and run.state is RunState.SUCCEEDED and run.result is None:
+                    run.result = result.text if run.attempt == result.attempt else None
 
     def _wakes(self, row: JobRow) -> bool:
         free = run_rules.places(row.spec.rules, self._tables.began(row.id))
@@ -676,6 +703,7 @@ class MemoryLedger(Ledger):
 
     def _reopen(self, row: JobRow, run: MemoryRun, by: str) -> RunRow:
         run.kind = RunKind.MANUAL if run.kind is RunKind.MANUAL else RunKind.BACKFILL
+        run.outcome = (run.outcome or attempt_outcome(run.state.value)) if run.attempt else None
         run.state, run.generation, run.expires_at = RunState.PENDING, row.generation, None
         run.due_at = max(self.now(), run.scheduled_for)
         run.failures = run.losses = run.interruptions = run.looks = run.last_look = 0
@@ -714,6 +742,7 @@ class MemoryLedger(Ledger):
             if not found.state.final:
                 self._tables.note_action(row.spec.application, row.spec.name, action, self.now(), run)
             if found.state in {RunState.PENDING, RunState.WAITING}:
+                found.keep_attempt()
                 self._tables.end(found, RunState.CANCELLED, said, self.now())
                 if self._wakes(row):
                     self._wake(row.spec.application)
@@ -747,10 +776,25 @@ class MemoryLedger(Ledger):
             ]
             return [run for _, _, run in sorted(found, key=lambda one: one[:2])[:limit]]
 
-    def log(self, run: RunId) -> list[str]:
+    def attempts(self, run: RunId) -> list[AttemptRow]:
         with self._world.mutex:
             found = self._tables.runs.get(run)
-            return [line for _, line in sorted(found.log.items())] if found else []
+            return [] if found is None else found.all_attempts()
+
+    def log(self, run: RunId) -> list[LogLine]:
+        with self._world.mutex:
+            found = self._tables.runs.get(run)
+            return [found.log[place] for place in sorted(found.log)] if found else []
+
+    def result(self, run: RunId) -> str | None:
+        with self._world.mutex:
+            found = self._tables.runs.get(run)
+            return None if found is None else found.result
+
+    def progress(self, runs: Collection[RunId]) -> dict[RunId, Progress]:
+        with self._world.mutex:
+            found = (self._tables.runs.get(run) for run in runs)
+            return {run.id: run.progress for run in found if run is not None and run.progress is not None}
 
     def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
         with self._world.mutex:

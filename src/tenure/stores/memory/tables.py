@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 
 from tenure.core.cluster import NodeId
 from tenure.core.keys import due_key
-from tenure.core.messages import Action, ClaimedRun, NewRun, RunQuery
+from tenure.core.messages import Action, ClaimedRun, LogLine, NewRun, Progress, RunQuery
 from tenure.core.records import (
     UNBEGUN,
     ActionRecord,
+    AttemptOutcome,
+    AttemptRow,
     ChangeRecord,
     Instant,
     JobId,
@@ -24,7 +26,8 @@ from tenure.core.records import (
     RunRow,
     RunState,
 )
-from tenure.core.run_rules import After, AttemptState, RunCandidate
+from tenure.core.run_rules import After, AttemptState, RunCandidate, with_last
+from tenure.stores.row_checks import attempt_outcome
 
 
 @dataclass(slots=True)
@@ -63,7 +66,13 @@ class MemoryRun:
     reopened: int = 0
     """The number of its attempts when it was last reopened, by a retry or a backfill."""
     slot: str | None = None
-    log: dict[tuple[Instant, int], str] = field(default_factory=dict)
+    outcome: AttemptOutcome | None = None
+    """How the last attempt ended, while it is between two attempts."""
+    result: str | None = None
+    attempts: tuple[AttemptRow, ...] = ()
+    """The attempts that others have followed."""
+    progress: Progress | None = None
+    log: dict[tuple[int, int], LogLine] = field(default_factory=dict)
 
     @property
     def began(self) -> bool:
@@ -105,6 +114,26 @@ class MemoryRun:
             self.looks,
             self.looking_since,
             self.last_look,
+        )
+
+    def all_attempts(self) -> list[AttemptRow]:
+        """All of its attempts."""
+        return with_last(self.attempts, self._last() if self.attempt else None)
+
+    def keep_attempt(self) -> None:
+        """Keep the last attempt, before the row loses it."""
+        self.attempts = tuple(self.all_attempts())
+
+    def _last(self) -> AttemptRow:
+        """The attempt in this row."""
+        return AttemptRow(
+            number=self.attempt,
+            node=self.label,
+            claimed_at=self.claimed_at,
+            started_at=self.started_at,
+            finished_at=self.finished_at,
+            outcome=self.outcome or attempt_outcome(self.state.value),
+            error=self.reason,
         )
 
     def answers(self, query: RunQuery) -> bool:
@@ -289,9 +318,11 @@ class Tables:
         run.interruptions, run.stopping = after.interruptions, False
         run.looks, run.looking_since, run.last_look = after.looks, after.looking_since, after.last_look
         run.due_at, run.expires_at = after.due_at, after.expires_at
+        run.outcome = after.outcome
         if after.attempt == 0:  # it never began
             run.label, run.claimed_at, run.slot = "", None, None
         if after.state.final:
             self.end(run, after.state, after.reason, now)
         else:
             run.state, run.reason, run.token, run.asked_to_end = after.state, after.reason, "", ""
+            run.finished_at = None if after.outcome is None else now

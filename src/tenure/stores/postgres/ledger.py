@@ -30,14 +30,17 @@ from tenure.core.messages import (
     JobStats,
     LaneJob,
     LogLine,
+    LogTrim,
     LostRun,
     MissedJob,
     MissedRun,
     Overdue,
     Past,
     Planned,
+    Progress,
     Pruned,
     Reconciled,
+    Result,
     RunQuery,
     RunRequest,
     Synced,
@@ -47,6 +50,7 @@ from tenure.core.messages import (
 from tenure.core.overdue import latest_start
 from tenure.core.records import (
     ActionRecord,
+    AttemptRow,
     Change,
     ChangeRecord,
     Instant,
@@ -59,7 +63,7 @@ from tenure.core.records import (
     RunRow,
     RunState,
 )
-from tenure.core.run_rules import cancelled_by
+from tenure.core.run_rules import cancelled_by, with_last
 from tenure.core.stats import COUNTED, REASON, stats_of
 from tenure.stores import statements
 from tenure.stores.ledger import FIRST, Ledger
@@ -71,6 +75,7 @@ from tenure.stores.postgres.rows import (
     RUN,
     SPAN,
     WAS,
+    attempt_row,
     job_row,
     run_row,
     synced_row,
@@ -450,6 +455,7 @@ class PostgresLedger(Ledger):
             waits=doubles([ending.wait_up_to for ending in endings])
             if any(ending.wait_up_to is not None for ending in endings)
             else None,
+            results=texts([ending.result for ending in endings]) if any(ending.result for ending in endings) else None,
         )
         if answer[0] is None:
             return [Ended(ending.id, True, ending.state) for ending in endings]
@@ -525,7 +531,7 @@ class PostgresLedger(Ledger):
         if query.slot is not None:
             return [run_row(row) for row in self._run("runs_in_slot", application=application, slot=query.slot)]
         if query.key is not None:
-            found = self._run("run_by_key", application=application, job=query.job, key=query.key)
+            found = self._run("runs_by_key", application=application, job=query.job, key=query.key, limit=query.limit)
             return [run_row(row) for row in found]
         if query.id is not None:
             return [run_row(row) for row in self._run("run", run=query.id, application=application)]
@@ -534,18 +540,67 @@ class PostgresLedger(Ledger):
     def coming(self, application: str, limit: int) -> list[RunRow]:
         return [run_row(row) for row in self._run("coming", application=application, limit=limit)]
 
-    def keep_log(self, lines: Sequence[LogLine]) -> None:
-        if lines:
+    def keep_log(self, lines: Sequence[LogLine], trims: Sequence[LogTrim] = ()) -> None:
+        written: dict[str, object] = {
+            "runs": longs([line.run for line in lines]),
+            "attempts": longs([line.attempt for line in lines]),
+            "places": longs([line.place for line in lines]),
+            "at": doubles([line.at for line in lines]),
+            "lines": texts([line.text for line in lines]),
+        }
+        if trims:
             self._run(
-                "keep_log",
-                runs=longs([line.run for line in lines]),
-                began=doubles([line.began for line in lines]),
-                places=longs([line.place for line in lines]),
-                lines=texts([line.text for line in lines]),
+                "trim_log",
+                trimmed=longs([trim.run for trim in trims]),
+                of=longs([trim.attempt for trim in trims]),
+                first=longs([trim.first for trim in trims]),
+                before=longs([trim.before for trim in trims]),
+                **written,
+            )
+        elif lines:
+            self._run("keep_log", **written)
+
+    def keep_progress(self, progress: Sequence[Progress]) -> None:
+        latest = {one.run: one for one in progress}.values()  # one row cannot be written twice by one statement
+        if latest:
+            self._run(
+                "keep_progress",
+                runs=longs([one.run for one in latest]),
+                attempts=longs([one.attempt for one in latest]),
+                done=doubles([one.done for one in latest]),
+                totals=doubles([one.total for one in latest]),
+                texts=texts([one.text for one in latest]),
+                at=doubles([one.at for one in latest]),
             )
 
-    def log(self, run: RunId) -> list[str]:
-        return [line for (line,) in self._run("log", run=run)]
+    def attempts(self, run: RunId) -> list[AttemptRow]:
+        rows = self._run("attempts", run=run)
+        last = next((attempt_row(row) for row in rows if not row[-1]), None)
+        return with_last([attempt_row(row) for row in rows if row[-1]], last)
+
+    def keep_results(self, results: Sequence[Result]) -> None:
+        if results:
+            self._run(
+                "keep_results",
+                runs=longs([result.run for result in results]),
+                attempts=longs([result.attempt for result in results]),
+                texts=texts([result.text for result in results]),
+            )
+
+    def result(self, run: RunId) -> str | None:
+        return next((text for (text,) in self._run("result", run=run)), None)
+
+    def log(self, run: RunId) -> list[LogLine]:
+        return [
+            LogLine(RunId(of), attempt, place, clamped(at), text)
+            for of, attempt, place, at, text in self._run("log", run=run)
+        ]
+
+    def progress(self, runs: Collection[RunId]) -> dict[RunId, Progress]:
+        return {
+            RunId(run): Progress(RunId(run), attempt, done, total, text, clamped(at))
+            for run, attempt, done, total, text, at in self._run("progress", runs=longs(sorted(runs)))
+        }
 
     def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
         return stats_of([run_row(row) for row in self._run("began", application=application, name=name, last=last)])

@@ -32,7 +32,9 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "action": ("SELECT", "INSERT", "DELETE"),
     "run": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "kept_key": ("SELECT", "INSERT", "UPDATE", "DELETE"),  # UPDATE for FOR UPDATE
+    "attempt": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "run_log": ("SELECT", "INSERT", "DELETE"),
+    "run_progress": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "guard": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "effect": (),  # only through `once`
 }

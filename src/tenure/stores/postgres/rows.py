@@ -8,9 +8,9 @@ from typing import Any
 from tenure.core.job_options import rules_of, written_rules
 from tenure.core.keys import due_key
 from tenure.core.messages import Action, JobChange, NewRun, RunRequest, Synced
-from tenure.core.records import JobId, JobRow, JobSpec, JobState, RunId, RunKind, RunRow, RunState
+from tenure.core.records import AttemptRow, JobId, JobRow, JobSpec, JobState, RunId, RunKind, RunRow, RunState
 from tenure.stores import overrides
-from tenure.stores.row_checks import clamped, clamped_or_none, storable
+from tenure.stores.row_checks import attempt_outcome, clamped, clamped_or_none, storable
 
 JOB = (
     "j.id, j.name, j.function, j.trigger, j.rules::pg_catalog.text, j.kwargs, j.in_code, j.release, j.tzdata, "
@@ -163,3 +163,10 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         clamped_or_none(looking_since),
         *rest,
     )
+
+
+def attempt_row(row: tuple[Any, ...]) -> AttemptRow:
+    """A row of `attempts`."""
+    number, label, claimed_at, started_at, finished_at, outcome, error, count, _ = row
+    times = clamped_or_none(claimed_at), clamped_or_none(started_at), clamped_or_none(finished_at)
+    return AttemptRow(number, label, *times, attempt_outcome(outcome), error, count)

@@ -13,9 +13,10 @@ from dataclasses import asdict, replace
 from tenure.core import run_rules
 from tenure.core.keys import due_key
 from tenure.core.messages import Action, JobChange, NewRun, RunRequest
-from tenure.core.records import Change, JobId, JobRow, JobSpec, JobState, RunId, RunKind, RunRow
+from tenure.core.records import UNBEGUN, Change, JobId, JobRow, JobSpec, JobState, RunId, RunKind, RunRow
 from tenure.core.run_rules import Sync
 from tenure.stores.row_checks import storable
+from tenure.stores.sqlite import attempts as sqlite_attempts
 from tenure.stores.sqlite.rows import (
     Micros,
     definition,
@@ -53,6 +54,7 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
         runs = run_rules.not_forgotten(change.runs, after.kept_since, instant(now))
         insert(connection, [(after.id, change.application, after.generation, runs)])
     if change.what is Change.REMOVED:
+        sqlite_attempts.keep_of_job(connection, after.id)
         execute(connection, "cancel_removed", id=after.id, now=now)
     elif change.what is Change.PAUSED:
         execute(connection, "skip_paused", id=after.id, now=now)
@@ -284,6 +286,8 @@ def cancel(
     before = _run(connection, wanted)
     if before is None or before.state.final:
         return before
+    if before.state in UNBEGUN:
+        sqlite_attempts.keep(connection, [wanted])
     if execute(connection, "cancel", id=wanted, why=said, now=now).rowcount == 0:
         execute(connection, "ask_one_to_end", id=wanted, why=said)
     if action is not None:

@@ -23,6 +23,7 @@ from tenure.core.messages import Claimed, ClaimedRun, ClaimRequest, Ended, Endin
 from tenure.core.records import Instant, JobId, JobState, RunId, RunKind, RunState
 from tenure.core.run_rules import Admission, After, AttemptState, RunCandidate
 from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
+from tenure.stores.sqlite import attempts as sqlite_attempts
 from tenure.stores.sqlite.rows import (
     Micros,
     count_of,
@@ -139,6 +140,8 @@ def claim(
         execute(connection, "ask_to_end", job=job, why=run_rules.REPLACED)
     taken = [due for due in ready if due.id not in held_back]
     ids = json.dumps([due.id for due in taken])
+    if any(due.attempt for due in taken):
+        sqlite_attempts.keep(connection, [due.id for due in taken])
     execute(connection, "begin", ids=ids, token=request.token, node=request.node, label=me[0], now=now)
     claimed = tuple(due.claimed() for due in taken)
     return _answer(connection, request, now, claimed, more=len(found) == request.limit), bool(asks)
@@ -167,6 +170,7 @@ def _readable(connection: sqlite3.Connection, found: list[_Due], now: Micros, co
     for due in found:
         if problem := due.problem():
             complaints.tell(due.job, due.generation, due.name, problem)
+            sqlite_attempts.keep(connection, [due.id])
             execute(connection, "fail", id=due.id, reason=f"cannot be read: {problem}", now=now)
         else:
             ready.append(due)
@@ -306,11 +310,12 @@ def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micro
         finished_at = now if ending.finished_at is None else micros(ending.finished_at)
         if ending.state is RunState.SUCCEEDED:  # the common case: nothing depends on the run's past
             over[row.id] = ending.state
-            succeeded.append((storable(ending.error), started_at, finished_at, row.id))
+            result = None if ending.result is None else storable(ending.result)
+            succeeded.append((storable(ending.error), result, started_at, finished_at, row.id))
             continue
         after = run_rules.after_ending(row.behind(), ending, rules_of(row.rules), job=row.job_state(), now=instant(now))
         over[row.id] = after.state
-        written.append(_after(row.id, after, started_at, finished_at if after.state.final else None))
+        written.append(_after(row.id, after, started_at, finished_at))
     execute_many(connection, "succeed", succeeded)
     execute_many(connection, "end", written)
     waking = _waking(connection, [rows[one] for one in over])
@@ -429,14 +434,11 @@ def _attempts(connection: sqlite3.Connection, ids: Iterable[RunId]) -> dict[RunI
 def _write_over(
     connection: sqlite3.Connection, rows: dict[RunId, _Attempt], over: dict[RunId, After], now: Micros
 ) -> None:
-    execute_many(
-        connection,
-        "end",
-        (_after(one, after, rows[one].started_at, now if after.state.final else None) for one, after in over.items()),
-    )
+    execute_many(connection, "end", (_after(one, after, rows[one].started_at, now) for one, after in over.items()))
 
 
-def _after(one: RunId, after: After, started_at: Micros | None, finished_at: Micros | None) -> tuple[object, ...]:
+def _after(one: RunId, after: After, started_at: Micros | None, finished_at: Micros) -> tuple[object, ...]:
+    spent = after.state.final or after.outcome is not None
     return (
         after.state.value,
         after.attempt,
@@ -446,12 +448,13 @@ def _after(one: RunId, after: After, started_at: Micros | None, finished_at: Mic
         micros_or_none(after.expires_at),
         storable(after.reason),
         started_at,
-        finished_at,
+        finished_at if spent else None,
         one,
         after.interruptions,
         after.looks,
         micros_or_none(after.looking_since),
         after.last_look,
+        after.outcome,
     )
 
 

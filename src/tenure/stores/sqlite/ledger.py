@@ -33,13 +33,16 @@ from tenure.core.messages import (
     JobStats,
     LaneJob,
     LogLine,
+    LogTrim,
     MissedJob,
     MissedRun,
     Overdue,
     Past,
     Planned,
+    Progress,
     Pruned,
     Reconciled,
+    Result,
     RunQuery,
     RunRequest,
     Synced,
@@ -50,6 +53,7 @@ from tenure.core.overdue import latest_start
 from tenure.core.records import (
     OPEN,
     ActionRecord,
+    AttemptRow,
     ChangeRecord,
     Instant,
     JobId,
@@ -64,6 +68,7 @@ from tenure.core.stats import Began, EndedRun, outcome_of, stats_of
 from tenure.stores.ledger import FIRST, Ledger
 from tenure.stores.notices import JobsChanged, Notice
 from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
+from tenure.stores.sqlite import attempts as sqlite_attempts
 from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite import claims as sqlite_claims
 from tenure.stores.sqlite.rows import (
@@ -78,8 +83,10 @@ from tenure.stores.sqlite.rows import (
     instant_or_none,
     is_micros,
     job_row,
+    log_line,
     micros,
     node_facts,
+    progress_of,
     run_row,
     run_state,
     sql,
@@ -472,14 +479,34 @@ class SqliteLedger(Ledger):
         found = sorted(map(run_row, rows), key=lambda run: (run.scheduled_for, run.id), reverse=not query.oldest_first)
         return found[: query.limit]
 
-    def keep_log(self, lines: Sequence[LogLine]) -> None:
-        if not lines:
+    def keep_log(self, lines: Sequence[LogLine], trims: Sequence[LogTrim] = ()) -> None:
+        if not lines and not trims:
+            return
+        dropped = ((trim.run, trim.attempt, trim.first, trim.before) for trim in trims)
+        kept = ((line.run, line.attempt, line.place, micros(line.at), storable(line.text)) for line in lines)
+        with self._desk.write():
+            execute_many(self._connection, "trim_log", dropped)
+            execute_many(self._connection, "keep_log", kept)
+
+    def keep_progress(self, progress: Sequence[Progress]) -> None:
+        if not progress:
+            return
+        written = ((one.run, one.attempt, one.done, one.total, storable(one.text), micros(one.at)) for one in progress)
+        with self._desk.write():
+            execute_many(self._connection, "keep_progress", written)
+
+    def attempts(self, run: RunId) -> list[AttemptRow]:
+        with self._desk.read():
+            return sqlite_attempts.attempts(self._connection, run)
+
+    def keep_results(self, results: Sequence[Result]) -> None:
+        if not results:
             return
         with self._desk.write():
             execute_many(
                 self._connection,
-                "keep_log",
-                ((line.run, micros(line.began), line.place, storable(line.text)) for line in lines),
+                "keep_result",
+                ((result.run, result.attempt, storable(result.text)) for result in results),
             )
 
     def coming(self, application: str, limit: int) -> list[RunRow]:
@@ -487,9 +514,19 @@ class SqliteLedger(Ledger):
             rows = execute(self._connection, "coming", application=application, now=self._now(), limit=limit)
             return [run_row(row) for row in rows]
 
-    def log(self, run: RunId) -> list[str]:
+    def result(self, run: RunId) -> str | None:
         with self._desk.read():
-            return [line for (line,) in execute(self._connection, "log", id=run)]
+            found = execute(self._connection, "result", id=run).fetchone()
+        return text_or_none(found[0]) if found else None
+
+    def log(self, run: RunId) -> list[LogLine]:
+        with self._desk.read():
+            return [log_line(row) for row in execute(self._connection, "log", id=run)]
+
+    def progress(self, runs: Collection[RunId]) -> dict[RunId, Progress]:
+        with self._desk.read():
+            found = map(progress_of, execute(self._connection, "progress", runs=json.dumps(sorted(runs))))
+            return {one.run: one for one in found}
 
     def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
         with self._desk.read():
@@ -588,6 +625,8 @@ class SqliteLedger(Ledger):
             old = self._old(application, among, micros(before), keep, limit)
             self._keep_keys([one for _, one, _ in old], micros(keys_before))
             execute_many(self._connection, "forget_log", ((one,) for _, one, _ in old))
+            execute_many(self._connection, "forget_progress", ((one,) for _, one, _ in old))
+            execute_many(self._connection, "forget_attempts", ((one,) for _, one, _ in old))
             execute_many(self._connection, "forget_run", ((one,) for _, one, _ in old))
             execute_many(self._connection, "keep_since", ((last + 1, job) for job, _, last in old))
             keys = max(0, execute(self._connection, "forget_keys", **bounds).rowcount)

@@ -12,8 +12,10 @@ from functools import cache
 from typing import Any
 
 from tenure.core.job_options import rules_of, written_rules
+from tenure.core.messages import LogLine, Progress
 from tenure.core.records import (
     ActionRecord,
+    AttemptRow,
     Change,
     ChangeRecord,
     Instant,
@@ -29,7 +31,7 @@ from tenure.core.records import (
     RunState,
 )
 from tenure.stores import overrides, statements
-from tenure.stores.row_checks import EARLIEST, LATEST, MOST, clamped
+from tenure.stores.row_checks import EARLIEST, LATEST, MOST, attempt_outcome, clamped
 
 Micros = int
 ALWAYS: Micros = -(2**62)
@@ -237,6 +239,26 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         slot=slot,
         digest=kept[0] if kept else None,
     )
+
+
+def attempt_row(row: tuple[Any, ...]) -> AttemptRow:
+    number, label, claimed_at, started_at, finished_at, outcome, error, count = row
+    times = instant_or_none(claimed_at), instant_or_none(started_at), instant_or_none(finished_at)
+    return AttemptRow(count_of(number), label, *times, attempt_outcome(outcome), error, count_of(count))
+
+
+def log_line(row: tuple[Any, ...]) -> LogLine:
+    run, attempt, place, at, text = row
+    return LogLine(RunId(run), count_of(attempt), count_of(place), instant(at), str(text))
+
+
+def progress_of(row: tuple[Any, ...]) -> Progress:
+    run, attempt, done, total, text, at = row
+    return Progress(RunId(run), count_of(attempt), _number(done) or 0.0, _number(total), str(text), instant(at))
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 def change_record(row: tuple[Any, ...]) -> ChangeRecord:

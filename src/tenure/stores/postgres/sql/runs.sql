@@ -13,7 +13,7 @@ SELECT lanes, others, server, seen::text, due_from, expires_from,
 -- End attempts.
 SELECT accepted, became, wakes
   FROM {schema}.finish_runs(%(ids)s, %(tokens)s, %(states)s, %(reasons)s, %(again)s, %(started)s, %(finished)s,
-                           %(waits)s)
+                            %(waits)s, %(results)s)
 
 -- name: put_back
 -- Put back runs that this node was given but does not have.
@@ -65,11 +65,13 @@ SELECT {run}
   FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job JOIN {schema}.application a ON a.id = j.application
  WHERE r.id = %(run)s AND a.name = %(application)s
 
--- name: run_by_key
--- The run of a job with a key.
+-- name: runs_by_key
+-- The runs of one key: of one job, or of all.
 SELECT {run}
-  FROM {schema}.application a JOIN {schema}.job j ON j.application = a.id JOIN {schema}.run r ON r.job = j.id
- WHERE a.name = %(application)s AND j.name = %(job)s AND r.key = %(key)s
+  FROM (SELECT x.* FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
+         WHERE a.name = %(application)s AND (%(job)s::text IS NULL OR x.name = %(job)s)) j
+ CROSS JOIN LATERAL (SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.key = %(key)s) r
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT %(limit)s
 
 -- name: runs_in_slot
 -- The runs that have a slot.
@@ -257,16 +259,75 @@ SELECT t.state, t.label, t.runs
 
 -- name: keep_log
 -- Store log lines. A line that is sent again, because the first answer was lost, is stored once.
-INSERT INTO {schema}.run_log (run, began, place, line)
-SELECT l.run, to_timestamp(l.began), l.place, l.line
-  FROM unnest(%(runs)s::bigint[], %(began)s::float8[], %(places)s::bigint[], %(lines)s::text[])
-       AS l (run, began, place, line)
+INSERT INTO {schema}.run_log (run, attempt, place, at, line)
+SELECT l.run, l.attempt, l.place, to_timestamp(l.at), l.line
+  FROM unnest(%(runs)s::bigint[], %(attempts)s::bigint[], %(places)s::bigint[], %(at)s::float8[], %(lines)s::text[])
+       AS l (run, attempt, place, at, line)
  WHERE EXISTS (SELECT FROM {schema}.run r WHERE r.id = l.run)
 ON CONFLICT DO NOTHING
 
+-- name: trim_log
+-- Drop log lines that later ones take the room of, then store lines as `keep_log` does.
+WITH trimmed AS (
+    DELETE FROM {schema}.run_log l
+     USING unnest(%(trimmed)s::bigint[], %(of)s::bigint[], %(first)s::bigint[], %(before)s::bigint[])
+           AS t (run, attempt, first, before)
+     WHERE l.run = t.run AND l.attempt = t.attempt AND l.place >= t.first AND l.place < t.before
+)
+INSERT INTO {schema}.run_log (run, attempt, place, at, line)
+SELECT l.run, l.attempt, l.place, to_timestamp(l.at), l.line
+  FROM unnest(%(runs)s::bigint[], %(attempts)s::bigint[], %(places)s::bigint[], %(at)s::float8[], %(lines)s::text[])
+       AS l (run, attempt, place, at, line)
+ WHERE EXISTS (SELECT FROM {schema}.run r WHERE r.id = l.run)
+ON CONFLICT DO NOTHING
+
+-- name: keep_progress
+-- Store how far runs are.
+INSERT INTO {schema}.run_progress AS p (run, attempt, done, total, text, at)
+SELECT n.run, n.attempt, n.done, n.total, n.text, to_timestamp(n.at)
+  FROM unnest(%(runs)s::bigint[], %(attempts)s::bigint[], %(done)s::float8[], %(totals)s::float8[], %(texts)s::text[],
+              %(at)s::float8[]) AS n (run, attempt, done, total, text, at)
+ WHERE EXISTS (SELECT FROM {schema}.run r WHERE r.id = n.run)
+ ORDER BY n.run
+ON CONFLICT (run) DO UPDATE SET (attempt, done, total, text, at)
+                              = (excluded.attempt, excluded.done, excluded.total, excluded.text, excluded.at)
+ WHERE p.attempt <= excluded.attempt
+
+-- name: keep_results
+-- Store what bodies returned whose own transactions completed their runs.
+UPDATE {schema}.run r SET result = x.text
+  FROM (SELECT l.id, n.text
+          FROM unnest(%(runs)s::bigint[], %(attempts)s::bigint[], %(texts)s::text[]) AS n (run, attempt, text)
+          JOIN LATERAL (SELECT o.id FROM {schema}.run o
+                         WHERE o.id = n.run AND o.state = 'succeeded' AND o.result IS NULL
+                           AND o.attempt = n.attempt
+                           FOR NO KEY UPDATE SKIP LOCKED) l ON true OFFSET 0) x
+ WHERE r.id = x.id
+
+-- name: result
+-- What the body of one run returned.
+SELECT r.result FROM {schema}.run r WHERE r.id = %(run)s
+
+-- name: progress
+-- How far runs are.
+SELECT p.run, p.attempt, p.done, p.total, p.text, date_part('epoch', p.at)
+  FROM {schema}.run_progress p WHERE p.run = ANY (%(runs)s::bigint[])
+
 -- name: log
 -- The log of one run.
-SELECT l.line FROM {schema}.run_log l WHERE l.run = %(run)s ORDER BY l.began, l.place
+SELECT l.run, l.attempt, l.place, date_part('epoch', l.at), l.line
+  FROM {schema}.run_log l WHERE l.run = %(run)s ORDER BY l.attempt, l.place
+
+-- name: attempts
+-- The attempts of one run: the kept ones, and then the one in its row, which may be kept already.
+SELECT a.number, a.label, date_part('epoch', a.claimed_at), date_part('epoch', a.started_at),
+       date_part('epoch', a.finished_at), a.outcome, a.error, a.count, true
+  FROM {schema}.attempt a WHERE a.run = %(run)s
+UNION ALL
+SELECT r.attempt, r.label, date_part('epoch', r.claimed_at), date_part('epoch', r.started_at),
+       date_part('epoch', r.finished_at), coalesce(r.outcome, r.state::text), r.reason, 1, false
+  FROM {schema}.run r WHERE r.id = %(run)s AND r.attempt > 0
+ ORDER BY 9 DESC, 1
 
 -- name: prune
 -- Delete old runs.

@@ -124,8 +124,36 @@ SELECT r.id, r.job, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.reope
 UPDATE tenure_run
    SET state = 'running', token = :token, node = :node, label = :label, claimed_at = :now, attempt = attempt + 1,
        generation = (SELECT j.generation FROM tenure_job j WHERE j.id = tenure_run.job),
-       started_at = NULL, finished_at = NULL, reason = '', asked_to_end = ''
+       started_at = NULL, finished_at = NULL, outcome = NULL, reason = '', asked_to_end = ''
  WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: keep_attempts
+-- Keep the last attempt of each of these runs, before the row of the run loses it. An attempt that was kept before
+-- stays: a later one was given back unbegun.
+INSERT OR IGNORE INTO tenure_attempt (run, number, label, claimed_at, started_at, finished_at, outcome, error)
+SELECT r.id, r.attempt, r.label, r.claimed_at, r.started_at, r.finished_at, coalesce(r.outcome, r.state),
+       r.reason
+  FROM json_each(:ids) i
+ CROSS JOIN tenure_run r ON r.id = i.value
+ WHERE r.attempt > 0 AND r.state <> 'running'
+
+-- name: keep_looks
+-- Looks that follow each other are one row: add the last one to those before.
+UPDATE tenure_attempt
+   SET (number, count, label, finished_at, error)
+     = (SELECT r.attempt, tenure_attempt.count + 1, r.label, r.finished_at, r.reason
+          FROM tenure_run r WHERE r.id = tenure_attempt.run)
+ WHERE outcome = 'not yet'
+   AND (run, number) IN (SELECT r.id, r.attempt - 1
+                           FROM json_each(:ids) i
+                          CROSS JOIN tenure_run r ON r.id = i.value
+                          WHERE r.outcome = 'not yet' AND r.state <> 'running' AND r.attempt > 0)
+
+-- name: between_attempts
+-- The runs of a job that are between two attempts.
+SELECT id FROM tenure_run INDEXED BY tenure_run_open
+ WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
+   AND attempt > 0
 
 -- name: hold_back
 -- Let a run wait.
@@ -178,7 +206,8 @@ SELECT r.id, r.job, r.application, r.state, r.token, r.attempt, r.failures, r.lo
 -- name: succeed
 -- End an attempt that succeeded.
 UPDATE tenure_run
-   SET state = 'succeeded', reason = ?, started_at = ?, finished_at = ?, stopping = 0, token = NULL, asked_to_end = ''
+   SET state = 'succeeded', reason = ?, result = ?, started_at = ?, finished_at = ?, stopping = 0, token = NULL,
+       asked_to_end = ''
  WHERE id = ?
 
 -- name: end
@@ -188,7 +217,7 @@ UPDATE tenure_run
        lane = CASE WHEN ?1 = 'pending' THEN (SELECT j.lane FROM tenure_job j WHERE j.id = tenure_run.job) ELSE lane END,
        attempt = ?2, failures = ?3, losses = ?4, due_at = ?5, expires_at = ?6, reason = ?7, started_at = ?8,
        finished_at = ?9, interruptions = ?11, looks = nullif(?12, 0), looking_since = ?13, last_look = nullif(?14, 0),
-       stopping = 0, token = NULL, asked_to_end = '',
+       outcome = ?15, stopping = 0, token = NULL, asked_to_end = '',
        label = CASE WHEN ?2 = 0 THEN '' ELSE label END, claimed_at = CASE WHEN ?2 = 0 THEN NULL ELSE claimed_at END,
        slot = CASE WHEN ?2 = 0 THEN NULL ELSE slot END
  WHERE id = ?10
@@ -291,6 +320,7 @@ UPDATE tenure_run
        generation = (SELECT generation FROM tenure_job j WHERE j.id = tenure_run.job),
        due_at = max(:now, scheduled_for), expires_at = NULL,
        failures = 0, losses = 0, interruptions = 0, stopping = 0, reopened = attempt,
+       outcome = CASE WHEN attempt > 0 THEN coalesce(outcome, state) END,
        reason = CASE attempt WHEN 0 THEN '' ELSE reason END,
        finished_at = CASE attempt WHEN 0 THEN NULL ELSE finished_at END,
        looks = NULL, looking_since = NULL, last_look = NULL,
@@ -359,19 +389,21 @@ SELECT {run}
    AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
 
+-- name: runs_by_key
+-- The runs of one key that are in the span: of one job, or of all.
+SELECT {run}
+  FROM tenure_job j
+ CROSS JOIN tenure_run r ON r.job = j.id AND r.key = :key
+ WHERE j.application = :application AND (:job IS NULL OR j.name = :job)
+   AND r.scheduled_for >= :since AND r.scheduled_for < :before
+   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
+ ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
+
 -- name: runs_by_id
 -- One run by id, if it is in the span.
 SELECT {run}
   FROM tenure_run r CROSS JOIN tenure_job j ON j.id = r.job
  WHERE r.id = :id AND r.application = :application AND (:job IS NULL OR j.name = :job)
-   AND r.scheduled_for >= :since AND r.scheduled_for < :before
-   AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
-
--- name: runs_by_key
--- The run of a job with a key, if it is in the span.
-SELECT {run}
-  FROM tenure_job j CROSS JOIN tenure_run r ON r.job = j.id
- WHERE j.application = :application AND j.name = :job AND r.key = :key
    AND r.scheduled_for >= :since AND r.scheduled_for < :before
    AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
 
@@ -506,11 +538,48 @@ SELECT count(*)
 
 -- name: keep_log
 -- Store log lines. A line that is sent again, because the first answer was lost, is stored once.
-INSERT OR IGNORE INTO tenure_log (run, began, place, line) SELECT r.id, ?2, ?3, ?4 FROM tenure_run r WHERE r.id = ?1
+INSERT OR IGNORE INTO tenure_log (run, attempt, place, at, line)
+SELECT r.id, ?2, ?3, ?4, ?5 FROM tenure_run r WHERE r.id = ?1
+
+-- name: trim_log
+-- Drop log lines that later ones take the room of.
+DELETE FROM tenure_log WHERE run = ?1 AND attempt = ?2 AND place >= ?3 AND place < ?4
+
+-- name: keep_progress
+-- Store how far a run is.
+INSERT INTO tenure_progress (run, attempt, done, total, text, at)
+SELECT r.id, ?2, ?3, ?4, ?5, ?6 FROM tenure_run r WHERE r.id = ?1
+ON CONFLICT (run) DO UPDATE SET (attempt, done, total, text, at)
+                              = (excluded.attempt, excluded.done, excluded.total, excluded.text, excluded.at)
+ WHERE tenure_progress.attempt <= excluded.attempt
+
+-- name: keep_result
+-- Store what a body returned whose own transaction completed its run.
+UPDATE tenure_run SET result = ?3
+ WHERE id = ?1 AND state = 'succeeded' AND result IS NULL AND attempt = ?2
+
+-- name: result
+-- What the body of one run returned.
+SELECT result FROM tenure_run WHERE id = :id
+
+-- name: progress
+-- How far runs are.
+SELECT p.run, p.attempt, p.done, p.total, p.text, p.at
+  FROM json_each(:runs) i CROSS JOIN tenure_progress p ON p.run = i.value
 
 -- name: log
 -- The log of one run.
-SELECT line FROM tenure_log WHERE run = :id ORDER BY began, place
+SELECT run, attempt, place, at, line FROM tenure_log WHERE run = :id ORDER BY attempt, place
+
+-- name: kept_attempts
+-- The kept attempts of a run.
+SELECT number, label, claimed_at, started_at, finished_at, outcome, error, count
+  FROM tenure_attempt WHERE run = :id ORDER BY number
+
+-- name: last_attempt
+-- The attempt in a run's own row. It may be kept already.
+SELECT attempt, label, claimed_at, started_at, finished_at, coalesce(outcome, state), reason, 1
+  FROM tenure_run WHERE id = :id AND attempt > 0
 
 -- name: prunable
 -- Jobs with runs old enough, and up to which instant they may be deleted: not the newest, and nothing at or after an
@@ -540,6 +609,14 @@ SELECT id, coalesce(until, scheduled_for) FROM tenure_run INDEXED BY tenure_run_
 -- name: forget_log
 -- Delete the log of a run.
 DELETE FROM tenure_log WHERE run = ?
+
+-- name: forget_progress
+-- Delete the progress of a run.
+DELETE FROM tenure_progress WHERE run = ?
+
+-- name: forget_attempts
+-- Delete the attempts of a run.
+DELETE FROM tenure_attempt WHERE run = ?
 
 -- name: forget_run
 -- Delete a run.

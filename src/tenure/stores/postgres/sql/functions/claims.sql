@@ -97,6 +97,23 @@ BEGIN
                        FOR NO KEY UPDATE OF o SKIP LOCKED);
 END $$;
 
+-- Keeps the last attempt of each of these runs, before the row of the run loses it. An attempt that was kept before
+-- stays: a later one was given back unbegun. Looks that follow each other are one row.
+CREATE OR REPLACE FUNCTION {schema}.keep_attempts(runs bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+BEGIN
+    UPDATE {schema}.attempt a
+       SET number = r.attempt, count = a.count + 1, label = r.label, finished_at = r.finished_at, error = r.reason
+      FROM {schema}.run r
+     WHERE r.id = ANY (runs) AND r.outcome = 'not yet' AND r.state <> 'running'
+       AND a.run = r.id AND a.number = r.attempt::bigint - 1 AND a.outcome = 'not yet';
+    INSERT INTO {schema}.attempt (run, number, label, claimed_at, started_at, finished_at, outcome, error)
+    SELECT r.id, r.attempt, r.label, r.claimed_at, r.started_at, r.finished_at,
+           coalesce(r.outcome, r.state::text), r.reason
+      FROM {schema}.run r WHERE r.id = ANY (runs) AND r.attempt > 0 AND r.state <> 'running'
+    ON CONFLICT DO NOTHING;
+END $$;
+
 -- The definitions of jobs, which claims do not repeat with every run.
 CREATE OR REPLACE FUNCTION {schema}.jobs_by_id(ids bigint[]) RETURNS SETOF {schema}.job
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
@@ -108,7 +125,8 @@ END $$;
 -- the same time get different ones. Each lane is read for a fair share. A lane whose last candidate is older than the
 -- newest one needed is read again, from there.
 CREATE OR REPLACE FUNCTION {schema}.find_due(
-    lanes int[], since timestamptz, when_ timestamptz, at_most int, OUT ids bigint[], OUT jobs bigint[]
+    lanes int[], since timestamptz, when_ timestamptz, at_most int,
+    OUT ids bigint[], OUT jobs bigint[], OUT again boolean   -- one of them had an attempt before
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
 DECLARE
@@ -120,19 +138,21 @@ DECLARE
     got_ids   bigint[];
     got_jobs  bigint[];
     got_dues  timestamptz[];
+    got_again boolean;
     all_dues  timestamptz[] := '{}';
     last_due  timestamptz;   -- of the newest candidate that is needed
     last_id   bigint;
 BEGIN
     ids := '{}';
     jobs := '{}';
+    again := false;
     LOOP
         share := greatest((at_most + cardinality(open_) - 1) / cardinality(open_), 1);
-        SELECT array_agg(f.lane), array_agg(f.id), array_agg(f.job), array_agg(f.due_at)
-          INTO got_lanes, got_ids, got_jobs, got_dues
-          FROM (SELECT l.lane, r.id, r.job, r.due_at
+        SELECT array_agg(f.lane), array_agg(f.id), array_agg(f.job), array_agg(f.due_at), bool_or(f.attempt > 0)
+          INTO got_lanes, got_ids, got_jobs, got_dues, got_again
+          FROM (SELECT l.lane, r.id, r.job, r.due_at, r.attempt
                   FROM unnest(open_, after_due, after_id) AS l (lane, due, id)
-                 CROSS JOIN LATERAL (SELECT x.id, x.job, x.due_at FROM {schema}.run x
+                 CROSS JOIN LATERAL (SELECT x.id, x.job, x.due_at, x.attempt FROM {schema}.run x
                                       WHERE x.lane = l.lane AND x.state = 'pending'
                                         AND (x.due_at, x.id) > (l.due, l.id) AND x.due_at <= when_
                                         AND (x.expires_at IS NULL OR x.expires_at > when_)
@@ -141,6 +161,7 @@ BEGIN
         EXIT WHEN got_ids IS NULL;
         ids := ids || got_ids;
         jobs := jobs || got_jobs;
+        again := again OR got_again;
         all_dues := all_dues || got_dues;
         SELECT n.due, n.id INTO last_due, last_id
           FROM unnest(all_dues, ids) AS n (due, id) ORDER BY n.due, n.id OFFSET at_most - 1 LIMIT 1;
@@ -209,6 +230,7 @@ DECLARE
     waits       bigint[];
     found_ids   bigint[];   -- candidates, oldest first
     found_jobs  bigint[];
+    again       boolean;    -- one of them had an attempt before
     ranks       bigint[];   -- each candidate's place in the queue of its job, apart from those between two attempts
     different   bigint;     -- how many jobs
     locked      bigint[];
@@ -308,14 +330,15 @@ BEGIN
         IF NOT alive THEN seen := NULL; RETURN; END IF;
         -- Runs are locked as they are found, so that nodes which claim at the same time get different ones.
         IF cardinality(due_lanes) = 1 THEN
-            SELECT array_agg(c.id), array_agg(c.job) INTO found_ids, found_jobs
-              FROM (SELECT r.id, r.job FROM {schema}.run r
+            SELECT array_agg(c.id), array_agg(c.job), bool_or(c.attempt > 0) INTO found_ids, found_jobs, again
+              FROM (SELECT r.id, r.job, r.attempt FROM {schema}.run r
                      WHERE r.lane = due_lanes[1] AND r.state = 'pending' AND r.due_at >= first AND r.due_at <= when_
                        AND (r.expires_at IS NULL OR r.expires_at > when_)
                      ORDER BY r.due_at, r.id LIMIT at_most
                        FOR NO KEY UPDATE SKIP LOCKED) c;
         ELSIF at_most > 0 THEN
-            SELECT f.ids, f.jobs INTO found_ids, found_jobs FROM {schema}.find_due(due_lanes, first, when_, at_most) f;
+            SELECT f.ids, f.jobs, f.again INTO found_ids, found_jobs, again
+              FROM {schema}.find_due(due_lanes, first, when_, at_most) f;
         END IF;
     END IF;
     more := coalesce(cardinality(found_ids), 0) >= at_most;
@@ -358,13 +381,16 @@ BEGIN
                       FROM unnest(found_ids, found_jobs) WITH ORDINALITY AS f (id, job, place)
                       JOIN {schema}.run r ON r.id = f.id JOIN {schema}.job j ON j.id = f.job) c;
         END IF;
+        IF again THEN   -- rarely; a run that had an attempt is always claimed
+            PERFORM {schema}.keep_attempts(found_ids);
+        END IF;
         -- A later statement than the one that locked the jobs: it counts what other sessions did before they unlocked
         -- them.
         WITH claimed AS (
             UPDATE {schema}.run r
                SET state = 'running', token = new_token, node = claimer, label = name_,
                    attempt = least(r.attempt, 2147483646) + 1, claimed_at = now_, generation = j.generation,
-                   reason = '', started_at = NULL, finished_at = NULL
+                   reason = '', outcome = NULL, started_at = NULL, finished_at = NULL
               FROM unnest(found_ids, found_jobs, ranks) AS c (id, job, rank), {schema}.job j
              WHERE r.id = c.id AND j.id = c.job
                AND CASE WHEN j.max_running IS NULL OR r.attempt > r.reopened THEN true

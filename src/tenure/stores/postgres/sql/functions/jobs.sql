@@ -160,6 +160,11 @@ BEGIN
     IF j.state = 'active' OR what_ IN ('paused', 'removed') THEN   -- what was due before ends with the others
         PERFORM {schema}.insert_runs(j, change -> 'runs');
     END IF;
+    IF what_ = 'removed' THEN   -- of runs between two attempts
+        PERFORM {schema}.keep_attempts(ARRAY(SELECT r.id FROM {schema}.run r
+                                              WHERE r.job = j.id AND r.attempt > 0 AND r.state <= 'running'
+                                                AND r.token IS NULL));
+    END IF;
     UPDATE {schema}.run r
        SET state = CASE WHEN what_ = 'removed' THEN 'cancelled'
                         WHEN what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0 THEN 'skipped'
@@ -280,6 +285,7 @@ BEGIN
            kind = CASE x.kind WHEN 'manual' THEN x.kind ELSE 'backfill' END,
            due_at = greatest(clock_timestamp(), x.scheduled_for), expires_at = NULL, reopened = x.attempt,
            failures = 0, losses = 0, interruptions = 0, stopping = false,
+           outcome = CASE WHEN x.attempt > 0 THEN coalesce(x.outcome, x.state::text) END,
            reason = CASE x.attempt WHEN 0 THEN '' ELSE x.reason END,
            finished_at = CASE x.attempt WHEN 0 THEN NULL ELSE x.finished_at END,
            looks = NULL, looking_since = NULL, last_look = NULL,
@@ -434,6 +440,7 @@ BEGIN
         PERFORM pg_sleep(0.005);   -- a reconciliation unlocks at once; a body that is about to complete does not
     END LOOP;
     IF r.state IN ('pending', 'waiting') THEN
+        PERFORM {schema}.keep_attempts(ARRAY[of_run]);
         UPDATE {schema}.run x SET state = 'cancelled', reason = said, finished_at = clock_timestamp()
          WHERE x.id = of_run;
         PERFORM {schema}.notify_nodes(r.application);

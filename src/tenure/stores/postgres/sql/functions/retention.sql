@@ -67,6 +67,10 @@ BEGIN
         ON CONFLICT (job, key) DO NOTHING
     ), lines AS (
         DELETE FROM {schema}.run_log l USING gone g WHERE l.run = g.id
+    ), progress AS (
+        DELETE FROM {schema}.run_progress p USING gone g WHERE p.run = g.id
+    ), attempts AS (
+        DELETE FROM {schema}.attempt a USING gone g WHERE a.run = g.id
     ), moved AS (
         UPDATE {schema}.job j SET kept_since = greatest(j.kept_since, g.last + interval '1 microsecond')
           FROM (SELECT x.job, max(x.last) AS last FROM gone x GROUP BY x.job) g WHERE j.id = g.job

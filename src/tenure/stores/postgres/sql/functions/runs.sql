@@ -6,7 +6,7 @@
 CREATE OR REPLACE FUNCTION {schema}.finish_runs(
     ids bigint[], tokens text[], states text[], reasons text[], again float8[], started float8[], finished float8[],
     waits float8[],   -- of bodies that raised NotYet: `wait_up_to`
-    OUT accepted boolean[], OUT became text[], OUT wakes boolean[]
+    results text[], OUT accepted boolean[], OUT became text[], OUT wakes boolean[]
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
 DECLARE
@@ -27,8 +27,8 @@ BEGIN
         WITH mine AS MATERIALIZED (
             SELECT r.id AS run, r.job, r.kind, r.attempt, r.asked_to_end,
                    coalesce(r.looking_since, to_timestamp(x.started), to_timestamp(x.finished), now_) AS since, x.*
-              FROM unnest(ids, tokens, states, reasons, again, started, finished, waits)
-                   AS x (id, token, state, reason, again, started, finished, wait)
+              FROM unnest(ids, tokens, states, reasons, again, started, finished, waits, results)
+                   AS x (id, token, state, reason, again, started, finished, wait, result)
               JOIN {schema}.run r ON r.id = x.id AND r.token = x.token AND (x.state <> 'pending' OR r.job = ANY (jobs))
                FOR NO KEY UPDATE OF r SKIP LOCKED
         ), ended AS (
@@ -64,7 +64,12 @@ BEGIN
                    claimed_at = CASE WHEN x.unbegun AND r.attempt <= 1 THEN NULL ELSE r.claimed_at END,
                    slot = CASE WHEN x.unbegun THEN NULL ELSE r.slot END,   -- it may have another run by now
                    started_at = to_timestamp(x.started),
-                   finished_at = CASE WHEN x.becomes > 'running' THEN coalesce(to_timestamp(x.finished), now_) END
+                   finished_at = CASE WHEN x.becomes > 'running' OR NOT x.unbegun
+                                      THEN coalesce(to_timestamp(x.finished), now_) END,
+                   result = x.result,
+                   outcome = CASE WHEN x.becomes > 'running' OR x.unbegun THEN NULL
+                                  WHEN x.interrupted THEN 'interrupted'
+                                  WHEN x.wait IS NOT NULL THEN 'not yet' ELSE 'failed' END
               FROM (SELECT m.*, j.on_time, j.lane,
                            m.state = 'pending' AND m.again IS NULL AND m.started IS NULL AS unbegun,
                            m.state = 'pending' AND m.again IS NULL AND m.started IS NOT NULL AS interrupted,
@@ -89,9 +94,9 @@ BEGIN
         SELECT array_agg(e.id), array_agg(DISTINCT e.application) INTO done, apps FROM ended e;
     ELSE
         WITH mine AS MATERIALIZED (   -- found by id and token: a test of `state` would call for the wrong index
-            SELECT r.id AS run, x.state, x.reason, x.started, x.finished
-              FROM unnest(ids, tokens, states, reasons, started, finished)
-                   AS x (id, token, state, reason, started, finished)
+            SELECT r.id AS run, x.state, x.reason, x.started, x.finished, x.result
+              FROM unnest(ids, tokens, states, reasons, started, finished, results)
+                   AS x (id, token, state, reason, started, finished, result)
               JOIN {schema}.run r ON r.id = x.id AND r.token = x.token
                FOR NO KEY UPDATE OF r SKIP LOCKED
         ), ended AS (
@@ -100,7 +105,8 @@ BEGIN
                    failures = least(r.failures, 2147483646) + CASE WHEN x.state = 'failed' THEN 1 ELSE 0 END,
                    reason = CASE WHEN x.state = 'cancelled' THEN coalesce(nullif(x.reason, ''), r.asked_to_end)
                                  ELSE coalesce(x.reason, '') END,
-                   started_at = to_timestamp(x.started), finished_at = coalesce(to_timestamp(x.finished), now_)
+                   started_at = to_timestamp(x.started), finished_at = coalesce(to_timestamp(x.finished), now_),
+                   result = x.result
               FROM mine x
              WHERE r.id = x.run
             RETURNING r.id, r.application
@@ -138,7 +144,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT count(*)
               FROM {schema}.finish_runs(ids, tokens, array_fill('pending'::text, ARRAY[cardinality(ids)]),
-                                        NULL, NULL, NULL, NULL, NULL) f,
+                                        NULL, NULL, NULL, NULL, NULL, NULL) f,
                    unnest(f.accepted) AS a (accepted)
              WHERE a.accepted);
 END $$;
@@ -186,7 +192,9 @@ BEGIN
                    reason = coalesce(nullif(r.asked_to_end, ''),
                                      CASE WHEN r.stopping THEN 'its node was stopped' ELSE 'its node died' END),
                    expires_at = CASE WHEN x.becomes = 'pending' THEN NULL ELSE r.expires_at END,
-                   finished_at = CASE WHEN x.becomes > 'running' THEN now_ END
+                   finished_at = now_,
+                   outcome = CASE WHEN x.becomes > 'running' THEN NULL
+                                  WHEN r.stopping THEN 'interrupted' ELSE 'lost' END
               FROM (SELECT t.id, j.lane,
                            CASE WHEN t.asked_to_end <> '' THEN 'cancelled'
                                 WHEN j.state = 'removed' OR j.on_lost = 'fail'

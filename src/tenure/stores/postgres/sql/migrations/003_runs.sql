@@ -49,6 +49,8 @@ CREATE TABLE {schema}.run (
     last_look     int,           -- the number of the last of these
     reopened      int NOT NULL DEFAULT 0,   -- its attempts when it was last retried or backfilled
     slot          text COLLATE "C",
+    outcome       text,   -- between two attempts: how the last one ended
+    result        text,   -- what the body returned; seldom anything
     UNIQUE (job, key) WITH (fillfactor = 50),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 ) WITH (
@@ -90,10 +92,35 @@ CREATE TABLE {schema}.kept_key (
 
 CREATE INDEX kept_key_old ON {schema}.kept_key (application, scheduled_for);
 
-CREATE TABLE {schema}.run_log (
-    run    bigint NOT NULL,
-    began  timestamptz NOT NULL,   -- when its attempt began
-    place  bigint NOT NULL,
-    line   text NOT NULL,
-    PRIMARY KEY (run, began, place)
+-- Attempts that others have followed. The last attempt of a run is in the run's row: see `keep_attempts`.
+CREATE TABLE {schema}.attempt (
+    run         bigint NOT NULL,
+    number      bigint NOT NULL,
+    count       bigint NOT NULL DEFAULT 1,   -- how many looks this stands for; their last has this number
+    label       text NOT NULL,   -- of its node
+    claimed_at  timestamptz,
+    started_at  timestamptz,
+    finished_at timestamptz,
+    outcome     text NOT NULL,
+    error       text NOT NULL,
+    PRIMARY KEY (run, number)
 );
+
+CREATE TABLE {schema}.run_log (
+    run     bigint NOT NULL,
+    attempt bigint NOT NULL,
+    place   bigint NOT NULL,   -- the number of the line within the attempt; a gap: lines were dropped
+    at      timestamptz NOT NULL,
+    line    text NOT NULL,
+    PRIMARY KEY (run, attempt, place)
+);
+
+-- How far the bodies of runs said they were, the last time. Written while a body runs, so apart from `run`.
+CREATE TABLE {schema}.run_progress (
+    run     bigint PRIMARY KEY,
+    attempt bigint NOT NULL,
+    done    double precision NOT NULL,
+    total   double precision,
+    text    text NOT NULL,
+    at      timestamptz NOT NULL
+) WITH (fillfactor = 70);

@@ -26,6 +26,8 @@ CREATE TABLE tenure_run (
     finished_at    INTEGER,
     reason         TEXT NOT NULL DEFAULT '',
     asked_to_end   TEXT NOT NULL DEFAULT '',
+    outcome        TEXT,                         -- between two attempts: how the last one ended
+    result         TEXT,                         -- what the body returned; seldom anything
     count          INTEGER NOT NULL DEFAULT 1,
     until          INTEGER,
     by             TEXT NOT NULL DEFAULT '',
@@ -77,11 +79,35 @@ CREATE TABLE tenure_kept_key (
 
 CREATE INDEX tenure_kept_key_old ON tenure_kept_key (application, scheduled_for);
 
--- One row for what one attempt logged: a JSON array of lines.
+-- Attempts that others have followed. The last attempt of a run is in the run's row: see `keep_attempts`.
+CREATE TABLE tenure_attempt (
+    run          INTEGER NOT NULL,
+    number       INTEGER NOT NULL,
+    count        INTEGER NOT NULL DEFAULT 1,   -- how many looks this stands for; their last has this number
+    label        TEXT NOT NULL,      -- of its node
+    claimed_at   INTEGER,
+    started_at   INTEGER,
+    finished_at  INTEGER,
+    outcome      TEXT NOT NULL,
+    error        TEXT NOT NULL,
+    PRIMARY KEY (run, number)
+) WITHOUT ROWID;
+
 CREATE TABLE tenure_log (
-    run    INTEGER NOT NULL,
-    began  INTEGER NOT NULL,   -- when its attempt began
-    place  INTEGER NOT NULL,
-    line   TEXT NOT NULL,
-    PRIMARY KEY (run, began, place)
+    run      INTEGER NOT NULL,
+    attempt  INTEGER NOT NULL,
+    place    INTEGER NOT NULL,   -- the number of the line within the attempt; a gap: lines were dropped
+    at       INTEGER NOT NULL,
+    line     TEXT NOT NULL,
+    PRIMARY KEY (run, attempt, place)
+);
+
+-- How far the bodies of runs said they were, the last time. Written while a body runs, so apart from `tenure_run`.
+CREATE TABLE tenure_progress (
+    run      INTEGER PRIMARY KEY,
+    attempt  INTEGER NOT NULL,
+    done     REAL NOT NULL,
+    total    REAL,
+    text     TEXT NOT NULL,
+    at       INTEGER NOT NULL
 );
