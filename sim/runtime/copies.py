@@ -49,6 +49,7 @@ COPIED = frozenset(
         "scheduling.clock_watch",
         "scheduling.completer",
         "scheduling.context",
+        "scheduling.deploy_check",
         "scheduling.engine",
         "scheduling.event_loop",
         "scheduling.executor",

@@ -21,7 +21,7 @@ from tenure.core.audit import JobAudit
 from tenure.core.job_options import Policy
 from tenure.core.messages import JobChange, RunRequest
 from tenure.core.records import IfWaiting, States
-from tenure.events import RunEvent
+from tenure.events import AnyEvent
 from tenure.jobs.client import TRIES
 from tenure.jobs.decorators import Decorators
 from tenure.jobs.deferred_operations import DeferredOperation, Seen
@@ -135,7 +135,7 @@ class AsyncScheduler(Decorators, Listening):
                 await self.stop()  # which wakes the stage, and so ends the thread
                 raise
 
-    def _listen(self, kinds: tuple[type[RunEvent], ...]) -> Callable[[Listener], Listener]:
+    def _listen(self, kinds: tuple[type[AnyEvent], ...]) -> Callable[[Listener], Listener]:
         register = self._service.listeners.on(*kinds)
 
         def take(listener: Listener) -> Listener:

@@ -30,10 +30,16 @@ ElectionEvent = Elected | Lost
 
 
 @dataclass(frozen=True, slots=True)
-class RunEvent:
-    """An event of one run. The kinds below have the same fields; `scheduler.on(RunEvent)` means all of them."""
+class AnyEvent:
+    """What `scheduler.on` takes: a `RunEvent` or an `OrphanEvent`."""
 
     job: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent(AnyEvent):
+    """An event of one run. The kinds below have the same fields; `scheduler.on(RunEvent)` means all of them."""
+
     run_id: int
     key: str
     scheduled_for: datetime
@@ -46,6 +52,31 @@ class RunEvent:
     """How long the attempt took, in seconds."""
     error: str = ""
     """How it failed, or why it was skipped, cancelled, lost or retried."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanEvent(AnyEvent):
+    """An event of one job. `scheduler.on(OrphanEvent)` means both kinds below. The node that plans tells them, once for
+    each change of what live nodes can run."""
+
+    function: str
+    queue: str
+    label: str
+    """The label of the node that tells it."""
+    cause: str = ""
+    """A stable word, such as 'no_function'."""
+    text: str = ""
+    """The cause in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobOrphaned(OrphanEvent):
+    """No live node can run the job any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobServed(OrphanEvent):
+    """A live node can run the job again, or it was paused or removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Self
 
 from tenure.core.cluster import Cadence
 from tenure.errors import ConfigurationError
-from tenure.events import RunEvent
+from tenure.events import AnyEvent
 from tenure.jobs.api import SchedulerApi
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.listeners import Listener, Listening
@@ -164,7 +164,7 @@ class Scheduler(SchedulerApi, Listening):
                 self.stop()
                 raise
 
-    def _listen(self, kinds: tuple[type[RunEvent], ...]) -> Callable[[Listener], Listener]:
+    def _listen(self, kinds: tuple[type[AnyEvent], ...]) -> Callable[[Listener], Listener]:
         register = self._service.listeners.on(*kinds)
 
         def take(listener: Listener) -> Listener:

@@ -99,6 +99,7 @@ def everything(ledger: Ledger) -> None:
     ledger.functions("app")
     ledger.nodes("app")
     ledger.running("app")
+    ledger.stored_arguments("app", "", 10)
     ledger.unserved("app", [("f", None), ("another", "default")], 10)
 
 

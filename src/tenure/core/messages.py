@@ -466,6 +466,15 @@ class LaneJob(NamedTuple):
     queue: str
 
 
+class StoredArguments(NamedTuple):
+    """The arguments of a job."""
+
+    name: str
+    function: str
+    kwargs: str
+    """See `tenure.core.arguments`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overdue:
     """A due time that is past its grace, although no attempt has begun."""

@@ -11,22 +11,36 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, overload
 
 from tenure.errors import ConfigurationError
-from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunNotYet, RunRetried, RunSkipped, RunSucceeded
+from tenure.events import (
+    AnyEvent,
+    JobOrphaned,
+    JobServed,
+    OrphanEvent,
+    RunCancelled,
+    RunEvent,
+    RunFailed,
+    RunLost,
+    RunNotYet,
+    RunRetried,
+    RunSkipped,
+    RunSucceeded,
+)
 from tenure.util.vital_thread import VitalThread, dead
 
 logger = logging.getLogger("tenure")
 
-KINDS: tuple[type[RunEvent], ...] = (RunSucceeded, RunFailed, RunRetried, RunNotYet, RunLost, RunCancelled, RunSkipped)
+OF_JOBS: tuple[type[AnyEvent], ...] = (JobOrphaned, JobServed)
+KINDS: tuple[type[AnyEvent], ...] = (RunSucceeded, RunFailed, RunRetried, RunNotYet, RunLost, RunCancelled, RunSkipped)
 BACKLOG = 10_000
 """How many events may wait for slow listeners. Further ones are dropped, so that listeners never delay runs."""
 
 Listener = TypeVar("Listener", bound=Callable[..., object])
 Returned = TypeVar("Returned")
-Event = TypeVar("Event", bound=RunEvent)
-Event1 = TypeVar("Event1", bound=RunEvent)
-Event2 = TypeVar("Event2", bound=RunEvent)
-Event3 = TypeVar("Event3", bound=RunEvent)
-Event4 = TypeVar("Event4", bound=RunEvent)
+Event = TypeVar("Event", bound=AnyEvent)
+Event1 = TypeVar("Event1", bound=AnyEvent)
+Event2 = TypeVar("Event2", bound=AnyEvent)
+Event3 = TypeVar("Event3", bound=AnyEvent)
+Event4 = TypeVar("Event4", bound=AnyEvent)
 
 
 class Listens(Protocol[Event]):
@@ -52,7 +66,7 @@ class Listening(ABC):
     ) -> Listens[Event1 | Event2 | Event3 | Event4]: ...
     @overload
     def on(self, *kinds: type[RunEvent]) -> Listens[RunEvent]: ...
-    def on(self, *kinds: type[RunEvent]) -> Any:
+    def on(self, *kinds: type[AnyEvent]) -> Any:
         """Call a function for `RunFailed`, `RunLost` …, on a thread of its own; `RunEvent` means all of them.
 
         An exception in the function is logged and nothing else. With an `AsyncScheduler` it may be a coroutine
@@ -61,23 +75,23 @@ class Listening(ABC):
         return self._listen(kinds)
 
     @abstractmethod
-    def _listen(self, kinds: tuple[type[RunEvent], ...]) -> Callable[[Listener], Listener]: ...
+    def _listen(self, kinds: tuple[type[AnyEvent], ...]) -> Callable[[Listener], Listener]: ...
 
 
 class Listeners:
     """The functions to call. `tell` never blocks, and an exception in a listener is logged and nothing else."""
 
     _pid: int
-    _queue: queue.SimpleQueue[RunEvent | threading.Event | None]
+    _queue: queue.SimpleQueue[AnyEvent | threading.Event | None]
     _thread: VitalThread | None
     _dropping: bool
 
     def __init__(self) -> None:
-        self._listeners: list[tuple[frozenset[type[RunEvent]], Callable[[RunEvent], object]]] = []
-        self._wanted: frozenset[type[RunEvent]] = frozenset()
+        self._listeners: list[tuple[frozenset[type[AnyEvent]], Callable[[Any], object]]] = []
+        self._wanted: frozenset[type[AnyEvent]] = frozenset()
         self._reset()
 
-    def on(self, *kinds: type[RunEvent]) -> Callable[[Listener], Listener]:
+    def on(self, *kinds: type[AnyEvent]) -> Callable[[Listener], Listener]:
         """Call a function for events of these kinds."""
         wanted = _checked(kinds)
 
@@ -97,11 +111,11 @@ class Listeners:
         self._listeners = [entry for entry in self._listeners if entry[1] is not listener]
         self._wanted = frozenset().union(*(kinds for kinds, _ in self._listeners))
 
-    def wants(self, kind: type[RunEvent]) -> bool:
+    def wants(self, kind: type[AnyEvent]) -> bool:
         """True if this kind has listeners; check before building an event."""
         return kind in self._wanted
 
-    def tell(self, event: RunEvent) -> None:
+    def tell(self, event: AnyEvent) -> None:
         """Call the listeners soon, after those of earlier events."""
         if type(event) not in self._wanted:
             return
@@ -181,18 +195,23 @@ class Listeners:
                         )
 
 
-def _checked(kinds: tuple[type[RunEvent], ...]) -> frozenset[type[RunEvent]]:
-    found: set[type[RunEvent]] = set()
+def _checked(kinds: tuple[type[AnyEvent], ...]) -> frozenset[type[AnyEvent]]:
+    found: set[type[AnyEvent]] = set()
     for kind in kinds:
         if kind is RunEvent:
             found.update(KINDS)
-        elif kind in KINDS:
+        elif kind is OrphanEvent:
+            found.update(OF_JOBS)
+        elif kind in KINDS or kind in OF_JOBS:
             found.add(kind)
         else:
-            raise ConfigurationError(f"on(): {kind!r} is not an event of a run. {_CHOICE}")
+            raise ConfigurationError(f"on(): {kind!r} is not an event of a run or of a job. {_CHOICE}")
     if not found:
         raise ConfigurationError(f"on(): no event was given. {_CHOICE}")
     return frozenset(found)
 
 
-_CHOICE = f"Write one or more of {', '.join(kind.__name__ for kind in KINDS)}, or RunEvent for all."
+_CHOICE = (
+    f"Write one or more of {', '.join(kind.__name__ for kind in (*KINDS, *OF_JOBS))}; RunEvent or OrphanEvent means "
+    "all of a run or of a job."
+)

@@ -15,6 +15,7 @@ class Step(Enum):
     RESOLVE_MISSED = "resolve missed"
     PRUNE = "prune"
     REPLAN = "replan"
+    CHECK = "check the deploy"
 
     __hash__ = object.__hash__  # members are singletons, and this one is not written in Python
 

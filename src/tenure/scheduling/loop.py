@@ -16,6 +16,7 @@ from tenure.scheduling.attempt import MakeRun
 from tenure.scheduling.claimer import Claimer
 from tenure.scheduling.clock_watch import ClockWatch
 from tenure.scheduling.context import LoopContext
+from tenure.scheduling.deploy_check import DeployCheck
 from tenure.scheduling.missed import MissedResolver
 from tenure.scheduling.planner import Planner
 from tenure.scheduling.reconciler import Reconciler
@@ -48,6 +49,7 @@ class SchedulerLoop:
         self.reconciler = Reconciler(context, self.clock_watch, reporter)
         self.missed = MissedResolver(context, reporter)
         self.retention = Retention(context)
+        self.deploy_check = DeployCheck(context, reporter)
         self._turning = threading.Lock()
 
     def rest(self) -> None:
@@ -95,6 +97,7 @@ class SchedulerLoop:
             self._do(Step.RESOLVE_MISSED, self.missed.resolve, ledger)
             self._do(Step.PRUNE, self.retention.prune, ledger)
             self._do(Step.REPLAN, self.planner.replan, ledger)
+            self._do(Step.CHECK, self.deploy_check.check, ledger)
 
     def _do(self, step: Step, work: Callable[[Ledger], None], ledger: Ledger) -> None:
         """Do a step if it is due. If it fails because of what it read, the other steps and this node's elections carry
@@ -134,4 +137,5 @@ class SchedulerLoop:
         functions = ledger.functions(context.application)
         context.registry.wanted(functions)
         self.planner.learn(ledger, context.identity, functions)
+        self.deploy_check.learned(self.planner.live)
         self.agenda.at(Step.LEARN, boottime() + (LEARN_SOON if self.planner.learns_on else LEARN_EVERY))

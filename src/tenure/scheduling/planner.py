@@ -91,6 +91,8 @@ class Planner:
         self._application = context.application
         self._agenda.at(Step.REPLAN, math.inf)
         self._written: NodeFacts | None = None
+        self.live: Sequence[NodeFacts] = ()
+        """The facts of the live nodes, as of the last look; this node among them."""
         self._absent: tuple[str, ...] = ()
         self._zones = ""
         self._stands_in = False
@@ -121,7 +123,7 @@ class Planner:
         if mine != self._written:
             ledger.write_facts(mine)
             self._written = mine
-        others = ledger.nodes(self._application)
+        others = self.live = ledger.nodes(self._application)
         present = mine.functions.union(*(facts.functions for facts in others))
         self._absent = tuple(sorted(functions - present))
         # Only nodes count that can read what this node can read.

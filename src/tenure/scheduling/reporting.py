@@ -7,7 +7,17 @@ import logging
 from tenure.core.messages import Ended, Ending, LostRun, MissedJob
 from tenure.core.planning import MissedVerdict
 from tenure.core.records import GAVE_UP, RunState
-from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunNotYet, RunRetried, RunSkipped, RunSucceeded
+from tenure.events import (
+    OrphanEvent,
+    RunCancelled,
+    RunEvent,
+    RunFailed,
+    RunLost,
+    RunNotYet,
+    RunRetried,
+    RunSkipped,
+    RunSucceeded,
+)
 from tenure.jobs.listeners import Listeners
 from tenure.scheduling.attempt import Attempt, confirms, fields
 from tenure.triggers import zone
@@ -114,6 +124,10 @@ class Reporter:
                     error="" if state is RunState.SUCCEEDED else error,
                 )
             )
+
+    def job(self, event: OrphanEvent) -> None:
+        """What live nodes can run has changed."""
+        self._listeners.tell(event)
 
     def lost(self, lost: LostRun) -> None:
         """A run was lost with the node that had it."""

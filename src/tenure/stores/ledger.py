@@ -53,6 +53,7 @@ from tenure.core.messages import (
     Result,
     RunQuery,
     RunRequest,
+    StoredArguments,
     Synced,
     Tally,
     Unplanned,
@@ -100,6 +101,11 @@ class Ledger(ABC):
         `served` are the functions that live nodes have, each with a queue that such a node serves; None: with any
         queue. The cost depends on the lanes that are not served and the jobs of their functions, not on other jobs.
         """
+
+    @abstractmethod
+    def stored_arguments(self, application: str, after: str, limit: int) -> list[StoredArguments]:
+        """The arguments of jobs that are not REMOVED, at most `limit`, by name from after this one on. Leaves out jobs
+        that have neither a trigger nor arguments: theirs are given when a run is requested."""
 
     @abstractmethod
     def overdue(self, application: str, before: Instant, limit: int) -> list[Overdue]:

@@ -156,3 +156,25 @@ def test_a_node_without_runs_is_not_counted(scene, worker, many):
     scene.add("job", *range(1, many + 1), overlap="allow", max_running=None)
     worker.claim()
     assert scene.ledger.running(scene.application) == ({worker.id: many} if many else {})
+
+
+# Stored arguments
+
+
+def test_stored_arguments_are_read_page_by_page_in_the_order_of_names(scene):
+    for name in ("b", "a", "C", "d"):
+        scene.add(name, function=f"f {name}", kwargs='{"n":1}')
+    scene.add("plain")
+    scene.add("on request", trigger=None)
+    scene.add("removed")
+    scene.remove("removed")
+    scene.add("paused")
+    scene.pause("paused")
+    found, after = [], ""
+    while page := scene.ledger.stored_arguments(scene.application, after, 2):
+        assert len(page) <= 2
+        found += page
+        after = page[-1].name
+    assert sorted(one.name for one in found) == ["C", "a", "b", "d", "paused", "plain"]
+    assert {one.name: (one.function, one.kwargs) for one in found}["b"] == ("f b", '{"n":1}')
+    assert scene.ledger.stored_arguments("another application", "", 10) == []

@@ -44,6 +44,7 @@ from tenure.core.messages import (
     Result,
     RunQuery,
     RunRequest,
+    StoredArguments,
     Synced,
     Tally,
     Unplanned,
@@ -154,6 +155,17 @@ class MemoryLedger(Ledger):
                 for row in self._tables.of(application)
                 if self._shown(row).state is JobState.ACTIVE
                 and not lanes & {(row.spec.function, None), (row.spec.function, row.spec.rules.queue)}
+            )
+            return list(islice(found, limit))
+
+    def stored_arguments(self, application: str, after: str, limit: int) -> list[StoredArguments]:
+        with self._world.mutex:
+            found = (
+                StoredArguments(row.spec.name, row.spec.function, row.spec.kwargs)
+                for row in self._tables.of(application)
+                if row.state is not JobState.REMOVED
+                and row.spec.name > after
+                and (row.spec.trigger is not None or row.spec.kwargs != "{}")
             )
             return list(islice(found, limit))
 

@@ -43,6 +43,7 @@ from tenure.core.messages import (
     Result,
     RunQuery,
     RunRequest,
+    StoredArguments,
     Synced,
     Tally,
     Unplanned,
@@ -179,6 +180,10 @@ class PostgresLedger(Ledger):
             limit=limit,
         )
         return [LaneJob(JobId(job), *rest) for job, *rest in rows]
+
+    def stored_arguments(self, application: str, after: str, limit: int) -> list[StoredArguments]:
+        rows = self._run("stored_arguments", application=application, after=after, limit=limit)
+        return [StoredArguments(*row) for row in rows]
 
     def overdue(self, application: str, before: Instant, limit: int) -> list[Overdue]:
         found = []

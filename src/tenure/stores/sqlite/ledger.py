@@ -45,6 +45,7 @@ from tenure.core.messages import (
     Result,
     RunQuery,
     RunRequest,
+    StoredArguments,
     Synced,
     Tally,
     Unplanned,
@@ -159,6 +160,13 @@ class SqliteLedger(Ledger):
                 self._connection, "unserved", application=application, served=json.dumps(list(served)), limit=limit
             ).fetchall()
         return [LaneJob(JobId(job), str(name), str(function), str(queue)) for job, name, function, queue in found]
+
+    def stored_arguments(self, application: str, after: str, limit: int) -> list[StoredArguments]:
+        with self._desk.read():
+            found = execute(
+                self._connection, "stored_arguments", application=application, after=after, limit=limit
+            ).fetchall()
+        return [StoredArguments(str(name), str(function), str(kwargs)) for name, function, kwargs in found]
 
     def overdue(self, application: str, before: Instant, limit: int) -> list[Overdue]:
         with self._desk.read():

@@ -56,6 +56,10 @@ SELECT node::text, runs FROM {schema}.running_by_node(%(application)s)
 SELECT id, name, function, queue
   FROM {schema}.unserved_jobs(%(application)s, %(functions)s::text[], %(queues)s::text[], %(limit)s::int)
 
+-- name: stored_arguments
+-- The arguments of jobs, page by page.
+SELECT name, function, kwargs FROM {schema}.stored_arguments(%(application)s, %(after)s, %(limit)s::int)
+
 -- name: overdue_jobs
 -- Active jobs whose next due time is past its grace and not planned. Spread and jitter come on top.
 SELECT j.id, j.name, j.function, j.queue, date_part('epoch', j.next_due), j.rules::text

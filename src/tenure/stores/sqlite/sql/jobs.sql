@@ -68,6 +68,13 @@ SELECT j.id, j.name, j.function, j.queue
                     WHERE s.value ->> 0 = l.function AND (s.value ->> 1 IS NULL OR s.value ->> 1 = l.queue))
  LIMIT :limit
 
+-- name: stored_arguments
+-- The arguments of jobs by name, page by page.
+SELECT name, function, kwargs FROM tenure_job
+ WHERE application = :application AND name > :after AND +state <> 'removed'
+   AND (trigger IS NOT NULL OR kwargs <> '{}')
+ ORDER BY name LIMIT :limit
+
 -- name: overdue_jobs
 -- Active jobs whose next due time is past and not planned. The grace comes on top.
 SELECT id, name, function, queue, next_due, rules

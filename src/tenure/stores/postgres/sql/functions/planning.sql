@@ -221,3 +221,17 @@ BEGIN
      WHERE l.application = app
      ORDER BY o.over LIMIT at_most;
 END $$;
+
+-- The arguments of jobs by name, page by page.
+CREATE OR REPLACE FUNCTION {schema}.stored_arguments(of_application text, after text, at_most int)
+RETURNS TABLE (name text, function text, kwargs text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+DECLARE
+    app int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
+BEGIN
+    RETURN QUERY
+    SELECT j.name, j.function, j.kwargs FROM {schema}.job j
+     WHERE j.application = app AND j.name > after AND j.state <> 'removed'
+       AND (j.trigger IS NOT NULL OR j.kwargs <> '{}')
+     ORDER BY j.name LIMIT at_most;
+END $$;

@@ -1,0 +1,193 @@
+"""Deploys that leave something behind, with real processes: each ends with a WARNING, an exit code and one cause."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from harness.scratch import eventually
+from tenure import Scheduler, every
+
+APP = """
+import logging, sys
+from tenure import Scheduler, every
+from tenure.events import OrphanEvent
+from tenure.scheduling import deploy_check
+
+deploy_check.QUIET = 1.0
+logging.basicConfig(level="INFO", format="%(levelname)s %(message)s", stream=sys.stderr)
+scheduler = Scheduler({url!r}, application="shop", label={label!r}, release={release}, queues={queues!r})
+
+@scheduler.on(OrphanEvent)
+def told(event):
+    logging.info("EVENT %s %s %s", type(event).__name__, event.job, event.cause)
+
+{jobs}
+scheduler.run(lines=False)
+"""
+V1 = """
+@scheduler.every("1s", grace="1s")
+def poll(): pass
+
+@scheduler.every("1s", grace="1s")
+def flaky(): pass
+
+@scheduler.every("1s", grace="1s", queue="reports")
+def report(): pass
+
+@scheduler.job
+def customer_report(customer_id): pass
+"""
+V2 = """
+@scheduler.every("1s", grace="1s")
+def poll_orders(): pass
+
+@scheduler.every("1s", grace="1s", queue="reports")
+def report(): pass
+
+@scheduler.job
+def customer_report(cid): pass
+"""
+
+
+def customer_report(customer_id):
+    """As in V1."""
+
+
+class Node:
+    """A worker process, and what it has logged."""
+
+    def __init__(self, folder, url, label, jobs, *, release=0, queues=None):
+        self.log = folder / f"{label}.log"
+        code = APP.format(url=url, label=label, jobs=jobs, release=release, queues=queues)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TENURE")}
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen([sys.executable, "-c", code], stderr=log, env=environment)
+
+    def has_logged(self, *texts):
+        said = self.log.read_text()
+        return all(text in said for text in texts)
+
+    def stop(self):
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(30)
+
+
+@pytest.fixture
+def deploy(tmp_path, url):
+    """Start a worker with this code; it stops at the end."""
+    nodes = []
+
+    @contextmanager
+    def started(label, jobs, **more):
+        node = Node(tmp_path, url, label, jobs, **more)
+        nodes.append(node)
+        try:
+            eventually(lambda: node.has_logged("scheduler 'shop' started"), within=30, what=f"{label}: its start")
+            yield node
+        finally:
+            node.stop()
+
+    return started
+
+
+@pytest.fixture
+def asked(tenure, monkeypatch, url):
+    monkeypatch.setenv("TENURE_URL", url)
+
+    def run(*words):
+        code, out, _ = tenure(*words, "--json")
+        return code, json.loads(out)
+
+    return run
+
+
+def test_a_deploy_that_renames_removes_changes_arguments_and_leaves_a_queue_alone(deploy, asked, url):
+    with deploy("v1", V1) as old:
+        people = Scheduler(url, application="shop")
+        people.job(customer_report)
+        for number in range(7):
+            people.add("customer_report", every("1h"), name=f"customer:{number}", kwargs={"customer_id": number})
+        eventually(lambda: people.runs("poll", state="succeeded"), within=20, what="a run")
+        eventually(lambda: asked("status")[0] == 0, within=20, what="its planner")
+        assert old.has_logged("INFO job 'poll' is new: Every 1 s", "INFO job 'report' is new")
+    with deploy("v2", V2, queues=("default",)) as new:
+        assert new.has_logged(
+            "INFO job 'poll_orders' is new", "INFO job 'poll' is gone from the code", "INFO job 'flaky' is gone"
+        )
+        warnings = (
+            "WARNING 2 jobs are orphaned, because no live node has their functions: flaky, poll.",
+            "WARNING report is orphaned: v2, the only live node that has its function 'report', does not serve its queue",
+            "WARNING 7 stored jobs have arguments that 'customer_report' does not take, so the runs will fail: ",
+            "customer:0, customer:1, customer:2, customer:3, customer:4 and 2 more. customer_report",
+            "has no parameter 'customer_id'",
+            "EVENT JobOrphaned poll no_function",
+            "EVENT JobOrphaned report no_queue",
+        )
+        eventually(lambda: new.has_logged(*warnings), within=40, what="warnings")
+        eventually(lambda: asked("status")[0] == 1, within=40, what="an exit code")
+        _, status = asked("status")
+        causes = {concern["cause"]: concern for concern in status["attention"]}
+        assert (causes["no_function"]["jobs"], causes["no_function"]["fails"]) == (["flaky", "poll"], True)
+        assert causes["no_queue"]["jobs"] == ["report"]
+        code, audit = asked("audit")
+        assert (code, audit["clean"], audit["overdue"] > 0) == (1, True, True)
+        for job, cause in (("poll", "no_function"), ("flaky", "no_function"), ("report", "no_queue")):
+            assert asked("why", job)[1]["cause"] == cause
+        for job in ("poll", "flaky", "report"):
+            people.remove(job)
+        assert asked("status")[0] == 1, "v2 defines 'report'"
+        people.restore("report")
+        people.pause("report", why="no reports today")
+        assert asked("status")[0] == 0
+        people.run_now("customer:0")
+        eventually(lambda: asked("why", "customer:0")[1]["cause"] == "failed", within=20, what="its failure")
+        assert "customer_id" in asked("why", "customer:0")[1]["why"]
+
+
+def test_a_job_that_was_removed_and_is_rolled_back(deploy, asked, url):
+    people = Scheduler(url, application="shop")
+    with deploy("v1", V1):
+        people.remove("poll", by="ada")
+    with deploy("again", V1) as node:
+        assert node.has_logged("WARNING job 'poll' is defined here, but was removed by ada at")
+        eventually(lambda: node.has_logged("WARNING poll is defined in code, but was removed by ada"), within=40)
+        eventually(lambda: asked("nodes")[0] == 0, within=20)
+        code, status = asked("status")
+        assert code == 1
+        assert [(one["cause"], one["jobs"]) for one in status["attention"]] == [("removed", ["poll"])]
+        _, why = asked("why", "poll")
+        assert (why["cause"], why["facts"]["by"]) == ("removed", "ada")
+        people.restore("poll")
+        assert asked("status")[0] == 0
+
+
+def test_a_release_that_is_lower_changes_nothing_and_says_so(deploy, asked, url):
+    changed = V1.replace('every("1s"', 'every("2s"')
+    with deploy("five", V1, release=5), deploy("four", changed, release=4) as old:
+        assert old.has_logged("INFO job 'poll' runs as release 5 defines it, which is newer than 4 here")
+        people = Scheduler(url, application="shop")
+        assert people.find_job("poll").trigger.startswith("Every 1 s")
+        eventually(lambda: asked("status")[0] == 0, within=20)
+    with deploy("six", changed, release=6) as new:
+        assert new.has_logged("INFO job 'poll': its definition in the code has changed (trigger: Every 1 s")
+    with deploy("six again", V1, release=6) as again:
+        eventually(lambda: again.has_logged("It was the same until"), within=10)
+
+
+def test_a_node_without_work_of_its_own_tells_of_the_change_once(deploy, asked):
+    """Two nodes; the one that plans goes, and with it the only function."""
+    with deploy("worker", V1) as worker, deploy("web", V2) as web:
+        eventually(lambda: asked("status")[1]["planner"], within=20)
+        worker.stop()
+        eventually(lambda: web.has_logged("EVENT JobOrphaned poll no_function"), within=40)
+        time.sleep(3)
+        assert web.log.read_text().count("EVENT JobOrphaned poll") == 1
+        with deploy("back", V1) as back:
+            eventually(lambda: web.has_logged("EVENT JobServed poll"), within=60)
+            assert not back.has_logged("EVENT")
