@@ -133,6 +133,15 @@ def test_ext(args: list[str]) -> int:
     return run("python", "tools/ext_environments.py", *args)
 
 
+def test_web(args: list[str]) -> int:
+    """Look at the page in Chromium, and click; arguments go to pytest."""
+    prepare("web", groups=["test", "web"])
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        sys.exit("dev: Chromium is missing: these tests drive a real browser. On Debian: apt-get install chromium")
+    os.environ["TENURE_TEST_WEB"] = "1"
+    return run("python", "-m", "pytest", "tests/web/browser", *args)
+
+
 def test_pgs(args: list[str]) -> int:
     """Run what stands and falls with the database on other versions of PostgreSQL, from npm; `test-pgs 14` for one of them."""
     prepare("test", groups=["test"])
@@ -235,6 +244,7 @@ WORDS: dict[str, Callable[[list[str]], int]] = {
     "test-triggers": test_triggers,
     "test-ext": test_ext,
     "test-pgs": test_pgs,
+    "test-web": test_web,
     "check": check,
     "bench": bench,
     "bench-election": bench_election,

@@ -478,3 +478,8 @@ class AsyncScheduler(Decorators, Listening):
 async def _awaited(outcome: Any) -> Any:
     """The outcome of a sync or an async connection."""
     return await outcome if inspect.isawaitable(outcome) else outcome
+
+
+def threaded_of(scheduler: AsyncScheduler) -> Scheduler:
+    """The scheduler behind an async one, for tenure's own modules."""
+    return scheduler._scheduler  # noqa: SLF001 - the one way in

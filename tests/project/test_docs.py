@@ -157,10 +157,27 @@ def use(world: dict[str, Any]) -> None:
         assert handler.filter(record)
         assert "run 4711 failed" in handler.format(record)
     app = world.get("app")
-    if type(app).__module__.startswith("fastapi"):
+    if "web" in world or "web_wsgi" in world:
+        open_the_page(app)
+    elif type(app).__module__.startswith("fastapi"):
         asyncio.run(asyncio.wait_for(visit(app), 20))
     elif type(app).__module__.startswith("flask"):
         assert app.test_client().get("/health").status_code == 200
+
+
+def open_the_page(app: Any) -> None:
+    """A mounted page is closed to strangers, and open to those whom its `authorize` knows."""
+    if type(app).__module__.startswith("fastapi"):
+        answers = [asyncio.run(asked(app, "/ops/tenure/", headers)) for headers in ({}, {"X-User": "bob"})]
+    else:
+        client = app.test_client()
+        answers = [client.get("/ops/tenure/", environ_base=base) for base in ({}, {"REMOTE_USER": "bob"})]
+    assert [answer.status_code for answer in answers] == [403, 200]
+
+
+async def asked(app: Any, path: str, headers: dict[str, str]) -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://app") as client:
+        return await client.get(path, headers=headers)
 
 
 async def visit(app: Any) -> None:

@@ -25,10 +25,28 @@ def wheel(tmp_path_factory):
 def test_the_wheel_has_the_sql_and_the_type_marker(wheel):
     packed = {name for name in wheel.namelist() if name.startswith("tenure/")}
     source = {
-        f"tenure/{path.relative_to(PACKAGE)}" for path in PACKAGE.rglob("*") if path.suffix in {".py", ".sql", ".typed"}
+        f"tenure/{path.relative_to(PACKAGE)}"
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
     }
     assert "tenure/py.typed" in packed
     assert packed == source
+
+
+def test_the_page_comes_with_its_files_and_with_the_licence_of_what_is_not_ours(wheel):
+    packed = set(wheel.namelist())
+    for name in (
+        "templates/now.html",
+        "static/page.css",
+        "static/htmx.min.js",
+        "static/hx-sse.min.js",
+        "static/vendored.json",
+    ):
+        assert f"tenure/web/{name}" in packed
+    [metadata] = [name for name in packed if name.endswith(".dist-info/METADATA")]
+    said = message_from_bytes(wheel.read(metadata))
+    assert said["License-Expression"] == "MIT AND 0BSD"
+    assert any(name.endswith("htmx.LICENSE") for name in said.get_all("License-File"))
 
 
 def test_the_registry_page_says_what_it_is_and_every_requirement_has_a_lower_bound(wheel):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import get_args
 
-from tenure.cli import actions, job_list, job_operations, jobs, one_run, show, status
+from tenure.cli import actions, job_list, job_operations, jobs, one_run, show, status, web
 from tenure.cli import run as running
 from tenure.cli.watch import EVERY, watchable
 from tenure.core.records import IfWaiting, RunState
@@ -24,6 +24,7 @@ STATES = [state.value for state in RunState]
 def add(command: Command) -> None:
     """Add all of them, in the order in which `tenure --help` lists them."""
     _start(command)
+    _web(command)
     _queries(command)
     _run_now(command)
     _job_operations(command)
@@ -67,6 +68,38 @@ def _start(command: Command) -> None:
         "place", metavar="MODULE:SCHEDULER", help="where the scheduler is; MODULE is enough if it has only one"
     )
     start.add_argument("--lines", action="store_true", help="print a line per run even without a terminal")
+
+
+def _web(command: Command) -> None:
+    added = _of_application(
+        command(
+            "web",
+            web.web,
+            "show the page: what runs, what needs you, and why",
+            "Serve a page that shows the application as status, jobs, runs, why and audit do, and lets people run, "
+            "pause, resume, cancel, retry and remove. It runs no jobs and needs none of your code.\n\n"
+            "It listens on this machine alone. Another address needs a token of at least 16 characters, in a file or "
+            "in TENURE_WEB_TOKEN; put a proxy with https in front of it. Needs tenure[web].",
+            "tenure web",
+            "tenure web --listen 0.0.0.0:8321 --token-file /run/secrets/tenure-web --read-only",
+        )
+    )
+    added.add_argument(
+        "--listen",
+        default=f"127.0.0.1:{web.PORT}",
+        metavar="[ADDRESS:]PORT",
+        help=f"where to listen; port 0 is any free one (default: 127.0.0.1:{web.PORT})",
+    )
+    added.add_argument("--token-file", metavar="FILE", help=f"the file with the token (default: {web.TOKEN})")
+    added.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="answer to this name in the address; may be given several times",
+    )
+    added.add_argument("--by", metavar="WHO", help="who acts on the page, for the record (default: your login)")
+    added.add_argument("--read-only", action="store_true", help="show everything, change nothing")
 
 
 def _queries(command: Command) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 from tenure.cli.jobs import NOW, application, few, shown_time, took
 from tenure.cli.output import RED, YELLOW, as_json, paint, show, show_text
 from tenure.cli.times import about, ago
-from tenure.core.causes import Cause
 from tenure.core.cluster import Leader
 from tenure.core.explain import last_line
 from tenure.core.keys import planner_of
 from tenure.core.messages import JobOutcome, Tally
 from tenure.core.records import JobState, RunState
+from tenure.core.verdict import ORPHANS, OverallState, verdict
 from tenure.jobs.queries import RECENT, Lookup
 from tenure.scheduler import service_of
 from tenure.util.clock import walltime
@@ -35,7 +35,6 @@ COUNTED = 10_000
 """Failed runs are counted up to this number."""
 OPEN_READ = 10_000
 """At most this many running and pending runs are read for what they wait for."""
-ORPHANS = {Cause.NO_FUNCTION.value, Cause.NO_QUEUE.value}
 LABEL = 9
 
 
@@ -80,8 +79,7 @@ class StatusReport:
     @property
     def code(self) -> int:
         """1 if no live node plans, or if something should have run and did not."""
-        plans = self.planner is not None and self.planner.healthy
-        return 0 if plans and not any(concern.fails for concern in self.attention) else 1
+        return 0 if self.judged.ok else 1
 
     @property
     def open(self) -> dict[str, int]:
@@ -103,32 +101,16 @@ class StatusReport:
         """The runs that have been running for longest."""
         return sorted(self.held, key=lambda run: run.running_for or 0.0, reverse=True)[:NEXT]
 
-    def verdict(self) -> str:
+    @property
+    def judged(self) -> OverallState:
         """How the application does, in one sentence."""
-        orphaned = sum(len(concern.jobs) for concern in self.attention if concern.cause in ORPHANS)
-        overdue = sum(concern.overdue for concern in self.attention)
-        removed = sum(len(c.jobs) for c in self.attention if c.cause == Cause.REMOVED.value)
-        troubles = [
-            (self.planner is None, "no node of this application is running"),
-            (self.planner is not None and not self.planner.healthy, "the node that plans is silent"),
-            (overdue, f"{_many(overdue, 'due time')} overdue"),
-            (orphaned, f"{_many(orphaned, 'job')} orphaned"),
-            (removed, f"{_many(removed, 'job')} defined in code but removed"),
-            (self.failing, f"{counted(len(self.failing), 'job')} {'fails' if len(self.failing) == 1 else 'fail'}"),
-        ]
-        told = [text for holds, text in troubles if holds]
-        if not told and self.attention:
-            told = [counted(len(self.attention), "concern")]
-        if told:
-            return f"{self.application!r} needs attention: {', '.join(told)}."
-        label = "" if self.planner is None else self.planner.label
-        return f"{self.application!r} is fine: {label} plans {counted(self.jobs, 'job')}, and nothing needs attention."
+        return verdict(self.application, self.planner, self.jobs, self.attention, len(self.failing))
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "application": self.application,
             "store": self.store,
-            "verdict": self.verdict(),
+            "verdict": self.judged.text,
             "planner": self.planner,
             "jobs": self.jobs,
             "paused": self.paused,
@@ -152,7 +134,7 @@ def status(arguments: argparse.Namespace) -> int:
         as_json(seen.as_dict())
         return seen.code
     troubled = seen.attention or seen.failing or seen.code
-    _say(seen.verdict(), colour=RED if troubled else "")
+    _say(seen.judged.text, colour=RED if troubled else "")
     _concerns(seen.attention)
     _failing(seen)
     _rest(seen)
@@ -282,11 +264,6 @@ def _say(text: str, *, indent: int = 0, hang: int | None = None, colour: str = "
     )
     for line in wrapped or [""]:
         show_text(line, colour)
-
-
-def _many(count: int, noun: str) -> str:
-    """'1 job is', '2 jobs are'."""
-    return f"{counted(count, noun)} {'is' if count == 1 else 'are'}"
 
 
 def _outcome(one: JobOutcome) -> dict[str, Any]:

@@ -1,0 +1,98 @@
+"""The token of `tenure web`: shown once, at the door, and from then on a cookie that only this token could have made.
+
+The token itself is never stored in a browser and never stands in a URL. Programs send it as `Authorization: Bearer …`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tenure.errors import ConfigurationError
+from tenure.util.clock import boottime, walltime
+
+SHORTEST = 16
+"""Characters of a token."""
+LASTS = 12 * 3600
+"""Seconds for which a log-in counts."""
+TRIES, PER = 10, 60.0
+"""So many wrong tokens in so many seconds; then none is compared for that long."""
+
+
+class Door:
+    """Lets in who knows the token."""
+
+    def __init__(self, token: str) -> None:
+        if len(token) < SHORTEST or not token.isprintable() or " " in token:
+            raise ConfigurationError(
+                f"token: it has {len(token)} characters; write at least {SHORTEST}, without spaces. "
+                'python3 -c "import secrets; print(secrets.token_urlsafe(32))" makes one.'
+            )
+        self._token = token.encode()
+        self._wrong: list[float] = []
+        self._mutex = threading.Lock()
+
+    def knows(self, request: Request) -> bool:
+        """Whether the request carries the cookie of an earlier log-in, or the token itself."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self.opens(given.strip())
+        expires, _, sign = request.cookies.get(_cookie(request), "").partition(".")
+        if not (expires.isascii() and expires.isdigit() and len(expires) <= 12):  # noqa: PLR2004 - seconds since 1970
+            return False
+        return hmac.compare_digest(sign.encode(), self._sign(expires)) and int(expires) > walltime().timestamp()
+
+    @property
+    def closed(self) -> bool:
+        """Whether too many wrong tokens came lately."""
+        with self._mutex:
+            return self._tired()
+
+    def opens(self, given: str) -> bool:
+        """Whether this is the token. A wrong one counts."""
+        with self._mutex:
+            if self._tired():
+                return False
+            if hmac.compare_digest(hashlib.sha256(given.encode()).digest(), hashlib.sha256(self._token).digest()):
+                return True
+            self._wrong.append(boottime())
+            return False
+
+    def let_in(self, request: Request, answer: Response) -> None:
+        """Give the browser its cookie."""
+        expires = str(int(walltime().timestamp()) + LASTS)
+        answer.set_cookie(
+            _cookie(request),
+            f"{expires}.{self._sign(expires).decode()}",
+            max_age=LASTS,
+            path="/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+
+    def see_out(self, request: Request, answer: Response) -> None:
+        """Take the cookie away."""
+        secure = request.url.scheme == "https"
+        answer.delete_cookie(_cookie(request), path="/", secure=secure, httponly=True, samesite="strict")
+
+    def _sign(self, expires: str) -> bytes:
+        return hmac.new(self._token, b"tenure web until " + expires.encode(), "sha256").hexdigest().encode()
+
+    def _tired(self) -> bool:
+        since = boottime() - PER
+        self._wrong = [at for at in self._wrong if at > since]
+        return len(self._wrong) >= TRIES
+
+
+def _cookie(request: Request) -> str:
+    """Over https the name makes browsers insist on Secure, and on this very host; over http they would refuse it.
+
+    Cookies do not know ports: two pages on one host have cookies of their own by the port in the name.
+    """
+    port = request.url.port or (443 if request.url.scheme == "https" else 80)
+    return f"__Host-tenure-{port}" if request.url.scheme == "https" else f"tenure-{port}"

@@ -1,0 +1,159 @@
+"""What people do from the page. Each handler asks for its right first, and answers with the page of what it changed."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response
+
+from tenure.core.arguments import decode
+from tenure.errors import ConfigurationError, UnreadableArguments
+from tenure.util.durations import seconds
+from tenure.util.plurals import counted
+from tenure.web.visits import Refused, Visit, whole
+
+DONE = {
+    "run-now": "A run was requested.",
+    "pause": "The job is paused: no further run begins.",
+    "resume": "The job goes on from now.",
+    "remove": "The job was removed. What runs goes on to its end.",
+    "cancel": "The run ends, or was asked to end.",
+    "retry": "The run is tried again.",
+    "over": "The run was over already; nothing was changed.",
+    "resign": "The planner was asked to resign. Another node takes over, if there is one.",
+    "no-planner": "No node plans, so none was asked.",
+}
+"""What a page says after an operation. The address carries the word, never the sentence."""
+
+
+def done(visit: Visit) -> str:
+    """What was just done, as the address says."""
+    said = DONE.get(visit.asked("done"), "")
+    if said and (silent := visit.number("silent")):
+        said += (
+            f" But {counted(silent, 'node')} did not answer within the ttl: what it had claimed may still begin there "
+            "until it is declared dead."
+        )
+    return said
+
+
+def fresh_key() -> str:
+    """A key for the next "run now" of this very page: pressing twice asks once."""
+    return f"page-{secrets.token_hex(8)}"
+
+
+async def _run_now(visit: Visit) -> Response:
+    visit.need("run-now")
+    name, key, text = _job(visit), visit.form.get("key", "").strip() or None, visit.form.get("kwargs", "").strip()
+    kwargs: dict[str, Any] | None = None
+    if text:
+        visit.need("run-now-arguments")
+        try:
+            kwargs = decode(text)
+        except UnreadableArguments as error:
+            raise ConfigurationError(f'kwargs: {error}. Write a JSON object, such as {{"customer": 7}}.') from None
+    why = visit.form.get("why", "").strip()
+    run = await _do(visit, lambda: visit.site.scheduler.run_now(name, kwargs=kwargs, key=key, by=visit.by, why=why))
+    return _back(visit, f"/run/{run.id}", done="run-now")
+
+
+async def _pause(visit: Visit) -> Response:
+    visit.need("pause")
+    name, why = _job(visit), visit.form.get("why", "").strip()
+    if not why:
+        raise Refused(400, "Why?", "Say why the job is paused: the next person on call will ask.")
+    until = _until(visit.form.get("until", "").strip())
+    job = await _do(visit, lambda: visit.site.scheduler.pause(name, why=why, until=until, by=visit.by))
+    return _back(visit, "/job", name=name, done="pause", silent=len(job.unanswered))
+
+
+async def _resume(visit: Visit) -> Response:
+    visit.need("resume")
+    name, why = _job(visit), visit.form.get("why", "").strip()
+    await _do(visit, lambda: visit.site.scheduler.resume(name, why=why, by=visit.by))
+    return _back(visit, "/job", name=name, done="resume")
+
+
+async def _remove(visit: Visit) -> Response:
+    visit.need("remove")
+    name, why = _job(visit), visit.form.get("why", "").strip()
+    if visit.form.get("typed", "").strip() != name.strip():
+        raise Refused(400, "Not removed", f"Type the name of the job to remove it: {name}")
+    job = await _do(visit, lambda: visit.site.scheduler.remove(name, why=why, by=visit.by))
+    return _back(visit, "/job", name=name, done="remove", silent=len(job.unanswered))
+
+
+async def _cancel(visit: Visit) -> Response:
+    visit.need("cancel")
+    number, why = whole(visit.form.get("run", ""), "run"), visit.form.get("why", "").strip()
+    run = await _do(visit, lambda: visit.site.scheduler.cancel(number, why=why, by=visit.by))
+    return _back(visit, f"/run/{number}", done="cancel" if run.state in {"running", "cancelled"} else "over")
+
+
+async def _retry(visit: Visit) -> Response:
+    visit.need("retry")
+    number, why = whole(visit.form.get("run", ""), "run"), visit.form.get("why", "").strip()
+    await _do(visit, lambda: visit.site.scheduler.retry(number, why=why, by=visit.by))
+    return _back(visit, f"/run/{number}", done="retry")
+
+
+async def _resign(visit: Visit) -> Response:
+    visit.need("resign")
+    term = await _do(visit, lambda: visit.site.scheduler.ask_planner_to_resign(by=visit.by))
+    return _back(visit, "/", done="no-planner" if term is None else "resign")
+
+
+ROUTES = {
+    "/do/run-now": _run_now,
+    "/do/pause": _pause,
+    "/do/resume": _resume,
+    "/do/remove": _remove,
+    "/do/cancel": _cancel,
+    "/do/retry": _retry,
+    "/do/resign": _resign,
+}
+
+
+def _job(visit: Visit) -> str:
+    name = visit.form.get("job", "")
+    if not name:
+        raise Refused(400, "Which job?", "The form names no job.")
+    return name
+
+
+async def _do(visit: Visit, operation: Any) -> Any:
+    """On a thread: it may wait for nodes, as `pause` does."""
+    try:
+        return await run_in_threadpool(operation)
+    finally:
+        visit.site.reader.forget()
+        visit.site.live.tell()
+
+
+def _back(visit: Visit, path: str, **query: Any) -> Response:
+    """To what was changed. The place is made here, and never comes from the request."""
+    kept = {word: str(value) for word, value in query.items() if value}
+    return RedirectResponse(f"{visit.root}{path}?{urlencode(kept, quote_via=quote)}", 303)
+
+
+def _until(text: str) -> str | datetime | None:
+    """Accepts '2h', or a time in ISO 8601 with a zone."""
+    if not text:
+        return None
+    try:
+        seconds(text, "until")
+    except ConfigurationError:
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            when = None
+        if when is None or when.tzinfo is None:
+            raise ConfigurationError(
+                f"until: {text!r:.60} is neither a duration nor a time with a zone. Write 2h, or 2026-11-14T12:00Z."
+            ) from None
+        return when
+    return text

@@ -1,0 +1,409 @@
+"""The pages: which address shows what, and what every request has to pass before a handler sees it."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import jinja2
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp
+
+from tenure.core.records import JobState, Rules
+from tenure.errors import (
+    Busy,
+    ConfigurationError,
+    JobError,
+    JobExists,
+    RunError,
+    StoreError,
+    StoreUnavailable,
+    TenureError,
+    UnknownJob,
+)
+from tenure.scheduler import Scheduler
+from tenure.util.version import __version__
+from tenure.web import api, drawings, operations
+from tenure.web.access import Authorize, Caller, caller_of, cross_site, foreign_host, proxied
+from tenure.web.door import Door
+from tenure.web.headers import Headers
+from tenure.web.live import Live
+from tenure.web.reading import JOBS, Reader
+from tenure.web.static_files import StaticFiles
+from tenure.web.tracebacks import folded
+from tenure.web.visits import Refused, Visit, form_of, root_of, whole
+from tenure.web.words import FILTERS, visible
+
+logger = logging.getLogger("tenure")
+
+Redact = Callable[[str, dict[str, Any]], Mapping[str, Any]]
+"""`redact(job, arguments)`: the arguments that may be shown."""
+
+Handler = Callable[[Visit], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+_CALLER = "tenure.web.caller"
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """What stands before the pages. The default lets no request through."""
+
+    authorize: Authorize | None = None
+    door: Door | None = None
+    hosts: frozenset[str] | None = None
+    """The names that the page answers to; None: all."""
+    trusted: Collection[str] = ()
+    """Further origins from which changes may come."""
+    direct: bool = False
+    """Refuse what a proxy passed on: behind it every caller would be local."""
+
+
+class Site:
+    """The pages of one scheduler."""
+
+    def __init__(self, scheduler: Scheduler, gate: Entrance, redact: Redact | None, *, streams: bool) -> None:
+        self.reader = Reader(scheduler)
+        self.scheduler, self.gate, self.redact, self.streams = scheduler, gate, redact, streams
+        self.live = Live(self.reader.stamp)
+        self.static = StaticFiles()
+        self._templates = jinja2.Environment(
+            loader=jinja2.PackageLoader("tenure.web"),
+            autoescape=True,
+            finalize=visible,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(FILTERS)
+        self._templates.globals.update(
+            strip=drawings.strip,
+            timeline=drawings.timeline,
+            mark=drawings.legend,
+            bar=drawings.bar,
+            folded=folded,
+            states=[state.value for state in JobState if state is not JobState.DONE],
+            options=_options,
+            page_size=JOBS,
+            version=__version__,
+        )
+
+    def routes(self) -> list[Route]:
+        """Every address. What changes something is a POST, and nothing else is."""
+        look, do = ["GET"], ["POST"]
+        return [
+            Route("/", self._guarded(_now), methods=look),
+            Route("/job", self._guarded(_job), methods=look),
+            Route("/run/{number}", self._guarded(_run), methods=look),
+            Route("/audit", self._guarded(_audit), methods=look),
+            Route("/live", self._guarded(_live), methods=look),
+            *(Route(path, self._guarded(handler), methods=do) for path, handler in operations.ROUTES.items()),
+            *(Route(path, self._guarded(handler), methods=look) for path, handler in api.ROUTES.items()),
+            Route("/log-in", self._caught(self._log_in), methods=["GET", "POST"]),
+            Route("/log-out", self._guarded(_log_out), methods=do),
+            Route("/static/{given}/{name}", self._caught(self._static), methods=look),
+        ]
+
+    # Before a handler
+
+    def _guarded(self, handler: Handler) -> Endpoint:
+        """Everything that a request has to pass before this handler sees it."""
+
+        async def guarded(request: Request) -> Response:
+            self._check_host(request)
+            caller = await self._enter(request)
+            request.scope[_CALLER] = caller
+            visit = Visit(request, caller, self)
+            if request.method == "POST":
+                self._check_origin(request)
+                visit.form = await form_of(request)
+            return await handler(visit)
+
+        return self._caught(guarded)
+
+    def _caught(self, endpoint: Endpoint) -> Endpoint:
+        async def caught(request: Request) -> Response:
+            try:
+                return await endpoint(request)
+            except Exception as error:
+                return self.refusal(request, error)
+
+        return caught
+
+    def _check_host(self, request: Request) -> None:
+        if text := foreign_host(request, self.gate.hosts):
+            raise Refused(403, "Not this name", text)
+        if self.gate.direct and proxied(request):
+            raise Refused(
+                403,
+                "Through a proxy",
+                "A proxy passed this request on, and behind a proxy every caller seems to be local. "
+                "Start `tenure web` with --token-file.",
+            )
+
+    def _check_origin(self, request: Request) -> None:
+        if text := cross_site(request, self.gate.trusted):
+            raise Refused(403, "Not from this page", text)
+
+    async def _enter(self, request: Request) -> Caller:
+        gate = self.gate
+        if gate.door is not None and not gate.door.knows(request):
+            raise Refused(401, "Token needed", "This page needs its token.")
+        if gate.authorize is None:
+            raise Refused(
+                403,
+                "Closed",
+                "This page is closed, because nothing says who may see it. Mount it with authorize=…, a function of "
+                "the request that returns None, 'read', 'act' or a Caller.",
+            )
+        if inspect.iscoroutinefunction(gate.authorize):
+            answer = await gate.authorize(request)
+        else:
+            answer = await run_in_threadpool(gate.authorize, request)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        caller = caller_of(answer)
+        if caller is None:
+            raise Refused(403, "Not allowed", "You may not see this page.")
+        return caller
+
+    # Answers
+
+    def shown(self, job: str, kwargs: dict[str, Any]) -> Mapping[str, Any]:
+        """Arguments as far as they may be shown."""
+        return kwargs if self.redact is None else self.redact(job, kwargs)
+
+    def show(self, visit: Visit | None, request: Request, template: str, status: int = 200, **given: Any) -> Response:
+        """A page."""
+        base = root_of(request)
+        updates_off = request.query_params.get("updates") == "off"
+        shared = {
+            "base": base,
+            "here": _here(request),
+            "static": lambda name: f"{base}/{self.static.path(name)}",
+            "link": lambda path, **query: base + path + _query(query, updates_off=updates_off),
+            "caller": None if visit is None else visit.caller,
+            "door": self.gate.door is not None,
+            "application": self.reader.application,
+            "live": "off" if updates_off else "stream" if self.streams else "poll",
+            "switched": _switched(request, on=updates_off),
+            "tab": "",
+            "done": "",
+            "at": None,
+            **given,
+        }
+        text = self._templates.get_template(template).render(shared)
+        return Response(text, status, media_type="text/html")
+
+    def refusal(self, request: Request, error: Exception) -> Response:
+        """The answer to a request that came to nothing. What is a bug is logged, and not shown."""
+        refused = _refused(error)
+        if refused is None:
+            extra = {"action": "web_failed"}
+            logger.error("the page could not answer %r", request.url.path, exc_info=error, extra=extra)
+            refused = Refused(500, "Failed", "This is a bug in tenure, or in authorize= or redact=. The log says more.")
+        path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+        if path.startswith("/api/"):
+            return api.problem(refused.status, refused.title, refused.text)
+        if refused.status == 401:  # noqa: PLR2004 - to the door
+            return RedirectResponse(f"{root_of(request)}/log-in", 303)
+        caller = request.scope.get(_CALLER)
+        visit = None if caller is None else Visit(request, caller, self)
+        live = {} if request.method in {"GET", "HEAD"} else {"live": "off", "switched": f"{root_of(request)}/"}
+        return self.show(visit, request, "refused.html", refused.status, refused=refused, **live)
+
+    # Without a caller
+
+    async def _log_in(self, request: Request) -> Response:
+        door = self.gate.door
+        self._check_host(request)
+        if door is None:
+            raise Refused(404, "No such page", "This page needs no token.")
+        if request.method in {"GET", "HEAD"}:
+            return self.show(None, request, "log_in.html", wrong="")
+        self._check_origin(request)
+        given = (await form_of(request)).get("token", "").strip()
+        if door.closed:
+            return self.show(None, request, "log_in.html", 429, wrong="Too many wrong tokens. Wait for a minute.")
+        if not door.opens(given):
+            return self.show(None, request, "log_in.html", 403, wrong="That is not the token.")
+        answer = RedirectResponse(f"{root_of(request)}/", 303)
+        door.let_in(request, answer)
+        return answer
+
+    async def _static(self, request: Request) -> Response:
+        self._check_host(request)
+        if self.gate.authorize is None:
+            raise Refused(403, "Closed", "This page is closed.")
+        found = self.static.find(request.path_params["given"], request.path_params["name"])
+        if found is None:
+            raise Refused(404, "No such file", "There is no such file.")
+        data, kind, current = found
+        kept = "public, max-age=31536000, immutable" if current else "no-cache"
+        return Response(data, media_type=kind, headers={"cache-control": kept})
+
+
+def page(scheduler: Scheduler, gate: Entrance, *, redact: Redact | None = None, streams: bool) -> ASGIApp:
+    """The pages of a scheduler behind a gate. `streams`: browsers may keep a stream open."""
+    site = Site(scheduler, gate, redact, streams=streams)
+
+    async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            raise HTTPException(404)
+        request = Request(scope, receive)
+
+        async def nothing(visit: Visit) -> Response:
+            if request.scope["path"] in {"", request.scope.get("root_path", "")}:
+                return RedirectResponse(f"{visit.root}/", 307)
+            raise Refused(404, "No such page", "There is no such page.")
+
+        await (await site._guarded(nothing)(request))(scope, receive, send)  # noqa: SLF001 - of this module
+
+    router = Router(site.routes(), default=elsewhere, redirect_slashes=False)
+    return Headers(router)
+
+
+# The pages themselves
+
+
+async def _now(visit: Visit) -> Response:
+    site, reader = visit.site, visit.site.reader
+    search, state, first = visit.asked("q")[:200], visit.asked("state"), visit.number("first")
+    if state and state not in set(JobState):
+        raise Refused(400, "No such state", f"There is no state {state[:40]!r} of a job.")
+    found = await run_in_threadpool(reader.now, search, state, first)
+    return site.show(
+        visit,
+        visit.request,
+        "now.html",
+        tab="now",
+        page=found,
+        at=found.at,
+        search=search,
+        state=state,
+        done=operations.done(visit),
+    )
+
+
+async def _job(visit: Visit) -> Response:
+    name, before, asked = visit.asked("name"), visit.asked("before"), visit.asked("at").strip()
+    reader = visit.site.reader
+    found = await run_in_threadpool(reader.job, name, _instant(before))
+    answer = await run_in_threadpool(reader.why, name, asked) if asked else ""
+    kwargs = visit.site.shown(found.job.name, found.job.kwargs) if visit.asked("arguments") == "shown" else None
+    return visit.site.show(
+        visit,
+        visit.request,
+        "job.html",
+        page=found,
+        at=found.at,
+        asked=asked,
+        answer=answer,
+        before=before,
+        kwargs=kwargs,
+        done=operations.done(visit),
+        key=operations.fresh_key(),
+    )
+
+
+async def _run(visit: Visit) -> Response:
+    found = await run_in_threadpool(visit.site.reader.run, whole(visit.request.path_params["number"], "run"))
+    kwargs = visit.site.shown(found.run.job, found.kwargs) if visit.asked("arguments") == "shown" else None
+    return visit.site.show(
+        visit, visit.request, "run.html", page=found, at=found.at, kwargs=kwargs, done=operations.done(visit)
+    )
+
+
+async def _audit(visit: Visit) -> Response:
+    name, since, until = visit.asked("job"), visit.asked("since") or "-1d", visit.asked("until")
+    found = await run_in_threadpool(visit.site.reader.audit, name, since, until)
+    span: dict[str, Any] = {"job": name, "since": since, "until": until}
+    return visit.site.show(visit, visit.request, "audit.html", tab="audit", page=found, at=found.at, live="off", **span)
+
+
+async def _live(visit: Visit) -> Response:
+    site = visit.site
+    if not site.streams or site.live.full:
+        raise Refused(503, "No stream", "There are too many open pages, or this server keeps no streams.")
+    return StreamingResponse(site.live.stream(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+async def _log_out(visit: Visit) -> Response:
+    answer = RedirectResponse(f"{visit.root}/", 303)
+    if visit.site.gate.door is not None:
+        visit.site.gate.door.see_out(visit.request, answer)
+    return answer
+
+
+def _query(query: Mapping[str, Any], *, updates_off: bool) -> str:
+    """The query of a link. Updates that were switched off stay off."""
+    words = {**query, "updates": "off"} if updates_off else query
+    return f"?{urlencode(words, quote_via=quote)}" if words else ""
+
+
+def _here(request: Request, **other: str | None) -> str:
+    """The address of this very page. What was just done is not said again."""
+    words = dict(request.query_params)
+    for name, value in {"done": None, "silent": None, **other}.items():
+        words.pop(name, None)
+        if value is not None:
+            words[name] = value
+    return quote(request.url.path) + (f"?{urlencode(words, quote_via=quote)}" if words else "")
+
+
+def _switched(request: Request, *, on: bool) -> str:
+    """The address of this page with updates switched."""
+    return _here(request, updates=None if on else "off")
+
+
+def _instant(text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+        at.timestamp()
+    except (ValueError, OverflowError):
+        raise Refused(400, "No such time", f"before: {text[:40]!r} is not a time.") from None
+    if at.tzinfo is None:
+        raise Refused(400, "No zone", f"before: {text[:40]!r} has no zone.")
+    return at
+
+
+def _options(rules: Rules) -> list[tuple[str, Any, bool]]:
+    """The options of a job, those first that differ from what they are where nothing is said."""
+    default = Rules()
+    names = Rules.__dataclass_fields__
+    rows = [(name, getattr(rules, name), getattr(rules, name) != getattr(default, name)) for name in names]
+    return sorted(rows, key=lambda row: not row[2])
+
+
+def _refused(error: Exception) -> Refused | None:
+    match error:
+        case Refused():
+            return error
+        case UnknownJob():
+            return Refused(404, "No such job", str(error))
+        case Busy() | JobExists():
+            return Refused(409, "Not now", str(error))
+        case RunError():
+            return Refused(404, "No such run", str(error))
+        case JobError():
+            return Refused(409, "That cannot be done", str(error))
+        case StoreUnavailable():
+            return Refused(503, "The database does not answer", str(error))
+        case StoreError():
+            return Refused(503, "The database cannot be used", str(error))
+        case ConfigurationError():
+            return Refused(400, "That cannot be done", str(error))
+        case TenureError():
+            return Refused(409, "That cannot be done", str(error))
+        case _:
+            return None

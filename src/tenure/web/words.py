@@ -1,0 +1,112 @@
+"""How the page writes times, durations and texts of others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from tenure.core.arguments import plain
+from tenure.core.explain import last_line
+from tenure.util.durations import readable
+from tenure.util.printable import spelt
+
+LONGEST = 300
+"""Characters of a text in a table."""
+_DAY = 86400
+
+
+def visible(value: object) -> object:
+    """Spells control characters out in every text that a template prints. Markup is made by this package alone."""
+    if value is None:
+        return ""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else spelt(value)
+
+
+def exact(at: datetime) -> str:
+    """'Thu 2026-11-19 03:00:00 KST', with milliseconds if there are any."""
+    part = f".{at.microsecond // 1000:03}" if at.microsecond else ""
+    return f"{at:%a %Y-%m-%d %H:%M:%S}{part} {at.tzname() or ''}".rstrip()
+
+
+def ago(at: datetime | None, now: datetime) -> Markup | str:
+    """'3 min ago' or 'in 2 h 5 min', with the exact time on hover and on focus."""
+    if at is None:
+        return ""
+    away = (at - now).total_seconds()
+    return _time(at, f"in {_long(away)}" if away > 0 else f"{_long(-away)} ago")
+
+
+def clock(at: datetime | None) -> Markup | str:
+    """The exact time, with its zone."""
+    if at is None:
+        return ""
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), exact(at))
+
+
+def _time(at: datetime, text: str) -> Markup:
+    return Markup('<time class="rel" datetime="{}" data-at="{}" tabindex="0">{}</time>').format(
+        at.isoformat(), exact(at), text
+    )
+
+
+def _long(seconds: float) -> str:
+    if seconds < 1:
+        return "less than 1 s"
+    if seconds < 60:  # noqa: PLR2004 - a minute
+        return f"{seconds:.0f} s"
+    days, rest = divmod(seconds, _DAY)
+    if days >= 2:  # noqa: PLR2004 - from two days on, hours do not matter
+        return f"{days:.0f} days"
+    return readable(seconds if seconds < _DAY else days * _DAY + rest // 3600 * 3600)
+
+
+def took(seconds: float | None) -> str:
+    """A duration; nothing for None."""
+    return "" if seconds is None else readable(seconds)
+
+
+def brief(text: str, longest: int = LONGEST) -> str:
+    """The first part of a long text."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def first_sentence(text: str) -> str:
+    """'Every day at 03:00 Asia/Seoul' of an explanation in several sentences."""
+    return brief(text.split(". ", maxsplit=1)[0].rstrip(".").split(" of elapsed time, counted")[0])
+
+
+def option(value: object) -> str:
+    """The value of an option."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return readable(value)
+        case tuple() | list():
+            return ", ".join(map(option, value)) or "none"
+        case _:
+            return brief(str(value))
+
+
+def as_json(value: Mapping[str, Any]) -> str:
+    """Arguments as text."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, default=str)
+
+
+FILTERS: dict[str, Any] = {
+    "exact": exact,
+    "ago": ago,
+    "clock": clock,
+    "took": took,
+    "brief": brief,
+    "first_sentence": first_sentence,
+    "as_json": as_json,
+    "option": option,
+    "last_line": last_line,
+}

@@ -1,0 +1,120 @@
+"""What people do from the page, as plain forms."""
+
+import re
+
+from harness.scratch import eventually
+from tenure.web import Caller
+
+
+def follow(browser, answer):
+    assert answer.status_code == 303, answer.text
+    return browser.get(answer.headers["location"])
+
+
+def test_run_now_leads_to_the_run_and_pressing_twice_asks_once(scheduler, opened, ended):
+    browser = opened(scheduler, authorize=lambda _request: Caller("ann", "act"))
+    key = re.search(r'name="key" value="([^"]+)"', browser.get("/job?name=nightly").text)[1]
+    answers = [browser.press("/do/run-now", job="nightly", key=key) for _ in range(2)]
+    assert len({answer.headers["location"] for answer in answers}) == 1
+    assert "A run was requested." in follow(browser, answers[0]).text
+    [run] = scheduler.runs("nightly")
+    assert ended(scheduler, run.id).state == "succeeded"
+    assert run.by == "ann"
+    assert key not in browser.get("/job?name=nightly").text.replace(f"<code>{key}</code>", "")
+
+
+def test_run_now_with_arguments(resting, opened):
+    browser = opened(resting)
+    follow(browser, browser.press("/do/run-now", job="nightly", kwargs='{"password": "swordfish"}'))
+    assert resting.runs("nightly")[0].kwargs == {"password": "swordfish"}
+    wrong = browser.press("/do/run-now", job="nightly", kwargs="{password}")
+    assert wrong.status_code == 400
+    assert "Write a JSON object" in wrong.text
+
+
+def test_pause_wants_a_reason_and_resume_goes_on(scheduler, opened):
+    browser = opened(scheduler, authorize=lambda _request: Caller("ann", "act"))
+    assert browser.press("/do/pause", job="sync_stock").status_code == 400
+    page = follow(browser, browser.press("/do/pause", job="sync_stock", why="stock <taking>", until="2h"))
+    assert "The job is paused" in page.text
+    assert "stock &lt;taking&gt;" in page.text
+    job = scheduler.find_job("sync_stock")
+    assert (job.state, job.paused_by, job.paused_why) == ("paused", "ann", "stock <taking>")
+    assert job.paused_until is not None
+    for wrong in ("yesterday", "2020-01-01T00:00Z", "2026-01-01 00:00"):
+        assert browser.press("/do/pause", job="sync_stock", why="x", until=wrong).status_code == 400
+    assert "Pause</button>" not in browser.get("/job?name=sync_stock").text
+    follow(browser, browser.press("/do/resume", job="sync_stock"))
+    assert scheduler.find_job("sync_stock").state == "active"
+
+
+def test_a_job_is_removed_by_typing_its_name(resting, opened):
+    browser = opened(resting)
+    answer = browser.press("/do/remove", job="nightly", typed="nightl")
+    assert answer.status_code == 400
+    assert resting.find_job("nightly").state == "active"
+    page = follow(browser, browser.press("/do/remove", job="nightly", typed="nightly", why="no longer"))
+    assert "The job was removed." in page.text
+    assert "<h2>Actions</h2>" not in page.text
+    assert "nightly" not in {job.name for job in resting.jobs()}
+
+
+def test_a_run_is_asked_to_end(scheduler, opened, ended):
+    browser = opened(scheduler, authorize=lambda _request: Caller("ann", "act"))
+    run = scheduler.run_now("lasts")
+    eventually(lambda: scheduler.find_run(run.id).state == "running", within=20)
+    assert "Ask it to end" in browser.get(f"/run/{run.id}").text
+    follow(browser, browser.press("/do/cancel", run=run.id, why="too slow"))
+    assert ended(scheduler, run.id).state == "cancelled"
+    over = ended(scheduler, scheduler.run_now("fails").id)
+    assert "nothing was changed" in follow(browser, browser.press("/do/cancel", run=over.id)).text
+    assert browser.press("/do/cancel", run=999999).status_code == 404
+    assert browser.press("/do/cancel", run="x").status_code == 400
+
+
+def test_a_failed_run_is_tried_again_and_one_that_succeeded_is_not(scheduler, opened, ended):
+    browser = opened(scheduler, authorize=lambda _request: Caller("ann", "act"))
+    run = ended(scheduler, scheduler.run_now("fails").id)
+    assert "Try again" in browser.get(f"/run/{run.id}").text
+    follow(browser, browser.press("/do/retry", run=run.id, why="mended"))
+    eventually(lambda: scheduler.find_run(run.id).attempt == 2, within=20)
+    done = ended(scheduler, scheduler.run_now("nightly").id)
+    assert "Try again" not in browser.get(f"/run/{done.id}").text
+    assert browser.press("/do/retry", run=done.id).status_code in {404, 409}
+
+
+def test_the_planner_is_asked_to_resign(scheduler, browser, resting, opened):
+    eventually(lambda: "Ask it to resign" in browser.get("/").text, within=20)
+    assert "asked to resign" in follow(browser, browser.press("/do/resign")).text
+    assert [(action.what, action.by) for action in scheduler.actions()] == [("resign", "web page")]
+    idle = opened(resting)
+    assert "none was asked" in follow(idle, idle.press("/do/resign")).text
+
+
+def test_what_is_done_here_stands_in_the_history_with_the_name(resting, opened):
+    browser = opened(resting, authorize=lambda _request: Caller("ann@example.com", "act"))
+    browser.press("/do/pause", job="nightly", why="because")
+    browser.press("/do/resume", job="nightly")
+    browser.press("/do/run-now", job="nightly")
+    browser.press("/do/cancel", run=resting.runs("nightly")[0].id, why="not needed")
+    browser.press("/do/remove", job="nightly", typed="nightly")
+    done = [(action.what, action.by) for action in resting.actions()]
+    expected = ["pause", "resume", "run-now", "cancel", "remove"]
+    assert sorted(done) == sorted((what, "ann@example.com") for what in expected)
+    assert "ann@example.com" in browser.get("/job?name=nightly").text
+
+
+def test_a_job_that_is_not_there_is_refused(resting, opened):
+    browser = opened(resting)
+    for path in ("/do/run-now", "/do/resume"):
+        assert browser.press(path, job="nope").status_code == 404
+        assert browser.press(path).status_code == 400
+    answer = browser.press("/do/run-now", job="nightl")
+    assert "Did you mean" in answer.text
+
+
+def test_the_next_page_never_comes_from_the_request(resting, opened):
+    browser = opened(resting)
+    answer = browser.press("/do/pause", job="nightly", why="x", back="https://evil.example", next="//evil.example")
+    assert answer.headers["location"].startswith("/job?name=nightly")
+    assert "evil" not in browser.get("/?done=<b>evil</b>").text
