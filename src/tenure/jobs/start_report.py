@@ -83,9 +83,7 @@ class StartReport:
         for (level, action, what), count in self._told.items():
             if count > LINES:
                 more = counted(count - LINES, "more job")
-                logger.log(
-                    level, "%s %s: `tenure diff` and `tenure jobs` show them", more, what, extra={"action": action}
-                )
+                logger.log(level, "%s %s: `tenure jobs` shows them", more, what, extra={"action": action})
 
     def _say(self, level: int, action: str, what: str, text: str, *args: object) -> None:
         self._told[level, action, what] += 1
