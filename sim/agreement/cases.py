@@ -68,6 +68,8 @@ class Drawing:
         self._lanes = random.Random(f"lanes {self.nodes}")
         self._codes = random.Random(f"codes {self.nodes}")
         self._looks = random.Random(f"looks {self.nodes}")
+        self._pools = random.Random(f"pools {self.nodes}")
+        self._pool = "port" if self._pools.random() < 0.4 else None
         self._again = random.Random(f"again {self.nodes}")
         self._before: list[tuple[int, Op]] = []
         self._tokens = 0
@@ -96,6 +98,8 @@ class Drawing:
                     self._do(0, "release", holder, name, 1)
         for name in JOBS[: rng.randint(1, 3)]:
             self._do(0, "change", "added", name, self._rules(), rng.randint(4, 6), self._runs(), None)
+        if self._pools.random() < 0.5:
+            self._do(0, "set_pool", "port", self._pools.randint(0, 2))
         for number in range(rng.randint(1, 2)):
             self._do(0, "claim", rng.choice([*self.nodes, self.nodes[2]]), f"held {number}")
             self._some_end()
@@ -143,6 +147,7 @@ class Drawing:
             max_lost=self.rng.randint(1, 2),
             grace=self.rng.choice([None, 2 * STEP]),
             queue=self._lanes.choice(["default", "default", "slow"]),
+            pool=self._pools.choice([None, self._pool]),
         )
 
     def _runs(self) -> tuple[Any, ...]:
@@ -320,6 +325,8 @@ class Drawing:
 
     def unbegun(self, who: int) -> Op:
         del who
+        if self._pools.random() < 0.5:
+            return Op("set_pool", ("port", self._pools.randint(0, 2)))
         job = self._job()
         return Op("unbegun", (job.spec.name, job.generation + 1))
 

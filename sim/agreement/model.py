@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sim.agreement.words import Ids, Op, perform, plainly
+from sim.agreement.words import APPLICATION, Ids, Op, perform, plainly
 from sim.database import statements
 from sim.database.rows import ElectionState, NodeRow, Rows
 from sim.database.server import Connection, Key2, Server, Statement, Work
@@ -154,12 +154,13 @@ class Model:
                 if run.progress is not None
             ),
             "guard": {key: plainly(guard, self.base) for (_, key), guard in tables.guards.items()},
+            "pool": plainly(self.rows.ledger.pools(APPLICATION), self.base),
         }
 
 
 RUN = (
     "kind", "state", "generation", "scheduled_for", "due_at", "expires_at", "reason", "count", "until", "by", "kwargs", "attempt",
-    "failures", "losses", "interruptions", "reopened", "slot", "looks", "looking_since", "last_look", "stopping", "node", "label", "token", "asked_to_end", "claimed_at", "started_at", "finished_at",
+    "failures", "losses", "interruptions", "reopened", "slot", "looks", "looking_since", "last_look", "pool", "stopping", "node", "label", "token", "asked_to_end", "claimed_at", "started_at", "finished_at",
     "outcome", "result",
 )  # fmt: skip
 """What is compared of a run, beside its job and its key."""
@@ -287,6 +288,7 @@ def dump(rows: Rows) -> State:
         **{("log", i, place): line for i, run in tables.runs.items() for place, line in run.log.items()},
         **{("change", record.job, record.generation): record for record in tables.changes},
         **{("guard", *key): guard for key, guard in tables.guards.items()},
+        **{("pool", *key): size for key, size in tables.pools.items()},
     }
 
 
@@ -305,7 +307,7 @@ def load(rows: Rows, state: State) -> None:
         key[1]: (*row, state.get(("progress", key[1])), logs[key[1]]) for key, row in state.items() if key[0] == "run"
     }
     _fill(tables.runs, runs, memory_tables.MemoryRun)
-    for place in (tables.jobs, tables.names, tables.keys, tables.open, tables.guards):
+    for place in (tables.jobs, tables.names, tables.keys, tables.open, tables.guards, tables.pools):
         place.clear()
     for key, row in state.items():
         if key[0] == "job":
@@ -313,6 +315,7 @@ def load(rows: Rows, state: State) -> None:
     for run in tables.runs.values():
         tables.add(run)
     tables.guards.update({key[1:]: guard for key, guard in state.items() if key[0] == "guard"})
+    tables.pools.update({key[1:]: size for key, size in state.items() if key[0] == "pool"})
     tables.changes[:] = [record for key, record in state.items() if key[0] == "change"]
 
 

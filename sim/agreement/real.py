@@ -33,6 +33,7 @@ TABLES = (
     "election",
     "node",
     "guard",
+    "pool",
 )
 REFUSALS = (StaleTerm, AttemptLost, WrongDatabase)
 
@@ -145,6 +146,7 @@ class Real:
             "log": sorted(rows["log"]),
             "progress": sorted(rows["progress"]),
             "guard": {key: plainly((at, by, until), base) for key, at, by, until in rows["guard"]},
+            "pool": plainly(hand.ledger.pools(APPLICATION), base),
         }
 
 
@@ -241,6 +243,7 @@ _COLUMNS = {
         if name.endswith(("_at", "_for", "_since")) or name == "until"
     },
     "looks": "coalesce(r.looks, 0)",
+    "pool": "coalesce(r.pool, '')",
     "last_look": "coalesce(r.last_look, 0)",
     "kind": "r.kind::text",
     "state": "r.state::text",

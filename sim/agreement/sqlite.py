@@ -218,6 +218,7 @@ class RealSqlite(Real):
 _COLUMNS = {
     **{name: f"r.{name} / 1e6" for name in RUN if name.endswith(("_at", "_for", "_since")) or name == "until"},
     "looks": "coalesce(r.looks, 0)",
+    "pool": "coalesce(r.pool, '')",
     "last_look": "coalesce(r.last_look, 0)",
     "token": "coalesce(r.token, '')",
 }

@@ -220,6 +220,7 @@ OPS: dict[str, Callable[..., Any]] = {
     ),
     "prune": lambda hand, before, keep: hand.ledger.prune(APPLICATION, before=_at(hand, before), keep=keep, limit=50),
     "guard": lambda hand, key, within: hand.ledger.guard("guarded", key, None if within is None else STEP * within, "somebody"),
+    "set_pool": lambda hand, name, size: hand.ledger.set_pool(APPLICATION, name, size),
     "unguard": lambda hand, key, by: hand.ledger.unguard("guarded", key, by),
     "jobs": lambda hand: hand.ledger.jobs(APPLICATION, removed=True),
     "runs": lambda hand: hand.ledger.runs(RunQuery(APPLICATION, oldest_first=True)),

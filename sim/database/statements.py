@@ -210,6 +210,9 @@ def holds(rows: Any, run: RunId, token: str) -> bool:
 # The ledger
 
 
+HELD = "a pool that nobody enters"
+
+
 def claim(st: Statement, request: ClaimRequest) -> Work:
     rows = st.server.rows
     if rows.alive(request.node) and finds(rows, request):
@@ -225,12 +228,14 @@ def claim(st: Statement, request: ClaimRequest) -> Work:
         if run.state is RunState.RUNNING
     }
     hidden = [run for run in others if not run.began and rows.tables.open[run.job].pop(run.id, None) is not None]
-    placed = [(run, run.due_at) for run in others if run.began]  # they count, whoever has them
-    for run, _ in placed:
-        run.due_at = math.inf
+    placed = [(run, run.due_at, run.pool) for run in others if run.began]  # they count, whoever has them
+    for run, *_ in placed:
+        run.due_at, run.pool = math.inf, run.pool and HELD
+    rows.tables.pools[request.application, HELD] = 0
     answer = claim_now(st, replace(request, functions=mine))
-    for run, due_at in placed:
-        run.due_at = due_at
+    for run, due_at, pool in placed:
+        run.due_at, run.pool = due_at, pool
+    del rows.tables.pools[request.application, HELD]
     for run in hidden:
         rows.tables.open[run.job][run.id] = run
     # What comes next, and what is missed, is looked for without a lock.
@@ -247,6 +252,20 @@ def claim(st: Statement, request: ClaimRequest) -> Work:
         if rows.tables.runs[run].asked_to_end != asked and not st.skip(("run", run), "U"):
             rows.tables.runs[run].asked_to_end = asked
     return answer
+
+
+def _turns(rows: Any, request: ClaimRequest) -> list[Any]:
+    """The runs of this node that wait for pools with free places: the oldest."""
+    waiting: dict[str, list[Any]] = {}
+    for row in may_run(rows, request):
+        for run in rows.tables.opened(row.id, RunState.WAITING):
+            if run.pool:
+                waiting.setdefault(run.pool, []).append(run)
+    return [
+        rows.tables.runs[one]
+        for name, runs in waiting.items()
+        for one in run_rules.enter(rows.tables.pool(request.application, name), [run.candidate() for run in runs])
+    ]
 
 
 def may_run(rows: Any, request: ClaimRequest) -> list[Any]:
@@ -267,9 +286,9 @@ def finds(rows: Any, request: ClaimRequest) -> bool:
         free = run_rules.places(row.spec.rules, rows.tables.began(row.id))
         for run in rows.tables.open[row.id].values():
             due = run.state is RunState.PENDING and run.due_at <= when
-            if due or (run.state is RunState.WAITING and free != 0):
+            if due or (run.state is RunState.WAITING and not run.pool and free != 0):
                 return True
-    return False
+    return bool(_turns(rows, request))
 
 
 def _pending(rows: Any, request: ClaimRequest) -> list[Any]:
@@ -282,10 +301,21 @@ def _passed_by(st: Statement, request: ClaimRequest) -> tuple[tuple[str, ...], l
     rows, when = st.server.rows, request.as_of or st.server.rows.now()
     ours: list[str] = []
     others: list[Any] = []
+    turns = [
+        run
+        for run in _turns(rows, request)
+        if st.skip(("job", run.job), "U") and st.skip(("pool", run.pool), "U")  # of one job and one pool they are alike
+    ]
     for row in may_run(rows, request):
         if not any(run.state is RunState.WAITING or run.ready(when) for run in rows.tables.open[row.id].values()):
             continue
-        waiting = rows.tables.opened(row.id, RunState.WAITING)
+        waiting = [run for run in rows.tables.opened(row.id, RunState.WAITING) if not run.pool]
+        mine_to_promote = [run for run in turns if run.job == row.id]
+        others += [
+            run
+            for run in rows.tables.opened(row.id, RunState.WAITING)
+            if run.pool and all(run is not one for one in turns)
+        ]
         free = run_rules.places(row.spec.rules, rows.tables.began(row.id))
         promotes = bool(waiting) and free != 0 and st.skip(("job", row.id), "U")
         if not promotes:
@@ -294,8 +324,11 @@ def _passed_by(st: Statement, request: ClaimRequest) -> tuple[tuple[str, ...], l
         mine = [run for run in ready if st.skip(("run", run.id), "U")]
         others += [run for run in ready if all(run is not one for one in mine)]
         mode = "U" if row.spec.rules.max_running is not None else "S"
-        if (mine or promotes) and st.skip(("job", row.id), mode):
+        if (mine or promotes or mine_to_promote) and st.skip(("job", row.id), mode):
             ours.append(row.spec.function)
+            pool = row.spec.rules.pool
+            if pool and (mine or mine_to_promote or promotes) and not st.skip(("pool", pool), "U"):
+                others += mine
     return tuple(ours), others
 
 
@@ -485,8 +518,14 @@ def note_begun(st: Statement, begun: Sequence[tuple[RunId, str, float]]) -> Work
     rows.ledger.note_begun(mine)
 
 
+def set_pool(st: Statement, application: str, name: str, size: int, action: Any = None) -> Work:
+    yield ("pool", name), "U"
+    st.server.rows.ledger.set_pool(application, name, size, action)
+
+
 LOCKING: dict[str, Any] = {
     "keep_progress": keep_progress,
+    "set_pool": set_pool,
     "note_begun": note_begun,
     "sync": sync,
     "request_runs": request_runs,

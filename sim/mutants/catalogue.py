@@ -136,6 +136,11 @@ def stops(plan: Plan) -> Plan:
     return replace(plan, faults=faults, deaf=0.5)
 
 
+def docks(plan: Plan) -> Plan:
+    """Jobs that share a pool."""
+    return replace(plan, jobs=(*plan.jobs[:1], "dock", "quay"))
+
+
 def looks(plan: Plan) -> Plan:
     """A job whose bodies do not find what they need."""
     return replace(plan, jobs=(*plan.jobs[:3], "look"))
@@ -166,6 +171,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("fence without a lock", "1.8", lambda: [(S, "fence", broken.open_fence)], sessions, "slow fence"),
     Mutant("claim without a check of the node", "2.3", broken.claim_of_the_dead, held_up("claim")),
     Mutant("count without the job's lock", "1.2", lambda: [(S, "claim", broken.claim_by_snapshot)], jobs("pair", "tick", "wait", then=held_up("claim"))),
+    Mutant("pool counted without its lock", "pool", lambda: [(S, "claim", broken.pool_by_snapshot)], lambda plan: docks(held_up("claim")(plan))),
+    Mutant("place of a pool that those who wait do not get", "pool", lambda: [(copies.memory_ledger.MemoryLedger, "_promote_pooled", lambda *_: None)], docks),
     Mutant("pause that claims pass by", "1.15, 2.10", lambda: [(S, "claim", broken.claim_past_pause)], jobs("tick", "free", "once", then=lambda plan: edits(held_up("claim")(plan))), "pause beside a claim"),
     Mutant("pause that does not wait for the nodes", "G4", lambda: [(copies.verbs, "until_answered", lambda *_: ())], jobs("tick", "free", "once", then=lambda plan: edits(held_up("claim")(plan))), "pause beside a claim"),
     Mutant("claim before its time", "1.30", lambda: [(copies.memory_tables.MemoryRun, "ready", lambda run, now: run.state.value == "pending" and not run.expired(now))]),

@@ -4,7 +4,7 @@ G1  nothing fenced with a lower term commits after a higher one was granted; the
 G2  no two processes believe at the same moment that they lead the same unfenced election
 G3  one run for (job, key); of its attempts never two that can complete; never two bodies of it on nodes that are trusted;
     its attempts are numbered without a hole, and at most the last of them is open;
-    never more than `max_running` of a job at once
+    never more than `max_running` of a job at once, nor more runs of a pool than its size
     every attempt is a success, a failure, a loss, an interruption or a look, and counted once
 G4  at the end every due time is final or explained (the audit is clean), and nothing is left with a node that is not alive
     nothing that was claimed before a pause begins after the pause has returned without naming a node
@@ -25,7 +25,7 @@ from sim.runtime.kernel import K, Killed, Process
 from tenure.core.audit import audit
 from tenure.core.cluster import NodeId
 from tenure.core.messages import ClaimedRun, Planned, RunQuery, Synced
-from tenure.core.records import AttemptOutcome, JobId, JobRow, JobState, RunState
+from tenure.core.records import UNSET_SIZE, AttemptOutcome, JobId, JobRow, JobState, RunState
 from tenure.core.run_rules import places
 
 APPLICATION = "sim"
@@ -34,6 +34,7 @@ TWO = 2
 PATIENCE = 8.0
 """For how long after the calm something due may still be on its way."""
 TICK = 1e-5
+LONG_WAIT = 20.0
 PUT_OFF = 75.0
 """No planner looks so far ahead."""
 Work = tuple[int, str]
@@ -178,6 +179,10 @@ class Checker:
             limit = run.rules.max_running
             if limit is not None and rows.tables.began(run.job) > limit:
                 self.broken("G3", f"{rows.tables.began(run.job)} runs of {run.name} began, {limit} may")
+            if run.rules.pool is not None:
+                pool = rows.tables.pool(APPLICATION, found.pool)
+                if pool.running > (pool.size or UNSET_SIZE):
+                    self.broken("G3", f"{pool.running} runs of the pool {pool.name} run, {pool.size or UNSET_SIZE} may")
 
     def _count_attempts(self, run: Any) -> None:
         """Every attempt of a run is in the ledger, and at most the last is open."""
@@ -206,8 +211,10 @@ class Checker:
     def _tried_again(self, run: Any, work: Work) -> None:
         """Every attempt behind a run is counted once; and nobody looks any longer than `wait_up_to`."""
         counted = run.failures + run.losses + run.interruptions + run.looks
-        if run.attempt != counted:
-            self.broken("G3", f"run {run.key} has {run.attempt} attempts behind it, and counts {counted}")
+        if run.attempt - run.reopened != counted:
+            self.broken(
+                "G3", f"run {run.key} has {run.attempt - run.reopened} attempts behind it, and counts {counted}"
+            )
         if run.looks and run.last_look == run.attempt:
             since = self._looking.setdefault(work, run.looking_since)
             until = since + self.server.rows.tables.jobs[run.job].spec.rules.wait_up_to
@@ -420,8 +427,13 @@ class Checker:
                     self.broken("G6", f"run {run.key} of {job.spec.name} is with a node that does not have it")
                 elif run.state is RunState.PENDING and due and not full:
                     self.broken("G6", f"run {run.key} of {job.spec.name} waits since {now - run.due_at:.0f} s")
+                elif run.state is RunState.WAITING and run.pool and run.due_at < now - LONG_WAIT:
+                    pool = rows.tables.pool(APPLICATION, run.pool)
+                    if pool.running < (pool.size or UNSET_SIZE) and job.state is JobState.ACTIVE and live:
+                        self.broken("G6", f"run {run.key} of {job.spec.name} waits for its pool, which has a place")
                 elif (
                     run.state is RunState.WAITING
+                    and not run.pool
                     and not rows.tables.began(job.id)
                     and due
                     and not self._just_ended(job.id)

@@ -26,12 +26,26 @@ JOBS: dict[str, dict[str, Any]] = {
     "once": {"seconds": 5, "missed": "skip", "grace": 3, "on_lost": "fail"},
 }
 MORE: dict[str, dict[str, Any]] = {
-    "look": {"seconds": 6, "overlap": "wait", "wait_up_to": 4, "retries": 1, "backoff": 0.5, "max_lost": 9}
+    "look": {"seconds": 6, "overlap": "wait", "wait_up_to": 4, "retries": 1, "backoff": 0.5, "max_lost": 9},
+    "dock": {"seconds": 3, "pool": "port", "max_lost": 9},
+    "quay": {"seconds": 4, "pool": "port", "overlap": "wait", "retries": 1, "backoff": 0.5},
 }
-"""In some of the histories, beside the others."""
+BESIDE = (("look",), ("dock", "quay"))
+"""Of these, in some of the histories, beside the others."""
 ZONED: dict[str, dict[str, Any]] = {"zone": {"cron": "*/4 * * * * *", "max_lost": 9}}
 """In directed schedules alone."""
-LONG = {"zone": 2.0, "tick": 2.0, "pair": 3.0, "wait": 3.0, "swap": 14.0, "free": 2.0, "once": 1.0, "look": 0.5}
+LONG = {
+    "zone": 2.0,
+    "tick": 2.0,
+    "pair": 3.0,
+    "wait": 3.0,
+    "swap": 14.0,
+    "free": 2.0,
+    "once": 1.0,
+    "look": 0.5,
+    "dock": 1.5,
+    "quay": 1.5,
+}
 """How long a body may take."""
 BACKFILLED = 40.0
 """How far back people look for due times that did not run: further than the ledger remembers."""
@@ -289,6 +303,8 @@ def _do(setting: Setting, ledger: Any, job: Any, now: float, what: str) -> None:
         ledger.change(verbs.updated(job, now, trigger=every(seconds=K.rng.choice((2, 3, 4)))))
     elif what == "retouch":
         ledger.change(verbs.updated(job, now, policy={"retries": K.rng.choice((1, 2, 3))}))
+    elif what == "ask" and job.spec.rules.pool and K.rng.random() < 0.5:
+        ledger.set_pool(APPLICATION, job.spec.rules.pool, K.rng.choice((1, 2)))
     elif what == "ask":
         ledger.request_runs([verbs.requested(job, f"manual-{K.rng.getrandbits(32):08x}", None)])
     elif what == "backfill":

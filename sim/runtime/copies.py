@@ -41,6 +41,7 @@ COPIED = frozenset(
         "jobs.listeners",
         "jobs.operations",
         "jobs.run_log",
+        "jobs.start_report",
         "run",
         "scheduling.agenda",
         "scheduling.attempt",

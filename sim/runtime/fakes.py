@@ -254,6 +254,10 @@ class Silent:
 
     debug = info = warning = error = exception = _say
 
+    def log(self, level: int, text: str, *args: object, **more: Any) -> None:
+        del level
+        self._say(text, *args, **more)
+
 
 class Id(str):
     """An id whose place in a set is the same in every run of the simulator."""
@@ -320,7 +324,7 @@ MODULES: dict[str, Any] = {
         pipe=pipe, write=write, read=read, close=close, getpid=getpid, set_blocking=lambda *_: None, environ={}
     ),
     "uuid": SimpleNamespace(uuid4=uuid4),
-    "logging": SimpleNamespace(getLogger=lambda _: Silent(), Logger=Silent),
+    "logging": SimpleNamespace(getLogger=lambda _: Silent(), Logger=Silent, DEBUG=10, INFO=20, WARNING=30, ERROR=40),
     "tenure.util.randomness": SimpleNamespace(fraction=fraction, between=between),
     "tenure.util.fork": SimpleNamespace(ForkOrder=ForkOrder, in_child=lambda _order: lambda hook: hook),
     "tenure.util.clock": SimpleNamespace(boottime=K.boottime, walltime=walltime, sleep=sleep),

@@ -34,7 +34,17 @@ from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone
 from tenure.util.async_bridge import LoopCaller, enter, undone
 from tenure.util.durations import Duration
-from tenure.views import ActionView, AttentionView, Explanation, JobView, LogLineView, NodeView, RunView, StatsView
+from tenure.views import (
+    ActionView,
+    AttentionView,
+    Explanation,
+    JobView,
+    LogLineView,
+    NodeView,
+    PoolView,
+    RunView,
+    StatsView,
+)
 
 
 class SchedulerOptions(NodeOptions, total=False):
@@ -335,6 +345,14 @@ class AsyncScheduler(Decorators, Listening):
     ) -> RunView:
         """Cancel a run, named by its number, by its job and key, or by the slot that it waits in."""
         return await asyncio.to_thread(self._scheduler.cancel, run_id, job=job, key=key, slot=slot, why=why, by=by)
+
+    async def pool(self, name: str, size: int, *, by: str = "", why: str = "") -> PoolView:
+        """Set the size of a pool; see `Scheduler.pool`."""
+        return await asyncio.to_thread(self._scheduler.pool, name, size, by=by, why=why)
+
+    async def pools(self) -> list[PoolView]:
+        """The pools; see `Scheduler.pools`."""
+        return await asyncio.to_thread(self._scheduler.pools)
 
     async def ask_planner_to_resign(self, *, by: str = "", why: str = "") -> int | None:
         """Ask the node that plans to let another one plan."""

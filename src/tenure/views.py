@@ -18,6 +18,7 @@ from tenure.core.explain import Explanation, waits_for
 from tenure.core.messages import JobStats, LogLine, Progress
 from tenure.core.records import (
     UNBEGUN,
+    UNSET_SIZE,
     ActionRecord,
     AttemptRow,
     Instant,
@@ -25,6 +26,7 @@ from tenure.core.records import (
     JobState,
     JobStateName,
     NodeFacts,
+    PoolRow,
     Rules,
     RunKindName,
     RunRow,
@@ -45,6 +47,7 @@ __all__ = [
     "Leader",
     "LogLineView",
     "NodeView",
+    "PoolView",
     "ProgressView",
     "RunView",
     "StatsView",
@@ -258,7 +261,7 @@ class RunView:
     looking_since: datetime | None = None
     """When the first of these began: `wait_up_to` counts from there."""
     waiting: str = ""
-    """What it waits for between two looks: 'file not there, 12 looks, next at …'. Else ''."""
+    """What it waits for: between two looks 'file not there, 12 looks, next at …', or a place in a pool. Else ''."""
     slot: str = ""
     """The slot that it was requested for."""
     forgotten: bool = False
@@ -315,7 +318,7 @@ class RunView:
             stopping=row.stopping and row.state is RunState.RUNNING,
             looks=row.looks,
             looking_since=_moment(row.looking_since, where),
-            waiting=waits_for(row, where) if row.looking else "",
+            waiting=waits_for(row, where),
             slot=row.slot,
             forgotten=row.digest is not None,
             running_for=running_for,
@@ -357,6 +360,30 @@ class StatsView:
             last_state=None if stats.last_state is None else stats.last_state.value,
             last_at=_moment(stats.last_at, where),
         )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only texts, numbers, lists and dicts."""
+        return _plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool: a limit shared by several jobs."""
+
+    name: str
+    size: int
+    """How many runs of its jobs may run at once."""
+    is_set: bool
+    """False if no one has set its size: it counts as 1."""
+    running: int
+    waiting: int
+    """How many runs wait for a place."""
+
+    @classmethod
+    def of(cls, row: PoolRow) -> Self:
+        """The view of a pool."""
+        size = UNSET_SIZE if row.size is None else row.size
+        return cls(row.name, size, row.size is not None, row.running, row.waiting)
 
     def as_dict(self) -> dict[str, Any]:
         """Only texts, numbers, lists and dicts."""
@@ -527,6 +554,6 @@ def _number(value: float) -> str:
 
 
 def _plain(
-    view: ActionView | AttemptView | AttentionView | JobView | LogLineView | NodeView | RunView | StatsView,
+    view: ActionView | AttemptView | AttentionView | JobView | LogLineView | NodeView | PoolView | RunView | StatsView,
 ) -> dict[str, Any]:
     return {word: plain(value) for word, value in asdict(view).items()}

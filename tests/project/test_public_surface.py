@@ -19,7 +19,7 @@ OPERATIONS = {
     "retry",
     "retry_failed",
 }
-OPERATIONS |= {"resume", "add_many", "run_at", "run_now", "run_now_many", "update"}
+OPERATIONS |= {"resume", "add_many", "pool", "run_at", "run_now", "run_now_many", "update"}
 QUERIES = {
     "actions",
     "application",
@@ -38,7 +38,7 @@ QUERIES = {
     "runs",
     "started",
 }
-QUERIES |= {"stats", "why"}
+QUERIES |= {"pools", "stats", "why"}
 DEFINING = {"around", "at", "calendar", "cron", "every", "job", "scheduled"}
 TAKING_PART = {"lifespan", "on", "run", "start", "stop"}
 

@@ -100,6 +100,9 @@ def jobs(url: str, session: Session) -> None:
     ledger.forget_actions(application, before=now + 60, keep=0, limit=9)
     assert ledger.guard(application, "key", None, "me")
     ledger.unguard(application, "key", "me")
+    ledger.set_pool(application, "pool", 2)
+    ledger.set_pool(application, "pool", 3)
+    assert [pool.size for pool in ledger.pools(application)] == [3]
 
 
 def runs(url: str, session: Session, application: str) -> None:

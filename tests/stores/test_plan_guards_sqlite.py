@@ -14,7 +14,7 @@ INDEXES = {
     "due_in_lane": {"tenure_run_due"},
     "expired": {"tenure_run_expires"},
     "next_at": {"tenure_run_due"},
-    "released": {"tenure_run_waits", "tenure_run_began"},
+    "released": {"tenure_run_waits", "tenure_run_began", "tenure_run_pool"},
     "candidates": {"tenure_run_began"},
     "unplanned": {"tenure_job_unplanned"},
     "resuming": {"tenure_job_resumes"},

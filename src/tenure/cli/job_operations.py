@@ -12,7 +12,7 @@ from typing import Any
 from tenure.cli import selection
 from tenure.cli.elections import POLL
 from tenure.cli.jobs import NOW, application, datetime_of, outlook, sentence, shown_time
-from tenure.cli.output import as_json, say, show
+from tenure.cli.output import as_json, say, show, table
 from tenure.cli.person import person
 from tenure.core.arguments import decode
 from tenure.core.explain import last_line
@@ -289,6 +289,34 @@ def backfill(arguments: argparse.Namespace) -> int:
         as_json({"dry_run": False, "runs": [run.as_dict() for run in asked], "forgotten": forgotten})
     else:
         show(f"{counted(len(asked), 'due time')} of {arguments.job!r} will run, as many at once as its options allow")
+    return 0
+
+
+def pool(arguments: argparse.Namespace) -> int:
+    """Set the size of a pool."""
+    with application(arguments) as scheduler:
+        set_ = scheduler.pool(arguments.name, arguments.size, by=person(arguments), why=arguments.why)
+        unused = all(job.rules.pool != arguments.name for job in scheduler.jobs())
+    now = f"{set_.running} running, {set_.waiting} waiting"
+    text = f"{counted(set_.size, 'run')} of the pool {set_.name!r} may run at once; {now}"
+    _tell(arguments, set_.as_dict(), f"{text}. No job names this pool yet" if unused else text)
+    return 0
+
+
+def pools(arguments: argparse.Namespace) -> int:
+    """List the pools."""
+    with application(arguments) as scheduler:
+        found = scheduler.pools()
+    if arguments.json:
+        as_json([one.as_dict() for one in found])
+    elif not found:
+        show("no job names a pool")
+    else:
+        rows = [
+            [one.name, str(one.size) if one.is_set else f"{one.size} (not set)", str(one.running), str(one.waiting)]
+            for one in found
+        ]
+        table(["pool", "size", "running", "waiting"], rows)
     return 0
 
 

@@ -29,6 +29,7 @@ def add(command: Command) -> None:
     _run_now(command)
     _job_operations(command)
     _backfill(command)
+    _pools(command)
 
 
 def once(command: Command) -> None:
@@ -419,6 +420,33 @@ def _job_operations(command: Command) -> None:
     )
     _span(retry, since="-1d")
     _matching(retry)
+
+
+def _pools(command: Command) -> None:
+    pool = _by(
+        command(
+            "pool",
+            job_operations.pool,
+            "set the size of a pool",
+            "Set how many runs of the jobs of a pool (`pool=` of a job) may run at once, on all nodes together. It "
+            "holds from the next claim on. A smaller size ends no run; 0 begins none.",
+            "tenure pool warehouse 2",
+            json=True,
+        )
+    )
+    pool.add_argument("name", metavar="POOL", help="the name of the pool")
+    pool.add_argument("size", metavar="SIZE", type=int, help="how many runs")
+    _of_application(
+        command(
+            "pools",
+            job_operations.pools,
+            "list the pools",
+            "List the pools that jobs name or whose size was set: how many runs may run at once, how many run, and how "
+            "many wait for a place.",
+            "tenure pools",
+            json=True,
+        )
+    )
 
 
 def _backfill(command: Command) -> None:

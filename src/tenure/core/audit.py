@@ -332,8 +332,8 @@ class _Audit:
         job = self._job
         explained = explanation(run, paused=job.state is JobState.PAUSED)
         if explained or run.due_at + job.spec.rules.on_time + SLACK >= self._now:
-            waits = f"waiting: {waits_for(run, self._zone)}" if run.looking else run.state.value
-            return OPEN, at, f"its run is {waits}"
+            waits = waits_for(run, self._zone)
+            return OPEN, at, f"its run is {f'waiting: {waits}' if waits else run.state.value}"
         return OVERDUE, at, f"its run is {run.state.value}{self._because(planned=True)}"
 
     def _because(self, *, planned: bool) -> str:

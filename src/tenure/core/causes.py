@@ -44,6 +44,8 @@ class Cause(StrEnum):
     RUNNING = "running"
     OVERLAP = "overlap"
     """An earlier run had its place."""
+    POOL = "pool"
+    """Its pool has no place for it."""
     SUPERSEDED = "superseded"
     MISSED = "missed"
     RETRY = "retry"

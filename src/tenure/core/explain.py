@@ -395,6 +395,8 @@ class _Answer:
                 began = f" since {self._at(since)}" if since else ""
                 return Cause.RUNNING, f"has been running{where}{began}{stops}.", {}
             case RunState.WAITING:
+                if waits := waits_for(run, self._zone):
+                    return Cause.POOL, f"is waiting for {waits}: `tenure pools` shows who has how many.", {}
                 return Cause.OVERLAP, f"is waiting: {self._behind(run)}.", {}
             case _:
                 return self._pending(run)
@@ -485,7 +487,12 @@ def _changed_by(stretch: TriggerPeriod) -> str:
 
 
 def waits_for(run: RunRow, zone: tzinfo) -> str:
-    """What a run waits for between two looks: the reason of its last `NotYet`, how often it looked, and when next."""
+    """What a run waits for, apart from its job: a place in a pool; or between two looks the reason of its last
+    `NotYet`, how often it looked, and when next. '' if it does not."""
+    if run.state is RunState.WAITING and run.pool:
+        return f"a place in the pool {run.pool!r}"
+    if not run.looking:
+        return ""
     reason = f"{last_line(run.reason)}, " if run.reason else ""
     return f"{reason}{counted(run.looks, 'look')}, next at {shown(run.due_at, zone)}"
 

@@ -42,6 +42,7 @@ class Policy(TypedDict, total=False):
     jitter: Duration
     spread: Duration
     queue: str
+    pool: str | None
     wait_up_to: Duration
     tags: Sequence[str]
 
@@ -217,6 +218,7 @@ OPTIONS: dict[str, Option] = {
     "jitter": Option(_length, _is_length),
     "spread": Option(_length, _is_length),
     "queue": Option(named, lambda value: isinstance(value, str)),
+    "pool": Option(_or_none(named), lambda value: value is None or isinstance(value, str)),
     "wait_up_to": Option(_above_zero("24h"), _is_length),
     "tags": Option(_tags, _is_tags),
 }

@@ -303,7 +303,7 @@ class Ended(NamedTuple):
     state: RunState
     """The state of the run now."""
     wakes: bool = False
-    """True if a run of the same job waits and may begin now."""
+    """True if a run of the same job waits and may begin now, or if it is final and a run of its pool waits."""
     busy: bool = False
     """Not decided: another transaction has locked the run or its job. Send the ending again."""
 

@@ -27,7 +27,7 @@ def latest_start(due: Instant, rules: Rules) -> Instant:
 def explanation(run: RunRow, *, paused: bool) -> str:
     """What explains that this run has not begun in time; '' if nothing does."""
     if run.state is RunState.WAITING:
-        return "overlap"
+        return "pool" if run.pool else "overlap"
     if paused:
         return "paused"
     if run.state is RunState.RUNNING or run.attempt:

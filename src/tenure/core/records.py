@@ -57,7 +57,7 @@ class RunState(StrEnum):
 
     PENDING = "pending"
     WAITING = "waiting"
-    """Due, but held back because its job runs already (`overlap`)."""
+    """Due, but held back because its job runs already (`overlap`), or because its pool has no place."""
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -128,6 +128,8 @@ class Rules:
     jitter: float = 0.0
     spread: float = 0.0
     queue: str = "default"
+    pool: str | None = None
+    """A limit that it shares with other jobs."""
     wait_up_to: float = 86400.0
     """How long a run may go on raising `NotYet`, from the beginning of the first attempt that did."""
     tags: tuple[str, ...] = ()
@@ -266,6 +268,21 @@ class ChangeRecord:
     until: Instant | None = None
 
 
+UNSET_SIZE = 1
+"""How many runs of a pool begin whose size was never set."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """A limit shared by several jobs."""
+
+    name: str
+    size: int | None
+    """How many runs of its jobs may be RUNNING; None: it was never set, and counts as `UNSET_SIZE`."""
+    running: int = 0
+    waiting: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ActionRecord:
     """One line of the log of actions: what a person did."""
@@ -330,6 +347,9 @@ class RunRow:
     """The number of the last of these."""
     slot: str = ""
     """The slot that it was requested for. It has the slot until a node claims it."""
+    pool: str = ""
+    """While WAITING: the pool in which it waits for a place, '' if its job's overlap holds it back. While RUNNING: the
+    pool in which it has one."""
     digest: str | None = None
     """For a run that retention removed while keeping its key: a digest of its arguments, '' for the job's own. Besides,
     only the outcome and the times are kept."""

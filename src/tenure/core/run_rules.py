@@ -16,12 +16,14 @@ from tenure.core.messages import Ending, NewRun
 from tenure.core.records import (
     GAVE_UP,
     STOPPED,
+    UNSET_SIZE,
     AttemptOutcome,
     AttemptRow,
     Instant,
     JobRow,
     JobSpec,
     JobState,
+    PoolRow,
     Rules,
     RunId,
     RunKind,
@@ -46,6 +48,8 @@ class RunCandidate:
     due_at: Instant
     attempt: int = 0
     """Its attempts since it was planned, requested or last reopened."""
+    pooled: bool = False
+    """It is WAITING for a place in its pool, and has its job's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ class Admission:
 
 
 def places(rules: Rules, began: int) -> int | None:
-    """How many more runs may begin; None: any number. `began`: RUNNING, and PENDING between two attempts."""
+    """How many more runs may begin; None: any number. `began`: RUNNING, between attempts, or WAITING for a pool."""
     return None if rules.max_running is None else max(0, rules.max_running - began)
 
 
@@ -101,7 +105,9 @@ def admit(
     elif replaces and begins:  # a newer one begins right now: there is nothing to wait for
         skipped = [(run.id, SUPERSEDED) for run in due]
     else:
-        others = sorted((*due, *(run for run in waiting if run.kind is RunKind.DUE)), key=_age)[:-1]
+        # A run that waits for its pool has its turn. Only under `replace` does a newer one take it, if it never began.
+        behind = (run for run in waiting if not run.pooled or (replaces and run.attempt == 0))
+        others = sorted((*due, *(run for run in behind if run.kind is RunKind.DUE)), key=_age)[:-1]
         skipped = [(run.id, SUPERSEDED) for run in others]
     gone = {run for run, _ in skipped}
     return Admission(
@@ -110,6 +116,12 @@ def admit(
         skipped=tuple(skipped),
         asks_to_end=REPLACED if replaces and due and not begins else "",
     )
+
+
+def enter(pool: PoolRow, candidates: Sequence[RunCandidate]) -> tuple[RunId, ...]:
+    """Of the candidates that have their jobs' places, those that get places in the pool: the oldest."""
+    size = UNSET_SIZE if pool.size is None else pool.size
+    return tuple(run.id for run in sorted(candidates, key=_turn)[: max(0, size - pool.running)])
 
 
 class AttemptState(NamedTuple):

@@ -22,7 +22,17 @@ from tenure.util.durations import Duration, positive
 from tenure.util.instants import moment
 from tenure.util.names import named
 from tenure.util.plurals import counted
-from tenure.views import ActionView, AttentionView, Explanation, JobView, LogLineView, NodeView, RunView, StatsView
+from tenure.views import (
+    ActionView,
+    AttentionView,
+    Explanation,
+    JobView,
+    LogLineView,
+    NodeView,
+    PoolView,
+    RunView,
+    StatsView,
+)
 
 
 class SchedulerApi(Decorators):
@@ -313,6 +323,20 @@ class SchedulerApi(Decorators):
         self._service.poke()
         return view
 
+    def pool(self, name: str, size: int, *, by: str = "", why: str = "") -> PoolView:
+        """Set how many runs of the jobs with `pool=name` may run at once, on all nodes together. 0 begins none.
+
+        Holds from the next claim on; a smaller size ends no run. The size is kept in the database, not in code.
+        """
+        name = operations.pool_name(name)
+        size = operations.pool_size(size)
+        action = self._service.operations.action("pool", ChangeNote(by, why), f"size {size}")
+        with self._service.ledger() as ledger:
+            ledger.set_pool(self.application, name, size, action)
+            found = [PoolView.of(row) for row in ledger.pools(self.application) if row.name == name]
+        self._service.poke()
+        return found[0]
+
     def ask_planner_to_resign(self, *, by: str = "", why: str = "") -> int | None:
         """Ask the node that plans to let another one plan; returns its term, None if no node plans."""
         action = self._service.operations.action("resign", ChangeNote(by, why))
@@ -401,6 +425,10 @@ class SchedulerApi(Decorators):
     def next(self, n: int = 10) -> list[tuple[datetime, str]]:
         """The next due times of all jobs: when, and which."""
         return self._service.look(lambda ledger: self._service.lookup.next(ledger, n))
+
+    def pools(self) -> list[PoolView]:
+        """The pools that jobs name or whose size was set, by name: how many runs have a place, and how many wait."""
+        return self._service.look(lambda ledger: [PoolView.of(row) for row in ledger.pools(self.application)])
 
     def stats(self, name: str) -> StatsView:
         """Statistics of the last runs of a job."""

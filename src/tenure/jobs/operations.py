@@ -57,6 +57,8 @@ FEW = 3
 """Jobs that a message names."""
 MAX_WORDS = 1000
 """The most characters of `by`, and of `why`."""
+MOST = 2_147_483_647
+"""The largest size of a pool."""
 
 _ENDED = {
     RunState.SUCCEEDED: "succeeded",
@@ -105,6 +107,21 @@ def action_of(verb: str, said: ChangeNote, origin: str, detail: str = "") -> Act
     if not said.given:
         return None
     return Action(verb.replace("_", "-"), said.by, said.why, origin[:MAX_WORDS], detail[:MAX_WORDS])
+
+
+def pool_name(name: object) -> str:
+    """The name of a pool, as the option `pool` takes it."""
+    return named(name, "pool: the name")
+
+
+def pool_size(size: object) -> int:
+    """The size of a pool."""
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MOST:
+        raise ConfigurationError(
+            f"pool: the size {size!r:.40} is not a whole number from 0 to {MOST:,}. Write how many runs of its jobs "
+            "may run at once; 0 begins none."
+        )
+    return size
 
 
 class Looks(Protocol):

@@ -35,6 +35,19 @@ def tell(ledger: Ledger, synced: Iterable[Synced], brought: Mapping[str, JobSpec
     report.close()
 
 
+def warn_of_pools(ledger: Ledger, application: str, brought: Iterable[JobSpec]) -> None:
+    """Warn of the pools of these jobs whose size no one has set. Asks nothing if no job names a pool."""
+    named = {spec.rules.pool for spec in brought if spec.rules.pool}
+    for pool in ledger.pools(application) if named else []:
+        if pool.size is None and pool.name in named:
+            logger.warning(
+                "pool %r has no size yet: its jobs run one at a time. `tenure pool %s 2` or scheduler.pool() sets it",
+                pool.name,
+                pool.name,
+                extra={"action": "pool_without_size"},
+            )
+
+
 class StartReport:
     """The news of one start."""
 

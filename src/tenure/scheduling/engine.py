@@ -28,7 +28,7 @@ from tenure.election import Election
 from tenure.jobs.functions import Registry
 from tenure.jobs.listeners import Listeners
 from tenure.jobs.run_log import AttemptLog
-from tenure.jobs.start_report import StartReport
+from tenure.jobs.start_report import StartReport, warn_of_pools
 from tenure.run import Run, RunControl
 from tenure.scheduling.completer import Completer
 from tenure.scheduling.context import EndingQueue, LoopContext, LoopSignals
@@ -288,6 +288,8 @@ def sync(
         if changes:
             report.gone(session.ledger, options.application, options.release, functions)
         report.close()
+        specs = (change.spec for change in changes if change.spec is not None)
+        warn_of_pools(session.ledger, options.application, specs)
         return jobs
     finally:
         session.close()

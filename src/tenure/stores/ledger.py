@@ -9,10 +9,13 @@ These rules hold whatever else happens at the same time:
 
   one run        (job, key) is unique. A run has a token while it is RUNNING and none otherwise. An ending needs that
                  token.
-  overlap        A job never has more than `max_running` runs that began and are not final: RUNNING, and PENDING
-                 between two attempts. This is decided under the lock of the job's row, in a later statement than the
-                 one that took the lock. A run that was reopened (by a retry or a backfill) has not begun again until
-                 it is claimed, whatever its `attempt`.
+  overlap        A job never has more than `max_running` runs that began and are not final: RUNNING, between two
+                 attempts, or WAITING for a place in its pool. This is decided under the lock of the job's row, in a
+                 later statement than the one that took the lock. A run that was reopened (by a retry or a backfill) has
+                 not begun again until it is claimed, whatever its `attempt`.
+  pool           A pool never has more RUNNING runs than its size, except those that ran when it became smaller. This is
+                 decided under the lock of the pool's row, in a later statement than the one that took the lock, and
+                 after the lock of the job.
   ownership      A node must be alive in the transaction that gives it a run. When it is not alive, the run is taken
                  back.
   proposals      A change of a job may delete its runs of kind DUE whose `scheduled_for` is in the future and that never
@@ -58,7 +61,18 @@ from tenure.core.messages import (
     Tally,
     Unplanned,
 )
-from tenure.core.records import ActionRecord, AttemptRow, ChangeRecord, Instant, JobId, JobRow, NodeFacts, RunId, RunRow
+from tenure.core.records import (
+    ActionRecord,
+    AttemptRow,
+    ChangeRecord,
+    Instant,
+    JobId,
+    JobRow,
+    NodeFacts,
+    PoolRow,
+    RunId,
+    RunRow,
+)
 
 FIRST = JobId(0)
 """Sorts before all jobs."""
@@ -137,7 +151,8 @@ class Ledger(ABC):
                    None is returned. `since` is now. The runs of a DONE job stay: what has run does not run again.
           UPDATED  The job must exist. Spec and override are replaced; the state stays. If the trigger changed, `since`
                    is now. Runs that are due and unstarted, retrying or waiting stay as they are, with the new
-                   generation. A paused job keeps `next_due` for the resume.
+                   generation. Those that wait for a pool are PENDING again: the job may have another pool. A paused job
+                   keeps `next_due` for the resume.
           PAUSED   The state is PAUSED, with `paused_until/by/why`. Runs of kind DUE that are due (PENDING with attempt
                    0, or WAITING) become SKIPPED('paused'). Those of other kinds and those between attempts stay; they
                    are not claimed while the job is paused.
@@ -255,10 +270,16 @@ class Ledger(ABC):
           WAITING, and only the newest WAITING run of kind DUE of the job stays, older ones become
           SKIPPED('superseded'). `replace`: as `wait`, and the runs that were RUNNING before are requested to end
           ('replaced'). `allow`: all become WAITING.
+        - A run that has a place of its job, and whose job has a pool, also needs a place in the pool: `size` (1 if it
+          was never set) minus the RUNNING runs of all its jobs. Free places go to the oldest. The others become
+          WAITING with `pool`, whatever `overlap` says, also between attempts. They keep the place of their job, and do
+          not expire. Under `replace`, a due time that never began leaves its place to a newer one:
+          SKIPPED('superseded'). If another transaction has locked the pool, its runs are left as they are.
         - Runs of kinds MANUAL and BACKFILL always become WAITING, in any number, and end no other run.
 
         Before that, WAITING runs of jobs that have free places become PENDING again (oldest first, as many as there are
-        places), so that they are among the candidates. Their `expires_at` is None: a run that waited is never missed.
+        places), so that they are among the candidates. So do those that wait for a pool with free places, the oldest of
+        those that this node may begin. Their `expires_at` is None: a run that waited is never missed.
 
         If two nodes claim at the same moment, one may find that the other has the older of two late runs of a job, and
         then takes the newer one.
@@ -411,6 +432,17 @@ class Ledger(ABC):
     @abstractmethod
     def cancel(self, run: RunId, by: str, why: str, action: Action | None = None) -> RunRow | None:
         """Make PENDING and WAITING runs CANCELLED; request RUNNING ones to end. Returns the run as it is now."""
+
+    # Pools
+
+    @abstractmethod
+    def set_pool(self, application: str, name: str, size: int, action: Action | None = None) -> None:
+        """Set how many runs of the jobs of a pool may be RUNNING at once. Holds from the next claim on and ends no run.
+        Wakes the nodes."""
+
+    @abstractmethod
+    def pools(self, application: str) -> list[PoolRow]:
+        """The pools whose size was set, and those that jobs name, by name."""
 
     # Looking
 

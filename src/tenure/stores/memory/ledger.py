@@ -63,6 +63,7 @@ from tenure.core.records import (
     JobSpec,
     JobState,
     NodeFacts,
+    PoolRow,
     RunId,
     RunKind,
     RunRow,
@@ -220,6 +221,8 @@ class MemoryLedger(Ledger):
                     tables.end(run, RunState.SKIPPED, run_rules.PAUSED, now)
                 else:
                     run.generation = after.generation
+                    if run.pool:
+                        run.state, run.pool = RunState.PENDING, ""
             for run in [run for run in tables.keys[after.id].values() if run.state is RunState.SKIPPED]:
                 if run.kind is RunKind.DUE and run.scheduled_for > now:
                     tables.delete(run)
@@ -444,16 +447,19 @@ class MemoryLedger(Ledger):
             served = [r for r in jobs.values() if request.queues is None or r.spec.rules.queue in request.queues]
             for row in served:
                 self._promote(row)
+            self._promote_pooled(request.application, served)
             ready = sorted(
                 (run for row in served for run in tables.open[row.id].values() if run.ready(when)),
                 key=lambda run: (run.due_at, run.id),
             )[: request.limit]
-            claimed = [
+            admitted = [
                 run
                 for job in dict.fromkeys(run.job for run in ready)
                 for run in self._admit(jobs[job], [run for run in ready if run.job == job], now)
             ]
+            claimed = self._enter_pools(jobs, admitted)
             for run in claimed:
+                self._begin(run, jobs[run.job], now)
                 run.token, run.node, run.label = request.token, request.node, self._world.label(request.node)
             pending = [run for job in jobs for run in tables.open[job].values() if run.state is RunState.PENDING]
             mine = {row.id for row in served}
@@ -466,10 +472,37 @@ class MemoryLedger(Ledger):
             )
 
     def _promote(self, row: JobRow) -> None:
-        waiting = [run.candidate() for run in self._tables.opened(row.id, RunState.WAITING)]
+        waiting = [run.candidate() for run in self._tables.opened(row.id, RunState.WAITING) if not run.pool]
         if waiting:
             for run in run_rules.promoted(row.spec.rules, self._tables.began(row.id), waiting):
                 self._tables.runs[run].state, self._tables.runs[run].expires_at = RunState.PENDING, None
+
+    def _promote_pooled(self, application: str, served: list[JobRow]) -> None:
+        waiting: dict[str, list[MemoryRun]] = {}
+        for row in served:
+            for run in self._tables.opened(row.id, RunState.WAITING):
+                if run.pool:
+                    waiting.setdefault(run.pool, []).append(run)
+        for name, runs in waiting.items():
+            for one in run_rules.enter(self._tables.pool(application, name), [run.candidate() for run in runs]):
+                self._tables.runs[one].state, self._tables.runs[one].pool = RunState.PENDING, ""
+
+    def _enter_pools(self, jobs: dict[JobId, JobRow], admitted: list[MemoryRun]) -> list[MemoryRun]:
+        """Those of the runs that have their jobs' places that may begin. The others wait for their pools."""
+        pools: dict[str, list[MemoryRun]] = {}
+        for run in admitted:
+            if name := jobs[run.job].spec.rules.pool:
+                pools.setdefault(name, []).append(run)
+        held: set[RunId] = set()
+        for name, runs in pools.items():
+            pool = self._tables.pool(jobs[runs[0].job].spec.application, name)
+            enter = run_rules.enter(pool, [run.candidate() for run in runs])
+            for run in runs:
+                run.pool = name
+                if run.id not in enter:
+                    run.state, run.expires_at = RunState.WAITING, None
+                    held.add(run.id)
+        return [run for run in admitted if run.id not in held]
 
     def _admit(self, row: JobRow, ready: list[MemoryRun], now: Instant) -> list[MemoryRun]:
         tables = self._tables
@@ -482,18 +515,21 @@ class MemoryLedger(Ledger):
         for run in decided.waiting:
             tables.runs[run].state = RunState.WAITING
         for run, reason in decided.skipped:
+            if tables.runs[run].pool:  # its job has a place again
+                self._wake(row.spec.application)
             tables.end(tables.runs[run], RunState.SKIPPED, reason, now)
         if decided.asks_to_end:
             for running in tables.opened(row.id, RunState.RUNNING):
                 running.asked_to_end = running.asked_to_end or decided.asks_to_end
-        claimed = [tables.runs[run] for run in decided.claimed]
-        for begins in claimed:
-            begins.keep_attempt()
-            begins.state, begins.claimed_at, begins.generation = RunState.RUNNING, now, row.generation
-            begins.attempt += 1
-            begins.reason, begins.outcome = "", None
-            begins.started_at = begins.finished_at = None
-        return claimed
+        return [tables.runs[run] for run in decided.claimed]
+
+    @staticmethod
+    def _begin(run: MemoryRun, row: JobRow, now: Instant) -> None:
+        run.keep_attempt()
+        run.state, run.claimed_at, run.generation = RunState.RUNNING, now, row.generation
+        run.attempt += 1
+        run.reason, run.outcome = "", None
+        run.started_at = run.finished_at = None
 
     def missed(self, application: str, limit: int, functions: tuple[str, ...] | None = None) -> list[MissedJob]:
         with self._world.mutex:
@@ -556,7 +592,7 @@ class MemoryLedger(Ledger):
             return Ended(ending.id, accepted=False, state=RunState.LOST)
         if not _holds(run, ending.token):
             return Ended(ending.id, accepted=False, state=run.state)
-        row = self._tables.jobs[run.job]
+        row, pool = self._tables.jobs[run.job], run.pool
         after = run_rules.after_ending(run.behind(), ending, row.spec.rules, job=row.state, now=now)
         run.started_at = ending.started_at
         self._tables.over(run, after, now)
@@ -564,7 +600,8 @@ class MemoryLedger(Ledger):
             run.finished_at = ending.finished_at
         if after.state is RunState.SUCCEEDED:
             run.result = ending.result
-        wakes = self._wakes(row)
+        left = pool if after.state.final else ""
+        wakes = self._wakes(row) or bool(left and self._tables.pool(row.spec.application, left).waiting)
         if wakes or after.state is RunState.PENDING:
             self._wake(row.spec.application)
         return Ended(run.id, accepted=True, state=run.state, wakes=wakes)
@@ -595,8 +632,10 @@ class MemoryLedger(Ledger):
 
     def _wakes(self, row: JobRow) -> bool:
         free = run_rules.places(row.spec.rules, self._tables.began(row.id))
-        waits = row.state is JobState.ACTIVE and self._tables.opened(row.id, RunState.WAITING)
-        return bool(waits) and free != 0
+        waits = row.state is JobState.ACTIVE and any(
+            not run.pool for run in self._tables.opened(row.id, RunState.WAITING)
+        )
+        return waits and free != 0
 
     def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Reconciled:
         with self._world.mutex:
@@ -719,7 +758,7 @@ class MemoryLedger(Ledger):
         run.state, run.generation, run.expires_at = RunState.PENDING, row.generation, None
         run.due_at = max(self.now(), run.scheduled_for)
         run.failures = run.losses = run.interruptions = run.looks = run.last_look = 0
-        run.looking_since = None
+        run.looking_since, run.pool = None, ""
         run.reopened, run.stopping = run.attempt, False
         run.by, run.slot = by, None
         if not run.attempt:
@@ -762,6 +801,18 @@ class MemoryLedger(Ledger):
                 found.asked_to_end = found.asked_to_end or said
                 self._wake(row.spec.application)
             return found.row(row.spec.name)
+
+    def set_pool(self, application: str, name: str, size: int, action: Action | None = None) -> None:
+        with self._world.mutex:
+            self._tables.pools[application, name] = size
+            self._tables.note_action(application, name, action, self.now())
+            self._wake(application)
+
+    def pools(self, application: str) -> list[PoolRow]:
+        with self._world.mutex:
+            named = {row.spec.rules.pool for row in self.jobs(application) if row.spec.rules.pool}
+            named |= {name for of, name in self._tables.pools if of == application}
+            return [self._tables.pool(application, name) for name in sorted(named)]
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         with self._world.mutex:

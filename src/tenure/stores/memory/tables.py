@@ -4,6 +4,7 @@ holds the mutex."""
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from tenure.core.records import (
     JobRow,
     JobState,
     NodeFacts,
+    PoolRow,
     RunId,
     RunKind,
     RunRow,
@@ -56,6 +58,7 @@ class MemoryRun:
     looks: int = 0
     looking_since: Instant | None = None
     last_look: int = 0
+    pool: str = ""
     node: NodeId | None = None
     label: str = ""
     token: str = ""
@@ -77,6 +80,8 @@ class MemoryRun:
     @property
     def began(self) -> bool:
         """True if it occupies one of its job's places."""
+        if self.state is RunState.WAITING:
+            return bool(self.pool)
         return self.state is RunState.RUNNING or (self.state is RunState.PENDING and self.attempt > self.reopened)
 
     @property
@@ -98,7 +103,8 @@ class MemoryRun:
         return self.state is RunState.PENDING and self.due_at <= now and not self.expired(now)
 
     def candidate(self) -> RunCandidate:
-        return RunCandidate(self.id, self.kind, self.scheduled_for, self.due_at, self.attempt - self.reopened)
+        pooled = self.state is RunState.WAITING and bool(self.pool)
+        return RunCandidate(self.id, self.kind, self.scheduled_for, self.due_at, self.attempt - self.reopened, pooled)
 
     def behind(self) -> AttemptState:
         return AttemptState(
@@ -194,6 +200,7 @@ class MemoryRun:
             looking_since=self.looking_since,
             last_look=self.last_look,
             slot=self.slot or "",
+            pool=self.pool,
         )
 
 
@@ -214,6 +221,8 @@ class Tables:
     """By application, for forgotten jobs: the instant up to which they may have run, and their highest generation."""
     kept_keys: dict[tuple[JobId, str], RunRow] = field(default_factory=dict)
     """Keys of requested runs that retention has removed."""
+    pools: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The sizes that were set, by application and name."""
     guards: dict[tuple[str, str], tuple[Instant, str, Instant | None]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -267,6 +276,13 @@ class Tables:
     def began(self, job: JobId) -> int:
         """How many places of a job are occupied."""
         return sum(run.began for run in self.open[job].values())
+
+    def pool(self, application: str, name: str) -> PoolRow:
+        """A pool, and who is in it."""
+        of_app = (run for row in self.of(application) for run in self.open[row.id].values() if run.pool == name)
+        states = Counter(run.state for run in of_app)
+        size = self.pools.get((application, name))
+        return PoolRow(name, size, states[RunState.RUNNING], states[RunState.WAITING])
 
     def insert(self, job: JobRow, runs: Iterable[NewRun]) -> int:
         """Insert due times whose keys do not exist yet. Returns how many."""
@@ -324,5 +340,5 @@ class Tables:
         if after.state.final:
             self.end(run, after.state, after.reason, now)
         else:
-            run.state, run.reason, run.token, run.asked_to_end = after.state, after.reason, "", ""
+            run.state, run.reason, run.token, run.asked_to_end, run.pool = after.state, after.reason, "", "", ""
             run.finished_at = None if after.outcome is None else now

@@ -58,6 +58,7 @@ from tenure.core.records import (
     JobId,
     JobRow,
     NodeFacts,
+    PoolRow,
     Rules,
     RunId,
     RunKind,
@@ -512,6 +513,13 @@ class PostgresLedger(Ledger):
         noted = None if action is None else json.dumps(written_action(action))
         rows = self._run("cancel", run=run, said=storable(cancelled_by(by, why)), action=noted)
         return run_row(rows[0]) if rows else None
+
+    def set_pool(self, application: str, name: str, size: int, action: Action | None = None) -> None:
+        noted = None if action is None else json.dumps(written_action(action))
+        self._run("set_pool", application=application, name=name, size=size, action=noted)
+
+    def pools(self, application: str) -> list[PoolRow]:
+        return [PoolRow(*row) for row in self._run("pools", application=application)]
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         chosen = self._oldest_first if query.oldest_first else self._statements

@@ -28,6 +28,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "node_facts": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "lane": ("SELECT", "INSERT"),
     "job": ("SELECT", "INSERT", "UPDATE"),  # deleted by `forget_jobs` alone, which runs as its owner
+    "pool": ("SELECT", "INSERT", "UPDATE"),
     "job_change": ("SELECT", "INSERT"),
     "action": ("SELECT", "INSERT", "DELETE"),
     "run": ("SELECT", "INSERT", "UPDATE", "DELETE"),

@@ -31,7 +31,7 @@ RUN = (
     "pg_catalog.date_part('epoch', r.started_at), pg_catalog.date_part('epoch', r.finished_at), r.reason, r.count, "
     "pg_catalog.date_part('epoch', r.until), r.by, r.kwargs, r.generation, r.interruptions, r.stopping, "
     "COALESCE(r.looks, 0), pg_catalog.date_part('epoch', r.looking_since), COALESCE(r.last_look, 0), "
-    "COALESCE(r.slot, '')"
+    "COALESCE(r.slot, ''), COALESCE(r.pool, '')"
 )
 SPAN = (
     "f.scheduled_for >= coalesce(to_timestamp(%(since)s::float8), '-infinity') "
@@ -85,6 +85,7 @@ def _written_spec(spec: JobSpec) -> dict[str, Any]:
         "queue": rules.queue,
         "overlap": rules.overlap,
         "max_running": rules.max_running,
+        "pool": rules.pool,
         "on_time": rules.on_time,
         "on_lost": rules.on_lost,
         "max_lost": rules.max_lost,

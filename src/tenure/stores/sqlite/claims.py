@@ -20,7 +20,7 @@ from tenure.core import run_rules
 from tenure.core.cluster import NodeId
 from tenure.core.job_options import rules_of
 from tenure.core.messages import Claimed, ClaimedRun, ClaimRequest, Ended, Ending, Held, LostRun, Reconciled
-from tenure.core.records import Instant, JobId, JobState, RunId, RunKind, RunState
+from tenure.core.records import Instant, JobId, JobState, PoolRow, RunId, RunKind, RunState
 from tenure.core.run_rules import Admission, After, AttemptState, RunCandidate
 from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
 from tenure.stores.sqlite import attempts as sqlite_attempts
@@ -139,12 +139,31 @@ def claim(
     for job in asks:  # runs that were running before, not those that begin now
         execute(connection, "ask_to_end", job=job, why=run_rules.REPLACED)
     taken = [due for due in ready if due.id not in held_back]
+    pooled = {due.id: name for due in taken if (name := rules_of(due.rules).pool)}
+    if pooled:
+        without = _without_place(connection, request.application, taken, pooled)
+        execute_many(connection, "wait_for_pool", ((pooled[one], one) for one in without))
+        taken = [due for due in taken if due.id not in without]
     ids = json.dumps([due.id for due in taken])
     if any(due.attempt for due in taken):
         sqlite_attempts.keep(connection, [due.id for due in taken])
     execute(connection, "begin", ids=ids, token=request.token, node=request.node, label=me[0], now=now)
+    execute_many(connection, "enter_pool", ((pooled[due.id], due.id) for due in taken if due.id in pooled))
     claimed = tuple(due.claimed() for due in taken)
     return _answer(connection, request, now, claimed, more=len(found) == request.limit), bool(asks)
+
+
+def _without_place(
+    connection: sqlite3.Connection, application: str, taken: list[_Due], pooled: dict[RunId, str]
+) -> set[RunId]:
+    """Of the runs that have their jobs' places, those for which their pools have none."""
+    without: set[RunId] = set()
+    for name in sorted(set(pooled.values())):
+        candidates = [due.candidate() for due in taken if pooled.get(due.id) == name]
+        size, running = execute(connection, "pool_running", application=application, pool=name).fetchone()
+        entered = run_rules.enter(PoolRow(name, size, running), candidates)
+        without.update(run.id for run in candidates if run.id not in entered)
+    return without
 
 
 def _oldest(connection: sqlite3.Connection, request: ClaimRequest, when: Micros) -> str:
@@ -208,18 +227,23 @@ def _answer(
 
 def _promote(connection: sqlite3.Connection, request: ClaimRequest) -> None:
     for job, rules, began in execute(connection, "released", **_served(request)).fetchall():
+        if job is None:  # a pool, and its free places
+            found = execute(connection, "waiting_for_pool", pool=rules, limit=began, **_served(request)).fetchall()
+            execute_many(connection, "promote", found)
+            continue
         free = run_rules.places(rules_of(rules), began)
         waiting = _waiting(connection, request.application, job, free)
         execute_many(connection, "promote", ((one,) for one in run_rules.promoted(rules_of(rules), began, waiting)))
 
 
 def _waiting(
-    connection: sqlite3.Connection, application: str, job: JobId, limit: int | None = None
+    connection: sqlite3.Connection, application: str, job: JobId, limit: int | None = None, *, pooled: bool = False
 ) -> list[RunCandidate]:
-    rows = execute(connection, "waiting", application=application, job=job, limit=-1 if limit is None else limit)
+    wanted = {"application": application, "job": job, "pooled": pooled}
+    rows = execute(connection, "waiting", limit=-1 if limit is None else limit, **wanted)
     return [
-        RunCandidate(RunId(one), kind_of(kind), instant(scheduled_for), instant(due_at))
-        for one, kind, scheduled_for, due_at in rows
+        RunCandidate(RunId(one), kind_of(kind), instant(scheduled_for), instant(due_at), count_of(attempt), bool(pool))
+        for one, kind, scheduled_for, due_at, attempt, pool in rows
     ]
 
 
@@ -233,7 +257,8 @@ def _room(candidates: list[_Due]) -> bool:
 def _decide(connection: sqlite3.Connection, application: str, candidates: list[_Due]) -> Admission:
     first = candidates[0]
     rules = rules_of(first.rules)
-    waiting = _waiting(connection, application, first.job) if rules.overlap in {"wait", "replace"} else []
+    keeps_newest = rules.overlap in {"wait", "replace"}
+    waiting = _waiting(connection, application, first.job, pooled=True) if keeps_newest else []
     return run_rules.admit(rules, first.began, [due.candidate() for due in candidates], waiting)
 
 
@@ -270,6 +295,7 @@ class _Attempt(NamedTuple):
     looking_since: Micros | None
     last_look: int
     label: str
+    pool: str | None
 
     def behind(self) -> AttemptState:
         due_at, expires_at = instant(self.due_at), instant_or_none(self.expires_at)
@@ -319,6 +345,7 @@ def finish(connection: sqlite3.Connection, endings: Sequence[Ending], now: Micro
     execute_many(connection, "succeed", succeeded)
     execute_many(connection, "end", written)
     waking = _waking(connection, [rows[one] for one in over])
+    waking |= _pools_waking(connection, [rows[one] for one, state in over.items() if state.final])
     answers = [
         _ended(ending.id, rows.get(ending.id), over.get(ending.id), accepted=taken, waking=waking)
         for ending, taken in zip(endings, accepted, strict=True)
@@ -462,6 +489,17 @@ def _waking(connection: sqlite3.Connection, rows: Iterable[_Attempt]) -> set[Job
     """Jobs that have a WAITING run which may begin now."""
     jobs = json.dumps(list({row.job for row in rows}))
     return {JobId(job) for (job,) in execute(connection, "wakes", jobs=jobs)}
+
+
+def _pools_waking(connection: sqlite3.Connection, rows: list[_Attempt]) -> set[JobId]:
+    """Jobs whose runs have left places in pools for which other runs wait."""
+    left = [row for row in rows if row.pool is not None]
+    if not left:
+        return set()
+    wanted: dict[str, object] = {"application": left[0].application}
+    pools = json.dumps(sorted({row.pool for row in left if row.pool is not None}))
+    found = {name for (name,) in execute(connection, "pool_wakes", pools=pools, **wanted)}
+    return {row.job for row in left if row.pool in found}
 
 
 def _to_wake(rows: dict[RunId, _Attempt], over: dict[RunId, RunState], waking: set[JobId]) -> set[str]:

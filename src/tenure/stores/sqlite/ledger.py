@@ -61,6 +61,7 @@ from tenure.core.records import (
     JobRow,
     JobState,
     NodeFacts,
+    PoolRow,
     RunId,
     RunRow,
     RunState,
@@ -459,6 +460,16 @@ class SqliteLedger(Ledger):
         if whose is not None:
             self._wake(*whose)
         return cancelled
+
+    def set_pool(self, application: str, name: str, size: int, action: Action | None = None) -> None:
+        with self._desk.write():
+            execute(self._connection, "set_pool", application=application, name=name, size=size)
+            sqlite_changes.note_action(self._connection, application, name, action, now=self._now())
+        self._wake(application)
+
+    def pools(self, application: str) -> list[PoolRow]:
+        with self._desk.read():
+            return [PoolRow(*row) for row in execute(self._connection, "pools", application=application)]
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         statements = sql("ASC" if query.oldest_first else "DESC")

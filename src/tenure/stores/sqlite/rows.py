@@ -55,7 +55,7 @@ _RUN = (
     "r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label, "
     "r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, "
     "r.interruptions, r.stopping, coalesce(r.looks, 0), r.looking_since, coalesce(r.last_look, 0), "
-    "coalesce(r.slot, '')"
+    "coalesce(r.slot, ''), coalesce(r.pool, '')"
 )
 
 
@@ -125,6 +125,7 @@ def definition(spec: JobSpec, override: Override | None) -> dict[str, object]:
         "rules": json.dumps(written_rules(spec.rules), separators=(",", ":")),
         "queue": spec.rules.queue,
         "max_running": spec.rules.max_running,
+        "pool": spec.rules.pool,
         "kwargs": spec.kwargs,
         "in_code": spec.in_code,
         "release": spec.release,
@@ -208,7 +209,7 @@ def run_state(word: object) -> RunState:
 def run_row(row: tuple[Any, ...]) -> RunRow:
     (found, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest) = row
     (claimed_at, started_at, finished_at, reason, count, until, by, kwargs, *rest) = rest
-    (generation, interruptions, stopping, looks, looking_since, last_look, slot, *kept) = rest
+    (generation, interruptions, stopping, looks, looking_since, last_look, slot, pool, *kept) = rest
     return RunRow(
         id=RunId(found),
         job=JobId(job),
@@ -237,6 +238,7 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         looking_since=instant_or_none(looking_since),
         last_look=count_of(last_look),
         slot=slot,
+        pool=str(pool),
         digest=kept[0] if kept else None,
     )
 

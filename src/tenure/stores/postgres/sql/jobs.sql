@@ -128,6 +128,25 @@ SELECT {job} FROM {schema}.job j
    AND (%(names)s::text[] IS NULL OR j.name = ANY (%(names)s::text[]))
  ORDER BY j.name COLLATE "C"
 
+-- name: set_pool
+-- Set the size of a pool.
+SELECT {schema}.set_pool(%(application)s, %(name)s, %(size)s::int, %(action)s::jsonb)
+
+-- name: pools
+-- The pools of an application, with how many runs have a place and how many wait.
+SELECT n.name, (SELECT p.size FROM {schema}.pool p WHERE p.application = a.id AND p.name = n.name),
+       (SELECT count(*) FROM {schema}.run r
+         WHERE r.application = a.id AND r.pool = n.name AND r.state IN ('waiting', 'running') AND r.state = 'running'),
+       (SELECT count(*) FROM {schema}.run r
+         WHERE r.application = a.id AND r.pool = n.name AND r.state IN ('waiting', 'running') AND r.state = 'waiting')
+  FROM {schema}.application a
+ CROSS JOIN LATERAL (SELECT p.name FROM {schema}.pool p WHERE p.application = a.id AND p.size IS NOT NULL
+                     UNION
+                     SELECT j.pool FROM {schema}.job j
+                      WHERE j.application = a.id AND j.pool IS NOT NULL AND j.state <> 'removed') n
+ WHERE a.name = %(application)s
+ ORDER BY n.name COLLATE "C"
+
 -- name: triggers
 -- The triggers of jobs by id.
 SELECT j.id, j.trigger FROM {schema}.job j WHERE j.id = ANY (%(jobs)s::bigint[])

@@ -130,10 +130,10 @@ SELECT coalesce(max(generation), 0) FROM tenure_forgotten WHERE application = :a
 
 -- name: add_job
 -- Insert a new job.
-INSERT INTO tenure_job (application, name, function, trigger, rules, queue, max_running, kwargs, in_code, release,
-                        tzdata, since, override, defined_at, kept_since)
-VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, :kwargs, :in_code, :release,
-        :tzdata, :now, :override, :now,
+INSERT INTO tenure_job (application, name, function, trigger, rules, queue, max_running, pool, kwargs, in_code,
+                        release, tzdata, since, override, defined_at, kept_since)
+VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, :pool, :kwargs, :in_code,
+        :release, :tzdata, :now, :override, :now,
         coalesce((SELECT f.kept_since FROM tenure_forgotten f WHERE f.application = :application), 0))
 
 -- name: define_job
@@ -141,7 +141,7 @@ VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, 
 -- begins anew.
 UPDATE tenure_job
    SET function = :function, trigger = :trigger, rules = :rules, queue = :queue, max_running = :max_running,
-       kwargs = :kwargs, in_code = :in_code, release = :release, tzdata = :tzdata, override = :override,
+       pool = :pool, kwargs = :kwargs, in_code = :in_code, release = :release, tzdata = :tzdata, override = :override,
        defined_at = :now,
        since = CASE WHEN :added OR trigger IS NOT :trigger THEN :now ELSE since END
  WHERE id = :id

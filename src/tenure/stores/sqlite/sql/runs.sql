@@ -24,7 +24,9 @@ UPDATE tenure_run INDEXED BY tenure_run_several SET until = :now WHERE job = :id
 -- name: restamp
 -- Give the unstarted runs of a job its new generation and lane.
 UPDATE tenure_run INDEXED BY tenure_run_open
-   SET generation = :generation, lane = (SELECT j.lane FROM tenure_job j WHERE j.id = :id)
+   SET generation = :generation, lane = (SELECT j.lane FROM tenure_job j WHERE j.id = :id),
+       -- The job may have another pool now.
+       state = CASE WHEN state = 'waiting' AND pool IS NOT NULL THEN 'pending' ELSE state END, pool = NULL
  WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
 
 -- name: skip_paused
@@ -76,29 +78,90 @@ SELECT EXISTS (SELECT 1
                   AND r.state = 'pending' AND r.expires_at <= :now)
 
 -- name: released
--- Jobs that have WAITING runs and a free place.
+-- Jobs that have WAITING runs and a free place, and pools that have both, with how many places are free.
 SELECT w.job, j.rules, w.began
   FROM (SELECT d.job, (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
                         WHERE b.job = d.job
-                          AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > b.reopened))) AS began
+                          AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > b.reopened)
+            OR (b.state = 'waiting' AND b.pool IS NOT NULL))) AS began
           FROM (SELECT DISTINCT r.job
                   FROM tenure_lane l
                  CROSS JOIN tenure_run r INDEXED BY tenure_run_waits ON r.lane = l.id
                  WHERE l.application = :application
                    AND (:functions IS NULL OR l.function IN (SELECT value FROM json_each(:functions)))
                    AND (:queues IS NULL OR l.queue IN (SELECT value FROM json_each(:queues)))
-                   AND r.state = 'waiting') d) w
+                   AND r.state = 'waiting' AND r.pool IS NULL) d) w
  CROSS JOIN tenure_job j ON j.id = w.job
  WHERE j.state = 'active' AND (j.max_running IS NULL OR w.began < j.max_running)
+UNION ALL
+SELECT NULL, w.pool, w.free
+  FROM (SELECT d.pool, coalesce((SELECT p.size FROM tenure_pool p
+                                  WHERE p.application = :application AND p.name = d.pool), 1)
+                       - (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_pool
+                           WHERE b.application = :application AND b.pool = d.pool AND b.state = 'running') AS free
+          FROM (SELECT DISTINCT r.pool
+                  FROM tenure_run r INDEXED BY tenure_run_pool
+                 WHERE r.application = :application AND r.pool IS NOT NULL AND r.state = 'waiting'
+                   AND r.lane IN (SELECT l.id FROM tenure_lane l
+                                   WHERE l.application = :application
+                                     AND (:functions IS NULL
+                                          OR l.function IN (SELECT value FROM json_each(:functions)))
+                                     AND (:queues IS NULL
+                                          OR l.queue IN (SELECT value FROM json_each(:queues))))) d) w
+ WHERE w.free > 0
 
 -- name: waiting
 -- The WAITING runs of a job, oldest first.
-SELECT id, kind, scheduled_for, due_at FROM tenure_run INDEXED BY tenure_run_waiting
- WHERE application = :application AND job = :job AND state = 'waiting' ORDER BY due_at, id LIMIT :limit
+SELECT id, kind, scheduled_for, due_at, attempt - reopened, pool IS NOT NULL
+  FROM tenure_run INDEXED BY tenure_run_waiting
+ WHERE application = :application AND job = :job AND state = 'waiting' AND (pool IS NULL OR :pooled)
+ ORDER BY due_at, id LIMIT :limit
+
+-- name: waiting_for_pool
+-- The oldest runs of a node's lanes that wait for a place in a pool.
+SELECT r.id FROM tenure_run r INDEXED BY tenure_run_pool
+ WHERE r.application = :application AND r.pool = :pool AND r.state = 'waiting'
+   AND r.lane IN (SELECT l.id FROM tenure_lane l
+                   WHERE l.application = :application
+                     AND (:functions IS NULL OR l.function IN (SELECT value FROM json_each(:functions)))
+                     AND (:queues IS NULL OR l.queue IN (SELECT value FROM json_each(:queues))))
+ ORDER BY r.due_at, r.id LIMIT :limit
+
+-- name: pool_running
+-- The size of a pool, and how many runs have a place in it.
+SELECT (SELECT p.size FROM tenure_pool p WHERE p.application = :application AND p.name = :pool),
+       (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_pool
+         WHERE b.application = :application AND b.pool = :pool AND b.state = 'running')
+
+-- name: wait_for_pool
+-- Let a run wait for a place in its pool.
+UPDATE tenure_run SET state = 'waiting', pool = ?, expires_at = NULL WHERE id = ?
+
+-- name: enter_pool
+-- Note in which pool a run has a place.
+UPDATE tenure_run SET pool = ? WHERE id = ?
+
+-- name: set_pool
+-- Set the size of a pool.
+INSERT INTO tenure_pool (application, name, size) VALUES (:application, :name, :size)
+ON CONFLICT (application, name) DO UPDATE SET size = excluded.size
+
+-- name: pools
+-- The pools of an application, with how many runs have a place and how many wait.
+SELECT n.name, (SELECT p.size FROM tenure_pool p WHERE p.application = :application AND p.name = n.name),
+       (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_pool
+         WHERE b.application = :application AND b.pool = n.name AND b.state = 'running'),
+       (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_pool
+         WHERE b.application = :application AND b.pool = n.name AND b.state = 'waiting')
+  FROM (SELECT name FROM tenure_pool WHERE application = :application
+        UNION
+        SELECT pool FROM tenure_job INDEXED BY tenure_job_pool
+         WHERE application = :application AND pool IS NOT NULL AND state <> 'removed') n
+ ORDER BY n.name
 
 -- name: promote
 -- Make a WAITING run PENDING. A run that waited never counts as missed.
-UPDATE tenure_run SET state = 'pending', expires_at = NULL WHERE id = ?
+UPDATE tenure_run SET state = 'pending', expires_at = NULL, pool = NULL WHERE id = ?
 
 -- name: due_in_one_lane
 -- The same as a JSON array, in one step.
@@ -112,7 +175,8 @@ SELECT json_group_array(id)
 SELECT r.id, r.job, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.reopened, r.failures, r.kwargs,
        j.generation, j.name, j.function, j.kwargs, j.rules, j.trigger, j.max_running,
        (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
-         WHERE b.job = r.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > b.reopened)))
+         WHERE b.job = r.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > b.reopened)
+            OR (b.state = 'waiting' AND b.pool IS NOT NULL)))
   FROM json_each(:ids) i
  CROSS JOIN tenure_run r ON r.id = i.value
  CROSS JOIN tenure_job j ON j.id = r.job
@@ -157,7 +221,7 @@ SELECT id FROM tenure_run INDEXED BY tenure_run_open
 
 -- name: hold_back
 -- Let a run wait.
-UPDATE tenure_run SET state = 'waiting' WHERE id = ?
+UPDATE tenure_run SET state = 'waiting', pool = NULL WHERE id = ?
 
 -- name: skip
 -- Skip a run.
@@ -198,7 +262,7 @@ UPDATE tenure_run SET kind = 'backfill', due_at = ?, expires_at = NULL WHERE id 
 -- Runs with what is needed to end their attempts.
 SELECT r.id, r.job, r.application, r.state, r.token, r.attempt, r.failures, r.losses, r.due_at, r.expires_at,
        r.asked_to_end, r.started_at, j.rules, j.state, r.kind, j.name, r.key, r.scheduled_for, r.node,
-       r.interruptions, r.stopping, coalesce(r.looks, 0), r.looking_since, coalesce(r.last_look, 0), r.label
+       r.interruptions, r.stopping, coalesce(r.looks, 0), r.looking_since, coalesce(r.last_look, 0), r.label, r.pool
   FROM json_each(:ids) i
  CROSS JOIN tenure_run r ON r.id = i.value
  CROSS JOIN tenure_job j ON j.id = r.job
@@ -218,6 +282,7 @@ UPDATE tenure_run
        attempt = ?2, failures = ?3, losses = ?4, due_at = ?5, expires_at = ?6, reason = ?7, started_at = ?8,
        finished_at = ?9, interruptions = ?11, looks = nullif(?12, 0), looking_since = ?13, last_look = nullif(?14, 0),
        outcome = ?15, stopping = 0, token = NULL, asked_to_end = '',
+       pool = CASE WHEN ?1 = 'pending' THEN NULL ELSE pool END,
        label = CASE WHEN ?2 = 0 THEN '' ELSE label END, claimed_at = CASE WHEN ?2 = 0 THEN NULL ELSE claimed_at END,
        slot = CASE WHEN ?2 = 0 THEN NULL ELSE slot END
  WHERE id = ?10
@@ -229,11 +294,18 @@ SELECT j.id
  CROSS JOIN tenure_job j ON j.id = i.value
  WHERE j.state = 'active'
    AND EXISTS (SELECT 1 FROM tenure_run w INDEXED BY tenure_run_waiting
-                WHERE w.application = j.application AND w.job = j.id AND w.state = 'waiting')
+                WHERE w.application = j.application AND w.job = j.id AND w.state = 'waiting' AND w.pool IS NULL)
    AND (j.max_running IS NULL
         OR j.max_running > (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
                              WHERE b.job = j.id
-                               AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > b.reopened))))
+                               AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > b.reopened)
+            OR (b.state = 'waiting' AND b.pool IS NOT NULL))))
+
+-- name: pool_wakes
+-- Of these pools, those in which a run waits.
+SELECT i.value FROM json_each(:pools) i
+ WHERE EXISTS (SELECT 1 FROM tenure_run w INDEXED BY tenure_run_pool
+                WHERE w.application = :application AND w.pool = i.value AND w.state = 'waiting')
 
 -- name: orphans
 -- RUNNING runs whose node is not alive.
@@ -308,7 +380,7 @@ SELECT {run}
 -- name: kept_key
 -- A kept key as a run, with NULLs and zeros for what is not kept.
 SELECT k.run, k.job, j.name, k.key, 'manual', k.state, k.scheduled_for, k.scheduled_for, 0, 0, 0, '',
-       NULL, k.started_at, k.finished_at, '', 1, NULL, '', NULL, 0, 0, 0, 0, NULL, 0, '', k.digest
+       NULL, k.started_at, k.finished_at, '', 1, NULL, '', NULL, 0, 0, 0, 0, NULL, 0, '', '', k.digest
   FROM tenure_job j JOIN tenure_kept_key k ON k.job = j.id
  WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND k.key = :key
 
@@ -323,7 +395,7 @@ UPDATE tenure_run
        outcome = CASE WHEN attempt > 0 THEN coalesce(outcome, state) END,
        reason = CASE attempt WHEN 0 THEN '' ELSE reason END,
        finished_at = CASE attempt WHEN 0 THEN NULL ELSE finished_at END,
-       looks = NULL, looking_since = NULL, last_look = NULL,
+       looks = NULL, looking_since = NULL, last_look = NULL, pool = NULL,
        by = :by, slot = NULL, kwargs = coalesce(:kwargs, kwargs)
  WHERE id = :id AND EXISTS (SELECT 1 FROM tenure_job j WHERE j.id = tenure_run.job AND j.state <> 'removed')
 

@@ -2,10 +2,16 @@
 --
 -- Counts stop at what an int can hold, so that an absurd count in one row cannot fail a statement about many.
 
--- How many runs of a job take a place under `max_running`: those with an attempt that are not final.
+-- How many runs of a job take a place under `max_running`: those with an attempt that are not final, and those that
+-- wait for its pool.
 CREATE OR REPLACE FUNCTION {schema}.places_taken(of_job bigint) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT count(*) FROM {schema}.run r WHERE r.job = of_job AND r.attempt - r.reopened > 0 AND r.state <= 'running'
+    SELECT count(*) + CASE WHEN (SELECT j.pool FROM {schema}.job j WHERE j.id = of_job) IS NOT NULL
+                           THEN (SELECT count(*) FROM {schema}.run w
+                                  WHERE w.job = of_job AND w.attempt - w.reopened = 0 AND w.state <= 'running'
+                                    AND w.state = 'waiting' AND w.pool IS NOT NULL)
+                           ELSE 0 END
+      FROM {schema}.run r WHERE r.job = of_job AND r.attempt - r.reopened > 0 AND r.state <= 'running'
 $$;
 
 -- Jobs in these lanes that have WAITING runs and a free place. Reads without a lock.
@@ -16,10 +22,11 @@ BEGIN
         WITH RECURSIVE waits AS (   -- from job to job, however many runs wait
             SELECT l.lane, w.job FROM unnest(lanes) AS l (lane)
              CROSS JOIN LATERAL (SELECT r.job FROM {schema}.run r
-                                  WHERE r.lane = l.lane AND r.state = 'waiting' ORDER BY r.job LIMIT 1) w
+                                  WHERE r.lane = l.lane AND r.state = 'waiting' AND r.pool IS NULL
+                                  ORDER BY r.job LIMIT 1) w
             UNION ALL
             SELECT w.lane, (SELECT r.job FROM {schema}.run r
-                             WHERE r.lane = w.lane AND r.state = 'waiting' AND r.job > w.job
+                             WHERE r.lane = w.lane AND r.state = 'waiting' AND r.pool IS NULL AND r.job > w.job
                              ORDER BY r.job LIMIT 1)
               FROM waits w WHERE w.job IS NOT NULL
         )
@@ -44,6 +51,7 @@ BEGIN
           FROM unnest(locked) AS l (id) JOIN {schema}.job j ON j.id = l.id
                CROSS JOIN LATERAL (SELECT w.id FROM {schema}.run w
                                     WHERE w.application = app AND w.job = l.id AND w.state = 'waiting'
+                                      AND w.pool IS NULL
                                     ORDER BY w.due_at, w.id
                                     LIMIT CASE WHEN j.max_running IS NOT NULL
                                                THEN greatest(j.max_running - {schema}.places_taken(l.id), 0) END) o
@@ -52,6 +60,125 @@ BEGIN
     )
     SELECT min(e.due_at) INTO first FROM ended e;
     RETURN first;
+END $$;
+
+-- The advisory lock of a session that inserts the row of a pool.
+CREATE OR REPLACE FUNCTION {schema}.key_of_pool(app int, of_name text) RETURNS bigint
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT hashtextextended('tenure pool {schema} ' || app || ' ' || of_name, 0)
+$$;
+
+-- The runs of these lanes that wait for pools with free places: the oldest of each pool, as many as there are places.
+-- Reads without a lock.
+CREATE OR REPLACE FUNCTION {schema}.next_in_pools(app int, lanes int[]) RETURNS bigint[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp {planner} AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE waits AS (   -- from pool to pool, however many runs wait
+            (SELECT r.pool FROM {schema}.run r
+              WHERE r.application = app AND r.pool IS NOT NULL AND r.state IN ('waiting', 'running')
+              ORDER BY r.pool LIMIT 1)
+            UNION ALL
+            SELECT (SELECT r.pool FROM {schema}.run r
+                     WHERE r.application = app AND r.pool > w.pool AND r.state IN ('waiting', 'running')
+                     ORDER BY r.pool LIMIT 1)
+              FROM waits w WHERE w.pool IS NOT NULL
+        )
+        SELECT array_agg(o.id)
+          FROM (SELECT w.pool,
+                       coalesce((SELECT p.size FROM {schema}.pool p WHERE p.application = app AND p.name = w.pool), 1)
+                       - (SELECT count(*) FROM {schema}.run b
+                           WHERE b.application = app AND b.pool = w.pool AND b.state IN ('waiting', 'running')
+                             AND b.state = 'running') AS free
+                  FROM waits w WHERE w.pool IS NOT NULL) p
+         CROSS JOIN LATERAL (SELECT r.id FROM {schema}.run r
+                              WHERE r.application = app AND r.pool = p.pool AND r.state IN ('waiting', 'running')
+                                AND r.state = 'waiting' AND r.lane = ANY (lanes)
+                              ORDER BY r.due_at, r.id LIMIT greatest(p.free, 0)) o);
+END $$;
+
+-- Makes these runs, which wait for pools, PENDING, unless another session has locked their jobs or pools.
+-- Returns the least `due_at` among them.
+CREATE OR REPLACE FUNCTION {schema}.end_waits_for_pools(app int, runs bigint[]) RETURNS timestamptz
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+DECLARE
+    locked bigint[];   -- jobs
+    pools  text[];
+    first  timestamptz;
+BEGIN
+    SELECT array_agg(l.id) INTO locked
+      FROM (SELECT j.id FROM {schema}.job j
+             WHERE j.id = ANY (ARRAY(SELECT r.job FROM {schema}.run r WHERE r.id = ANY (runs))) AND j.state = 'active'
+               FOR NO KEY UPDATE SKIP LOCKED) l;
+    IF locked IS NULL THEN RETURN NULL; END IF;
+    SELECT array_agg(l.name) INTO pools
+      FROM (SELECT p.name FROM {schema}.pool p
+             WHERE p.application = app
+               AND p.name = ANY (ARRAY(SELECT r.pool FROM {schema}.run r WHERE r.id = ANY (runs)))
+             ORDER BY p.name FOR NO KEY UPDATE SKIP LOCKED) l;
+    WITH ended AS (
+        UPDATE {schema}.run r SET state = 'pending', expires_at = NULL, pool = NULL, entered = pg_current_xact_id()
+          FROM (SELECT o.id FROM {schema}.run o
+                 WHERE o.id = ANY (runs) AND o.job = ANY (locked) AND o.state = 'waiting' AND o.pool = ANY (pools)
+                   FOR NO KEY UPDATE SKIP LOCKED) x
+         WHERE r.id = x.id
+        RETURNING r.due_at
+    )
+    SELECT min(e.due_at) INTO first FROM ended e;
+    RETURN first;
+END $$;
+
+-- Decides which candidates of jobs with a pool may begin. The caller has locked the candidates and their jobs.
+--
+-- A candidate needs the place of its job first, as the claim decides it, and then one of its pool. The pool is locked
+-- in one statement, and its RUNNING runs are counted in a later one, which sees what the claims before committed. The
+-- oldest get the free places; the others wait with the place of their job. Those of a pool that another session has
+-- locked are left out, and stay as they are.
+--
+-- Returns the candidates that are left. One without a place of its job gets a rank beyond any limit.
+CREATE OR REPLACE FUNCTION {schema}.enter_pools(
+    app int, INOUT ids bigint[], INOUT jobs bigint[], INOUT ranks bigint[]
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+DECLARE
+    names  text[];
+    locked text[];
+BEGIN
+    SELECT array_agg(DISTINCT j.pool) INTO names FROM {schema}.job j WHERE j.id = ANY (jobs) AND j.pool IS NOT NULL;
+    INSERT INTO {schema}.pool (application, name)   -- the lock: a claim must not wait at the primary key
+    SELECT app, n.name FROM unnest(names) AS n (name)
+     WHERE CASE WHEN NOT EXISTS (SELECT FROM {schema}.pool p WHERE p.application = app AND p.name = n.name)
+                THEN pg_try_advisory_xact_lock({schema}.key_of_pool(app, n.name)) ELSE false END
+    ON CONFLICT DO NOTHING;
+    SELECT array_agg(l.name) INTO locked
+      FROM (SELECT p.name FROM {schema}.pool p WHERE p.application = app AND p.name = ANY (names)
+             ORDER BY p.name FOR NO KEY UPDATE SKIP LOCKED) l;
+    -- Later statements than the one that locked the pools.
+    WITH candidate AS MATERIALIZED (
+        SELECT c.id, c.job, c.place, c.rank, j.pool, r.due_at,
+               j.max_running IS NULL OR r.attempt > r.reopened
+                   OR {schema}.places_taken(j.id) <= j.max_running - coalesce(c.rank, 1) AS fits
+          FROM unnest(ids, jobs, ranks) WITH ORDINALITY AS c (id, job, rank, place)
+          JOIN {schema}.run r ON r.id = c.id JOIN {schema}.job j ON j.id = c.job
+    ), turn AS (
+        SELECT c.id, row_number() OVER (PARTITION BY c.pool ORDER BY c.due_at, c.id) AS turn
+          FROM candidate c WHERE c.pool = ANY (locked) AND c.fits
+    ), held AS (
+        UPDATE {schema}.run r SET state = 'waiting', pool = c.pool, expires_at = NULL
+          FROM candidate c JOIN turn t ON t.id = c.id
+               JOIN {schema}.pool p ON p.application = app AND p.name = c.pool
+         WHERE r.id = c.id
+           AND t.turn > coalesce(p.size, 1)
+                        - (SELECT count(*) FROM {schema}.run b
+                            WHERE b.application = app AND b.pool = c.pool AND b.state IN ('waiting', 'running')
+                              AND b.state = 'running')
+        RETURNING r.id
+    )
+    SELECT array_agg(c.id ORDER BY c.place), array_agg(c.job ORDER BY c.place),
+           array_agg(CASE WHEN c.fits THEN coalesce(c.rank, 1) ELSE 4294967296 END ORDER BY c.place)
+      INTO ids, jobs, ranks
+      FROM candidate c
+     WHERE (c.pool IS NULL OR c.pool = ANY (coalesce(locked, '{}'))) AND c.id NOT IN (SELECT h.id FROM held h);
 END $$;
 
 -- Candidates without a free place wait or are skipped, as `overlap` of their jobs says. The caller has locked the
@@ -63,6 +190,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
 DECLARE
     replaced    bigint[];   -- jobs whose newest due time was claimed
     newest_only bigint[];   -- other jobs, of which only the newest due time waits
+    left_turns  boolean;    -- one of them waited for its pool: its job has a place again
 BEGIN
     SELECT array_agg(DISTINCT r.job) INTO replaced
       FROM unnest(claimed) AS c (id) JOIN {schema}.run r ON r.id = c.id JOIN {schema}.job j ON j.id = r.job
@@ -72,7 +200,7 @@ BEGIN
      WHERE r.kind = 'due' AND j.overlap IN ('wait', 'replace') AND j.id <> ALL (coalesce(replaced, '{}'));
     UPDATE {schema}.run r
        SET state = CASE WHEN x.why <> '' THEN 'skipped' ELSE 'waiting' END::{schema}.run_state,
-           reason = CASE WHEN x.why <> '' THEN x.why ELSE r.reason END,
+           reason = CASE WHEN x.why <> '' THEN x.why ELSE r.reason END, pool = NULL,
            finished_at = CASE WHEN x.why <> '' THEN now_ ELSE r.finished_at END
       FROM (SELECT o.id, CASE WHEN o.kind <> 'due' THEN ''
                               WHEN j.overlap = 'skip' THEN 'overlap'
@@ -82,12 +210,22 @@ BEGIN
               JOIN {schema}.job j ON j.id = o.job) x
      WHERE r.id = x.id;
     IF newest_only IS NULL THEN RETURN; END IF;
-    UPDATE {schema}.run r SET state = 'skipped', reason = 'superseded', finished_at = now_
-      FROM unnest(newest_only) AS n (job)
-     WHERE r.application = app AND r.job = n.job AND r.state = 'waiting' AND r.kind = 'due'
-       AND EXISTS (SELECT FROM {schema}.run o
-                    WHERE o.application = app AND o.job = n.job AND o.state = 'waiting' AND o.kind = 'due'
-                      AND (o.scheduled_for, o.id) > (r.scheduled_for, r.id));
+    -- A run that waits for its pool has its turn. Only under `replace` does a newer one take it, if it never began.
+    WITH behind AS (
+        SELECT r.id, r.job, r.scheduled_for, r.pool
+          FROM unnest(newest_only) AS n (job) JOIN {schema}.job j ON j.id = n.job
+          JOIN {schema}.run r ON r.application = app AND r.job = n.job AND r.state = 'waiting' AND r.kind = 'due'
+         WHERE r.pool IS NULL OR (j.overlap = 'replace' AND r.attempt <= r.reopened)
+    ), older AS (
+        UPDATE {schema}.run r SET state = 'skipped', reason = 'superseded', finished_at = now_
+          FROM behind b
+         WHERE r.id = b.id
+           AND EXISTS (SELECT FROM behind o
+                        WHERE o.job = b.job AND (o.scheduled_for, o.id) > (b.scheduled_for, b.id))
+        RETURNING b.pool
+    )
+    SELECT bool_or(o.pool IS NOT NULL) INTO left_turns FROM older o;
+    IF left_turns THEN PERFORM {schema}.notify_nodes(app); END IF;
     UPDATE {schema}.run r SET asked_to_end = 'replaced'
      WHERE r.id IN (SELECT o.id FROM unnest(newest_only) AS n (job)
                       JOIN {schema}.job j ON j.id = n.job JOIN {schema}.run o ON o.job = n.job
@@ -228,6 +366,8 @@ DECLARE
     some_wait   boolean;
     due_lanes   int[];
     waits       bigint[];
+    turns       bigint[];   -- runs that wait for pools and may get places
+    pooled      boolean;    -- a candidate's job has a pool
     found_ids   bigint[];   -- candidates, oldest first
     found_jobs  bigint[];
     again       boolean;    -- one of them had an attempt before
@@ -302,13 +442,13 @@ BEGIN
     END IF;
 
     IF some_wait THEN
-        waits := {schema}.jobs_with_places(mine);
-        IF waits IS NOT NULL THEN
+        SELECT {schema}.jobs_with_places(mine), {schema}.next_in_pools(app, mine) INTO waits, turns;
+        IF waits IS NOT NULL OR turns IS NOT NULL THEN
             SELECT n.label INTO name_ FROM {schema}.node n
              WHERE n.id = claimer AND n.state = 'alive' FOR KEY SHARE;   -- as below
             alive := FOUND;
             IF NOT alive THEN seen := NULL; RETURN; END IF;
-            first := least(first, {schema}.end_waits(app, waits));
+            first := least(first, {schema}.end_waits(app, waits), {schema}.end_waits_for_pools(app, turns));
         END IF;
     END IF;
 
@@ -350,14 +490,14 @@ BEGIN
     END IF;
 
     IF found_ids IS NOT NULL THEN
-        SELECT array_agg(l.id) INTO locked
-          FROM (SELECT j.id FROM {schema}.job j
+        SELECT array_agg(l.id), bool_or(l.pool IS NOT NULL) INTO locked, pooled
+          FROM (SELECT j.id, j.pool FROM {schema}.job j
                  WHERE j.id = ANY (found_jobs) AND j.state = 'active' AND j.max_running IS NOT NULL
                    FOR NO KEY UPDATE SKIP LOCKED) l;
         -- Jobs without a limit are locked only so that nothing begins after a pause has returned.
         IF coalesce(cardinality(locked), 0) < different THEN
-            SELECT array_agg(l.id) INTO free
-              FROM (SELECT j.id FROM {schema}.job j
+            SELECT array_agg(l.id), coalesce(pooled, false) OR bool_or(l.pool IS NOT NULL) INTO free, pooled
+              FROM (SELECT j.id, j.pool FROM {schema}.job j
                      WHERE j.id = ANY (found_jobs) AND j.state = 'active' AND j.max_running IS NULL
                        FOR KEY SHARE SKIP LOCKED) l;
             locked := locked || free;
@@ -381,6 +521,10 @@ BEGIN
                       FROM unnest(found_ids, found_jobs) WITH ORDINALITY AS f (id, job, place)
                       JOIN {schema}.run r ON r.id = f.id JOIN {schema}.job j ON j.id = f.job) c;
         END IF;
+        IF pooled THEN
+            SELECT e.ids, e.jobs, e.ranks INTO found_ids, found_jobs, ranks
+              FROM {schema}.enter_pools(app, found_ids, found_jobs, ranks) e;
+        END IF;
         IF again THEN   -- rarely; a run that had an attempt is always claimed
             PERFORM {schema}.keep_attempts(found_ids);
         END IF;
@@ -390,7 +534,7 @@ BEGIN
             UPDATE {schema}.run r
                SET state = 'running', token = new_token, node = claimer, label = name_,
                    attempt = least(r.attempt, 2147483646) + 1, claimed_at = now_, generation = j.generation,
-                   reason = '', outcome = NULL, started_at = NULL, finished_at = NULL
+                   reason = '', outcome = NULL, started_at = NULL, finished_at = NULL, pool = j.pool
               FROM unnest(found_ids, found_jobs, ranks) AS c (id, job, rank), {schema}.job j
              WHERE r.id = c.id AND j.id = c.job
                AND CASE WHEN j.max_running IS NULL OR r.attempt > r.reopened THEN true

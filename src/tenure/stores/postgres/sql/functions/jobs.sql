@@ -116,6 +116,7 @@ BEGIN
         j.queue := spec ->> 'queue';
         j.overlap := spec ->> 'overlap';
         j.max_running := spec ->> 'max_running';
+        j.pool := spec ->> 'pool';
         j.on_time := spec ->> 'on_time';
         j.on_lost := spec ->> 'on_lost';
         j.max_lost := spec ->> 'max_lost';
@@ -143,10 +144,11 @@ BEGIN
     j.lane := CASE j.state WHEN 'active' THEN {schema}.lane_of(app, j.function, j.queue) END;
     UPDATE {schema}.job x
        SET (state, generation, next_due, next_reading, function, trigger, kwargs, rules, queue, lane, overlap,
-            max_running, on_time, on_lost, max_lost, in_code, release, tzdata, override, paused_until, paused_by,
-            paused_why, since, defined_at, removed_at, removed_by)
+            max_running, pool, on_time, on_lost, max_lost, in_code, release, tzdata, override, paused_until,
+            paused_by, paused_why, since, defined_at, removed_at, removed_by)
          = ROW (j.state, j.generation, j.next_due, j.next_reading, j.function, j.trigger, j.kwargs, j.rules, j.queue,
-                j.lane, j.overlap, j.max_running, j.on_time, j.on_lost, j.max_lost, j.in_code, j.release, j.tzdata,
+                j.lane, j.overlap, j.max_running, j.pool, j.on_time, j.on_lost, j.max_lost, j.in_code, j.release,
+                j.tzdata,
                 j.override, j.paused_until, j.paused_by, j.paused_why, j.since, j.defined_at, j.removed_at,
                 j.removed_by)
      WHERE x.id = j.id;
@@ -168,6 +170,7 @@ BEGIN
     UPDATE {schema}.run r
        SET state = CASE WHEN what_ = 'removed' THEN 'cancelled'
                         WHEN what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0 THEN 'skipped'
+                        WHEN r.pool IS NOT NULL THEN 'pending'   -- it waits for a pool, and the job may have another
                         ELSE r.state END::{schema}.run_state,
            reason = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0) THEN what_
                          ELSE r.reason END,
@@ -175,6 +178,8 @@ BEGIN
                               THEN now_ ELSE r.finished_at END,
            generation = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0)
                              THEN r.generation ELSE j.generation END,
+           pool = CASE WHEN what_ = 'removed' OR (what_ = 'paused' AND r.kind = 'due' AND r.attempt = 0)
+                       THEN r.pool END,
            lane = j.lane, entered = pg_current_xact_id()
      WHERE r.job = j.id AND r.state IN ('pending', 'waiting');
     INSERT INTO {schema}.job_change (job, generation, at, what, trigger, by, why, until)
@@ -288,7 +293,7 @@ BEGIN
            outcome = CASE WHEN x.attempt > 0 THEN coalesce(x.outcome, x.state::text) END,
            reason = CASE x.attempt WHEN 0 THEN '' ELSE x.reason END,
            finished_at = CASE x.attempt WHEN 0 THEN NULL ELSE x.finished_at END,
-           looks = NULL, looking_since = NULL, last_look = NULL,
+           looks = NULL, looking_since = NULL, last_look = NULL, pool = NULL,
            by = said_by, slot = NULL, kwargs = coalesce(arguments, x.kwargs)
       FROM {schema}.job j
      WHERE x.id = of_run AND x.state = ANY (states::{schema}.run_state[]) AND x.count = 1
@@ -420,6 +425,21 @@ BEGIN
         run := r;
         RETURN NEXT;
     END LOOP;
+END $$;
+
+-- Sets the size of a pool, and wakes the nodes. A claim may hold the row of the pool for a moment.
+CREATE OR REPLACE FUNCTION {schema}.set_pool(of_application text, of_name text, new_size int, action jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    app int;
+BEGIN
+    INSERT INTO {schema}.application (name) VALUES (of_application) ON CONFLICT DO NOTHING;
+    SELECT a.id INTO app FROM {schema}.application a WHERE a.name = of_application;
+    PERFORM pg_advisory_xact_lock({schema}.key_of_pool(app, of_name));
+    INSERT INTO {schema}.pool (application, name, size) VALUES (app, of_name, new_size)
+    ON CONFLICT (application, name) DO UPDATE SET size = excluded.size;
+    PERFORM {schema}.note_action(of_application, of_name, NULL, action);
+    PERFORM {schema}.notify_nodes(app);
 END $$;
 
 -- Cancels a run that has not begun, or requests the end of a RUNNING one. Returns the run as it is then.

@@ -44,6 +44,7 @@ BEGIN
                                 ELSE least(coalesce(r.looks, 0), 2147483646) + 1 END,
                    looking_since = CASE WHEN x.wait IS NULL THEN r.looking_since ELSE x.since END,
                    last_look = CASE WHEN x.wait IS NULL THEN r.last_look ELSE r.attempt END,
+                   pool = CASE WHEN x.becomes = 'pending' THEN NULL ELSE r.pool END,
                    reason = CASE WHEN x.becomes = 'cancelled'
                                  THEN coalesce(CASE WHEN x.state = 'cancelled' THEN nullif(x.reason, '') END,
                                                nullif(r.asked_to_end, ''),
@@ -126,8 +127,14 @@ BEGIN
            array_agg(coalesce(r.state::text, 'lost') ORDER BY x.place),
            array_agg((all_ OR x.id = ANY (done)) AND j.state = 'active'
                      AND EXISTS (SELECT FROM {schema}.run w
-                                  WHERE w.application = r.application AND w.job = r.job AND w.state = 'waiting')
-                     AND (j.max_running IS NULL OR {schema}.places_taken(j.id) < j.max_running) ORDER BY x.place)
+                                  WHERE w.application = r.application AND w.job = r.job AND w.state = 'waiting'
+                                    AND w.pool IS NULL)
+                     AND (j.max_running IS NULL OR {schema}.places_taken(j.id) < j.max_running)
+                     -- Or it has left a place in its pool.
+                     OR (all_ OR x.id = ANY (done)) AND r.pool IS NOT NULL
+                     AND EXISTS (SELECT FROM {schema}.run w
+                                  WHERE w.application = r.application AND w.pool = r.pool
+                                    AND w.state IN ('waiting', 'running') AND w.state = 'waiting') ORDER BY x.place)
       INTO accepted, became, wakes
       FROM unnest(ids, tokens) WITH ORDINALITY AS x (id, token, place)
       LEFT JOIN {schema}.run r ON r.id = x.id LEFT JOIN {schema}.job j ON j.id = r.job;
@@ -192,6 +199,7 @@ BEGIN
                    reason = coalesce(nullif(r.asked_to_end, ''),
                                      CASE WHEN r.stopping THEN 'its node was stopped' ELSE 'its node died' END),
                    expires_at = CASE WHEN x.becomes = 'pending' THEN NULL ELSE r.expires_at END,
+                   pool = CASE WHEN x.becomes = 'pending' THEN NULL ELSE r.pool END,
                    finished_at = now_,
                    outcome = CASE WHEN x.becomes > 'running' THEN NULL
                                   WHEN r.stopping THEN 'interrupted' ELSE 'lost' END

@@ -66,6 +66,7 @@ CREATE TABLE {schema}.job (
     lane         int,                -- of its function and queue, while the job is active
     overlap      text NOT NULL CHECK (overlap IN ('skip', 'wait', 'replace', 'allow')),
     max_running  int CHECK (max_running > 0),
+    pool         text,               -- a limit that it shares with other jobs
     on_time      double precision NOT NULL,
     on_lost      text NOT NULL CHECK (on_lost IN ('retry', 'fail')),
     max_lost     int NOT NULL,
@@ -107,6 +108,16 @@ CREATE INDEX job_over ON {schema}.job (application, defined_at)   -- those that 
 CREATE INDEX job_removed ON {schema}.job (application, name) WHERE state = 'removed';
 CREATE INDEX job_resumes ON {schema}.job (application, paused_until)
  WHERE state = 'paused' AND paused_until IS NOT NULL;
+
+CREATE INDEX job_pool ON {schema}.job (application, pool) WHERE pool IS NOT NULL;
+
+-- Limits shared by jobs. A claim inserts the row of a pool that it finds without one.
+CREATE TABLE {schema}.pool (
+    application int NOT NULL REFERENCES {schema}.application,
+    name        text COLLATE "C" NOT NULL,
+    size        int CHECK (size >= 0),   -- NULL: it was never set, and counts as 1
+    PRIMARY KEY (application, name)
+);
 
 CREATE TABLE {schema}.job_change (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -1,10 +1,10 @@
 -- Runs, their logs, and the keys that outlive them. No table is UNLOGGED: a run that a crash can erase was never
 -- promised.
 --
--- Lock order: node, then jobs by id, then runs by id. PENDING and WAITING runs of a job change only under the lock of
--- the job's row. `change_job`, `settle_runs` and `cancel_run` take that lock FOR UPDATE. This also excludes the
--- sessions that take it FOR KEY SHARE: claims of jobs without a limit, and those that make a RUNNING run PENDING
--- again. Claims and planners skip locked rows, so they never wait.
+-- Lock order: node, then jobs by id, then pools by name, then runs by id. PENDING and WAITING runs of a job change only
+-- under the lock of the job's row. `change_job`, `settle_runs` and `cancel_run` take that lock FOR UPDATE. This also
+-- excludes the sessions that take it FOR KEY SHARE: claims of jobs without a limit, and those that make a RUNNING run
+-- PENDING again. Claims and planners skip locked rows, so they never wait.
 
 -- Up to 'running' a run is open, after that it is final. The indexes rely on this order.
 CREATE TYPE {schema}.run_state AS ENUM
@@ -51,6 +51,7 @@ CREATE TABLE {schema}.run (
     slot          text COLLATE "C",
     outcome       text,   -- between two attempts: how the last one ended
     result        text,   -- what the body returned; seldom anything
+    pool          text COLLATE "C",   -- in which it waits for a place, or has one
     UNIQUE (job, key) WITH (fillfactor = 50),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 ) WITH (
@@ -62,10 +63,13 @@ CREATE INDEX run_expires ON {schema}.run (lane, expires_at)
  WHERE state = 'pending' AND lane IS NOT NULL AND expires_at IS NOT NULL;
 CREATE INDEX run_entered ON {schema}.run (application, entered) WHERE state = 'pending' AND lane IS NOT NULL;
 CREATE INDEX run_waiting ON {schema}.run (application, job, due_at, id) WHERE state = 'waiting';
-CREATE INDEX run_waits ON {schema}.run (lane, job) WHERE state = 'waiting' AND lane IS NOT NULL;
+CREATE INDEX run_waits ON {schema}.run (lane, job) WHERE state = 'waiting' AND lane IS NOT NULL AND pool IS NULL;
+-- Who has a place in a pool, and who waits for one.
+CREATE INDEX run_pool ON {schema}.run (application, pool, state, due_at, id)
+ WHERE pool IS NOT NULL AND state IN ('waiting', 'running');
 CREATE INDEX run_running ON {schema}.run (application, node) WHERE state = 'running';
 -- An open run with an attempt behind it takes a place under `max_running`; the attempts before it was reopened do not
--- count. A WAITING run has no attempt behind it.
+-- count. So does a run that waits for its pool, with or without an attempt. One that waits for its job has none.
 CREATE INDEX run_open ON {schema}.run (job, (attempt - reopened)) WHERE state <= 'running';
 CREATE INDEX run_final ON {schema}.run (job, scheduled_for) WHERE state > 'running';
 -- By state, to find the few that failed among the many that did not.

@@ -43,6 +43,7 @@ CREATE TABLE tenure_job (
     rules         TEXT NOT NULL,
     queue         TEXT NOT NULL,      -- from the rules, for claims to search by
     max_running   INTEGER,            -- likewise
+    pool          TEXT,               -- likewise
     lane          INTEGER,
     kwargs        TEXT NOT NULL,
     in_code       INTEGER NOT NULL,
@@ -75,6 +76,16 @@ CREATE INDEX tenure_job_over ON tenure_job (application, defined_at)   -- those 
 CREATE INDEX tenure_job_removed ON tenure_job (application, name) WHERE state = 'removed';
 CREATE INDEX tenure_job_resumes ON tenure_job (application, paused_until)
  WHERE state = 'paused' AND paused_until IS NOT NULL;
+
+CREATE INDEX tenure_job_pool ON tenure_job (application, pool) WHERE pool IS NOT NULL;
+
+-- The sizes of pools that were set. A pool without a row has size 1.
+CREATE TABLE tenure_pool (
+    application  TEXT NOT NULL,
+    name         TEXT NOT NULL,
+    size         INTEGER NOT NULL,
+    PRIMARY KEY (application, name)
+) WITHOUT ROWID;
 
 -- About jobs whose rows were deleted: until when they may have run, and their highest generation. A new job may have
 -- the name of a deleted one, and continues from here.

@@ -37,6 +37,7 @@ CREATE TABLE tenure_run (
     last_look      INTEGER,   -- the number of the last of these
     reopened       INTEGER NOT NULL DEFAULT 0,   -- its attempts when it was last retried or backfilled
     slot           TEXT,
+    pool           TEXT,      -- in which it waits for a place, or has one
     UNIQUE (job, key),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 );
@@ -45,11 +46,14 @@ CREATE INDEX tenure_run_due ON tenure_run (lane, due_at) WHERE state = 'pending'
 CREATE INDEX tenure_run_expires ON tenure_run (lane, expires_at)
  WHERE state = 'pending' AND lane IS NOT NULL AND expires_at IS NOT NULL;
 CREATE INDEX tenure_run_waiting ON tenure_run (application, job, due_at) WHERE state = 'waiting';
-CREATE INDEX tenure_run_waits ON tenure_run (lane, job) WHERE state = 'waiting' AND lane IS NOT NULL;
+CREATE INDEX tenure_run_waits ON tenure_run (lane, job)
+ WHERE state = 'waiting' AND lane IS NOT NULL AND pool IS NULL;
 CREATE INDEX tenure_run_running ON tenure_run (application, node) WHERE state = 'running';
 -- Runs that take a place under `max_running`.
 CREATE INDEX tenure_run_began ON tenure_run (job)
- WHERE state = 'running' OR (state = 'pending' AND attempt > reopened);
+ WHERE state = 'running' OR (state = 'pending' AND attempt > reopened) OR (state = 'waiting' AND pool IS NOT NULL);
+-- Who has a place in a pool, and who waits for one.
+CREATE INDEX tenure_run_pool ON tenure_run (application, pool, state, due_at) WHERE pool IS NOT NULL;
 -- Written with OR: SQLite does not infer that one state is among those of an IN.
 CREATE INDEX tenure_run_open ON tenure_run (job, scheduled_for)
  WHERE state = 'pending' OR state = 'waiting' OR state = 'running';
