@@ -77,8 +77,9 @@ def jobs(url: str, session: Session) -> None:
     ledger.sync(application, 1, [change(application, "code", Change.ADDED)])
     ledger.sync(application, 2, [change(application, "code", Change.ADDED)])
     assert ledger.change(change(application, "job", Change.ADDED, runs=(late, *due)))
+    assert ledger.change(change(application, "pooled", Change.ADDED, runs=due, pool="pool"))
     assert ledger.change(change(application, "waits", Change.ADDED, runs=due, overlap="wait", queue="another"))
-    assert ledger.change(change(application, "planned", Change.ADDED, next_due=now - 1))
+    assert ledger.change_many([change(application, "planned", Change.ADDED, next_due=now - 1)])
     assert ledger.applications()
     assert ledger.functions(application) == {"f"}
     (unplanned,) = ledger.unplanned(application, before=now, limit=10)
@@ -129,6 +130,11 @@ def runs(url: str, session: Session, application: str) -> None:
     ledger.finish([Ending(second, other, RunState.PENDING, "failed", again_in=3600.0)])
     ledger.put_back(rest)
     assert ledger.cancel(second, "me", "why", Action("cancel", "me", "why"))
+    assert ledger.retry([second], "me")[0]
+    ledger.overdue(application, ledger.now(), 10)
+    ledger.running(application)
+    ledger.stored_arguments(application, "", 10)
+    ledger.unserved(application, [("f", None)], 10)
     (asked,) = ledger.request_runs([RunRequest(application, "code", str(uuid.uuid4()), None)])
     assert asked
     lost = join(session)
