@@ -555,13 +555,17 @@ def lock_to_end(st: Statement, ending: Ending) -> bool:
 
 def finish_now(st: Statement, endings: Sequence[Ending], busy: Collection[RunId] = ()) -> Any:
     rows = st.server.rows
-    answers = {ended.id: ended for ended in rows.ledger.finish([e for e in endings if e.id not in busy])}
+    # A batch may hold endings of two attempts of one run: the answers are told apart by their order.
+    answers = iter(rows.ledger.finish([e for e in endings if e.id not in busy]))
+    said = []
     for ending in endings:
         if ending.id in busy:
-            answers[ending.id] = Ended(ending.id, False, rows.tables.runs[ending.id].state, busy=True)
-        elif answers[ending.id].accepted:
-            st.server.checker.ended(ending.id, ending.token, answers[ending.id].state)
-    return [answers[ending.id] for ending in endings]
+            said.append(Ended(ending.id, False, rows.tables.runs[ending.id].state, busy=True))
+            continue
+        said.append(next(answers))
+        if said[-1].accepted:
+            st.server.checker.ended(ending.id, ending.token, said[-1].state)
+    return said
 
 
 def reconcile(st: Statement, node: NodeId, application: str, stopping: bool = False) -> Work:

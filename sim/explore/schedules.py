@@ -148,7 +148,7 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
             f"clock put back {turn}", 3, *(Fault(8.0 + place, "crash", place) for place in range(3)), Fault(24.0, "leap", 0, -LEAP),
             calm=LONG_CALM, keep_for=3 * LEAP,
         )
-        for turn in range(6)
+        for turn in range(24)
     ),
     # It is an hour ahead for some seconds, and somebody begins then.
     "begun in a leap": tuple(
