@@ -153,7 +153,7 @@ def test_log_is_as_the_body_wrote_it_for_programs(ledger):
     command = [sys.executable, "-m", "tenure", "log", str(logs), "--app", "app", "--url", url]
     assert EVIL.encode() in subprocess.run(command, capture_output=True, check=True).stdout
     asked = subprocess.run([*command, "--json"], capture_output=True, check=True).stdout
-    assert EVIL in json.loads(asked)["log"][0], "and as JSON it is exact"
+    assert EVIL in json.loads(asked)["log"][0]["text"], "and as JSON it is exact"
 
 
 def test_the_log_of_a_node_spells_out_exceptions(caplog):

@@ -544,7 +544,10 @@ class PostgresLedger(Ledger):
         if query.slot is not None:
             return [run_row(row) for row in self._run("runs_in_slot", application=application, slot=query.slot)]
         if query.key is not None:
-            found = self._run("runs_by_key", application=application, job=query.job, key=query.key, limit=query.limit)
+            if query.job is not None:
+                found = self._run("run_by_key", application=application, job=query.job, key=query.key)
+            else:
+                found = self._run("runs_by_key", application=application, key=query.key, limit=query.limit)
             return [run_row(row) for row in found]
         if query.id is not None:
             return [run_row(row) for row in self._run("run", run=query.id, application=application)]

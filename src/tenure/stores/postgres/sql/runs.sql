@@ -65,11 +65,17 @@ SELECT {run}
   FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job JOIN {schema}.application a ON a.id = j.application
  WHERE r.id = %(run)s AND a.name = %(application)s
 
+-- name: run_by_key
+-- The run of one job that has this key.
+SELECT {run}
+  FROM {schema}.application a JOIN {schema}.job j ON j.application = a.id JOIN {schema}.run r ON r.job = j.id
+ WHERE a.name = %(application)s AND j.name = %(job)s AND r.key = %(key)s
+
 -- name: runs_by_key
--- The runs of one key: of one job, or of all.
+-- The runs of all jobs that have this key.
 SELECT {run}
   FROM (SELECT x.* FROM {schema}.job x JOIN {schema}.application a ON a.id = x.application
-         WHERE a.name = %(application)s AND (%(job)s::text IS NULL OR x.name = %(job)s)) j
+         WHERE a.name = %(application)s) j
  CROSS JOIN LATERAL (SELECT f.* FROM {schema}.run f WHERE f.job = j.id AND f.key = %(key)s) r
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT %(limit)s
 
