@@ -12,7 +12,7 @@ from sim.explore.history import AttemptOutcome, Plan
 from sim.mutants import catalogue
 from sim.mutants.catalogue import Mutant
 
-SEEDS = 100
+SEEDS = 150
 """How many seeds a mutant may survive before it counts as not caught."""
 
 
