@@ -57,7 +57,7 @@ def test_no_limit_alone_names_the_default_that_it_contradicts():
     assert "overlap='skip'" in refused(max_running=None)
 
 
-@pytest.mark.parametrize("word", ["grace", "timeout"])
+@pytest.mark.parametrize("word", ["grace", "timeout", "expect_within"])
 def test_none_is_none(word):
     assert getattr(rules({word: None}, where="daily"), word) is None
 
@@ -74,6 +74,8 @@ def test_none_is_none(word):
         ("grace", float("nan")),
         ("timeout", -1),
         ("timeout", 0),
+        ("expect_within", 0),
+        ("expect_within", "soon"),
         ("retries", -1),
         ("retries", True),
         ("retries", 1.0),
@@ -124,6 +126,7 @@ def test_a_word_like_no_other_is_answered_with_all():
         ("expires", 60, "grace=60"),
         ("soft_time_limit", 20, "timeout=20"),
         ("time_limit", 20, "timeout=20"),
+        ("sla", "15m", "expect_within='15m'"),
         ("max_retries", 5, "retries=5"),
         ("retry_backoff", True, "backoff="),
         ("retry_backoff_max", 600, "backoff=("),

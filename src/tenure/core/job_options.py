@@ -44,6 +44,7 @@ class Policy(TypedDict, total=False):
     queue: str
     pool: str | None
     wait_up_to: Duration
+    expect_within: Duration | None
     tags: Sequence[str]
 
 
@@ -220,6 +221,7 @@ OPTIONS: dict[str, Option] = {
     "queue": Option(named, lambda value: isinstance(value, str)),
     "pool": Option(_or_none(named), lambda value: value is None or isinstance(value, str)),
     "wait_up_to": Option(_above_zero("24h"), _is_length),
+    "expect_within": Option(_or_none(_above_zero("15m")), lambda value: value is None or _is_length(value)),
     "tags": Option(_tags, _is_tags),
 }
 """All options of a job, in the order of the documentation. `Rules` has their defaults, `Policy` their types."""
@@ -242,6 +244,10 @@ _ELSEWHERE = {
     "time_limit": "Write timeout={value!r}.",
     "job_timeout": "Write timeout={value!r}.",
     "execution_timeout": "Write timeout={value!r}.",
+    "sla": "Write expect_within={value!r}: how long after its due time the job must have succeeded.",
+    "deadline": "Write expect_within={value!r}: how long after its due time the job must have succeeded.",
+    "checkin_margin": "Write expect_within='15m': how long after its due time the job must have succeeded.",
+    "max_runtime": "Write timeout='20m'.",
     "max_retries": "Write retries={value!r}.",
     "max_tries": "Write retries=, which does not count the first attempt.",
     "max_attempts": "Write retries=, which does not count the first attempt.",

@@ -132,6 +132,8 @@ class Rules:
     """A limit that it shares with other jobs."""
     wait_up_to: float = 86400.0
     """How long a run may go on raising `NotYet`, from the beginning of the first attempt that did."""
+    expect_within: float | None = None
+    """How long after a due time the job must have succeeded. None: see `tenure.core.expected`."""
     tags: tuple[str, ...] = ()
     """Sorted, each once. For people: nothing is decided by them."""
 
