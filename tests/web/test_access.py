@@ -10,10 +10,10 @@ from harness.web import Browser, served
 from tenure.errors import ConfigurationError
 from tenure.web import OPERATIONS, Caller, web
 from tenure.web.access import caller_of
-from tenure.web.door import LASTS, TRIES, Door
 from tenure.web.headers import ALWAYS
 from tenure.web.mounting import stand_alone
 from tenure.web.operations import ROUTES
+from tenure.web.token_login import LASTS, TRIES, TokenLogin
 
 TOKEN = "correct-horse-battery-staple"
 PAGES = ["/", "/job?name=nightly", "/run/1", "/audit", "/live", "/nowhere", "/api/v1/jobs", "/api/v1/status"]
@@ -160,7 +160,7 @@ def alone(resting):
     """The page as `tenure web` serves it on loopback, without a token."""
     with (
         served(
-            stand_alone(resting, door=None, hosts=frozenset({"jobs.internal"}), name="ann", read_only=False)
+            stand_alone(resting, login=None, hosts=frozenset({"jobs.internal"}), name="ann", read_only=False)
         ) as base,
         Browser(base) as browser,
     ):
@@ -188,14 +188,14 @@ def test_without_a_token_it_answers_to_no_proxy(alone, header):
 
 
 @pytest.fixture
-def door():
-    return Door(TOKEN)
+def token_login():
+    return TokenLogin(TOKEN)
 
 
 @pytest.fixture
-def guarded(resting, door):
+def guarded(resting, token_login):
     """The page as `tenure web --token-file` serves it."""
-    app = stand_alone(resting, door=door, hosts=None, name="ann", read_only=False)
+    app = stand_alone(resting, login=token_login, hosts=None, name="ann", read_only=False)
     with served(app) as base, Browser(base) as browser:
         yield browser
 
@@ -226,8 +226,8 @@ def test_the_token_becomes_a_strict_cookie_and_stands_in_no_address(guarded):
     assert guarded.get("/").status_code == 303
 
 
-def test_over_https_the_cookie_is_bound_to_the_host(resting, door):
-    app = stand_alone(resting, door=door, hosts=None, name="ann", read_only=False)
+def test_over_https_the_cookie_is_bound_to_the_host(resting, token_login):
+    app = stand_alone(resting, login=token_login, hosts=None, name="ann", read_only=False)
 
     async def behind_tls(scope, receive, send):
         await app(scope | ({"scheme": "https"} if scope["type"] == "http" else {}), receive, send)
@@ -261,16 +261,16 @@ def test_a_wrong_token_a_forged_cookie_and_an_old_one_are_refused(guarded, monke
         assert guarded.get("/", headers={"Cookie": f"{name}={cookie}".encode()}).status_code == 303, cookie
     assert guarded.get("/", headers={"Cookie": f"{name}={good}"}).status_code == 200
     later = time.time() + LASTS + 1
-    monkeypatch.setattr("tenure.web.door.walltime", lambda: __import__("datetime").datetime.fromtimestamp(later))
+    monkeypatch.setattr("tenure.web.token_login.walltime", lambda: __import__("datetime").datetime.fromtimestamp(later))
     assert guarded.get("/", headers={"Cookie": f"{name}={good}"}).status_code == 303
 
 
-def test_log_ins_are_limited_and_a_login_comes_from_the_page(guarded, door):
+def test_log_ins_are_limited_and_a_login_comes_from_the_page(guarded, token_login):
     assert guarded.post("/log-in", data={"token": TOKEN}, headers={"Origin": "https://evil.example"}).status_code == 403
     for _ in range(TRIES):
         assert guarded.press("/log-in", token="guess").status_code == 403
     assert guarded.press("/log-in", token=TOKEN).status_code == 429
-    assert door.closed
+    assert token_login.locked
 
 
 def test_programs_send_the_token_as_a_bearer(guarded):
@@ -280,9 +280,9 @@ def test_programs_send_the_token_as_a_bearer(guarded):
     assert guarded.post("/do/run-now", data={"job": "nightly"}, headers=bearer).status_code == 303
 
 
-def test_a_read_only_page_reads_only(resting, door):
+def test_a_read_only_page_reads_only(resting, token_login):
     with (
-        served(stand_alone(resting, door=None, hosts=None, name="ann", read_only=True)) as base,
+        served(stand_alone(resting, login=None, hosts=None, name="ann", read_only=True)) as base,
         Browser(base) as browser,
     ):
         for path, fields in FORMS.items():
@@ -292,7 +292,7 @@ def test_a_read_only_page_reads_only(resting, door):
 @pytest.mark.parametrize("token", ["", "short", "with spaces in the middle of it", "line\nbreaks-are-not-for-tokens"])
 def test_a_token_that_protects_nothing_is_refused(token):
     with pytest.raises(ConfigurationError, match="write at least 16"):
-        Door(token)
+        TokenLogin(token)
 
 
 def test_what_authorize_returns_is_checked():

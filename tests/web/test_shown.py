@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tenure.web.drawings import SHAPES, bar, strip
+from tenure.web.formats import ago, first_sentence, option, visible
 from tenure.web.tracebacks import folded
-from tenure.web.words import ago, first_sentence, option, visible
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
 TRACE = """Traceback (most recent call last):

@@ -16,7 +16,7 @@ from tenure.cli.person import person
 from tenure.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tenure.web.door import Door
+    from tenure.web.token_login import TokenLogin
 
 PORT = 8321
 TOKEN = "TENURE_WEB_TOKEN"  # noqa: S105 - the name of a variable
@@ -36,20 +36,20 @@ def web(arguments: argparse.Namespace) -> int:
         ) from None
 
     address, port = _listen(arguments.listen)
-    door = _door(arguments.token_file)
-    if door is None and not _is_loopback(address):
+    login = _token_login(arguments.token_file)
+    if login is None and not _is_loopback(address):
         raise ConfigurationError(
             f"--listen: {address} can be reached from other machines, so the page needs a token. Write --token-file "
             f"FILE or set {TOKEN}, and put a proxy with https in front; or leave --listen out, for this machine alone."
         )
     hosts = None
-    if door is None or arguments.allow_host:
+    if login is None or arguments.allow_host:
         hosts = frozenset(name.lower() for name in arguments.allow_host) | {_as_host(address)}
     with application(arguments) as scheduler:
-        page = stand_alone(scheduler, door=door, hosts=hosts, name=person(arguments), read_only=arguments.read_only)
+        page = stand_alone(scheduler, login=login, hosts=hosts, name=person(arguments), read_only=arguments.read_only)
         listener = _bound(address, port)
         shown = f"http://{_as_host(address)}:{listener.getsockname()[1]}/"
-        who = "everyone who has the token" if door else "every user of this machine"
+        who = "everyone who has the token" if login else "every user of this machine"
         may = "see it" if arguments.read_only else "see it and act"
         say(f"the page of {scheduler.application!r} is at {shown} ({who} may {may}); Ctrl-C ends it")
         config = uvicorn.Config(
@@ -59,7 +59,7 @@ def web(arguments: argparse.Namespace) -> int:
             lifespan="off",
             server_header=False,
             timeout_graceful_shutdown=DRAIN,
-            proxy_headers=door is not None,
+            proxy_headers=login is not None,
         )
         uvicorn.Server(config).run([listener])
     return 0
@@ -107,14 +107,14 @@ def _bound(address: str, port: int) -> socket.socket:
     return listener
 
 
-def _door(file: str | None) -> Door | None:
-    from tenure.web.door import Door
+def _token_login(file: str | None) -> TokenLogin | None:
+    from tenure.web.token_login import TokenLogin
 
     if file is not None:
         try:
             text = Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"--token-file: {file!r} cannot be read: {error}.") from None
-        return Door(text.strip())
+        return TokenLogin(text.strip())
     token = os.environ.get(TOKEN)
-    return None if token is None else Door(token.strip())
+    return None if token is None else TokenLogin(token.strip())

@@ -13,10 +13,10 @@ app.wsgi_app = DispatcherMiddleware(                                           #
 Without `authorize` a mounted page answers 403 to everyone. `tenure web` shows it without any code.
 
     request ─▶ headers ─▶ host ─▶ caller ─▶ origin (of a change) ─▶ handler: right to the operation
-                          access.py, door.py                        page.py, operations.py, api.py
-                                                                       │ reading.py: bounded questions, on threads
+              headers.py  access.py, token_login.py    site.py      pages/, operations.py, api.py
+                                                                       │ ledger_reads.py: bounded reads, on threads
     live.py: one poller per process tells all open browsers            ▼
-    that something has changed; they fetch the same page again      templates/, drawings.py, words.py
+    that something has changed; they fetch the same page again      templates/, drawings.py, formats.py
 """
 
 from __future__ import annotations

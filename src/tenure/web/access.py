@@ -18,6 +18,7 @@ from typing import Any, Literal
 from starlette.requests import Request
 
 from tenure.errors import ConfigurationError
+from tenure.web.token_login import TokenLogin
 
 OPERATIONS = frozenset({"run-now", "run-now-arguments", "pause", "resume", "cancel", "retry", "remove", "resign"})
 """What a caller may be allowed to do. `run-now-arguments`: to run a job with arguments of one's own."""
@@ -64,6 +65,21 @@ _WRITE = f"Return None, 'read', 'act', a set of {_NAMES}, or Caller(name, one of
 
 Authorize = Callable[[Any], "Caller | Rights | Awaitable[Caller | Rights | None] | None"]
 """`authorize(request)`: who asks, or what they may do; None refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """What a request has to pass. The default lets none through."""
+
+    authorize: Authorize | None = None
+    login: TokenLogin | None = None
+    """The token that callers need."""
+    hosts: frozenset[str] | None = None
+    """The names that the page answers to; None: all."""
+    trusted_origins: Collection[str] = ()
+    """Further origins from which changes may come."""
+    direct: bool = False
+    """Refuse what a proxy passed on: behind it every caller would be local."""
 
 
 def caller_of(answer: object) -> Caller | None:

@@ -14,7 +14,8 @@ from starlette.responses import Response
 
 from tenure.core.arguments import plain
 from tenure.util.instants import moment
-from tenure.web.visits import Refused, Visit, whole
+from tenure.web.page_request import PageRequest, Refused, whole
+from tenure.web.pages import audit, now, run
 
 RUNS = 100
 MOST = 1000
@@ -28,12 +29,12 @@ def problem(status: int, title: str, text: str) -> Response:
     return Response(json.dumps(body), status, headers, media_type="application/problem+json")
 
 
-async def _status(visit: Visit) -> Response:
-    page = await run_in_threadpool(visit.site.reader.now, "", "", 0)
+async def _status(request: PageRequest) -> Response:
+    page = await run_in_threadpool(now.read, request.site.reads, "", "", 0)
     return _json(
-        visit,
+        request,
         {
-            "application": visit.site.reader.application,
+            "application": request.site.reads.application,
             "ok": page.ok,
             "verdict": page.verdict,
             "attention": [one.as_dict() for one in page.attention],
@@ -46,50 +47,50 @@ async def _status(visit: Visit) -> Response:
     )
 
 
-async def _jobs(visit: Visit) -> Response:
-    jobs = await run_in_threadpool(visit.site.scheduler.jobs)
-    return _json(visit, [_hidden(visit, job.as_dict(), job.name, job.kwargs) for job in jobs])
+async def _jobs(request: PageRequest) -> Response:
+    jobs = await run_in_threadpool(request.site.scheduler.jobs)
+    return _json(request, [_hidden(request, job.as_dict(), job.name, job.kwargs) for job in jobs])
 
 
-async def _job(visit: Visit) -> Response:
-    job = await run_in_threadpool(visit.site.scheduler.find_job, visit.asked("name"))
-    return _json(visit, _hidden(visit, job.as_dict(), job.name, job.kwargs))
+async def _job(request: PageRequest) -> Response:
+    job = await run_in_threadpool(request.site.scheduler.find_job, request.asked("name"))
+    return _json(request, _hidden(request, job.as_dict(), job.name, job.kwargs))
 
 
-async def _why(visit: Visit) -> Response:
-    name, at = visit.asked("name"), visit.asked("at")
-    text = await run_in_threadpool(visit.site.scheduler.why, name, at or None)
-    return _json(visit, {"job": name, "why": str(text)})
+async def _why(request: PageRequest) -> Response:
+    name, at = request.asked("name"), request.asked("at")
+    text = await run_in_threadpool(request.site.scheduler.why, name, at or None)
+    return _json(request, {"job": name, "why": str(text)})
 
 
-async def _runs(visit: Visit) -> Response:
-    limit = visit.number("limit", RUNS)
+async def _runs(request: PageRequest) -> Response:
+    limit = request.number("limit", RUNS)
     if not 1 <= limit <= MOST:
         raise Refused(400, "Too many", f"limit: {limit} is not from 1 to {MOST:,}.")
-    states: Any = visit.request.query_params.getlist("state") or None  # what is not one is refused there
+    states: Any = request.http.query_params.getlist("state") or None  # what is not one is refused there
 
     def look() -> Any:
-        return visit.site.scheduler.runs(
-            visit.asked("job") or None,
-            since=visit.asked("since") or None,
-            until=visit.asked("until") or "-0s",
+        return request.site.scheduler.runs(
+            request.asked("job") or None,
+            since=request.asked("since") or None,
+            until=request.asked("until") or "-0s",
             state=states,
             limit=limit,
         )
 
     runs = await run_in_threadpool(look)
-    return _json(visit, [_hidden(visit, run.as_dict(), run.job, run.kwargs) for run in runs])
+    return _json(request, [_hidden(request, run.as_dict(), run.job, run.kwargs) for run in runs])
 
 
-async def _run(visit: Visit) -> Response:
-    page = await run_in_threadpool(visit.site.reader.run, whole(visit.request.path_params["number"], "run"))
-    run = _hidden(visit, page.run.as_dict(), page.run.job, page.run.kwargs)
-    return _json(visit, {**run, "log": [line.as_dict() for line in page.log], "log_lines_before": page.cut})
+async def _run(request: PageRequest) -> Response:
+    page = await run_in_threadpool(run.read, request.site.reads, whole(request.http.path_params["number"], "run"))
+    shown = _hidden(request, page.run.as_dict(), page.run.job, page.run.kwargs)
+    return _json(request, {**shown, "log": [line.as_dict() for line in page.log], "log_lines_before": page.cut})
 
 
-async def _audit(visit: Visit) -> Response:
-    since, until = visit.asked("since") or "-1d", visit.asked("until")
-    page = await run_in_threadpool(visit.site.reader.audit, visit.asked("job"), since, until)
+async def _audit(request: PageRequest) -> Response:
+    since, until = request.asked("since") or "-1d", request.asked("until")
+    page = await run_in_threadpool(audit.read, request.site.reads, request.asked("job"), since, until)
     jobs = [
         {
             "job": one.name,
@@ -109,7 +110,7 @@ async def _audit(visit: Visit) -> Response:
         }
         for one in page.found
     ]
-    return _json(visit, {"clean": page.clean, "jobs": jobs})
+    return _json(request, {"clean": page.clean, "jobs": jobs})
 
 
 ROUTES = {
@@ -123,23 +124,23 @@ ROUTES = {
 }
 
 
-def _hidden(visit: Visit, view: dict[str, Any], job: str, kwargs: dict[str, Any] | None) -> dict[str, Any]:
+def _hidden(request: PageRequest, view: dict[str, Any], job: str, kwargs: dict[str, Any] | None) -> dict[str, Any]:
     """Arguments are shown only where they are asked for, and as far as `redact` lets them."""
     if kwargs is None:
         return view
-    asked = visit.asked("arguments") == "shown"
-    return {**view, "kwargs": plain(dict(visit.site.shown(job, kwargs))) if asked else None}
+    asked = request.asked("arguments") == "shown"
+    return {**view, "kwargs": plain(dict(request.site.shown(job, kwargs))) if asked else None}
 
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {word: plain(value) for word, value in fields.items()}
 
 
-def _json(visit: Visit, value: Any) -> Response:
+def _json(request: PageRequest, value: Any) -> Response:
     body = json.dumps(value, ensure_ascii=True).encode()
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"etag": tag, "cache-control": "private, no-cache"}
-    given = visit.request.headers.get("if-none-match", "")
+    given = request.http.headers.get("if-none-match", "")
     if tag in {one.strip().removeprefix("W/") for one in given.split(",")}:
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type="application/json")

@@ -13,9 +13,9 @@ from starlette.types import ASGIApp
 from tenure.async_scheduler import AsyncScheduler, threaded_of
 from tenure.errors import ConfigurationError
 from tenure.scheduler import Scheduler
-from tenure.web.access import LOOPBACK, Authorize, Caller, caller_of
-from tenure.web.door import Door
-from tenure.web.page import Entrance, Redact, page
+from tenure.web.access import LOOPBACK, AccessPolicy, Authorize, Caller, caller_of
+from tenure.web.site import Redact, site
+from tenure.web.token_login import TokenLogin
 
 _CALLER = "tenure.web.caller"
 
@@ -36,8 +36,8 @@ def web(
     `redact(job, arguments)` returns the arguments that may be shown. `trusted_origins` are further origins from which
     buttons may be pressed, such as "https://ops.example.com", where a proxy changes the host.
     """
-    gate = Entrance(_checked(authorize), trusted=_origins(trusted_origins))
-    return page(_threaded(scheduler), gate, redact=redact, streams=True)
+    policy = AccessPolicy(_checked(authorize), trusted_origins=_origins(trusted_origins))
+    return site(_threaded(scheduler), policy, redact=redact, streams=True)
 
 
 def web_wsgi(
@@ -56,14 +56,14 @@ def web_wsgi(
 
 
 def stand_alone(
-    scheduler: Scheduler, *, door: Door | None, hosts: frozenset[str] | None, name: str, read_only: bool
+    scheduler: Scheduler, *, login: TokenLogin | None, hosts: frozenset[str] | None, name: str, read_only: bool
 ) -> ASGIApp:
     """The page of `tenure web`. Without a token it answers only to names of this machine, and to no proxy."""
     rights = "read" if read_only else "act"
-    if door is None:
+    if login is None:
         hosts = LOOPBACK if hosts is None else hosts | LOOPBACK
-    gate = Entrance(lambda _request: Caller(name, rights), door=door, hosts=hosts, direct=door is None)
-    return page(scheduler, gate, streams=True)
+    policy = AccessPolicy(lambda _request: Caller(name, rights), login=login, hosts=hosts, direct=login is None)
+    return site(scheduler, policy, streams=True)
 
 
 class _Wsgi:
@@ -105,8 +105,8 @@ class _Wsgi:
         with self._mutex:
             if (bridge := self._bridges.get(os.getpid())) is None:
                 authorize = None if self._authorize is None else _from_environ
-                gate = Entrance(authorize, trusted=self._trusted)
-                app: Any = page(self._scheduler, gate, redact=self._redact, streams=False)
+                policy = AccessPolicy(authorize, trusted_origins=self._trusted)
+                app: Any = site(self._scheduler, policy, redact=self._redact, streams=False)
                 bridge = self._bridges[os.getpid()] = ASGIMiddleware(app)
             return bridge
 

@@ -14,7 +14,7 @@ from tenure.core.arguments import decode
 from tenure.errors import ConfigurationError, UnreadableArguments
 from tenure.util.durations import seconds
 from tenure.util.plurals import counted
-from tenure.web.visits import Refused, Visit, whole
+from tenure.web.page_request import PageRequest, Refused, whole
 
 DONE = {
     "run-now": "A run was requested.",
@@ -30,10 +30,10 @@ DONE = {
 """What a page says after an operation. The address carries the word, never the sentence."""
 
 
-def done(visit: Visit) -> str:
+def done(request: PageRequest) -> str:
     """What was just done, as the address says."""
-    said = DONE.get(visit.asked("done"), "")
-    if said and (silent := visit.number("silent")):
+    said = DONE.get(request.asked("done"), "")
+    if said and (silent := request.number("silent")):
         said += (
             f" But {counted(silent, 'node')} did not answer within the ttl: what it had claimed may still begin there "
             "until it is declared dead."
@@ -46,65 +46,67 @@ def fresh_key() -> str:
     return f"page-{secrets.token_hex(8)}"
 
 
-async def _run_now(visit: Visit) -> Response:
-    visit.need("run-now")
-    name, key, text = _job(visit), visit.form.get("key", "").strip() or None, visit.form.get("kwargs", "").strip()
+async def _run_now(request: PageRequest) -> Response:
+    request.need("run-now")
+    name, key, text = _job(request), request.form.get("key", "").strip() or None, request.form.get("kwargs", "").strip()
     kwargs: dict[str, Any] | None = None
     if text:
-        visit.need("run-now-arguments")
+        request.need("run-now-arguments")
         try:
             kwargs = decode(text)
         except UnreadableArguments as error:
             raise ConfigurationError(f'kwargs: {error}. Write a JSON object, such as {{"customer": 7}}.') from None
-    why = visit.form.get("why", "").strip()
-    run = await _do(visit, lambda: visit.site.scheduler.run_now(name, kwargs=kwargs, key=key, by=visit.by, why=why))
-    return _back(visit, f"/run/{run.id}", done="run-now")
+    why = request.form.get("why", "").strip()
+    run = await _do(
+        request, lambda: request.site.scheduler.run_now(name, kwargs=kwargs, key=key, by=request.by, why=why)
+    )
+    return _back(request, f"/run/{run.id}", done="run-now")
 
 
-async def _pause(visit: Visit) -> Response:
-    visit.need("pause")
-    name, why = _job(visit), visit.form.get("why", "").strip()
+async def _pause(request: PageRequest) -> Response:
+    request.need("pause")
+    name, why = _job(request), request.form.get("why", "").strip()
     if not why:
         raise Refused(400, "Why?", "Say why the job is paused: the next person on call will ask.")
-    until = _until(visit.form.get("until", "").strip())
-    job = await _do(visit, lambda: visit.site.scheduler.pause(name, why=why, until=until, by=visit.by))
-    return _back(visit, "/job", name=name, done="pause", silent=len(job.unanswered))
+    until = _until(request.form.get("until", "").strip())
+    job = await _do(request, lambda: request.site.scheduler.pause(name, why=why, until=until, by=request.by))
+    return _back(request, "/job", name=name, done="pause", silent=len(job.unanswered))
 
 
-async def _resume(visit: Visit) -> Response:
-    visit.need("resume")
-    name, why = _job(visit), visit.form.get("why", "").strip()
-    await _do(visit, lambda: visit.site.scheduler.resume(name, why=why, by=visit.by))
-    return _back(visit, "/job", name=name, done="resume")
+async def _resume(request: PageRequest) -> Response:
+    request.need("resume")
+    name, why = _job(request), request.form.get("why", "").strip()
+    await _do(request, lambda: request.site.scheduler.resume(name, why=why, by=request.by))
+    return _back(request, "/job", name=name, done="resume")
 
 
-async def _remove(visit: Visit) -> Response:
-    visit.need("remove")
-    name, why = _job(visit), visit.form.get("why", "").strip()
-    if visit.form.get("typed", "").strip() != name.strip():
+async def _remove(request: PageRequest) -> Response:
+    request.need("remove")
+    name, why = _job(request), request.form.get("why", "").strip()
+    if request.form.get("typed", "").strip() != name.strip():
         raise Refused(400, "Not removed", f"Type the name of the job to remove it: {name}")
-    job = await _do(visit, lambda: visit.site.scheduler.remove(name, why=why, by=visit.by))
-    return _back(visit, "/job", name=name, done="remove", silent=len(job.unanswered))
+    job = await _do(request, lambda: request.site.scheduler.remove(name, why=why, by=request.by))
+    return _back(request, "/job", name=name, done="remove", silent=len(job.unanswered))
 
 
-async def _cancel(visit: Visit) -> Response:
-    visit.need("cancel")
-    number, why = whole(visit.form.get("run", ""), "run"), visit.form.get("why", "").strip()
-    run = await _do(visit, lambda: visit.site.scheduler.cancel(number, why=why, by=visit.by))
-    return _back(visit, f"/run/{number}", done="cancel" if run.state in {"running", "cancelled"} else "over")
+async def _cancel(request: PageRequest) -> Response:
+    request.need("cancel")
+    number, why = whole(request.form.get("run", ""), "run"), request.form.get("why", "").strip()
+    run = await _do(request, lambda: request.site.scheduler.cancel(number, why=why, by=request.by))
+    return _back(request, f"/run/{number}", done="cancel" if run.state in {"running", "cancelled"} else "over")
 
 
-async def _retry(visit: Visit) -> Response:
-    visit.need("retry")
-    number, why = whole(visit.form.get("run", ""), "run"), visit.form.get("why", "").strip()
-    await _do(visit, lambda: visit.site.scheduler.retry(number, why=why, by=visit.by))
-    return _back(visit, f"/run/{number}", done="retry")
+async def _retry(request: PageRequest) -> Response:
+    request.need("retry")
+    number, why = whole(request.form.get("run", ""), "run"), request.form.get("why", "").strip()
+    await _do(request, lambda: request.site.scheduler.retry(number, why=why, by=request.by))
+    return _back(request, f"/run/{number}", done="retry")
 
 
-async def _resign(visit: Visit) -> Response:
-    visit.need("resign")
-    term = await _do(visit, lambda: visit.site.scheduler.ask_planner_to_resign(by=visit.by))
-    return _back(visit, "/", done="no-planner" if term is None else "resign")
+async def _resign(request: PageRequest) -> Response:
+    request.need("resign")
+    term = await _do(request, lambda: request.site.scheduler.ask_planner_to_resign(by=request.by))
+    return _back(request, "/", done="no-planner" if term is None else "resign")
 
 
 ROUTES = {
@@ -118,26 +120,26 @@ ROUTES = {
 }
 
 
-def _job(visit: Visit) -> str:
-    name = visit.form.get("job", "")
+def _job(request: PageRequest) -> str:
+    name = request.form.get("job", "")
     if not name:
         raise Refused(400, "Which job?", "The form names no job.")
     return name
 
 
-async def _do(visit: Visit, operation: Any) -> Any:
+async def _do(request: PageRequest, operation: Any) -> Any:
     """On a thread: it may wait for nodes, as `pause` does."""
     try:
         return await run_in_threadpool(operation)
     finally:
-        visit.site.reader.forget()
-        visit.site.live.tell()
+        request.site.reads.forget()
+        request.site.live.tell()
 
 
-def _back(visit: Visit, path: str, **query: Any) -> Response:
+def _back(request: PageRequest, path: str, **query: Any) -> Response:
     """To what was changed. The place is made here, and never comes from the request."""
     kept = {word: str(value) for word, value in query.items() if value}
-    return RedirectResponse(f"{visit.root}{path}?{urlencode(kept, quote_via=quote)}", 303)
+    return RedirectResponse(f"{request.root}{path}?{urlencode(kept, quote_via=quote)}", 303)
 
 
 def _until(text: str) -> str | datetime | None:

@@ -1,12 +1,10 @@
-"""The pages: which address shows what, and what every request has to pass before a handler sees it."""
+"""The site: which address is answered by what, and what every request has to pass before a handler sees it."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -18,7 +16,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
-from tenure.core.records import JobState, Rules
+from tenure.core.records import JobState
 from tenure.errors import (
     Busy,
     ConfigurationError,
@@ -33,47 +31,32 @@ from tenure.errors import (
 from tenure.scheduler import Scheduler
 from tenure.util.version import __version__
 from tenure.web import api, drawings, operations
-from tenure.web.access import Authorize, Caller, caller_of, cross_site, foreign_host, proxied
-from tenure.web.door import Door
+from tenure.web.access import AccessPolicy, Caller, caller_of, cross_site, foreign_host, proxied
+from tenure.web.formats import FILTERS, visible
 from tenure.web.headers import Headers
+from tenure.web.ledger_reads import LedgerReads
 from tenure.web.live import Live
-from tenure.web.reading import JOBS, Reader
+from tenure.web.page_request import Handler, PageRequest, Refused, form_of, root_of
+from tenure.web.pages import PAGES
 from tenure.web.static_files import StaticFiles
 from tenure.web.tracebacks import folded
-from tenure.web.visits import Refused, Visit, form_of, root_of, whole
-from tenure.web.words import FILTERS, visible
 
 logger = logging.getLogger("tenure")
 
 Redact = Callable[[str, dict[str, Any]], Mapping[str, Any]]
 """`redact(job, arguments)`: the arguments that may be shown."""
 
-Handler = Callable[[Visit], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 _CALLER = "tenure.web.caller"
-
-
-@dataclass(frozen=True, slots=True)
-class Entrance:
-    """What stands before the pages. The default lets no request through."""
-
-    authorize: Authorize | None = None
-    door: Door | None = None
-    hosts: frozenset[str] | None = None
-    """The names that the page answers to; None: all."""
-    trusted: Collection[str] = ()
-    """Further origins from which changes may come."""
-    direct: bool = False
-    """Refuse what a proxy passed on: behind it every caller would be local."""
 
 
 class Site:
     """The pages of one scheduler."""
 
-    def __init__(self, scheduler: Scheduler, gate: Entrance, redact: Redact | None, *, streams: bool) -> None:
-        self.reader = Reader(scheduler)
-        self.scheduler, self.gate, self.redact, self.streams = scheduler, gate, redact, streams
-        self.live = Live(self.reader.stamp)
+    def __init__(self, scheduler: Scheduler, policy: AccessPolicy, redact: Redact | None, *, streams: bool) -> None:
+        self.reads = LedgerReads(scheduler)
+        self.scheduler, self.policy, self.redact, self.streams = scheduler, policy, redact, streams
+        self.live = Live(self.reads.stamp)
         self.static = StaticFiles()
         self._templates = jinja2.Environment(
             loader=jinja2.PackageLoader("tenure.web"),
@@ -91,8 +74,6 @@ class Site:
             bar=drawings.bar,
             folded=folded,
             states=[state.value for state in JobState if state is not JobState.DONE],
-            options=_options,
-            page_size=JOBS,
             version=__version__,
         )
 
@@ -100,10 +81,7 @@ class Site:
         """Every address. What changes something is a POST, and nothing else is."""
         look, do = ["GET"], ["POST"]
         return [
-            Route("/", self._guarded(_now), methods=look),
-            Route("/job", self._guarded(_job), methods=look),
-            Route("/run/{number}", self._guarded(_run), methods=look),
-            Route("/audit", self._guarded(_audit), methods=look),
+            *(Route(page.path, self._guarded(page.show), methods=look) for page in PAGES),
             Route("/live", self._guarded(_live), methods=look),
             *(Route(path, self._guarded(handler), methods=do) for path, handler in operations.ROUTES.items()),
             *(Route(path, self._guarded(handler), methods=look) for path, handler in api.ROUTES.items()),
@@ -121,11 +99,11 @@ class Site:
             self._check_host(request)
             caller = await self._enter(request)
             request.scope[_CALLER] = caller
-            visit = Visit(request, caller, self)
+            page_request = PageRequest(request, caller, self)
             if request.method == "POST":
                 self._check_origin(request)
-                visit.form = await form_of(request)
-            return await handler(visit)
+                page_request.form = await form_of(request)
+            return await handler(page_request)
 
         return self._caught(guarded)
 
@@ -139,9 +117,9 @@ class Site:
         return caught
 
     def _check_host(self, request: Request) -> None:
-        if text := foreign_host(request, self.gate.hosts):
+        if text := foreign_host(request, self.policy.hosts):
             raise Refused(403, "Not this name", text)
-        if self.gate.direct and proxied(request):
+        if self.policy.direct and proxied(request):
             raise Refused(
                 403,
                 "Through a proxy",
@@ -150,24 +128,24 @@ class Site:
             )
 
     def _check_origin(self, request: Request) -> None:
-        if text := cross_site(request, self.gate.trusted):
+        if text := cross_site(request, self.policy.trusted_origins):
             raise Refused(403, "Not from this page", text)
 
     async def _enter(self, request: Request) -> Caller:
-        gate = self.gate
-        if gate.door is not None and not gate.door.knows(request):
+        policy = self.policy
+        if policy.login is not None and not policy.login.is_logged_in(request):
             raise Refused(401, "Token needed", "This page needs its token.")
-        if gate.authorize is None:
+        if policy.authorize is None:
             raise Refused(
                 403,
                 "Closed",
                 "This page is closed, because nothing says who may see it. Mount it with authorize=…, a function of "
                 "the request that returns None, 'read', 'act' or a Caller.",
             )
-        if inspect.iscoroutinefunction(gate.authorize):
-            answer = await gate.authorize(request)
+        if inspect.iscoroutinefunction(policy.authorize):
+            answer = await policy.authorize(request)
         else:
-            answer = await run_in_threadpool(gate.authorize, request)
+            answer = await run_in_threadpool(policy.authorize, request)
             if inspect.isawaitable(answer):
                 answer = await answer
         caller = caller_of(answer)
@@ -181,7 +159,9 @@ class Site:
         """Arguments as far as they may be shown."""
         return kwargs if self.redact is None else self.redact(job, kwargs)
 
-    def show(self, visit: Visit | None, request: Request, template: str, status: int = 200, **given: Any) -> Response:
+    def show(
+        self, page_request: PageRequest | None, request: Request, template: str, status: int = 200, **given: Any
+    ) -> Response:
         """A page."""
         base = root_of(request)
         updates_off = request.query_params.get("updates") == "off"
@@ -190,12 +170,13 @@ class Site:
             "here": _here(request),
             "static": lambda name: f"{base}/{self.static.path(name)}",
             "link": lambda path, **query: base + path + _query(query, updates_off=updates_off),
-            "caller": None if visit is None else visit.caller,
-            "door": self.gate.door is not None,
-            "application": self.reader.application,
+            "caller": None if page_request is None else page_request.caller,
+            "has_token": self.policy.login is not None,
+            "application": self.reads.application,
             "live": "off" if updates_off else "stream" if self.streams else "poll",
             "switched": _switched(request, on=updates_off),
-            "tab": "",
+            "tab": _tab(request),
+            "pages": [page for page in PAGES if page.title],
             "done": "",
             "at": None,
             **given,
@@ -213,35 +194,35 @@ class Site:
         path = request.url.path.removeprefix(request.scope.get("root_path", ""))
         if path.startswith("/api/"):
             return api.problem(refused.status, refused.title, refused.text)
-        if refused.status == 401:  # noqa: PLR2004 - to the door
+        if refused.status == 401:  # noqa: PLR2004 - to the log-in
             return RedirectResponse(f"{root_of(request)}/log-in", 303)
         caller = request.scope.get(_CALLER)
-        visit = None if caller is None else Visit(request, caller, self)
+        page_request = None if caller is None else PageRequest(request, caller, self)
         live = {} if request.method in {"GET", "HEAD"} else {"live": "off", "switched": f"{root_of(request)}/"}
-        return self.show(visit, request, "refused.html", refused.status, refused=refused, **live)
+        return self.show(page_request, request, "refused.html", refused.status, refused=refused, **live)
 
     # Without a caller
 
     async def _log_in(self, request: Request) -> Response:
-        door = self.gate.door
+        login = self.policy.login
         self._check_host(request)
-        if door is None:
+        if login is None:
             raise Refused(404, "No such page", "This page needs no token.")
         if request.method in {"GET", "HEAD"}:
             return self.show(None, request, "log_in.html", wrong="")
         self._check_origin(request)
         given = (await form_of(request)).get("token", "").strip()
-        if door.closed:
+        if login.locked:
             return self.show(None, request, "log_in.html", 429, wrong="Too many wrong tokens. Wait for a minute.")
-        if not door.opens(given):
+        if not login.is_token(given):
             return self.show(None, request, "log_in.html", 403, wrong="That is not the token.")
         answer = RedirectResponse(f"{root_of(request)}/", 303)
-        door.let_in(request, answer)
+        login.log_in(request, answer)
         return answer
 
     async def _static(self, request: Request) -> Response:
         self._check_host(request)
-        if self.gate.authorize is None:
+        if self.policy.authorize is None:
             raise Refused(403, "Closed", "This page is closed.")
         found = self.static.find(request.path_params["given"], request.path_params["name"])
         if found is None:
@@ -251,95 +232,37 @@ class Site:
         return Response(data, media_type=kind, headers={"cache-control": kept})
 
 
-def page(scheduler: Scheduler, gate: Entrance, *, redact: Redact | None = None, streams: bool) -> ASGIApp:
-    """The pages of a scheduler behind a gate. `streams`: browsers may keep a stream open."""
-    site = Site(scheduler, gate, redact, streams=streams)
+def site(scheduler: Scheduler, policy: AccessPolicy, *, redact: Redact | None = None, streams: bool) -> ASGIApp:
+    """The pages of a scheduler behind a policy. `streams`: browsers may keep a stream open."""
+    pages = Site(scheduler, policy, redact, streams=streams)
 
     async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             raise HTTPException(404)
         request = Request(scope, receive)
 
-        async def nothing(visit: Visit) -> Response:
+        async def nothing(page_request: PageRequest) -> Response:
             if request.scope["path"] in {"", request.scope.get("root_path", "")}:
-                return RedirectResponse(f"{visit.root}/", 307)
+                return RedirectResponse(f"{page_request.root}/", 307)
             raise Refused(404, "No such page", "There is no such page.")
 
-        await (await site._guarded(nothing)(request))(scope, receive, send)  # noqa: SLF001 - of this module
+        await (await pages._guarded(nothing)(request))(scope, receive, send)  # noqa: SLF001 - of this module
 
-    router = Router(site.routes(), default=elsewhere, redirect_slashes=False)
+    router = Router(pages.routes(), default=elsewhere, redirect_slashes=False)
     return Headers(router)
 
 
-# The pages themselves
-
-
-async def _now(visit: Visit) -> Response:
-    site, reader = visit.site, visit.site.reader
-    search, state, first = visit.asked("q")[:200], visit.asked("state"), visit.number("first")
-    if state and state not in set(JobState):
-        raise Refused(400, "No such state", f"There is no state {state[:40]!r} of a job.")
-    found = await run_in_threadpool(reader.now, search, state, first)
-    return site.show(
-        visit,
-        visit.request,
-        "now.html",
-        tab="now",
-        page=found,
-        at=found.at,
-        search=search,
-        state=state,
-        done=operations.done(visit),
-    )
-
-
-async def _job(visit: Visit) -> Response:
-    name, before, asked = visit.asked("name"), visit.asked("before"), visit.asked("at").strip()
-    reader = visit.site.reader
-    found = await run_in_threadpool(reader.job, name, _instant(before))
-    answer = await run_in_threadpool(reader.why, name, asked) if asked else ""
-    kwargs = visit.site.shown(found.job.name, found.job.kwargs) if visit.asked("arguments") == "shown" else None
-    return visit.site.show(
-        visit,
-        visit.request,
-        "job.html",
-        page=found,
-        at=found.at,
-        asked=asked,
-        answer=answer,
-        before=before,
-        kwargs=kwargs,
-        done=operations.done(visit),
-        key=operations.fresh_key(),
-    )
-
-
-async def _run(visit: Visit) -> Response:
-    found = await run_in_threadpool(visit.site.reader.run, whole(visit.request.path_params["number"], "run"))
-    kwargs = visit.site.shown(found.run.job, found.kwargs) if visit.asked("arguments") == "shown" else None
-    return visit.site.show(
-        visit, visit.request, "run.html", page=found, at=found.at, kwargs=kwargs, done=operations.done(visit)
-    )
-
-
-async def _audit(visit: Visit) -> Response:
-    name, since, until = visit.asked("job"), visit.asked("since") or "-1d", visit.asked("until")
-    found = await run_in_threadpool(visit.site.reader.audit, name, since, until)
-    span: dict[str, Any] = {"job": name, "since": since, "until": until}
-    return visit.site.show(visit, visit.request, "audit.html", tab="audit", page=found, at=found.at, live="off", **span)
-
-
-async def _live(visit: Visit) -> Response:
-    site = visit.site
+async def _live(page_request: PageRequest) -> Response:
+    site = page_request.site
     if not site.streams or site.live.full:
         raise Refused(503, "No stream", "There are too many open pages, or this server keeps no streams.")
     return StreamingResponse(site.live.stream(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
-async def _log_out(visit: Visit) -> Response:
-    answer = RedirectResponse(f"{visit.root}/", 303)
-    if visit.site.gate.door is not None:
-        visit.site.gate.door.see_out(visit.request, answer)
+async def _log_out(page_request: PageRequest) -> Response:
+    answer = RedirectResponse(f"{page_request.root}/", 303)
+    if page_request.site.policy.login is not None:
+        page_request.site.policy.login.log_out(page_request.http, answer)
     return answer
 
 
@@ -364,25 +287,9 @@ def _switched(request: Request, *, on: bool) -> str:
     return _here(request, updates=None if on else "off")
 
 
-def _instant(text: str) -> datetime | None:
-    if not text:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-        at.timestamp()
-    except (ValueError, OverflowError):
-        raise Refused(400, "No such time", f"before: {text[:40]!r} is not a time.") from None
-    if at.tzinfo is None:
-        raise Refused(400, "No zone", f"before: {text[:40]!r} has no zone.")
-    return at
-
-
-def _options(rules: Rules) -> list[tuple[str, Any, bool]]:
-    """The options of a job, those first that differ from what they are where nothing is said."""
-    default = Rules()
-    names = Rules.__dataclass_fields__
-    rows = [(name, getattr(rules, name), getattr(rules, name) != getattr(default, name)) for name in names]
-    return sorted(rows, key=lambda row: not row[2])
+def _tab(request: Request) -> str:
+    """Which page of the navigation this is."""
+    return request.url.path.removeprefix(request.scope.get("root_path", "")) or "/"
 
 
 def _refused(error: Exception) -> Refused | None:

@@ -1,4 +1,5 @@
-"""The token of `tenure web`: shown once, at the door, and from then on a cookie that only this token could have made.
+"""Logging in with the token of `tenure web`. It is given once; from then on a cookie stands for it, which only this
+token could have made.
 
 The token itself is never stored in a browser and never stands in a URL. Programs send it as `Authorization: Bearer …`.
 """
@@ -23,8 +24,8 @@ TRIES, PER = 10, 60.0
 """So many wrong tokens in so many seconds; then none is compared for that long."""
 
 
-class Door:
-    """Lets in who knows the token."""
+class TokenLogin:
+    """Lets callers in who know the token."""
 
     def __init__(self, token: str) -> None:
         if len(token) < SHORTEST or not token.isprintable() or " " in token:
@@ -36,33 +37,33 @@ class Door:
         self._wrong: list[float] = []
         self._mutex = threading.Lock()
 
-    def knows(self, request: Request) -> bool:
+    def is_logged_in(self, request: Request) -> bool:
         """Whether the request carries the cookie of an earlier log-in, or the token itself."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            return self.opens(given.strip())
+            return self.is_token(given.strip())
         expires, _, sign = request.cookies.get(_cookie(request), "").partition(".")
         if not (expires.isascii() and expires.isdigit() and len(expires) <= 12):  # noqa: PLR2004 - seconds since 1970
             return False
         return hmac.compare_digest(sign.encode(), self._sign(expires)) and int(expires) > walltime().timestamp()
 
     @property
-    def closed(self) -> bool:
+    def locked(self) -> bool:
         """Whether too many wrong tokens came lately."""
         with self._mutex:
-            return self._tired()
+            return self._too_many_wrong()
 
-    def opens(self, given: str) -> bool:
+    def is_token(self, given: str) -> bool:
         """Whether this is the token. A wrong one counts."""
         with self._mutex:
-            if self._tired():
+            if self._too_many_wrong():
                 return False
             if hmac.compare_digest(hashlib.sha256(given.encode()).digest(), hashlib.sha256(self._token).digest()):
                 return True
             self._wrong.append(boottime())
             return False
 
-    def let_in(self, request: Request, answer: Response) -> None:
+    def log_in(self, request: Request, answer: Response) -> None:
         """Give the browser its cookie."""
         expires = str(int(walltime().timestamp()) + LASTS)
         answer.set_cookie(
@@ -75,7 +76,7 @@ class Door:
             samesite="strict",
         )
 
-    def see_out(self, request: Request, answer: Response) -> None:
+    def log_out(self, request: Request, answer: Response) -> None:
         """Take the cookie away."""
         secure = request.url.scheme == "https"
         answer.delete_cookie(_cookie(request), path="/", secure=secure, httponly=True, samesite="strict")
@@ -83,7 +84,7 @@ class Door:
     def _sign(self, expires: str) -> bytes:
         return hmac.new(self._token, b"tenure web until " + expires.encode(), "sha256").hexdigest().encode()
 
-    def _tired(self) -> bool:
+    def _too_many_wrong(self) -> bool:
         since = boottime() - PER
         self._wrong = [at for at in self._wrong if at > since]
         return len(self._wrong) >= TRIES

@@ -1,17 +1,19 @@
-"""One request on its way through the page: who asks, what they sent, and how it is refused."""
+"""One request to the page: who asks, what they sent, and how it is refused."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from tenure.web.access import Caller
 
 if TYPE_CHECKING:
-    from tenure.web.page import Site
+    from tenure.web.site import Site
 
 NUMBERS = 2**62
 """The largest number that an address may carry."""
@@ -29,10 +31,10 @@ class Refused(Exception):
 
 
 @dataclass(slots=True)
-class Visit:
+class PageRequest:
     """One request that may see the page, and what its handler needs."""
 
-    request: Request
+    http: Request
     caller: Caller
     site: Site
     form: dict[str, str] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class Visit:
 
     def asked(self, name: str, default: str = "") -> str:
         """A value of the address."""
-        return self.request.query_params.get(name, default)
+        return self.http.query_params.get(name, default)
 
     def number(self, name: str, default: int = 0) -> int:
         """A number of the address."""
@@ -53,12 +55,20 @@ class Visit:
     @property
     def root(self) -> str:
         """Where the page is mounted."""
-        return root_of(self.request)
+        return root_of(self.http)
+
+    def show(self, template: str, status: int = 200, **given: Any) -> Response:
+        """Answer with a page."""
+        return self.site.show(self, self.http, template, status, **given)
 
     @property
     def by(self) -> str:
         """Who is written into the history."""
         return self.caller.name or "web page"
+
+
+Handler = Callable[[PageRequest], Awaitable[Response]]
+"""What answers a request that may see the page."""
 
 
 def root_of(request: Request) -> str:

@@ -1,0 +1,141 @@
+"""How pages read the ledger: a bounded number at a time, and the same question once a second for all browsers.
+
+At most `AT_ONCE` pages are read at a time in one process, so that many open browsers leave the database to the workers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from datetime import tzinfo
+from typing import TypeVar
+
+from tenure.core.keys import planner_of
+from tenure.core.messages import RunQuery
+from tenure.core.trigger_text import zone_of
+from tenure.errors import Busy, ConfigurationError
+from tenure.jobs.queries import RECENT, Lookup
+from tenure.scheduler import Scheduler, service_of
+from tenure.stores.base import Session
+from tenure.util.clock import boottime
+
+AT_ONCE, PATIENCE = 2, 5.0
+"""Pages that are read at a time, and how many seconds another one waits for its turn."""
+FRESH = 1.0
+"""Seconds for which an answer serves other browsers that ask the same."""
+NEWEST = 60
+"""The newest runs, among which every beginning and every ending shows."""
+COUNTED = 10_000
+"""Failures of a day are counted up to this number."""
+
+T = TypeVar("T")
+
+
+class LedgerReads:
+    """Reads the ledger for the pages of one application. Every method blocks, so the pages call it on threads."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self._service = service_of(scheduler)
+        self._places = threading.BoundedSemaphore(AT_ONCE)
+        self._auditing = threading.Lock()
+        self._known: dict[Hashable, tuple[float, object]] = {}
+        self._forgotten_at = 0.0
+        self._mutex = threading.Lock()
+
+    @property
+    def application(self) -> str:
+        """Whose jobs these are."""
+        return self.scheduler.application
+
+    @property
+    def lookup(self) -> Lookup:
+        """The queries that the command line uses, too."""
+        return self._service.lookup
+
+    @property
+    def tz(self) -> str:
+        """The name of the zone of the application."""
+        return self._service.definitions.tz
+
+    @property
+    def zone(self) -> tzinfo:
+        """The zone of the application."""
+        return zone_of(None, default=self.tz)
+
+    def forget(self) -> None:
+        """Something was changed from here: the next page is read anew."""
+        with self._mutex:
+            self._known.clear()
+            self._forgotten_at = boottime()
+
+    def stamp(self) -> Hashable:
+        """A small answer that differs if the pages have changed. Cheap: it is asked all the time."""
+        application = self.application
+        with self._place(), self._service.session() as session:
+            ledger = session.ledger
+            now = ledger.now()
+            newest = ledger.runs(RunQuery(application, before=now, limit=NEWEST))
+            return (
+                session.leader(planner_of(application)),
+                tuple(
+                    (node.node, node.plans, node.capacity, len(node.functions)) for node in ledger.nodes(application)
+                ),
+                tuple(ledger.tally(application, now - RECENT, COUNTED)),
+                tuple((run.id, run.state, run.attempt, run.stopping, run.started_at) for run in newest),
+            )
+
+    def read(self, question: Hashable, look: Callable[[Session], T]) -> T:
+        """The answer to the same question a moment ago, or a new one. Who asks at the same time shares it."""
+        if (known := self._recent(question)) is not None:
+            return known[1]  # type: ignore[return-value]  # it was put there under this question
+        with self._place():
+            if (known := self._recent(question)) is not None:  # another has read it meanwhile
+                return known[1]  # type: ignore[return-value]  # as above
+            asked = boottime()
+            with self._service.session() as session:
+                answer = look(session)
+            self._keep(question, asked, answer)
+            return answer
+
+    def read_alone(self, question: Hashable, look: Callable[[Session], T]) -> T:
+        """As `read`, for what may take long: one at a time in a process, beside the pages."""
+        if (known := self._recent(question)) is not None:
+            return known[1]  # type: ignore[return-value]  # as above
+        if not self._auditing.acquire(timeout=PATIENCE):
+            raise Busy("Another audit is being made. Try again in a moment, or run `tenure audit`.")
+        try:
+            asked = boottime()
+            with self._service.session() as session:
+                answer = look(session)
+            self._keep(question, asked, answer)
+            return answer
+        finally:
+            self._auditing.release()
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        if not self._places.acquire(timeout=PATIENCE):
+            raise Busy("Too many pages are being read at the same time. Try again in a moment.")
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    def _recent(self, question: Hashable) -> tuple[float, object] | None:
+        with self._mutex:
+            known = self._known.get(question)
+        return known if known is not None and boottime() - known[0] < FRESH else None
+
+    def _keep(self, question: Hashable, asked: float, answer: object) -> None:
+        with self._mutex:
+            self._known = {key: kept for key, kept in self._known.items() if asked - kept[0] < FRESH}
+            if asked > self._forgotten_at:
+                self._known[question] = asked, answer
+
+
+def check_name(name: str) -> None:
+    """Refuse what no job can be called and no database can be asked for."""
+    if "\0" in name:
+        raise ConfigurationError("The name of a job cannot contain the character NUL.")

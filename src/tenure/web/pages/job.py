@@ -1,0 +1,178 @@
+"""The page of a job: when it is due, how its runs went, who changed it, and what may be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from tenure.core.messages import RunQuery
+from tenure.core.records import Change, Rules
+from tenure.core.trigger_text import read_trigger, zone_of
+from tenure.errors import ConfigurationError
+from tenure.jobs.operations import unknown
+from tenure.stores.base import Session
+from tenure.triggers.base import ClockChange
+from tenure.util.instants import moment
+from tenure.views import JobView, RunView
+from tenure.web import operations
+from tenure.web.ledger_reads import LedgerReads, check_name
+from tenure.web.page_request import PageRequest, Refused
+from tenure.web.pages.job_strips import JobStrip, strip_of
+
+RUNS, CHANGES, NEXT = 50, 50, 5
+"""Runs, changes and due times of the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLine:
+    """A line of the history of a job."""
+
+    at: datetime
+    what: str
+    by: str
+    why: str
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """A job."""
+
+    at: datetime
+    line: JobStrip
+    times: tuple[datetime, ...]
+    clock_changes: tuple[ClockChange, ...]
+    explained: str
+    runs: tuple[RunView, ...]
+    older: datetime | None
+    """From which instant on the next page looks back."""
+    changes: tuple[ChangeLine, ...]
+    why: str
+    """What the job is doing."""
+
+    @property
+    def job(self) -> JobView:
+        """The job."""
+        return self.line.job
+
+
+def read(reads: LedgerReads, name: str, before: datetime | None) -> JobPage:
+    """A job, with its runs before an instant."""
+    check_name(name)
+    return reads.read(("job", name, before), lambda session: _read(reads, session, name, before))
+
+
+def _read(reads: LedgerReads, session: Session, name: str, before: datetime | None) -> JobPage:
+    application, lookup = reads.application, reads.lookup
+    ledger = session.ledger
+    rows = ledger.jobs(application, name, removed=True)
+    if not rows:
+        raise unknown(ledger, application, name)
+    row, now = rows[0], ledger.now()
+    line = strip_of(reads, ledger, row, now)
+    until = now + 1e-6 if before is None else before.timestamp()
+    found = ledger.runs(RunQuery(application, name, before=until, limit=RUNS + 1))
+    runs = tuple(lookup.shown_runs(ledger, found[:RUNS]))
+    changes = ledger.changes(application, name)[-CHANGES:]
+    why = lookup.why(ledger, name, None).text
+    trigger, _ = read_trigger(row.spec.trigger)
+    times: tuple[datetime, ...] = ()
+    clock_changes: tuple[ClockChange, ...] = ()
+    explained = ""
+    if trigger is not None:
+        try:
+            preview = trigger.preview(NEXT if row.state.value == "active" else 0, moment(now))
+            times, clock_changes, explained = preview.times, preview.changes, preview.explanation
+        except ConfigurationError as error:
+            explained = f"cannot be planned: {error}"
+    return JobPage(
+        at=moment(now, reads.zone),
+        line=line,
+        times=times,
+        clock_changes=clock_changes,
+        explained=explained or line.job.trigger,
+        runs=runs,
+        older=runs[-1].scheduled_for if len(found) > RUNS else None,
+        changes=tuple(
+            ChangeLine(
+                moment(one.at, line.zone),
+                one.what.value,
+                one.by,
+                one.why,
+                None if one.until is None or one.what is not Change.PAUSED else moment(one.until, line.zone),
+            )
+            for one in reversed(changes)
+        ),
+        why=why,
+    )
+
+
+def why(reads: LedgerReads, name: str, at: str) -> str:
+    """Why a job ran, or did not, at a time as people write it; without a zone, that of the job."""
+    check_name(name)
+
+    def look(session: Session) -> str:
+        ledger = session.ledger
+        rows = ledger.jobs(reads.application, name, removed=True)
+        when: datetime | str = at.strip()
+        if rows and isinstance(when, str) and not when.startswith("-"):
+            when = _in_zone(when, zone_of(rows[0].spec.trigger, default=reads.tz))
+        return reads.lookup.why(ledger, name, when).text
+
+    return reads.read(("why", name, at), look)
+
+
+def _in_zone(text: str, zone: tzinfo) -> datetime:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"at: {text!r:.60} is not a time. Write it as 2026-11-14 12:00 (in the job's zone), or with a zone: "
+            "2026-11-14T12:00Z, or -90m for an hour and a half ago."
+        ) from None
+    return when if when.tzinfo is not None else when.replace(tzinfo=zone)
+
+
+def _instant(text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+        at.timestamp()
+    except (ValueError, OverflowError):
+        raise Refused(400, "No such time", f"before: {text[:40]!r} is not a time.") from None
+    if at.tzinfo is None:
+        raise Refused(400, "No zone", f"before: {text[:40]!r} has no zone.")
+    return at
+
+
+def _options(rules: Rules) -> list[tuple[str, Any, bool]]:
+    """The options of a job, those first that differ from what they are where nothing is said."""
+    default = Rules()
+    names = Rules.__dataclass_fields__
+    rows = [(name, getattr(rules, name), getattr(rules, name) != getattr(default, name)) for name in names]
+    return sorted(rows, key=lambda row: not row[2])
+
+
+async def show(request: PageRequest) -> Response:
+    """Answer a request."""
+    name, before, asked = request.asked("name"), request.asked("before"), request.asked("at").strip()
+    found = await run_in_threadpool(read, request.site.reads, name, _instant(before))
+    answer = await run_in_threadpool(why, request.site.reads, name, asked) if asked else ""
+    kwargs = request.site.shown(found.job.name, found.job.kwargs) if request.asked("arguments") == "shown" else None
+    return request.show(
+        "job.html",
+        page=found,
+        at=found.at,
+        asked=asked,
+        answer=answer,
+        before=before,
+        kwargs=kwargs,
+        options=_options(found.job.rules),
+        done=operations.done(request),
+        key=operations.fresh_key(),
+    )
