@@ -67,7 +67,8 @@ class Play:
         store.freeze = self.freeze
         self.setting = Setting(
             store, self.checker, plan.cadence, plan.jobs, host_evidence=plan.host_evidence,
-            session_evidence=plan.session_evidence, leaves=plan.leaves, keep_for=plan.keep_for, deaf=plan.deaf,
+            session_evidence=plan.session_evidence, leaves=plan.leaves, lingers=plan.lingers, keep_for=plan.keep_for, deaf=plan.deaf,
+            completes=plan.completes, leaks=plan.leaks,
             alone=(plan.alone, f"n{plan.nodes - 1}"),
         )  # fmt: skip
         self.weather = plan.weather

@@ -12,7 +12,7 @@ from sim.explore.history import AttemptOutcome, Plan
 from sim.mutants import catalogue
 from sim.mutants.catalogue import Mutant
 
-SEEDS = 150
+SEEDS = 60
 """How many seeds a mutant may survive before it counts as not caught."""
 
 

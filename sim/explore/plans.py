@@ -29,6 +29,10 @@ UNTOLD = ("update", "pause", "resume")
 """Not where the server's clock steps: the audit takes changes in the order of their times."""
 DEAF = 0.1
 """How many bodies of drawn histories outlive whatever they are told."""
+LINGERS = 0.3
+"""How many leaders write once more when their term is over."""
+COMPLETES, LEAKS = 0.2, 0.03
+"""How many complete their run in a transaction of their own, and how many of all leave that open."""
 LEAPS = 0.06
 """How many of the drawn histories have a leap."""
 
@@ -68,12 +72,18 @@ class Plan:
     """Whether the kernel tells of the end of a process; else its lock is looked at again and again."""
     leaves: float = 0.35
     """How likely a leader steps down of its own will at each turn."""
+    lingers: float = LINGERS
+    """How likely it writes once more when its term is over."""
     least: tuple[int, int] = (0, 0)
     """So many faults and so many terms: before that the calm does not come."""
     keep_for: float = 12.0
     """How long the ledger remembers what has ended."""
     deaf: float = 0.0
     """How likely a body does not look up before it has ended, whoever asks it to."""
+    completes: float = COMPLETES
+    """How likely a body that does not fail completes its run in a transaction of its own …"""
+    leaks: float = LEAKS
+    """… and leaves it open."""
     alone: str = ""
     """A job whose function only the last node has."""
     newer_rules: str = ""

@@ -142,13 +142,13 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
         _plan(f"clock ahead {turn}", 3, Fault(15.0, "leap", 0, LEAP), Fault(19.0 + turn, "leap", 0, -LEAP))
         for turn in range(3)
     ),
-    # It is put back by an hour for good. Everybody was there for another while, and believes it at another moment.
+    # It is put back by an hour for good. The planner is young and believes it soon; the others go on by the old time.
     "clock put back": tuple(
         _plan(
-            f"clock put back {turn}", 3, *(Fault(8.0 + place, "crash", place) for place in range(3)), Fault(24.0, "leap", 0, -LEAP),
-            calm=LONG_CALM, keep_for=3 * LEAP,
+            f"clock put back {turn}", 3, Fault(12.0, "crash", 2), *(Fault(18.5, "freeze", place, 7.5) for place in (0, 1)),
+            Fault(27.0 + 0.5 * turn, "leap", 0, -LEAP), calm=LONG_CALM, keep_for=3 * LEAP,
         )
-        for turn in range(24)
+        for turn in range(6)
     ),
     # It is an hour ahead for some seconds, and somebody begins then.
     "begun in a leap": tuple(
@@ -172,7 +172,15 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
             f"slow fence {turn}", 3, Fault(6.5, "kill session", 0, 1.0), sessions=True, cadence=LEISURELY,
             placed=(*_every("n0", "commit", 1, 30, request=1.8), *_silent_after("n0", 3)),
         )
-        for turn in range(24)
+        for turn in range(6)
+    ),
+    # Leaders are frozen, one after the other, and write once more when another one leads.
+    "stale fence": tuple(
+        _plan(
+            f"stale fence {turn}", 3, *(Fault(6.0 + 8.0 * i, "freeze", (turn + i) % 3, 7.0) for i in range(3)),
+            leaves=0.0, lingers=1.0,
+        )
+        for turn in range(3)
     ),
     # The answer of a claim is lost; the put-back that it causes arrives when the node has claimed again.
     "late put-back": tuple(
@@ -183,18 +191,13 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
         for nth in range(4, 34)
         for late in (1.4, 1.8, 2.5)
     ),
-    "frozen before the body": tuple(
-        _plan("frozen before the body", 3, placed=_every("n0", "claim", nth, nth + 3, freeze=freeze))
-        for nth in range(5, 9)
-        for freeze in (4.3, 6.0)
-    ),
     # Jobs are changed between what a planner reads and what it writes.
     "edit beside a plan": tuple(
         _plan(
-            f"edit beside a plan {turn}", 3, *(Fault(4.0 + (4.6 + 0.15 * turn) * i, "update", 0, 0.0, "tick") for i in range(4)),
-            placed=_all("plan", 1, 90, request=0.8),
+            f"edit beside a plan {turn}", 3, *(Fault(4.0 + (5.3 + 0.5 * turn) * i, "update", 0, 0.0, "tick") for i in range(4)),
+            placed=_all("plan", 1, 90, request=0.9),
         )
-        for turn in range(10)
+        for turn in range(6)
     ),
     # Retention has removed runs, and people look for due times that did not run.
     "backfill after retention": tuple(
@@ -216,6 +219,38 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
             jobs=("tick", "zone"), newer_rules="2099z",
         )
         for turn in range(3)
+    ),
+    # A node is frozen amid bodies that complete their runs, and goes on when others have these.
+    "late completion": tuple(
+        _plan(
+            f"late completion {turn}", 3,
+            *(Fault(at - 0.3 - 0.01 * i, "ask", 0, 0.0, "free") for at in (6.0, 17.0) for i in range(9)),
+            Fault(6.0, "freeze", turn % 3, 8.0), Fault(17.0, "freeze", (turn + 1) % 3, 8.0),
+            jobs=("free", "wait", "tick"), deaf=1.0, completes=0.8, leaks=0.0,
+        )
+        for turn in range(3)
+    ),
+    # Bodies leave transactions open in which their runs are locked; others end meanwhile.
+    "locked runs": tuple(
+        _plan(f"locked runs {turn}", 2, jobs=("wait", "pair", "free"), completes=0.5, leaks=0.3) for turn in range(3)
+    ),
+    # A server that is away for a while, and a link on which only one ending, or one run, arrives at a time.
+    "narrow link": tuple(
+        _plan(
+            f"narrow link {turn}", 2, *(Fault(5.0 + 4.0 * i, "server crash", 0, 2.0) for i in range(4)),
+            *(Fault(4.6 + 4.0 * i + 0.1 * j, "ask", 0, 0.0, "free") for i in range(4) for j in range(4)),
+            jobs=("free", "pair", "tick"), weather=Weather(latency=0.001, narrow=1),
+        )
+        for turn in range(3)
+    ),
+    # Schedulers are stopped, and started again, while their bodies look up at nothing.
+    "bodies that outlive a stop": tuple(
+        _plan(
+            f"bodies that outlive a stop {turn}", 3,
+            *(Fault(5.1 + 0.1 * turn + 5.0 * i, ("reload", "stop")[i % 2], node) for i in range(4) for node in range(3)),
+            jobs=("swap", "once", "free"), deaf=1.0,
+        )
+        for turn in range(5)
     ),
     # Claims that take long, and people who pause jobs meanwhile.
     "pause beside a claim": tuple(

@@ -13,7 +13,7 @@ from sim.database.store import SimSession
 from sim.runtime import copies
 from sim.runtime.kernel import K
 from tenure.core.cluster import Acquired, AcquireOutcome, BeatAnswer, BeatVerdict
-from tenure.core.messages import Claimed
+from tenure.core.messages import Claimed, Pruned
 from tenure.core.records import RunState
 from tenure.stores.notices import Released
 
@@ -561,7 +561,7 @@ def compared_in_force(row: Any, spec: Any, release: int) -> Any:
 _synced = copies.admission.synced
 
 
-def prune_all(self: Any, application: str, *, before: float, **rest: int) -> int:
+def prune_all(self: Any, application: str, *, before: float, **rest: int) -> Pruned:
     """Whatever is old goes, open or not, and nobody notes it."""
     del rest
     old = [
@@ -570,7 +570,7 @@ def prune_all(self: Any, application: str, *, before: float, **rest: int) -> int
     ]  # fmt: skip
     for run in old:
         self._tables.delete(run)
-    return len(old)
+    return Pruned(len(old), None)
 
 
 def backfill_forgotten() -> list[Any]:

@@ -136,6 +136,13 @@ def stops(plan: Plan) -> Plan:
     return replace(plan, faults=faults, deaf=0.5)
 
 
+def forgetful(plan: Plan) -> Plan:
+    """A ledger that soon forgets what has ended, and functions that only one node has, which is away."""
+    away = tuple(Fault(at, "freeze", plan.nodes - 1, 8.0) for at in (9.0, 20.0))
+    faults = tuple(sorted((*plan.faults, *away), key=lambda fault: fault.at))
+    return replace(plan, keep_for=2.0, alone=plan.jobs[0], faults=faults)
+
+
 def docks(plan: Plan) -> Plan:
     """Jobs that share a pool."""
     return replace(plan, jobs=(*plan.jobs[:1], "dock", "quay"))
@@ -167,7 +174,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("trust prolonged by a session that the row does not name", "2.4", lambda: [(L.Lease, "terms_until", property(broken.newest_nonce))], sessions, "unsaid session"),
     Mutant("epoch not raised after failover", "1.10, 2.5", lambda: [(R, "settled", lambda *_: True)], failover),
     Mutant("epoch raised without waiting", "2.5", broken.no_wait, quick_failover),
-    Mutant("fence that compares nothing", "1.8", lambda: [(R, "fenced_by", lambda *_: True)], schedule="slow fence"),
+    Mutant("fence that compares nothing", "1.8", lambda: [(R, "fenced_by", lambda *_: True)], schedule="stale fence"),
     Mutant("fence without a lock", "1.8", lambda: [(S, "fence", broken.open_fence)], sessions, "slow fence"),
     Mutant("claim without a check of the node", "2.3", broken.claim_of_the_dead, held_up("claim")),
     Mutant("count without the job's lock", "1.2", lambda: [(S, "claim", broken.claim_by_snapshot)], jobs("pair", "tick", "wait", then=held_up("claim"))),
@@ -177,26 +184,26 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("pause that does not wait for the nodes", "G4", lambda: [(copies.verbs, "until_answered", lambda *_: ())], jobs("tick", "free", "once", then=lambda plan: edits(held_up("claim")(plan))), "pause beside a claim"),
     Mutant("claim before its time", "1.30", lambda: [(copies.memory_tables.MemoryRun, "ready", lambda run, now: run.state.value == "pending" and not run.expired(now))]),
     Mutant("planned runs bypass what is missed", "1.14", lambda: [(copies.memory_tables.MemoryRun, "ready", lambda run, now: run.state.value == "pending" and run.due_at <= now)], jobs("pair", "once")),
-    Mutant("completion without its token", "1.4", lambda: [(S, "finish_now", broken.finish_any)], held_up("finish")),
+    Mutant("completion without its token", "1.4", lambda: [(S, "finish_now", broken.finish_any)], held_up("finish"), schedule="late completion"),
     Mutant("completion over a final state", "1.4", broken.finish_final, jobs("wait", "free")),
     Mutant("put-back without its token", "2.6", lambda: [(S, "put_back", broken.put_back_any)], held_up("put_back", "claim"), "late put-back"),
     Mutant("put-back of a run in hand", "2.1", lambda: [(copies.reconciler, "_has", lambda *_: False)]),
     Mutant("run forgotten that the reconciliation still names", "2.2", lambda: [(copies.reconciler.Reconciler, "reconcile", broken.roll_backwards)]),
-    Mutant("body begun without a lease", "1.1", broken.begin_anyway, quiet, "frozen before the body"),
+    Mutant("body begun without a lease", "1.1", broken.begin_anyway, quiet),
     Mutant("one token for all claims of a node", "2.6", lambda: [(copies.claimer, "uuid", broken.SameToken())], held_up("put_back", "finish"), "late put-back"),
     Mutant("loss not counted", "G4", lambda: [(copies.memory_ledger.run_rules, "after_loss", broken.uncounted_loss)]),
-    Mutant("number of an interrupted attempt given again", "G3", lambda: [(copies.memory_ledger.run_rules, "after_interruption", broken.number_given_back)], stops),
-    Mutant("interrupted body called again under on_lost='fail'", "G3", lambda: [(copies.memory_ledger.run_rules, "after_interruption", broken.interrupted_again)], jobs("once", "swap", "free", then=stops)),
-    Mutant("stop counted as a loss", "G4", lambda: [(copies.memory_ledger.run_rules, "after_loss", broken.counted_as_loss)], stops),
+    Mutant("number of an interrupted attempt given again", "G3", lambda: [(copies.memory_ledger.run_rules, "after_interruption", broken.number_given_back)], stops, schedule="bodies that outlive a stop"),
+    Mutant("interrupted body called again under on_lost='fail'", "G3", lambda: [(copies.memory_ledger.run_rules, "after_interruption", broken.interrupted_again)], jobs("once", "swap", "free", then=stops), schedule="bodies that outlive a stop"),
+    Mutant("stop counted as a loss", "G4", lambda: [(copies.memory_ledger.run_rules, "after_loss", broken.counted_as_loss)], stops, schedule="bodies that outlive a stop"),
     Mutant("look counted as a failure", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.look_is_a_failure)], looks),
     Mutant("look after the wait is over", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.looks_for_ever)], looks),
     Mutant("wait that begins anew with every look", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.first_look_forgotten)], looks),
-    Mutant("node that leaves while its thread works", "G3", lambda: [(copies.engine.Engine, "_leave_later", broken.leaves_at_once)], stops),
+    Mutant("node that leaves while its thread works", "G3", lambda: [(copies.engine.Engine, "_leave_later", broken.leaves_at_once)], stops, schedule="bodies that outlive a stop"),
     Mutant("runs of the dead left to the declaring node", "1.3, 2.3", lambda: [(S, "reconcile", broken.deaf_roll)]),
     Mutant("ending dropped when its answer is lost", "1.6", lambda: [(copies.completer.Completer, "_tell", broken.forgetful_tell)], held_up("finish")),
-    Mutant("ending that waits for a locked run", "G6", lambda: [(S, "finish", broken.finish_waits)]),
-    Mutant("busy run taken for one that is not ours", "G6", lambda: [(S, "finish", broken.finish_refuses)]),
-    Mutant("batch sent again as it is", "1.6", lambda: [(copies.batches.BatchSize, "failed", lambda *_: None)], narrow),
+    Mutant("ending that waits for a locked run", "G6", lambda: [(S, "finish", broken.finish_waits)], schedule="locked runs"),
+    Mutant("busy run taken for one that is not ours", "G6", lambda: [(S, "finish", broken.finish_refuses)], schedule="locked runs"),
+    Mutant("batch sent again as it is", "1.6", lambda: [(copies.batches.BatchSize, "failed", lambda *_: None)], narrow, schedule="narrow link"),
     Mutant("planner that leaves to others what it has no function for", "G6", lambda: [(copies.planner.Planner, "learn", broken.only_own_functions), (copies.planner.Planner, "_for_others", broken.leaves_overdue)], schedule="function of one node"),
     Mutant("jobs of newer zone rules left to others", "1.25", lambda: [(copies.planner.Planner, "learn", broken.only_known_rules), (copies.planner, "OVERDUE", 1e9)], schedule="newer zone rules"),
     Mutant("plan without comparing", "1.18, 2.10", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan)], jobs("tick", "free", "once", then=lambda plan: edits(held_up("plan", "unplanned")(plan))), "edit beside a plan"),
@@ -204,14 +211,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("neither comparison nor unique key", "1.29", lambda: [(copies.memory_ledger.MemoryLedger, "plan", broken.careless_plan), (copies.memory_tables.Tables, "insert", broken.insert_all)], held_up("plan", "unplanned")),
     Mutant("missed due times left unresolved", "1.14", lambda: [(copies.missed.MissedResolver, "resolve", broken.unresolved)], jobs("pair", "once")),
     Mutant("start that compares the code with what is in force", "update", lambda: [(copies.memory_ledger.run_rules, "synced", broken.compared_in_force)], edits),
-    Mutant("ledger pruned past what is open", "G4", lambda: [(copies.memory_ledger.MemoryLedger, "prune", broken.prune_all)]),
+    Mutant("ledger pruned past what is open", "G4", lambda: [(copies.memory_ledger.MemoryLedger, "prune", broken.prune_all)], forgetful),
     Mutant("backfill of due times whose runs were removed", "G3", broken.backfill_forgotten, quiet, "backfill after retention"),
     Mutant("answer of an abandoned acquire acted on", "2.1, 2.7", lambda: [(L, "_acquired", broken.acquired_anyway)], quiet, "answer after a lapse"),
     Mutant("answer to a claim of an old identity acted on", "2.7", broken.claim_of_the_old, quiet, "answer to the old identity", covered=(
         "an attempt carries the identity under which it was claimed, and `BaseExecutor.begin` compares it with the present one under the mutex in which the body "
         "begins, so that no body of an old identity begins; the loop's next turn drops the attempt, and the node that declared this one dead has given its run to others")),
     Mutant("neither the answer of a claim nor the call of a body compares the identity", "2.7", broken.body_of_the_old, quiet, "answer to the old identity"),
-    Mutant("completion in a transaction that compares nothing", "1.5", lambda: [(S, "complete", broken.complete_any)], sessions),
+    Mutant("completion in a transaction that compares nothing", "1.5", lambda: [(S, "complete", broken.complete_any)], sessions, schedule="late completion"),
     Mutant("runs whose claim was not answered stay where they are", "1.6", lambda: [(copies.reconciler, "_has", lambda *_: True)], held_up("claim")),
     Mutant("a clock that jumped is believed, and what was put off is looked for once", "1.16", lambda: [*broken.believed(), *broken.healed_once()], schedule="clock ahead"),
     Mutant("any node plans what is long overdue, and what was put off is looked for once", "1.16", lambda: [*broken.planned_by_anybody(), *broken.healed_once()], schedule="clock put back"),

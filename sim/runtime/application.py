@@ -51,8 +51,6 @@ BACKFILLED = 40.0
 """How far back people look for due times that did not run: further than the ledger remembers."""
 NOT_YET = 0.6
 """How often a body of such a job does not find what it needs."""
-LEAKS = 0.97
-"""A body that draws more leaves the transaction open in which it completed its run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +64,15 @@ class Setting:
     host_evidence: bool
     session_evidence: bool
     leaves: float
+    lingers: float
+    """How likely a leader writes once more when its term is over."""
     keep_for: float
     deaf: float
     """How likely a body does not look up before it has ended."""
+    completes: float
+    """How likely it completes its run in a transaction of its own …"""
+    leaks: float
+    """… and leaves that open."""
     alone: tuple[str, str] = ("", "")
     """A job, and the only node that has its function."""
 
@@ -117,7 +121,7 @@ def lead(setting: Setting, election: Any) -> None:
                 break
             if K.rng.random() < setting.leaves and not setting.store.network.calm:
                 break
-        if K.rng.random() < 0.3:  # work that was not told, or did not listen
+        if K.rng.random() < setting.lingers:  # work that was not told, or did not listen
             fakes.sleep(K.rng.choice((0.0, 0.5, 3.0)))
             _write_fenced(setting, term)
 
@@ -210,8 +214,8 @@ def _body(setting: Setting, name: str) -> Callable[..., None]:
                 raise NotYet(K.rng.choice((0.3, 1.5, 9.0)), "not there")
             if draw < 0.15:
                 raise ValueError("it failed")
-            if draw > 0.8:
-                _complete(setting, run, leaks=draw > LEAKS)
+            if draw > 1 - setting.completes:
+                _complete(setting, run, leaks=draw > 1 - setting.leaks)
         finally:
             checker.over(mark)
 
