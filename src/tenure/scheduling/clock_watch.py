@@ -21,7 +21,7 @@ class ClockWatch:
 
     def observe(self, now: Instant, sent_at: float) -> bool:
         """Learn the ledger's time. True if it has just jumped and is not believed."""
-        first, doubted = not self._clock.known, self._clock.doubts
+        first, doubted, since = not self._clock.known, self._clock.doubts, self._clock.believed_since
         wall = walltime().timestamp() if first else None
         jump = self._clock.observe(now, sent_at, boottime(), wall)
         if jump:
@@ -38,6 +38,7 @@ class ClockWatch:
             )
             # The sync at the start has written what the first seconds need.
             self._agenda.at(Step.PLAN, self._clock.suspect_until)
-        if doubted and not self._clock.doubts:
+        returned = doubted and not self._clock.doubts
+        if returned or (not first and self._clock.believed_since != since):  # there is another time now
             self._planner.replan_soon()
         return bool(jump)
