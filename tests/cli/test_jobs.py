@@ -16,6 +16,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from harness import constants
 from harness.scratch import eventually
 from stores.ledger.scene import Worker
 from tenure import Run, Scheduler, every
@@ -423,8 +424,9 @@ def _make_late(url, scheduler, name, seconds=100.0):
             file.execute("UPDATE tenure_change SET at = at - 3600000000")
 
 
-def test_a_healthy_application_is_no_news(tenure, asked, url):
+def test_a_healthy_application_is_no_news(tenure, asked, url, monkeypatch):
     """Long runs, waiting runs, paused jobs: both commands end with 0."""
+    constants.give(monkeypatch.setattr, SLACK=4.0)
     may_end = threading.Event()
     scheduler = Scheduler(url, application="shop", capacity=4, label="worker")
 
@@ -444,12 +446,12 @@ def test_a_healthy_application_is_no_news(tenure, asked, url):
     with scheduler:
         scheduler.pause("paused")
         eventually(lambda: asked("status")["open"]["waiting"], what="a run that waits")
-        later = time.monotonic() + 19
+        later = time.monotonic() + 7
         while time.monotonic() < later:
             assert tenure("status")[0] == 0, tenure("status")[1]
             assert tenure("audit")[0] == 0, tenure("audit")[1]
             assert asked("status")["attention"] == []
-            time.sleep(2)
+            time.sleep(1)
         assert asked("why", "long")["cause"] in {"running", "overlap"}
         may_end.set()
         for run in scheduler.runs("long", state="running"):

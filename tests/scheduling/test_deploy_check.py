@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from harness import constants
 from harness.scratch import eventually
 from tenure import Scheduler, every
 
@@ -17,9 +18,9 @@ APP = """
 import logging, sys
 from tenure import Scheduler, every
 from tenure.events import OrphanEvent
-from tenure.scheduling import deploy_check
+from tenure.scheduling import deploy_check, loop
 
-deploy_check.QUIET = 1.0
+deploy_check.QUIET, loop.LEARN_EVERY = 1.0, 2.0
 logging.basicConfig(level="INFO", format="%(levelname)s %(message)s", stream=sys.stderr)
 scheduler = Scheduler({url!r}, application="shop", label={label!r}, release={release}, queues={queues!r})
 
@@ -99,6 +100,7 @@ def deploy(tmp_path, url):
 @pytest.fixture
 def asked(tenure, monkeypatch, url):
     monkeypatch.setenv("TENURE_URL", url)
+    constants.give(monkeypatch.setattr, SLACK=5.0)
 
     def run(*words):
         code, out, _ = tenure(*words, "--json")

@@ -12,6 +12,10 @@ from harness.postgres import Postgres
 from harness.scenes import stage
 
 TICK = [{"name": "tick", "every": 0.5, "policy": {"overlap": "allow"}}]
+DOUBT = {"DOUBT": (6.0, 300.0)}
+"""Nodes doubt a clock for less long than in production: the tests wait for the end of it."""
+AHEAD = {"DOUBT": (3.0, 300.0), "LOOK_AHEAD": 5.2, "REFILL": 3.2, "UNATTENDED": 1.5}
+"""… and plan less far ahead: what runs after that was planned since."""
 
 
 @pytest.fixture
@@ -43,8 +47,8 @@ def test_a_database_clock_that_jumps_for_a_while_silences_nothing_and_doubles_no
         for jump in (plays.YEAR, -plays.YEAR, 65.0):
             clock = ShiftedClock()
             server = servers.enter_context(Postgres(env=clock.env))
-            scenes.append((make(server.create_database(), jobs=TICK, ttl=10), clock, jump))
-        verdicts = plays.jumps(scenes, believed=2.0, lasts=8.0, dice=random.Random(0))
+            scenes.append((make(server.create_database(), jobs=TICK, ttl=10, constants=DOUBT), clock, jump))
+        verdicts = plays.jumps(scenes, believed=2.0, lasts=4.0, dice=random.Random(0))
         for (scene, _, _), verdict in zip(scenes, verdicts, strict=True):
             print(verdict)
             (jump,) = scene.faults
@@ -61,7 +65,7 @@ def test_a_worker_that_begins_while_the_databases_clock_is_ahead_silences_nothin
     need("gcc")
     clock = ShiftedClock()
     with Postgres(env=clock.env) as server:
-        scene = make(server.create_database(), jobs=TICK, ttl=10)
+        scene = make(server.create_database(), jobs=TICK, ttl=10, constants=DOUBT)
         scene.add()
         scene.planner()
         since = scene.now()
@@ -85,17 +89,17 @@ def test_a_database_clock_that_is_put_back_for_good_puts_nothing_off(make):
     need("gcc")
     clock = ShiftedClock()
     with Postgres(env=clock.env) as server:
-        scene = make(server.create_database(), jobs=TICK)
+        scene = make(server.create_database(), jobs=TICK, constants=AHEAD)
         old, began = scene.add(), scene.now()
-        scene.eventually(lambda: scene.now() > began + 8)
+        scene.eventually(lambda: scene.now() > began + 3)
         young = scene.add()
         scene.freeze(old)
         scene.eventually(lambda: young.plans)
         scene.thaw(old)
-        scene.eventually(lambda: scene.present == scene.alive and scene.now() > began + 12)
+        scene.eventually(lambda: scene.present == scene.alive and scene.now() > began + 7)
         clock.wall(-3600)
         for worker in (young, old):
             worker.wait_event(event="believes", within=40)
         now = scene.now() - 3600
-        scene.eventually(lambda: any(now + 15 < line.due < now + 60 for line in scene.lines))
+        scene.eventually(lambda: any(now + 8 < line.due < now + 60 for line in scene.lines))
         scene.close()

@@ -39,7 +39,7 @@ def test_planners_killed_at_random_moments_delay_nothing_that_they_had_not_claim
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("store", "rounds", "zombies"), [("sqlite", 6, 9), ("postgres", 12, 13)])
+@pytest.mark.parametrize(("store", "rounds", "zombies"), [("sqlite", 6, 9), ("postgres", 6, 13)])
 def test_an_effect_is_made_once_whenever_its_node_dies(request, make, store, rounds, zombies):
     url = request.getfixturevalue("sqlite_url" if store == "sqlite" else "database")
     scene = make(url, jobs=plays.EFFECT, ttl=2.5).start(2)

@@ -7,10 +7,16 @@ import psycopg
 import pytest
 
 from doctor.examining import finding
+from harness import constants
 from harness.scratch import eventually
 from tenure import Run, Scheduler
 from tenure.core.keys import due_key
 from tenure.triggers import tzdata_version
+
+
+@pytest.fixture(autouse=True)
+def nodes_learn_soon(monkeypatch) -> None:
+    constants.give(monkeypatch.setattr, LEARN_EVERY=2.0)
 
 
 @pytest.fixture(params=["postgres", "sqlite"])

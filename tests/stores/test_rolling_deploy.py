@@ -17,7 +17,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from harness.processes import TESTS
+from harness.processes import SUPPORT, TESTS
 from harness.scenes import APPLICATION, stage
 from tenure import Election, __version__
 from tenure.cli import main
@@ -52,7 +52,7 @@ class Release:
     def __init__(self, folder: Path) -> None:
         self._package = folder / "tenure"
         shutil.copytree(str(resources.files("tenure")), self._package, ignore=shutil.ignore_patterns("__pycache__"))
-        self.env = {"PYTHONPATH": os.pathsep.join([str(folder), str(TESTS)])}
+        self.env = {"PYTHONPATH": os.pathsep.join([str(folder), str(SUPPORT), str(TESTS)])}
 
     def migration(self, number: int, **stores: str) -> None:
         for store, text in stores.items():

@@ -25,6 +25,8 @@ EFFECT: list[Job] = [{"name": "effect", "body": "completes", "policy": {"overlap
 """Lost as often as its neighbours bring its node down."""
 REST = 0.5
 """Between blows."""
+LOOK = 0.02
+"""Between two looks at the ledger."""
 YEAR = 365 * 86400.0
 FAILPOINTS = ("plan:before", "plan:after", "claim:after", "finish:before", "finish:after")
 MOMENTS = ("work", "commit", "acknowledgement")
@@ -221,6 +223,7 @@ def places(scene: Scene, rounds: int, limit: int, *, frozen: bool) -> Counter[st
     while scene.now() < until:
         for name, count in under_way(scene):
             most[name] = max(most[name], count)
+        time.sleep(LOOK)
         if victim is not None and scene.now() > until - 0.3 * (until - began):
             scene.thaw(victim)
             victim = None

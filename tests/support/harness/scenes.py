@@ -75,8 +75,17 @@ class Broken(AssertionError):
 class Scene:
     """Several workers. Options of the scheduler are keywords: `Scene(tmp_path, url, jobs=[…], ttl=2, capacity=8)`."""
 
-    def __init__(self, folder: Path, url: str, *, jobs: Sequence[Job], ttl: float = 2.0, **scheduler: object) -> None:
-        self.url, self.jobs = url, _with_bodies(jobs)
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        *,
+        jobs: Sequence[Job],
+        ttl: float = 2.0,
+        constants: Mapping[str, object] | None = None,
+        **scheduler: object,
+    ) -> None:
+        self.url, self.jobs, self.constants = url, _with_bodies(jobs), constants or {}
         self.options: dict[str, Any] = {"application": APPLICATION, "ttl": ttl, **scheduler}
         if ttl < 10:  # as few beats as the arithmetic allows would do, but a busy machine must be given its time
             self.options = {"heartbeat_every": ttl * 0.1, "attempt_timeout": ttl * 0.3, **self.options}
@@ -114,6 +123,7 @@ class Scene:
             "log": str(self.log),
             "jobs": self.jobs if jobs is None else _with_bodies(jobs),
             "scheduler": {**self.options, **scheduler},
+            "constants": self.constants,
         }
         worker = SchedulerWorker(label, options, {"TENURE_RUNTIME_DIR": str(self.runtime), **(env or {})})
         self.workers.append(worker.start())
@@ -364,10 +374,10 @@ def stage(folder: Path) -> Iterator[Callable[..., Scene]]:
     """A maker of scenes, each in a folder of its own; all their workers end with it."""
     scenes: list[Scene] = []
 
-    def make(url: str, *, jobs: Sequence[Job], ttl: float = 2.0, **scheduler: object) -> Scene:
+    def make(url: str, *, jobs: Sequence[Job], **options: Any) -> Scene:
         place = folder / f"scene{len(scenes)}"
         place.mkdir()
-        scenes.append(Scene(place, url, jobs=jobs, ttl=ttl, **scheduler))
+        scenes.append(Scene(place, url, jobs=jobs, **options))
         on_stage.append(scenes[-1])
         return scenes[-1]
 

@@ -1,7 +1,7 @@
 """A scheduler as a real process. It writes down when bodies begin and end, and dies where it is told to.
 
 scheduler_worker.py '{"url": …, "label": …, "log": file, "scheduler": {"ttl": 2}, "jobs": [{"name": "a", "every": 2,
-"body": "note"}]}'
+"body": "note"}], "constants": {"LEARN_EVERY": 2}}'
 
 Every line of the log is one write to a file that all workers share: nothing is torn, and nothing is lost by kill -9. A
 body that `writes` also leaves a row in a table of the application's own, in the transaction of its completion. What
@@ -30,12 +30,13 @@ from typing import Any
 
 import psycopg
 
+from harness import constants
 from tenure.errors import AttemptLost, RunError, StoreUnavailable
 from tenure.run import Run
 from tenure.scheduler import Scheduler, service_of
 from tenure.stores.postgres.deadline import DeadlineConnection
 
-LOOK_EVERY = 0.01
+LOOK_EVERY = 0.03
 CONNECTIONS = 2
 """Of the application's own, in one process."""
 
@@ -359,6 +360,7 @@ def run_as_a_supervisor_would(scheduler: Scheduler) -> None:
 
 def main() -> None:
     options = json.loads(sys.argv[1])
+    constants.give(**options.get("constants", {}))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S")
     scheduler = Scheduler(options["url"], label=options["label"], **options["scheduler"])
     bodies = Bodies(options)
