@@ -284,6 +284,19 @@ def test_the_files_that_are_named_are_there() -> None:
             assert list(ROOT.glob(path)), f"{page.relative_to(ROOT)} names {path}"
 
 
+def test_the_tests_that_are_named_are_there() -> None:
+    """`tests/core/test_audit.py::test_a`, `::test_b`, `…::test_c`: of the file that was named last in that line."""
+    missing: list[str] = []
+    for page in PAGES:
+        for line in page.read_text().splitlines():
+            file = ""
+            for named, test in re.findall(r"(tests/[\w/]+\.py)?(?:…?::(test_\w+))?", line):
+                file = named or file
+                if test and not (file and f"def {test}(" in (ROOT / file).read_text()):
+                    missing.append(f"{page.name}: {file}::{test}")
+    assert missing == []
+
+
 def test_the_modules_that_the_internals_name_are_there() -> None:
     package = ROOT / "src/tenure"
     folders = "|".join(folder.name for folder in package.iterdir() if folder.is_dir())
