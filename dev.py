@@ -31,7 +31,7 @@ import tomllib
 ROOT = Path(__file__).resolve().parent
 VENV, TOOLS = ROOT / ".venv", ROOT / ".tools"
 PYTHON = VENV / "bin" / "python"
-WORKERS = "3"
+WORKERS = "4"
 """Tests at a time, on two cores: many of them wait most of their time for processes, leases and clocks."""
 FEW = 5
 """So many failures may be the machine's; more are ours."""

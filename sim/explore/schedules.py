@@ -134,7 +134,7 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
             ),
         )
         for turn in range(2)
-        for nth in range(19, 28)
+        for nth in range(19, 22)
         for late in (0.5, 0.9)
     ),
     # The server's clock is an hour ahead for a few seconds.

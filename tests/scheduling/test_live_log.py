@@ -34,7 +34,7 @@ def test_what_was_logged_two_seconds_before_a_kill_is_there(url, tmp_path, pause
     """In a thread, on a loop and in a process. Of many lines, the first ones and those just before are there."""
     with Worker(SUPPORT / "workers" / "chatting.py", url, tmp_path, pause) as worker:
         runs = worker.wait_event(event="started", within=30)["runs"]
-        time.sleep(random.uniform(2.5, 6.0))
+        time.sleep(random.uniform(2.3, 4.0))
         worker.kill()
         died = time.monotonic()
     looks = Scheduler(url)

@@ -168,7 +168,7 @@ def test_a_key_must_have_a_name(desk, connection):
 @pytest.mark.parametrize("at", ["worked", "completed", "committed"])
 def test_a_process_that_is_killed_leaves_one_effect(at, desk):
     runs = []
-    for _ in range(7):
+    for _ in range(3):
         runs.append(str(desk.claim.run))
         desk.killed(at)
         if at == "committed":

@@ -29,8 +29,8 @@ from tenure.errors import StoreUnavailable
 from tenure.events import Lost
 from tenure.util.clock import boottime
 
-SAMPLE_EVERY = 0.001
-ACT_EVERY = 0.01
+SAMPLE_EVERY = 0.002
+ACT_EVERY = 0.02
 
 
 def say(event: str, **facts: object) -> None:
