@@ -38,6 +38,7 @@ COPIED = frozenset(
         "core.planning",
         "core.run_rules",
         "election",
+        "jobs.definition_news",
         "jobs.listeners",
         "jobs.operations",
         "jobs.run_log",

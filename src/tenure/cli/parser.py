@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 import tenure
-from tenure.cli import completion, elections, imports, jobs_parser
+from tenure.cli import completion, definitions, elections, imports, jobs_parser
 
 ABOUT = """Scheduled jobs and leader election on the database you already have.
 
@@ -76,6 +76,7 @@ def build() -> argparse.ArgumentParser:
         return added
 
     jobs_parser.add(command)
+    definitions.add(command)
     _lead(command)
     jobs_parser.once(command)
     imports.add(command)

@@ -18,6 +18,7 @@ from tenure.errors import Busy, ConfigurationError, UnknownJob
 from tenure.jobs import operations
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.deferred_operations import DeferredOperation, DeferredOperations, LoadedJobs, Seen
+from tenure.jobs.importing import refuse_to_ask
 from tenure.jobs.kept_connection import Spare
 from tenure.jobs.queries import Lookup
 from tenure.stores import Session, Store, store_for
@@ -70,6 +71,10 @@ class JobClient:
             self._store = store_for(self._url, schema=self._schema, migrate=self._migrate)
         return self._store
 
+    def store_as_it_is(self, url: object = None) -> Store:
+        """The store, or the one behind another URL, whose tables are neither created nor upgraded."""
+        return store_for(self._url if url is None else url, schema=self._schema, migrate=False)
+
     @property
     def shown(self) -> str:
         """The store, without its password; 'no store yet' before the first use."""
@@ -119,7 +124,8 @@ class JobClient:
                 f"job {change.name!r} was changed by others at the same time, {TRIES} times in a row. Try again."
             )
         if change.what is Change.ADDED and row.state is JobState.DONE:
-            operations.warn_of_done(ledger, row, self.lookup.zone(row))
+            why = operations.why_done(ledger, row, self.lookup.zone(row))
+            logger.warning("job %r was added, but %s", row.spec.name, why, extra={"action": "added_done"})
         return self.lookup.shown_job(row, ledger.now())
 
     def requested(self, ledger: operations.Looks, request: RunRequest, row: RunRow | None) -> RunView:
@@ -333,6 +339,7 @@ class JobClient:
 
     def session(self) -> AbstractContextManager[Session]:
         """A connection that no other thread uses meanwhile. It is kept for the next call."""
+        refuse_to_ask()
         self.prepare()
         return self._spare.session(self.store, f"{self.label}:query", PATIENCE)
 

@@ -227,24 +227,23 @@ def added(spec: JobSpec, now: Instant, said: ChangeNote = NOBODY) -> JobChange:
     )
 
 
-def warn_of_done(ledger: Looks, job: JobRow, zone: tzinfo) -> None:
-    """Log why a job that was just added will not run."""
+def why_done(ledger: Looks, job: JobRow, zone: tzinfo, planned: Iterable[NewRun] = ()) -> str:
+    """Why a job that was just added will not run. `planned` are runs that are not in the ledger yet."""
     trigger = None if job.spec.trigger is None else from_json(job.spec.trigger)
-    outcome = "it has no due time left, so nothing of it runs"
-    if isinstance(trigger, At):
-        due = instant(trigger.when)
-        query = RunQuery(job.spec.application, job.spec.name, since=due, before=due + 1, limit=100)
-        run = next((run for run in ledger.runs(query) if run.key == due_key(due)), None)
-        when = shown(due, zone)
-        if run is None:
-            outcome = f"its due time {when} has run already or is too long past, so it does not run"
-        elif run.state is RunState.SKIPPED:
-            grace = readable(job.spec.rules.on_time)
-            outcome = f"its due time {when} is more than {grace} (grace) past, so it is skipped as missed"
-        else:
-            ended = _ENDED.get(run.state, run.state)
-            outcome = f"its due time {when} has {ended} already (run {run.id}), so it does not run again"
-    logger.warning("job %r was added, but %s", job.spec.name, outcome, extra={"action": "added_done"})
+    if not isinstance(trigger, At):
+        return "it has no due time left, so nothing of it runs"
+    due = instant(trigger.when)
+    query = RunQuery(job.spec.application, job.spec.name, since=due, before=due + 1, limit=100)
+    run = next((run for run in ledger.runs(query) if run.key == due_key(due)), None)
+    when = shown(due, zone)
+    skipped = run is None and any(one.scheduled_for == due and one.state is RunState.SKIPPED for one in planned)
+    if skipped or (run is not None and run.state is RunState.SKIPPED):
+        grace = readable(job.spec.rules.on_time)
+        return f"its due time {when} is more than {grace} (grace) past, so it is skipped as missed"
+    if run is None:
+        return f"its due time {when} has run already or is too long past, so it does not run"
+    ended = _ENDED.get(run.state, run.state)
+    return f"its due time {when} has {ended} already (run {run.id}), so it does not run again"
 
 
 def updated(

@@ -25,10 +25,11 @@ from tenure.core.keys import planner_of
 from tenure.core.messages import ClaimedRun, JobChange
 from tenure.core.records import JobRow, JobState
 from tenure.election import Election
+from tenure.jobs.definition_news import DefinitionNews
 from tenure.jobs.functions import Registry
 from tenure.jobs.listeners import Listeners
 from tenure.jobs.run_log import AttemptLog
-from tenure.jobs.start_report import StartReport, warn_of_pools
+from tenure.jobs.start_report import StartReport
 from tenure.run import Run, RunControl
 from tenure.scheduling.completer import Completer
 from tenure.scheduling.context import EndingQueue, LoopContext, LoopSignals
@@ -278,18 +279,18 @@ def sync(
     session = store.session("sync", SYNC_WITHIN)
     try:
         jobs: list[JobRow] = []
-        report = StartReport(options.tz)
+        report, ledger = StartReport(), session.ledger
+        news = DefinitionNews(ledger, options.application, options.release, options.tz)
         for first in range(0, len(changes), SYNC_BATCH):
             batch = changes[first : first + SYNC_BATCH]
-            synced = session.ledger.sync(options.application, options.release, batch)
+            synced = ledger.sync(options.application, options.release, batch)
             brought = {change.name: change.spec for change in batch if change.spec is not None}
-            report.add(session.ledger, synced, brought)
+            report.tell(news.of(synced, brought))
             jobs += [one.row for one in synced if one.row.state is not JobState.REMOVED]
         if changes:
-            report.gone(session.ledger, options.application, options.release, functions)
+            report.tell(news.gone(functions))
+        report.tell(news.pools(change.spec for change in changes if change.spec is not None))
         report.close()
-        specs = (change.spec for change in changes if change.spec is not None)
-        warn_of_pools(session.ledger, options.application, specs)
         return jobs
     finally:
         session.close()

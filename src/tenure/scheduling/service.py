@@ -20,6 +20,7 @@ from tenure.errors import ConfigurationError, TenureError
 from tenure.events import RunEvent
 from tenure.jobs.client import JobClient
 from tenure.jobs.decorators import Definitions
+from tenure.jobs.importing import is_only_looked_at
 from tenure.jobs.listeners import Listeners
 from tenure.scheduling import console
 from tenure.scheduling.engine import Engine
@@ -77,7 +78,7 @@ class SchedulerService(JobClient):
                 "scheduler %r is not started: TENURE_OFF is set", self.application, extra={"action": "turned_off"}
             )
             return False
-        if _only_imported():
+        if _only_imported() or is_only_looked_at():
             return False
         refuse_before_fork("the scheduler")
         log_fallback.install()

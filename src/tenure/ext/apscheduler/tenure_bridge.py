@@ -22,8 +22,10 @@ from tenure.ext.apscheduler.functions import Functions
 from tenure.ext.apscheduler.job import UNDEFINED, Job, Undefined, as_json, plain_name, reference
 from tenure.ext.apscheduler.trigger_translation import Starting, from_ledger, last_listed, stored_trigger
 from tenure.ext.apscheduler.triggers import BaseTrigger, DateTrigger
-from tenure.jobs import operations, start_report
+from tenure.jobs import operations
 from tenure.jobs.deferred_operations import DeferredOperation
+from tenure.jobs.definition_news import DefinitionNews
+from tenure.jobs.start_report import StartReport
 from tenure.scheduler import Scheduler, service_of
 from tenure.stores.ledger import Ledger
 from tenure.triggers import Trigger, from_json
@@ -196,7 +198,10 @@ class TenureBridge:
     def _sync(self, ledger: Ledger, changes: Sequence[JobChange]) -> None:
         synced = ledger.sync(self.scheduler.application, 0, changes)
         brought = {change.name: change.spec for change in changes if change.spec is not None}
-        start_report.tell(ledger, filter(_is_news, synced), brought, self._service.definitions.tz)
+        definitions, report = self._service.definitions, StartReport()
+        news = DefinitionNews(ledger, self.scheduler.application, 0, definitions.tz)
+        report.tell(news.of(filter(_is_news, synced), brought))
+        report.close()
 
     def _list_further(self, job_id: str, trigger: Trigger) -> None:
         """Write it both in force and as the program's definition: it is not a change by hand."""
