@@ -62,4 +62,7 @@ def test_celery_runs_two_messages_of_one_id_twice() -> None:
             for _ in range(2):
                 report.apply_async(task_id="one-due-time")
             assert [ran.get(timeout=20), ran.get(timeout=20)] == ["one-due-time"] * 2
-        app.close()
+        app.producer_pool.force_close_all()
+        app.pool.force_close_all()
+        app.backend.client.close()
+        app.close()  # it only forgets its connections

@@ -70,14 +70,14 @@ def test_deployments_do_not_count_as_losses(url):
 def test_an_outage_that_the_lease_survives_ends_no_body_and_repeats_none(own_postgres: Postgres):
     """Bodies that last longer than an outage which is shorter than the lease, on two nodes."""
     url = own_postgres.url(own_postgres.create_database().rsplit("/", 1)[1])
-    with Worker(SCRIPT, url, "outage", "9") as one, Worker(SCRIPT, url, "outage", "9") as two:
+    with Worker(SCRIPT, url, "outage", "6") as one, Worker(SCRIPT, url, "outage", "6") as two:
         one.wait_line("ready", within=20)
         two.wait_line("ready", within=20)
         client = Scheduler(url, application="outage", capacity=0)
         runs = [client.run_now(kind) for kind in KINDS]
         eventually(lambda: len(called(one, two)) == 3, within=20)
         own_postgres.crash()
-        threading.Event().wait(4)  # the outage itself
+        threading.Event().wait(3)  # the outage itself
         own_postgres.start()
         for run in runs:
             eventually(lambda one=run: client.find_run(one.id).state == "succeeded", within=30)

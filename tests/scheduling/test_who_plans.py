@@ -15,8 +15,8 @@ from tenure.triggers import tzdata_version
 
 
 @pytest.fixture(autouse=True)
-def nodes_learn_soon(monkeypatch) -> None:
-    constants.give(monkeypatch.setattr, LEARN_EVERY=2.0)
+def nodes_learn_soon_and_plan_less_far_ahead(monkeypatch) -> None:
+    constants.give(monkeypatch.setattr, LEARN_EVERY=2.0, LOOK_AHEAD=5.2, REFILL=3.2, UNATTENDED=1.5)
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
