@@ -10,17 +10,16 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from tenure.async_election import NodeOptions
-from tenure.core.audit import JobAudit
 from tenure.core.job_options import Policy
 from tenure.core.messages import JobChange, RunRequest
-from tenure.core.records import IfWaiting, States
+from tenure.core.records import IfWaiting
 from tenure.events import AnyEvent
 from tenure.jobs.client import TRIES
 from tenure.jobs.decorators import Decorators
@@ -34,17 +33,10 @@ from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone
 from tenure.util.async_bridge import LoopCaller, enter, undone
 from tenure.util.durations import Duration
-from tenure.views import (
-    ActionView,
-    AttentionView,
-    Explanation,
-    JobView,
-    LogLineView,
-    NodeView,
-    PoolView,
-    RunView,
-    StatsView,
-)
+from tenure.views import JobView, RunView
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class SchedulerOptions(NodeOptions, total=False):
@@ -61,6 +53,18 @@ class SchedulerOptions(NodeOptions, total=False):
     keep_for: Duration
     keep: int
     keep_keys: Duration
+
+
+def _in_thread(
+    method: Callable[Concatenate[Scheduler, P], R],
+) -> Callable[Concatenate[AsyncScheduler, P], Coroutine[Any, Any, R]]:
+    """The same method as a coroutine: it asks the database on a thread, so that the loop goes on."""
+
+    @functools.wraps(method)
+    async def call(self: AsyncScheduler, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.to_thread(method, self._scheduler, *args, **kwargs)
+
+    return call
 
 
 class AsyncScheduler(Decorators, Listening):
@@ -173,16 +177,7 @@ class AsyncScheduler(Decorators, Listening):
             operations.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
         )
 
-    async def add_many(
-        self,
-        fn: Callable[..., object] | str,
-        jobs: Mapping[str, tuple[Trigger | None, Mapping[str, Any] | None]],
-        *,
-        by: str = "",
-        **policy: Unpack[Policy],
-    ) -> list[JobView]:
-        """Add many jobs for one function; see `Scheduler.add_many`."""
-        return await asyncio.to_thread(self._scheduler.add_many, fn, jobs, by=by, **policy)
+    add_many = _in_thread(Scheduler.add_many)
 
     async def update(
         self,
@@ -235,17 +230,7 @@ class AsyncScheduler(Decorators, Listening):
         """Run a job as soon as there is room."""
         return await self._request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by, why)), conn)
 
-    async def run_now_many(
-        self,
-        name: str,
-        kwargs: Iterable[Mapping[str, Any] | None],
-        *,
-        keys: Iterable[str] | None = None,
-        by: str = "",
-        why: str = "",
-    ) -> list[RunView]:
-        """Request a run of a job for each of these arguments; see `Scheduler.run_now_many`."""
-        return await asyncio.to_thread(self._scheduler.run_now_many, name, kwargs, keys=keys, by=by, why=why)
+    run_now_many = _in_thread(Scheduler.run_now_many)
 
     async def run_at(
         self,
@@ -319,44 +304,11 @@ class AsyncScheduler(Decorators, Listening):
         row = await _awaited(job_changes.retry_run(conn, service.store, run.id, said.by, action))
         return await asyncio.to_thread(service.look, lambda ledger: service.retried(ledger, run, row))
 
-    async def retry_failed(
-        self,
-        job: str,
-        since: datetime | str = "-1d",
-        until: datetime | str | None = None,
-        *,
-        dry_run: bool = True,
-        why: str = "",
-        by: str = "",
-    ) -> list[RunView]:
-        """The runs of a job in a span that failed or were lost; with `dry_run=False` they are retried."""
-        retry = functools.partial(self._scheduler.retry_failed, dry_run=dry_run, why=why, by=by)
-        return await asyncio.to_thread(retry, job, since, until)
-
-    async def cancel(
-        self,
-        run_id: int | None = None,
-        *,
-        job: str | None = None,
-        key: str | None = None,
-        slot: str | None = None,
-        why: str = "",
-        by: str = "",
-    ) -> RunView:
-        """Cancel a run, named by its number, by its job and key, or by the slot that it waits in."""
-        return await asyncio.to_thread(self._scheduler.cancel, run_id, job=job, key=key, slot=slot, why=why, by=by)
-
-    async def pool(self, name: str, size: int, *, by: str = "", why: str = "") -> PoolView:
-        """Set the size of a pool; see `Scheduler.pool`."""
-        return await asyncio.to_thread(self._scheduler.pool, name, size, by=by, why=why)
-
-    async def pools(self) -> list[PoolView]:
-        """The pools; see `Scheduler.pools`."""
-        return await asyncio.to_thread(self._scheduler.pools)
-
-    async def ask_planner_to_resign(self, *, by: str = "", why: str = "") -> int | None:
-        """Ask the node that plans to let another one plan."""
-        return await asyncio.to_thread(self._scheduler.ask_planner_to_resign, by=by, why=why)
+    retry_failed = _in_thread(Scheduler.retry_failed)
+    cancel = _in_thread(Scheduler.cancel)
+    pool = _in_thread(Scheduler.pool)
+    pools = _in_thread(Scheduler.pools)
+    ask_planner_to_resign = _in_thread(Scheduler.ask_planner_to_resign)
 
     @asynccontextmanager
     async def once(self, key: str, within: Duration | None = None) -> AsyncIterator[bool]:
@@ -377,87 +329,24 @@ class AsyncScheduler(Decorators, Listening):
             raise
         guard.__exit__(None, None, None)
 
-    async def close(self) -> None:
-        """Close the connection that is kept for the next call; see `Scheduler.close`."""
-        await asyncio.to_thread(self._scheduler.close)
+    close = _in_thread(Scheduler.close)
 
     # Queries
 
-    async def jobs(
-        self, pattern: str | None = None, *, tag: str | None = None, queue: str | None = None, removed: bool = False
-    ) -> list[JobView]:
-        """All jobs, by name, or those that match; see `Scheduler.jobs`."""
-        return await asyncio.to_thread(self._scheduler.jobs, pattern, tag=tag, queue=queue, removed=removed)
-
-    async def find_job(self, name: str) -> JobView:
-        """One job."""
-        return await asyncio.to_thread(self._scheduler.find_job, name)
-
-    async def runs(
-        self,
-        job: str | None = None,
-        *,
-        since: datetime | str | None = None,
-        until: datetime | str | None = None,
-        state: States | None = None,
-        limit: int = 100,
-    ) -> list[RunView]:
-        """Runs, newest first."""
-        return await asyncio.to_thread(self._scheduler.runs, job, since=since, until=until, state=state, limit=limit)
-
-    async def find_run(self, run: int | str, job: str | None = None) -> RunView:
-        """One run with all of its attempts, by its number or by its key."""
-        return await asyncio.to_thread(self._scheduler.find_run, run, job)
-
-    async def log(self, run: int | str, job: str | None = None) -> list[str]:
-        """What the attempts of a run have logged so far."""
-        return await asyncio.to_thread(self._scheduler.log, run, job)
-
-    async def log_lines(self, run: int | str, job: str | None = None) -> list[LogLineView]:
-        """The same, with the time and the attempt of each line."""
-        return await asyncio.to_thread(self._scheduler.log_lines, run, job)
-
-    async def actions(
-        self,
-        job: str | None = None,
-        *,
-        since: datetime | str | None = None,
-        until: datetime | str | None = None,
-        by: str | None = None,
-        limit: int = 100,
-    ) -> list[ActionView]:
-        """What people did, the newest first."""
-        return await asyncio.to_thread(self._scheduler.actions, job, since=since, until=until, by=by, limit=limit)
-
-    async def next(self, n: int = 10) -> list[tuple[datetime, str]]:
-        """The next due times of all jobs: when, and which."""
-        return await asyncio.to_thread(self._scheduler.next, n)
-
-    async def stats(self, name: str) -> StatsView:
-        """Statistics of the last runs of a job."""
-        return await asyncio.to_thread(self._scheduler.stats, name)
-
-    async def audit(
-        self, job: str | None = None, since: datetime | str = "-1d", until: datetime | str | None = None
-    ) -> list[JobAudit]:
-        """What became of every due time in [since, until), job by job."""
-        return await asyncio.to_thread(self._scheduler.audit, job, since, until)
-
-    async def why(self, job: str, at: datetime | str | None = None) -> str:
-        """Why a job ran or did not run, at that time or now."""
-        return await asyncio.to_thread(self._scheduler.why, job, at)
-
-    async def explain(self, job: str, at: datetime | str | None = None) -> Explanation:
-        """The same, with its cause and its facts."""
-        return await asyncio.to_thread(self._scheduler.explain, job, at)
-
-    async def nodes(self) -> list[NodeView]:
-        """The live nodes."""
-        return await asyncio.to_thread(self._scheduler.nodes)
-
-    async def attention(self) -> list[AttentionView]:
-        """What needs attention, the worst first."""
-        return await asyncio.to_thread(self._scheduler.attention)
+    jobs = _in_thread(Scheduler.jobs)
+    find_job = _in_thread(Scheduler.find_job)
+    runs = _in_thread(Scheduler.runs)
+    find_run = _in_thread(Scheduler.find_run)
+    log = _in_thread(Scheduler.log)
+    log_lines = _in_thread(Scheduler.log_lines)
+    actions = _in_thread(Scheduler.actions)
+    next = _in_thread(Scheduler.next)
+    stats = _in_thread(Scheduler.stats)
+    audit = _in_thread(Scheduler.audit)
+    why = _in_thread(Scheduler.why)
+    explain = _in_thread(Scheduler.explain)
+    nodes = _in_thread(Scheduler.nodes)
+    attention = _in_thread(Scheduler.attention)
 
     async def health(self) -> Health:
         """The state of this node, without asking the database."""

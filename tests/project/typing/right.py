@@ -77,6 +77,8 @@ def verbs() -> None:
 async def other_colour() -> None:
     async with AsyncScheduler(scheduler) as other:
         assert_type(await other.run_now("x"), RunView)
+        assert_type(await other.runs("x", state="failed", limit=3), list[RunView])
+        assert_type(await other.add_many("x", {}, by="ops", retries=2), list[JobView])
         assert_type(await other.backfill("x", "-1d", datetime.now(UTC), dry_run=False), list[RunView])
         async with other.once("x") as first:
             assert_type(first, bool)

@@ -56,5 +56,8 @@ async def other_colour(connection: psycopg.AsyncConnection[Any], run: Run) -> No
     other = AsyncScheduler(scheduler)
     views: list[RunView] = other.runs()  # wrong
     print(views)
+    print(await other.runs(state="faild"))  # wrong
+    print(await other.jobs(tags="x"))  # wrong
+    await other.add_many(daily, {}, retreis=2)  # wrong
     done: None = run.complete(connection)  # wrong
     print(done)
