@@ -211,7 +211,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "slot": lambda hand, name, key, slot, if_waiting, steps: hand.ledger.request_runs(
         [RunRequest(APPLICATION, name, key, _at(hand, steps), by="somebody", slot=slot, if_waiting=if_waiting)]
     ),
-    "cancel": lambda hand, run: hand.ledger.cancel(_run(hand, run), "somebody", ""),
+    "cancel": lambda hand, run: hand.ledger.cancel_many([_run(hand, run)], "somebody", ""),
     "keep_log": lambda hand, run, place: hand.ledger.keep_log(
         [LogLine(_run(hand, run), 1, place, hand.base, f"line {place}")]
     ),

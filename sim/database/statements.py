@@ -461,17 +461,22 @@ def retry(st: Statement, runs: Sequence[RunId], by: str, action: Action | None =
     return st.server.rows.ledger.retry(runs, by, action)
 
 
-def cancel(st: Statement, run: RunId, by: str, why: str, action: Action | None = None) -> Work:
+def cancel_many(st: Statement, runs: Sequence[RunId], by: str, why: str, action: Action | None = None) -> Work:
     tables = st.server.rows.tables
-    if run in tables.runs:
-        yield ("job", tables.runs[run].job), "X"
+    for job in sorted({tables.runs[run].job for run in runs if run in tables.runs}):
+        yield ("job", job), "X"
     yield st.gap()
-    found = tables.runs.get(run)
-    if found is not None and not st.skip(("run", run), "U"):
-        if found.state is RunState.RUNNING:  # in the hands of its own body, which is about to complete it
-            return found.row(tables.jobs[found.job].spec.name)
-        yield ("run", run), "U"  # a claim has it for a moment
-    return st.server.rows.ledger.cancel(run, by, why, action)
+    ours = []
+    for run in sorted(runs):
+        found = tables.runs.get(run)
+        if found is not None and not st.skip(("run", run), "U"):
+            if found.state is RunState.RUNNING:  # in the hands of its own body, which is about to complete it
+                continue
+            yield ("run", run), "U"  # a claim has it for a moment
+        ours.append(run)
+    st.server.rows.ledger.cancel_many(ours, by, why, action)
+    names = {run: tables.jobs[tables.runs[run].job].spec.name for run in runs if run in tables.runs}
+    return [tables.runs[run].row(names[run]) if run in names else None for run in runs]
 
 
 def prune(st: Statement, application: str, **bounds: Any) -> Work:
@@ -530,7 +535,7 @@ LOCKING: dict[str, Any] = {
     "sync": sync,
     "request_runs": request_runs,
     "retry": retry,
-    "cancel": cancel,
+    "cancel_many": cancel_many,
     "prune": prune,
     "guard": guard,
     "unguard": unguard,

@@ -147,7 +147,7 @@ class TestEffects:
             "SELECT token FROM tenure.run",
             "SELECT * FROM tenure.server_identity()",
             "SELECT tenure.limit_idling(NULL)",
-            f"SELECT tenure.cancel_run({run}, 'x', NULL)",
+            f"SELECT tenure.cancel_runs(ARRAY[{run}], 'x', NULL)",
             "SELECT * FROM tenure.change_job('{}')",
         ):
             with pytest.raises(pg.InsufficientPrivilege):

@@ -112,7 +112,7 @@ class TestInsideTheTransactionOfAUser:
         now = micros(scene.ledger.now())
         own.execute("BEGIN")
         (run,) = scene.runs()
-        assert sqlite_changes.cancel(own, run.id, "ada", "", now=now).state is RunState.CANCELLED
+        assert sqlite_changes.cancel(own, [run.id], "ada", "", now=now)[0][0].state is RunState.CANCELLED
         removed = sqlite_changes.change(own, JobChange(scene.application, "job", Change.REMOVED), now)
         assert removed.next_due is None
         own.rollback()

@@ -207,10 +207,8 @@ def cancel(arguments: argparse.Namespace) -> int:
         what, names = counted(len(runs), "run"), [sentence(run) for run in runs]
         if (code := selection.agreed(arguments, "cancel", what, names)) is not None:
             return code
-        tell, ended = selection.progress("runs cancelled"), []
-        for number, run in enumerate(runs, 1):
-            ended.append(scheduler.cancel(run.id, why=arguments.why, by=person(arguments)))
-            tell(number, len(runs))
+        said = operations.ChangeNote(person(arguments), arguments.why)
+        ended = service_of(scheduler).cancel_many(runs, said, selection.progress("runs cancelled"))
     if arguments.json:
         as_json([run.as_dict() for run in ended])
     else:

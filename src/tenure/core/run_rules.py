@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tenure.core.keys import digest_of
-from tenure.core.messages import Ending, NewRun
+from tenure.core.messages import Action, Ending, NewRun
 from tenure.core.records import (
     GAVE_UP,
     STOPPED,
@@ -30,6 +30,7 @@ from tenure.core.records import (
     RunRow,
     RunState,
 )
+from tenure.util.plurals import counted
 
 OVERLAP = "overlap"
 SUPERSEDED = "superseded"
@@ -274,6 +275,13 @@ def retries(state: RunState, count: int) -> bool:
 def cancelled_by(by: str, why: str) -> str:
     """The reason of a run that a user cancelled."""
     return f"{why} (by {by})" if by and why else why or (f"cancelled by {by}" if by else "cancelled")
+
+
+def cancellation(action: Action | None, runs: Sequence[RunId]) -> tuple[Action | None, RunId | None]:
+    """What the log of actions says of the cancelled runs of one job: the number of the only one, or how many."""
+    if len(runs) == 1:
+        return action, runs[0]
+    return None if action is None else replace(action, detail=counted(len(runs), "run")), None
 
 
 class Sync(StrEnum):

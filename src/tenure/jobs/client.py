@@ -301,6 +301,21 @@ class JobClient:
                 progress(min(first + SLICE, len(rows)), len(rows))
         return views
 
+    def cancel_many(
+        self, runs: Sequence[RunView], said: operations.ChangeNote, progress: Callable[[int, int], None]
+    ) -> list[RunView]:
+        """Cancel many runs, in slices of one transaction each. Those that were removed meanwhile are left out."""
+        views: list[RunView] = []
+        ids = [RunId(run.id) for run in sorted(runs, key=lambda run: run.job)]
+        action = self.operations.action("cancel", said)
+        with self.ledger() as ledger:
+            for first in range(0, len(ids), SLICE):
+                rows = ledger.cancel_many(ids[first : first + SLICE], said.by, said.why, action)
+                views += self.lookup.shown_runs(ledger, [row for row in rows if row is not None])
+                progress(min(first + SLICE, len(ids)), len(ids))
+        self.poke()
+        return views
+
     def retry(self, run_id: int, said: operations.ChangeNote, conn: Any = None) -> RunView:
         """Run a run again that did not succeed."""
         action = self.operations.action("retry", said)

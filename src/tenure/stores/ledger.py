@@ -429,16 +429,28 @@ class Ledger(ABC):
         REMOVED. Under the lock of the job, which excludes its changes.
         """
 
-    @abstractmethod
     def cancel(self, run: RunId, by: str, why: str, action: Action | None = None) -> RunRow | None:
-        """Make PENDING and WAITING runs CANCELLED; request RUNNING ones to end. Returns the run as it is now."""
+        """`cancel_many` of one run."""
+        return self.cancel_many([run], by, why, action)[0]
+
+    @abstractmethod
+    def cancel_many(
+        self, runs: Sequence[RunId], by: str, why: str, action: Action | None = None
+    ) -> list[RunRow | None]:
+        """Make PENDING and WAITING runs CANCELLED; request RUNNING ones to end. Under the locks of their jobs, in one
+        transaction.
+
+        Returns the runs as they are now, in the order of `runs`; None for one that does not exist. A RUNNING run that
+        its own body has locked for long stays as it is. An `Action` is recorded once for each job of which a run was
+        open: with the number of that run, or with how many there were.
+        """
 
     # Pools
 
     @abstractmethod
     def set_pool(self, application: str, name: str, size: int, action: Action | None = None) -> None:
         """Set how many runs of the jobs of a pool may be RUNNING at once. Holds from the next claim on and ends no run.
-        Wakes the nodes."""
+        Wakes the nodes. Does nothing if the pool has this size already."""
 
     @abstractmethod
     def pools(self, application: str) -> list[PoolRow]:

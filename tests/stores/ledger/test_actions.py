@@ -103,6 +103,27 @@ def test_a_cancelled_run_is_an_action_unless_it_was_over(scene, worker):
     assert [action.run for action in _log(scene)] == [waiting.id, run.id]
 
 
+def test_many_cancelled_runs_are_one_action_on_each_job(scene, worker):
+    scene.add("a")
+    scene.add("b", 30)
+    worker.take()
+    runs = [scene.ask("a").id, scene.runs("b")[0].id, scene.ask("a").id]
+    scene.ledger.cancel_many(runs, "ada", "wrong month", Action("cancel", "ada", "wrong month"))
+    told = [(action.target, action.run, action.detail, action.why) for action in _log(scene)]
+    assert sorted(told) == [("a", None, "2 runs", "wrong month"), ("b", runs[1], "", "wrong month")]
+    scene.ledger.cancel_many([runs[0], runs[2]], "ada", "", Action("cancel", "ada"))
+    assert len(_log(scene)) == 2, "both were over"
+
+
+def test_the_size_of_a_pool_is_an_action_if_it_changes(scene):
+    sized = [Action("pool", "ada", "night", detail=f"size {size}") for size in (2, 2, 3)]
+    for size, action in zip((2, 2, 3), sized, strict=True):
+        scene.ledger.set_pool(scene.application, "warehouse", size, action)
+    scene.ledger.set_pool(scene.application, "warehouse", 4)
+    told = [(action.what, action.target, action.run, action.detail, action.why) for action in _log(scene)]
+    assert told == [("pool", "warehouse", None, f"size {size}", "night") for size in (3, 2)]
+
+
 def test_a_request_to_resign_is_an_action_of_its_application_or_of_none(scene, worker):
     mine, other = f"planner of {scene.application}", f"election {scene.application}"
     resign = Action("resign", "ada")

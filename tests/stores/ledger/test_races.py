@@ -241,7 +241,7 @@ def test_asking_for_a_run_that_is_there_waits_for_nobody(ledger_database):
 
 ASLEEP_OR_WAITING = """
 SELECT 1 FROM pg_stat_activity
- WHERE datname = current_database() AND query LIKE '%cancel_run%' AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')
+ WHERE datname = current_database() AND query LIKE '%cancel_runs%' AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')
 """
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tenure.core.keys import due_key
 from tenure.core.messages import RunRequest
-from tenure.core.records import RunKind, RunState
+from tenure.core.records import RunId, RunKind, RunState
 from tenure.stores.notices import JobsChanged
 
 
@@ -215,6 +215,23 @@ def test_cancelling_what_is_not_there(scene, worker):
     worker.finish(run.id)
     scene.ledger.prune(scene.application, before=scene.start, keep=0, limit=10)
     assert scene.ledger.cancel(run.id, "ops", "why") is None
+
+
+def test_many_are_cancelled_together_whatever_each_of_them_does(scene, worker):
+    scene.add("a", 90, 80, overlap="wait")
+    scene.add("b", 70)
+    scene.add("c", 60)
+    worker.claim()
+    worker.finish(scene.runs("c")[0].id)
+    scene.plan("c", 50)
+    runs = [run.id for name in "cba" for run in scene.runs(name)]
+    states = [RunState.SUCCEEDED, RunState.PENDING, RunState.RUNNING, RunState.RUNNING, RunState.WAITING]
+    assert [scene.run(run).state for run in runs] == states
+    after = scene.ledger.cancel_many([*runs, RunId(2**40)], "ops", "wrong month")
+    cancelled = [RunState.SUCCEEDED, RunState.CANCELLED, RunState.RUNNING, RunState.RUNNING, RunState.CANCELLED]
+    assert [run and run.state for run in after] == [*cancelled, None]
+    assert after[:-1] == [scene.run(run) for run in runs]
+    assert {held.asked_to_end for held in worker.reconcile().held} == {"wrong month (by ops)"}
 
 
 @pytest.mark.parametrize("what", ["ask", "pause", "cancel"])

@@ -784,26 +784,35 @@ class MemoryLedger(Ledger):
                 self._wake(spec.application)
             return answers
 
-    def cancel(self, run: RunId, by: str, why: str, action: Action | None = None) -> RunRow | None:
+    def cancel_many(
+        self, runs: Sequence[RunId], by: str, why: str, action: Action | None = None
+    ) -> list[RunRow | None]:
         with self._world.mutex:
-            found = self._tables.runs.get(run)
-            if found is None:
-                return None
-            row, said = self._tables.jobs[found.job], run_rules.cancelled_by(by, why)
-            if not found.state.final:
-                self._tables.note_action(row.spec.application, row.spec.name, action, self.now(), run)
-            if found.state in {RunState.PENDING, RunState.WAITING}:
-                found.keep_attempt()
-                self._tables.end(found, RunState.CANCELLED, said, self.now())
-                if self._wakes(row):
-                    self._wake(row.spec.application)
-            elif found.state is RunState.RUNNING:
-                found.asked_to_end = found.asked_to_end or said
-                self._wake(row.spec.application)
-            return found.row(row.spec.name)
+            found = {run: self._tables.runs[run] for run in runs if run in self._tables.runs}
+            ended: dict[JobId, list[RunId]] = {}
+            for run in found.values():
+                if not run.state.final:
+                    ended.setdefault(run.job, []).append(run.id)
+                    self._cancel(run, run_rules.cancelled_by(by, why))
+            for job, ids in ended.items():
+                spec = self._tables.jobs[job].spec
+                noted, only = run_rules.cancellation(action, ids)
+                self._tables.note_action(spec.application, spec.name, noted, self.now(), only)
+                self._wake(spec.application)
+            names = {run: self._tables.jobs[one.job].spec.name for run, one in found.items()}
+            return [found[run].row(names[run]) if run in found else None for run in runs]
+
+    def _cancel(self, run: MemoryRun, said: str) -> None:
+        if run.state is RunState.RUNNING:
+            run.asked_to_end = run.asked_to_end or said
+            return
+        run.keep_attempt()
+        self._tables.end(run, RunState.CANCELLED, said, self.now())
 
     def set_pool(self, application: str, name: str, size: int, action: Action | None = None) -> None:
         with self._world.mutex:
+            if self._tables.pools.get((application, name)) == size:
+                return
             self._tables.pools[application, name] = size
             self._tables.note_action(application, name, action, self.now())
             self._wake(application)

@@ -509,10 +509,13 @@ class PostgresLedger(Ledger):
         reopened = {row.id: row for row in rows}
         return [reopened.get(run) for run in runs]
 
-    def cancel(self, run: RunId, by: str, why: str, action: Action | None = None) -> RunRow | None:
+    def cancel_many(
+        self, runs: Sequence[RunId], by: str, why: str, action: Action | None = None
+    ) -> list[RunRow | None]:
         noted = None if action is None else json.dumps(written_action(action))
-        rows = self._run("cancel", run=run, said=storable(cancelled_by(by, why)), action=noted)
-        return run_row(rows[0]) if rows else None
+        rows = self._run("cancel", runs=longs(runs), said=storable(cancelled_by(by, why)), action=noted)
+        found = {row.id: row for row in map(run_row, rows)}
+        return [found.get(run) for run in runs]
 
     def set_pool(self, application: str, name: str, size: int, action: Action | None = None) -> None:
         noted = None if action is None else json.dumps(written_action(action))

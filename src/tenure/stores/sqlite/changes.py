@@ -279,21 +279,31 @@ def _reopen(connection: sqlite3.Connection, wanted: RunId, now: Micros, by: str,
 
 
 def cancel(
-    connection: sqlite3.Connection, wanted: RunId, by: str, why: str, *, now: Micros, action: Action | None = None
-) -> RunRow | None:
-    """Cancel a run, or request that it end."""
+    connection: sqlite3.Connection,
+    runs: Sequence[RunId],
+    by: str,
+    why: str,
+    *,
+    now: Micros,
+    action: Action | None = None,
+) -> tuple[list[RunRow | None], list[str]]:
+    """Cancel runs, or request that they end. Also returns the applications in which something has changed."""
     said = storable(run_rules.cancelled_by(by, why))
-    before = _run(connection, wanted)
-    if before is None or before.state.final:
-        return before
-    if before.state in UNBEGUN:
-        sqlite_attempts.keep(connection, [wanted])
-    if execute(connection, "cancel", id=wanted, why=said, now=now).rowcount == 0:
-        execute(connection, "ask_one_to_end", id=wanted, why=said)
-    if action is not None:
+    ended: dict[tuple[str, str], list[RunId]] = {}
+    for wanted in runs:
+        before = _run(connection, wanted)
+        if before is None or before.state.final:
+            continue
+        if before.state in UNBEGUN:
+            sqlite_attempts.keep(connection, [wanted])
+        if execute(connection, "cancel", id=wanted, why=said, now=now).rowcount == 0:
+            execute(connection, "ask_one_to_end", id=wanted, why=said)
         (application,) = execute(connection, "application", id=wanted).fetchone()
-        note_action(connection, application, before.name, action, now=now, run=wanted)
-    return _run(connection, wanted)
+        ended.setdefault((application, before.name), []).append(wanted)
+    for (application, name), ids in ended.items():
+        noted, only = run_rules.cancellation(action, ids)
+        note_action(connection, application, name, noted, now=now, run=only)
+    return [_run(connection, wanted) for wanted in runs], list(dict.fromkeys(application for application, _ in ended))
 
 
 def _run(connection: sqlite3.Connection, wanted: RunId) -> RunRow | None:

@@ -453,17 +453,18 @@ class SqliteLedger(Ledger):
         self._wake(*waking)
         return answers
 
-    def cancel(self, run: RunId, by: str, why: str, action: Action | None = None) -> RunRow | None:
+    def cancel_many(
+        self, runs: Sequence[RunId], by: str, why: str, action: Action | None = None
+    ) -> list[RunRow | None]:
         with self._desk.write():
-            cancelled = sqlite_changes.cancel(self._connection, run, by, why, now=self._now(), action=action)
-            whose = execute(self._connection, "application", id=run).fetchone()
-        if whose is not None:
-            self._wake(*whose)
-        return cancelled
+            answers, waking = sqlite_changes.cancel(self._connection, runs, by, why, now=self._now(), action=action)
+        self._wake(*waking)
+        return answers
 
     def set_pool(self, application: str, name: str, size: int, action: Action | None = None) -> None:
         with self._desk.write():
-            execute(self._connection, "set_pool", application=application, name=name, size=size)
+            if not execute(self._connection, "set_pool", application=application, name=name, size=size).rowcount:
+                return
             sqlite_changes.note_action(self._connection, application, name, action, now=self._now())
         self._wake(application)
 

@@ -56,8 +56,9 @@ SELECT {run}
   FROM {schema}.retry_runs(%(runs)s::bigint[], %(by)s, %(action)s::jsonb) r JOIN {schema}.job j ON j.id = r.job
 
 -- name: cancel
--- Cancel a run, or request the end of a RUNNING one.
-SELECT {run} FROM {schema}.cancel_run(%(run)s, %(said)s, %(action)s::jsonb) r JOIN {schema}.job j ON j.id = r.job
+-- Cancel runs, and request the end of RUNNING ones.
+SELECT {run}
+  FROM {schema}.cancel_runs(%(runs)s::bigint[], %(said)s, %(action)s::jsonb) r JOIN {schema}.job j ON j.id = r.job
 
 -- name: run
 -- One run by id.

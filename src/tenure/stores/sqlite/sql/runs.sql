@@ -144,7 +144,7 @@ UPDATE tenure_run SET pool = ? WHERE id = ?
 -- name: set_pool
 -- Set the size of a pool.
 INSERT INTO tenure_pool (application, name, size) VALUES (:application, :name, :size)
-ON CONFLICT (application, name) DO UPDATE SET size = excluded.size
+ON CONFLICT (application, name) DO UPDATE SET size = excluded.size WHERE size IS NOT excluded.size
 
 -- name: pools
 -- The pools of an application, with how many runs have a place and how many wait.

@@ -437,40 +437,50 @@ BEGIN
     SELECT a.id INTO app FROM {schema}.application a WHERE a.name = of_application;
     PERFORM pg_advisory_xact_lock({schema}.key_of_pool(app, of_name));
     INSERT INTO {schema}.pool (application, name, size) VALUES (app, of_name, new_size)
-    ON CONFLICT (application, name) DO UPDATE SET size = excluded.size;
-    PERFORM {schema}.note_action(of_application, of_name, NULL, action);
-    PERFORM {schema}.notify_nodes(app);
+    ON CONFLICT (application, name) DO UPDATE SET size = excluded.size WHERE pool.size IS DISTINCT FROM excluded.size;
+    IF FOUND THEN
+        PERFORM {schema}.note_action(of_application, of_name, NULL, action);
+        PERFORM {schema}.notify_nodes(app);
+    END IF;
 END $$;
 
--- Cancels a run that has not begun, or requests the end of a RUNNING one. Returns the run as it is then.
-CREATE OR REPLACE FUNCTION {schema}.cancel_run(of_run bigint, said text, action jsonb) RETURNS SETOF {schema}.run
+-- Cancels runs that have not begun, and requests the end of RUNNING ones. Returns the runs as they are then.
+CREATE OR REPLACE FUNCTION {schema}.cancel_runs(runs bigint[], said text, action jsonb) RETURNS SETOF {schema}.run
 LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
-    r {schema}.run%ROWTYPE;
+    left_  bigint[] := runs;
+    locked bigint[];
+    done   bigint[] := '{}';   -- those that were open
 BEGIN
-    PERFORM 1 FROM {schema}.job j WHERE j.id = (SELECT x.job FROM {schema}.run x WHERE x.id = of_run) FOR UPDATE;
-    IF NOT FOUND THEN RETURN; END IF;
+    PERFORM 1 FROM {schema}.job j
+      WHERE j.id IN (SELECT x.job FROM {schema}.run x WHERE x.id = ANY (runs)) ORDER BY j.id FOR UPDATE;
     FOR pass IN 1..20 LOOP
-        SELECT * INTO r FROM {schema}.run x WHERE x.id = of_run FOR NO KEY UPDATE SKIP LOCKED;
-        EXIT WHEN FOUND;
-        -- Only a claim can have locked a run that has not begun. The claim skips our job, waits for nothing and ends
-        -- soon, so the update below may wait for it.
-        SELECT * INTO r FROM {schema}.run x WHERE x.id = of_run AND x.state <> 'running';
-        EXIT WHEN FOUND;
+        locked := ARRAY(SELECT x.id FROM {schema}.run x WHERE x.id = ANY (left_) AND x.state <= 'running'
+                         ORDER BY x.id FOR NO KEY UPDATE SKIP LOCKED);
+        -- Only a claim can have locked a run that has not begun. The claim skips our jobs, waits for nothing and ends
+        -- soon, so the updates below may wait for it.
+        locked := locked || ARRAY(SELECT x.id FROM {schema}.run x
+                                   WHERE x.id = ANY (left_) AND x.id <> ALL (locked)
+                                     AND x.state IN ('pending', 'waiting'));
+        done := done || locked;
+        left_ := ARRAY(SELECT x.id FROM {schema}.run x
+                        WHERE x.id = ANY (left_) AND x.id <> ALL (locked) AND x.state = 'running');
+        EXIT WHEN cardinality(left_) = 0;
         PERFORM pg_sleep(0.005);   -- a reconciliation unlocks at once; a body that is about to complete does not
     END LOOP;
-    IF r.state IN ('pending', 'waiting') THEN
-        PERFORM {schema}.keep_attempts(ARRAY[of_run]);
-        UPDATE {schema}.run x SET state = 'cancelled', reason = said, finished_at = clock_timestamp()
-         WHERE x.id = of_run;
-        PERFORM {schema}.notify_nodes(r.application);
-    ELSIF r.state = 'running' THEN
-        UPDATE {schema}.run x SET asked_to_end = said WHERE x.id = of_run AND x.asked_to_end = '';
-        PERFORM {schema}.notify_nodes(r.application);
-    END IF;
-    IF r.state <= 'running' THEN
-        PERFORM {schema}.note_action(a.name, j.name, of_run, action)
-           FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application WHERE j.id = r.job;
-    END IF;
-    RETURN QUERY SELECT * FROM {schema}.run x WHERE x.id = of_run;
+    PERFORM {schema}.keep_attempts(ARRAY(SELECT x.id FROM {schema}.run x
+                                          WHERE x.id = ANY (done) AND x.state IN ('pending', 'waiting')));
+    UPDATE {schema}.run x SET asked_to_end = said
+     WHERE x.id = ANY (done) AND x.state = 'running' AND x.asked_to_end = '';
+    UPDATE {schema}.run x SET state = 'cancelled', reason = said, finished_at = clock_timestamp()
+     WHERE x.id = ANY (done) AND x.state IN ('pending', 'waiting');
+    PERFORM {schema}.note_action(a.name, j.name, CASE d.runs WHEN 1 THEN d.run END,
+                                 CASE d.runs WHEN 1 THEN action
+                                             ELSE action || jsonb_build_object('detail', d.runs || ' runs') END)
+       FROM (SELECT r.job, count(*) AS runs, min(r.id) AS run FROM {schema}.run r
+              WHERE r.id = ANY (done) GROUP BY r.job) d
+       JOIN {schema}.job j ON j.id = d.job JOIN {schema}.application a ON a.id = j.application;
+    PERFORM {schema}.notify_nodes(d.application)
+       FROM (SELECT DISTINCT r.application FROM {schema}.run r WHERE r.id = ANY (done)) d;
+    RETURN QUERY SELECT * FROM {schema}.run x WHERE x.id = ANY (runs);
 END $$;

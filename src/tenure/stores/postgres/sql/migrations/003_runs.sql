@@ -2,7 +2,7 @@
 -- promised.
 --
 -- Lock order: node, then jobs by id, then pools by name, then runs by id. PENDING and WAITING runs of a job change only
--- under the lock of the job's row. `change_job`, `settle_runs` and `cancel_run` take that lock FOR UPDATE. This also
+-- under the lock of the job's row. `change_job`, `settle_runs` and `cancel_runs` take that lock FOR UPDATE. This also
 -- excludes the sessions that take it FOR KEY SHARE: claims of jobs without a limit, and those that make a RUNNING run
 -- PENDING again. Claims and planners skip locked rows, so they never wait.
 
