@@ -238,7 +238,7 @@ class RunView:
     interruptions: int
     """Attempts that stops of nodes interrupted."""
     node: str
-    """The label of the node that has or had it."""
+    """The label of the node that has it, or had its last attempt; '' while its next attempt has not begun."""
     claimed_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
@@ -304,7 +304,7 @@ class RunView:
             failures=row.failures,
             losses=row.losses,
             interruptions=row.interruptions,
-            node=row.node,
+            node="" if row.state in UNBEGUN else row.node,
             claimed_at=_moment(row.claimed_at, where),
             started_at=_moment(began, where),
             finished_at=_moment(ended, where),

@@ -1064,6 +1064,44 @@ def test_the_status_groups_failures_by_their_errors_and_says_what_to_type(tenure
     assert asked("status")["recovered"] == ["report:2"]
 
 
+def test_the_status_lists_runs_for_later_among_what_is_next(tenure, asked, jobs):
+    jobs.run_at("greet", in_="5s")
+    jobs.run_at("greet", in_="9s")
+    jobs.add("greet", None, name="paused")
+    jobs.run_at("paused", in_="1s")
+    jobs.pause("paused")
+    assert [one["job"] for one in asked("status")["next"]][:3] == ["greet", "greet", "daily"]
+    told = [line.rpartition("  ")[2] for line in tenure("status")[1].splitlines()]
+    assert told[-5:-2] == ["greet", "greet", "daily"]
+
+
+def test_all_that_is_shown_of_a_job_is_in_its_zone(tenure, asked, jobs, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        jobs.backfill("daily", "2026-11-01T00:00Z", "2026-11-02T00:00Z", dry_run=False)
+        out = tenure("show", "daily")[1]
+        assert re.search(r"^next +\d{4}-\d\d-\d\d 03:00:00 KST$", out, re.MULTILINE)
+        assert re.search(r"^run +for, Asia/Seoul +state", out, re.MULTILINE)
+        assert re.search(r"^\d+ +\S+ 03:00 +pending", out, re.MULTILINE)
+        assert "changed, Asia/Seoul" in out
+        assert {one["at"][-6:] for one in asked("show", "daily")["changes"]} == {"+09:00"}
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_retried_run_is_on_no_node_until_it_begins(tenure, asked, troubled):
+    troubled.pause("report:2")
+    (run, *_) = [run for run in asked("runs", "report:2") if run["state"] == "failed"]
+    assert run["node"] == "worker"
+    assert tenure("retry", str(run["id"]))[1].startswith(f"run {run['id']} of 'report:2' for ")
+    (again,) = asked("runs", "report:2", "--state", "pending")
+    assert (again["id"], again["node"], again["attempt"]) == (run["id"], "", 1)
+    assert " on worker" not in tenure("retry", str(run["id"]))[2]
+    assert asked("show", str(run["id"]))["attempts"][0]["node"] == "worker"
+
+
 def test_the_status_of_a_narrow_terminal_is_wrapped(tenure, troubled, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "50")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any
 
 from tenure.cli import one_run
 from tenure.cli.jobs import NOW, application, changed_by_hand, outlook, removed_but_in_code, shown_time
 from tenure.cli.output import RED, YELLOW, as_json, paint, table
 from tenure.cli.output import show as say_line
-from tenure.cli.times import about, here, short
+from tenure.cli.times import about, short
 from tenure.core.explain import last_line
 from tenure.core.messages import JobOutcome
 from tenure.core.records import ChangeRecord, Rules
@@ -46,16 +46,17 @@ def show_job(arguments: argparse.Namespace, scheduler: Scheduler, name: str) -> 
         row = lookup.row(ledger, name)
         now = ledger.now()
         job = lookup.shown_job(row, now)
-        due = [at for at, _ in lookup.next_of([row], now, NEXT)]
+        due = [at for at, _ in lookup.next_of(ledger, [row], now, NEXT)]
         seen = lookup.seen(ledger, row)
         changes = lookup.changes(ledger, name, CHANGES)
+        where = lookup.zone(row)
     runs = scheduler.runs(name, until=NOW, limit=RUNS)
     if arguments.json:
         as_json(
             {
                 **job.as_dict(),
                 "next": due,
-                "changes": [_change_dict(change) for change in changes],
+                "changes": [_change_dict(change, where) for change in changes],
                 "runs": [run.as_dict() for run in runs],
             }
         )
@@ -68,9 +69,10 @@ def show_job(arguments: argparse.Namespace, scheduler: Scheduler, name: str) -> 
         say_line(changed_by_hand(job))
     if runs:
         say_line("")
-        table(["run", f"for, {here()}", "state", "took", "node", "why"], [_run(run, at) for run in runs], spare=2)
+        header = ["run", f"for, {job.tz}", "state", "took", "node", "why"]
+        table(header, [_run(run, at, where) for run in runs], spare=2)
     say_line("")
-    table([f"changed, {here()}", "what", "by", "why"], [_change(change, at) for change in changes], spare=1)
+    table([f"changed, {job.tz}", "what", "by", "why"], [_change(change, at, where) for change in changes], spare=1)
     for hint in _hints(job, seen.outcome):
         say_line(hint)
     return 0
@@ -136,12 +138,12 @@ def _defined(job: JobView) -> str:
     return f"{where}{release}; its trigger applies since {shown_time(job.since)}"
 
 
-def _run(run: RunView, now: datetime) -> list[str | paint]:
+def _run(run: RunView, now: datetime, where: tzinfo) -> list[str | paint]:
     bad = run.state in {"failed", "lost"}
     took = "" if run.duration is None else readable(run.duration)
     return [
         str(run.id),
-        short(run.scheduled_for, now),
+        short(run.scheduled_for, now, where),
         paint(run.state, RED if bad else ""),
         took,
         run.node,
@@ -149,22 +151,22 @@ def _run(run: RunView, now: datetime) -> list[str | paint]:
     ]
 
 
-def _change(change: ChangeRecord, now: datetime) -> list[str]:
-    until = "" if change.until is None else f" until {short(moment(change.until), now)}"
-    return [short(moment(change.at), now), f"{change.what}{until}", change.by or "code or a program", change.why]
+def _change(change: ChangeRecord, now: datetime, where: tzinfo) -> list[str]:
+    until = "" if change.until is None else f" until {short(moment(change.until), now, where)}"
+    return [short(moment(change.at), now, where), f"{change.what}{until}", change.by or "code or a program", change.why]
 
 
-def _change_dict(change: ChangeRecord) -> dict[str, Any]:
+def _change_dict(change: ChangeRecord, where: tzinfo) -> dict[str, Any]:
     try:
         trigger = None if change.trigger is None else from_json(change.trigger).explain()
     except ConfigurationError:
         trigger = change.trigger
     return {
-        "at": moment(change.at),
+        "at": moment(change.at, where),
         "what": change.what.value,
         "by": change.by,
         "why": change.why,
-        "until": None if change.until is None else moment(change.until),
+        "until": None if change.until is None else moment(change.until, where),
         "trigger": trigger,
     }
 

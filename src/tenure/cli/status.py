@@ -150,6 +150,7 @@ def _look(arguments: argparse.Namespace) -> StatusReport:
             tally = ledger.tally(scheduler.application, now - RECENT, COUNTED)
             attention, outcomes = lookup.attention(ledger), lookup.failing(ledger)
             planner = session.leader(planner_of(scheduler.application))
+            due = lookup.next_of(ledger, rows, now, NEXT)
         held = scheduler.runs(state="running", until=NOW, limit=OPEN_READ)
         pending = scheduler.runs(state="pending", until=NOW, limit=OPEN_READ)
         return StatusReport(
@@ -165,7 +166,7 @@ def _look(arguments: argparse.Namespace) -> StatusReport:
             held=held,
             awaited=[f"{run.job} {run.key} on {run.node}" for run in held if run.stopping],
             not_yet=[f"{run.job} {run.key}: {run.waiting}" for run in pending if run.waiting],
-            due=lookup.next_of(rows, now, NEXT),
+            due=due,
             now=moment(now),
         )
 

@@ -1,9 +1,9 @@
-"""Times in tables: short, and all in the zone of the reader, whose name is in the header. Sentences about one job use
-the zone of that job."""
+"""Times in tables: short, and all in one zone, whose name is in the header. That is the zone of the reader. All that is
+shown of one job is in the zone of that job, in sentences and in tables."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 
 from tenure.util.clock import walltime
 from tenure.util.durations import readable
@@ -17,11 +17,11 @@ def here() -> str:
     return walltime().astimezone().tzname() or "local"
 
 
-def short(at: datetime | None, now: datetime) -> str:
-    """'03:00:00' within a day, '11-19 03:00' within half a year, else '2027-11-19'."""
+def short(at: datetime | None, now: datetime, where: tzinfo | None = None) -> str:
+    """'03:00:00' within a day, '11-19 03:00' within half a year, else '2027-11-19'. In this zone, or the reader's."""
     if at is None:
         return ""
-    local = at.astimezone()
+    local = at.astimezone(where)
     apart = abs(at - now)
     if apart < _DAY:
         return local.strftime("%H:%M:%S")

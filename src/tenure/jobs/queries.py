@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from itertools import islice
@@ -240,13 +240,14 @@ class Lookup:
         """The next due times of all jobs, in order."""
         if type(n) is not int or not 0 <= n <= MAX_RUNS:
             raise ConfigurationError(f"next: n={n!r} must be a whole number from 0 to {MAX_RUNS:,}.")
-        due = self.next_of(ledger.jobs(self._application), ledger.now(), n)
-        requested = ((run.scheduled_for, run.job) for run in self.coming(ledger, n))
-        return sorted([*due, *requested], key=lambda one: one[0])[:n]
+        return self.next_of(ledger, ledger.jobs(self._application), ledger.now(), n)
 
-    def next_of(self, rows: Iterable[JobRow], now: Instant, n: int) -> list[tuple[datetime, str]]:
-        """The next due times of these jobs, in order."""
-        return list(islice(heapq.merge(*(_walk(row, moment(now)) for row in rows)), n))
+    def next_of(self, ledger: Ledger, rows: Sequence[JobRow], now: Instant, n: int) -> list[tuple[datetime, str]]:
+        """The next due times of these jobs, in order, and of the runs of them that were requested for later."""
+        due = islice(heapq.merge(*(_walk(row, moment(now)) for row in rows)), n)
+        active = {row.spec.name for row in rows if row.state is JobState.ACTIVE}
+        asked = ((run.scheduled_for, run.job) for run in self.coming(ledger, MAX_RUNS) if run.job in active)
+        return sorted([*due, *asked], key=lambda one: one[0])[:n]
 
     def overview(
         self, ledger: Ledger, pattern: str | None = None, *, tag: str | None = None, queue: str | None = None

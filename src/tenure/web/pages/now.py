@@ -73,7 +73,7 @@ def _read(reads: LedgerReads, session: Session, search: str, state: str, first: 
     ]
     first = min(max(first, 0), max(len(asked) - 1, 0) // JOBS * JOBS)
     lines = tuple(strip_of(reads, ledger, row, now) for row in asked[first : first + JOBS])
-    due = tuple(lookup.next_of(rows, now, DUE))
+    due = tuple(lookup.next_of(ledger, rows, now, DUE))
     outcomes = lookup.failing(ledger)
     failing = sum(one.failures > 0 for one in outcomes)
     live = sum(row.state is not JobState.REMOVED for row in rows)
