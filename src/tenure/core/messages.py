@@ -123,7 +123,9 @@ class RunQuery:
     since: Instant | None = None
     """From this instant on, by `scheduled_for` (or by `until`, for a row that stands for several due times) …"""
     before: Instant | None = None
-    """… and before this one."""
+    """… and before this one …"""
+    below: RunId | None = None
+    """… or at that one, with a smaller number: a page of runs begins where the one before it ended."""
     id: RunId | None = None
     key: str | None = None
     """The run of this key, of one job or of each."""

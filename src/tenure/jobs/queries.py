@@ -18,7 +18,7 @@ from tenure.core.job_options import tag as tag_of
 from tenure.core.messages import ActionQuery, JobOutcome, JobQuery, Past, RunQuery
 from tenure.core.overdue import SLACK
 from tenure.core.patterns import matches
-from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunRow, RunState, States
+from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunId, RunRow, RunState, States
 from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
@@ -170,8 +170,9 @@ class Lookup:
         until: datetime | str | None,
         state: States | None,
         limit: int,
+        after: tuple[Instant, RunId] | None = None,
     ) -> list[RunView]:
-        """Runs, the newest first."""
+        """Runs, the newest first; those that follow a run of this due time and number."""
         if type(limit) is not int or not 1 <= limit <= MAX_RUNS:
             raise ConfigurationError(f"limit: {limit!r} must be a whole number from 1 to {MAX_RUNS:,}.")
         now = ledger.now()
@@ -183,6 +184,8 @@ class Lookup:
             None if until is None else operations.point(until, now, "until"),
             limit=limit,
         )
+        if after is not None and (query.before is None or after[0] < query.before):
+            query = replace(query, before=after[0], below=after[1])
         rows = ledger.runs(query)
         if job is not None and not rows:
             self._row(ledger, job)

@@ -13,7 +13,7 @@ app.wsgi_app = DispatcherMiddleware(                                           #
 Without `authorize` a mounted page answers 403 to everyone. `tenure web` shows it without any code.
 
     request ─▶ headers ─▶ host ─▶ caller ─▶ origin (of a change) ─▶ handler: right to the operation
-              headers.py  access.py, token_login.py    site.py      pages/, operations.py, api.py
+              headers.py  access.py, token_login.py    site.py      pages/, operations.py, api/
                                                                        │ ledger_reads.py: bounded reads, on threads
     live.py: one poller per process tells all open browsers            ▼
     that something has changed; they fetch the same page again      templates/, drawings.py, formats.py

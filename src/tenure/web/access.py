@@ -20,7 +20,21 @@ from starlette.requests import Request
 from tenure.errors import ConfigurationError
 from tenure.web.token_login import TokenLogin
 
-OPERATIONS = frozenset({"run-now", "run-now-arguments", "pause", "resume", "cancel", "retry", "remove", "resign"})
+OPERATIONS = frozenset(
+    {
+        "run-now",
+        "run-now-arguments",
+        "pause",
+        "resume",
+        "cancel",
+        "retry",
+        "backfill",
+        "remove",
+        "restore",
+        "reset",
+        "resign",
+    }
+)
 """What a caller may be allowed to do. `run-now-arguments`: to run a job with arguments of one's own."""
 
 Rights = Literal["read", "act"] | Collection[str]

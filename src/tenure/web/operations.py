@@ -57,7 +57,7 @@ async def _run_now(request: PageRequest) -> Response:
         except UnreadableArguments as error:
             raise ConfigurationError(f'kwargs: {error}. Write a JSON object, such as {{"customer": 7}}.') from None
     why = request.form.get("why", "").strip()
-    run = await _do(
+    run = await carry_out(
         request, lambda: request.site.scheduler.run_now(name, kwargs=kwargs, key=key, by=request.by, why=why)
     )
     return _back(request, f"/run/{run.id}", done="run-now")
@@ -68,15 +68,15 @@ async def _pause(request: PageRequest) -> Response:
     name, why = _job(request), request.form.get("why", "").strip()
     if not why:
         raise Refused(400, "Why?", "Say why the job is paused: the next person on call will ask.")
-    until = _until(request.form.get("until", "").strip())
-    job = await _do(request, lambda: request.site.scheduler.pause(name, why=why, until=until, by=request.by))
+    until = until_of(request.form.get("until", "").strip())
+    job = await carry_out(request, lambda: request.site.scheduler.pause(name, why=why, until=until, by=request.by))
     return _back(request, "/job", name=name, done="pause", silent=len(job.unanswered))
 
 
 async def _resume(request: PageRequest) -> Response:
     request.need("resume")
     name, why = _job(request), request.form.get("why", "").strip()
-    await _do(request, lambda: request.site.scheduler.resume(name, why=why, by=request.by))
+    await carry_out(request, lambda: request.site.scheduler.resume(name, why=why, by=request.by))
     return _back(request, "/job", name=name, done="resume")
 
 
@@ -85,27 +85,27 @@ async def _remove(request: PageRequest) -> Response:
     name, why = _job(request), request.form.get("why", "").strip()
     if request.form.get("typed", "").strip() != name.strip():
         raise Refused(400, "Not removed", f"Type the name of the job to remove it: {name}")
-    job = await _do(request, lambda: request.site.scheduler.remove(name, why=why, by=request.by))
+    job = await carry_out(request, lambda: request.site.scheduler.remove(name, why=why, by=request.by))
     return _back(request, "/job", name=name, done="remove", silent=len(job.unanswered))
 
 
 async def _cancel(request: PageRequest) -> Response:
     request.need("cancel")
     number, why = whole(request.form.get("run", ""), "run"), request.form.get("why", "").strip()
-    run = await _do(request, lambda: request.site.scheduler.cancel(number, why=why, by=request.by))
+    run = await carry_out(request, lambda: request.site.scheduler.cancel(number, why=why, by=request.by))
     return _back(request, f"/run/{number}", done="cancel" if run.state in {"running", "cancelled"} else "over")
 
 
 async def _retry(request: PageRequest) -> Response:
     request.need("retry")
     number, why = whole(request.form.get("run", ""), "run"), request.form.get("why", "").strip()
-    await _do(request, lambda: request.site.scheduler.retry(number, why=why, by=request.by))
+    await carry_out(request, lambda: request.site.scheduler.retry(number, why=why, by=request.by))
     return _back(request, f"/run/{number}", done="retry")
 
 
 async def _resign(request: PageRequest) -> Response:
     request.need("resign")
-    term = await _do(request, lambda: request.site.scheduler.ask_planner_to_resign(by=request.by))
+    term = await carry_out(request, lambda: request.site.scheduler.ask_planner_to_resign(by=request.by))
     return _back(request, "/", done="no-planner" if term is None else "resign")
 
 
@@ -127,7 +127,7 @@ def _job(request: PageRequest) -> str:
     return name
 
 
-async def _do(request: PageRequest, operation: Any) -> Any:
+async def carry_out(request: PageRequest, operation: Any) -> Any:
     """On a thread: it may wait for nodes, as `pause` does."""
     try:
         return await run_in_threadpool(operation)
@@ -142,7 +142,7 @@ def _back(request: PageRequest, path: str, **query: Any) -> Response:
     return RedirectResponse(f"{request.root}{path}?{urlencode(kept, quote_via=quote)}", 303)
 
 
-def _until(text: str) -> str | datetime | None:
+def until_of(text: str) -> str | datetime | None:
     """Accepts '2h', or a time in ISO 8601 with a zone."""
     if not text:
         return None

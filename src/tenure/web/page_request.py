@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NUMBERS = 2**62
 """The largest number that an address may carry."""
 FORM = 256 * 1024
-"""Bytes of a form."""
+"""Bytes of a form, or of a request in JSON."""
 FIELDS = 20
 
 
@@ -38,6 +38,8 @@ class PageRequest:
     caller: Caller
     site: Site
     form: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
+    """The same of a request in JSON."""
 
     def need(self, operation: str) -> None:
         """Refuse the request unless its caller may do this."""
@@ -89,12 +91,18 @@ async def form_of(request: Request) -> dict[str, str]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise Refused(415, "Not a form", "Send application/x-www-form-urlencoded.")
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > FORM:
-            raise Refused(413, "Too large", f"A form has at most {FORM:,} bytes.")
+    body = await body_of(request)
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS, errors="strict"))
     except ValueError:
         raise Refused(400, "Not a form", "The form cannot be read.") from None
+
+
+async def body_of(request: Request) -> bytes:
+    """What was sent, if it is not too much."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > FORM:
+            raise Refused(413, "Too large", f"A request has at most {FORM:,} bytes.")
+    return body

@@ -47,6 +47,7 @@ Redact = Callable[[str, dict[str, Any]], Mapping[str, Any]]
 """`redact(job, arguments)`: the arguments that may be shown."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+ALL = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 _CALLER = "tenure.web.caller"
 
 
@@ -84,15 +85,17 @@ class Site:
             *(Route(page.path, self._guarded(page.show), methods=look) for page in PAGES),
             Route("/live", self._guarded(_live), methods=look),
             *(Route(path, self._guarded(handler), methods=do) for path, handler in operations.ROUTES.items()),
-            *(Route(path, self._guarded(handler), methods=look) for path, handler in api.ROUTES.items()),
+            *(Route(path, self._guarded(handler), methods=look) for path, handler in api.READS.items()),
+            *(Route(path, self._guarded(change, in_json=True), methods=do) for path, change in api.CHANGES.items()),
             Route("/log-in", self._caught(self._log_in), methods=["GET", "POST"]),
             Route("/log-out", self._guarded(_log_out), methods=do),
             Route("/static/{given}/{name}", self._caught(self._static), methods=look),
+            *(Route(path, self._caught(_wrong_method), methods=ALL) for path in [*api.READS, *api.CHANGES]),
         ]
 
     # Before a handler
 
-    def _guarded(self, handler: Handler) -> Endpoint:
+    def _guarded(self, handler: Handler, *, in_json: bool = False) -> Endpoint:
         """Everything that a request has to pass before this handler sees it."""
 
         async def guarded(request: Request) -> Response:
@@ -102,7 +105,10 @@ class Site:
             page_request = PageRequest(request, caller, self)
             if request.method == "POST":
                 self._check_origin(request)
-                page_request.form = await form_of(request)
+                if in_json:
+                    page_request.fields = await api.json_of(request)
+                else:
+                    page_request.form = await form_of(request)
             return await handler(page_request)
 
         return self._caught(guarded)
@@ -257,6 +263,13 @@ async def _live(page_request: PageRequest) -> Response:
     if not site.streams or site.live.full:
         raise Refused(503, "No stream", "There are too many open pages, or this server keeps no streams.")
     return StreamingResponse(site.live.stream(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+async def _wrong_method(request: Request) -> Response:
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    allowed = "POST" if path in api.CHANGES else "GET"
+    text = f"{request.method} is not possible here. Send {allowed}."
+    return api.problem(405, "Another method", text, {"allow": "POST" if allowed == "POST" else "GET, HEAD"})
 
 
 async def _log_out(page_request: PageRequest) -> Response:

@@ -212,6 +212,22 @@ def test_runs_in_some_states_are_listed_in_order_whichever_index_finds_them(scen
             assert scene.ledger.runs(replace(query, job="job")) == wanted
 
 
+@pytest.mark.parametrize("states", [[], [RunState.FAILED], [RunState.FAILED, RunState.PENDING], list(OPEN)])
+def test_a_page_of_runs_begins_where_the_one_before_it_ended(scene, worker, states):
+    for name in ("a", "b", "c"):  # three runs for each due time
+        scene.add(name, *range(100, 700, 100), overlap="allow", max_running=None)
+    for run in worker.claim(9).runs:
+        worker.finish(run.id, RunState.FAILED)
+    for job in (None, "b"):
+        query = RunQuery(scene.application, job, tuple(states), limit=100)
+        every, pages = scene.ledger.runs(query), []
+        while page := scene.ledger.runs(replace(query, limit=2)):
+            pages += page
+            query = replace(query, before=page[-1].scheduled_for, below=page[-1].id)
+        assert pages == every
+        assert len(every) >= 3  # more than one page
+
+
 def test_the_triggers_of_some_jobs(scene):
     scene.add("a")
     scene.add("b")

@@ -147,7 +147,7 @@ class MemoryRun:
         return (
             (not query.states or self.state in query.states)
             and (query.since is None or self.last >= query.since)
-            and (query.before is None or self.scheduled_for < query.before)
+            and (query.before is None or (self.scheduled_for, self.id) < (query.before, query.below or 0))
             and query.id in {None, self.id}
             and query.key in {None, self.key}
             and (query.slot is None or (self.has_slot and query.slot == self.slot))

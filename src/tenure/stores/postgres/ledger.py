@@ -534,6 +534,7 @@ class PostgresLedger(Ledger):
             "finals": texts([state for state in states if state.final]),
             "since": query.since,
             "before": query.before,
+            "below": query.below or 0,
             "limit": query.limit,
         }
         if (one := self._named(query)) is not None:
@@ -654,7 +655,7 @@ class PostgresLedger(Ledger):
         return [Tally(RunState(state), label, runs) for state, label, runs in rows]
 
     def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
-        rows = self._run("past", jobs=longs(jobs), since=since, before=before)
+        rows = self._run("past", jobs=longs(jobs), since=since, before=before, below=0)
         ids = [run for *_, others in rows for run in others or ()]
         others: dict[JobId, list[RunRow]] = {}
         for row in self._run("runs_by_id", ids=longs(ids)) if ids else ():
@@ -743,5 +744,5 @@ def _answers(run: RunRow, query: RunQuery) -> bool:
         query.job in {None, run.name}
         and (not query.states or run.state in query.states)
         and (query.since is None or last >= query.since)
-        and (query.before is None or run.scheduled_for < query.before)
+        and (query.before is None or (run.scheduled_for, run.id) < (query.before, query.below or 0))
     )

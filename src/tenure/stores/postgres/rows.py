@@ -35,12 +35,12 @@ RUN = (
 )
 SPAN = (
     "f.scheduled_for >= coalesce(to_timestamp(%(since)s::float8), '-infinity') "
-    "AND f.scheduled_for < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
+    "AND (f.scheduled_for, f.id) < (coalesce(to_timestamp(%(before)s::float8), 'infinity'), %(below)s::bigint)"
 )
 """Runs scheduled in a period, as `f`."""
 REACHING = (
     "f.until >= to_timestamp(%(since)s::float8) AND f.scheduled_for < to_timestamp(%(since)s::float8) "
-    "AND f.scheduled_for < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
+    "AND (f.scheduled_for, f.id) < (coalesce(to_timestamp(%(before)s::float8), 'infinity'), %(below)s::bigint)"
 )
 """Rows that stand for several due times, began before the period and reach into it; none without a beginning."""
 

@@ -480,6 +480,7 @@ class SqliteLedger(Ledger):
             "states": json.dumps(query.states) if query.states else None,
             "since": ALWAYS if query.since is None else micros(query.since),
             "before": NEVER if query.before is None else micros(query.before),
+            "below": query.below or 0,
             "id": query.id,
             "key": query.key,
             "slot": query.slot,
