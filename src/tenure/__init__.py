@@ -8,6 +8,7 @@ from tenure.async_election import AsyncElection, AsyncTerm
 from tenure.async_scheduler import AsyncScheduler
 from tenure.election import Election
 from tenure.errors import TenureError
+from tenure.jobs.calls import Call, call
 from tenure.run import Run, current_run
 from tenure.scheduler import Scheduler
 from tenure.term import Term
@@ -18,6 +19,7 @@ __all__ = [
     "AsyncElection",
     "AsyncScheduler",
     "AsyncTerm",
+    "Call",
     "Election",
     "Run",
     "Scheduler",
@@ -26,6 +28,7 @@ __all__ = [
     "Trigger",
     "at",
     "calendar",
+    "call",
     "closed",
     "cron",
     "current_run",

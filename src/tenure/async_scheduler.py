@@ -10,17 +10,18 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Literal, Self, TypeVar, Unpack, overload
 
 from tenure.async_election import NodeOptions
 from tenure.core.job_options import Policy
 from tenure.core.messages import JobChange, RunRequest
 from tenure.core.records import IfWaiting
 from tenure.events import AnyEvent
+from tenure.jobs.calls import Additions, Call, NeedsNothing, P, PlainAdditions, WithRun, requested
 from tenure.jobs.client import TRIES
 from tenure.jobs.decorators import Decorators
 from tenure.jobs.deferred_operations import DeferredOperation, Seen
@@ -33,9 +34,8 @@ from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone
 from tenure.util.async_bridge import LoopCaller, enter, undone
 from tenure.util.durations import Duration
-from tenure.views import JobView, RunView
+from tenure.views import AsyncRequestedRun, JobView, RunView
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -160,9 +160,43 @@ class AsyncScheduler(Decorators, Listening):
 
     # Operations
 
+    @overload
+    async def add(
+        self,
+        fn: Callable[..., object],
+        trigger: None,
+        *,
+        name: str,
+        conn: Any = None,
+        by: str = "",
+        **policy: Unpack[Policy],
+    ) -> JobView: ...
+    @overload
+    async def add(
+        self,
+        fn: Call | NeedsNothing | str,
+        trigger: Trigger | None,
+        *,
+        name: str,
+        conn: Any = None,
+        by: str = "",
+        **policy: Unpack[Policy],
+    ) -> JobView: ...
+    @overload
     async def add(
         self,
         fn: Callable[..., object] | str,
+        trigger: Trigger | None,
+        *,
+        name: str,
+        kwargs: Mapping[str, Any] | None,
+        conn: Any = None,
+        by: str = "",
+        **policy: Unpack[Policy],
+    ) -> JobView: ...
+    async def add(
+        self,
+        fn: Call | Callable[..., object] | str,
         trigger: Trigger | None,
         *,
         name: str,
@@ -177,7 +211,16 @@ class AsyncScheduler(Decorators, Listening):
             operations.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
         )
 
-    add_many = _in_thread(Scheduler.add_many)
+    @overload
+    async def add_many(self, jobs: Additions, /, *, by: str = "", **policy: Unpack[Policy]) -> list[JobView]: ...
+    @overload
+    async def add_many(
+        self, fn: Callable[..., object] | str, jobs: PlainAdditions, *, by: str = "", **policy: Unpack[Policy]
+    ) -> list[JobView]: ...
+    async def add_many(self, fn: Any, jobs: Any = None, *, by: str = "", **policy: Unpack[Policy]) -> list[JobView]:
+        """Add many jobs by name; see `Scheduler.add_many`."""
+        add_many: Callable[[], list[JobView]] = lambda: self._scheduler.add_many(fn, jobs, by=by, **policy)  # noqa: E731
+        return await asyncio.to_thread(add_many)
 
     async def update(
         self,
@@ -217,24 +260,64 @@ class AsyncScheduler(Decorators, Listening):
         """Go on from now."""
         return await self._change(self._service.operations.resume(name, ChangeNote(by, why)), conn)
 
+    @overload
     async def run_now(
         self,
-        name: str,
+        job: Call | str,
+        /,
         *,
         kwargs: Mapping[str, Any] | None = None,
         key: str | None = None,
         by: str = "",
         why: str = "",
         conn: Any = None,
-    ) -> RunView:
-        """Run a job as soon as there is room."""
-        return await self._request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by, why)), conn)
+    ) -> AsyncRequestedRun: ...
+    @overload
+    async def run_now(self, job: WithRun[P], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRequestedRun: ...
+    @overload
+    async def run_now(self, job: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRequestedRun: ...
+    async def run_now(self, job: Any, /, *args: Any, **given: Any) -> AsyncRequestedRun:
+        """Run a job as soon as there is room; see `Scheduler.run_now`. `await run.wait()` waits for its end."""
+        wanted, options = requested(job, args, given)
+        return await self._run_now(wanted, **options)
 
-    run_now_many = _in_thread(Scheduler.run_now_many)
+    async def _run_now(
+        self,
+        job: Call | str,
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        by: str = "",
+        why: str = "",
+        conn: Any = None,
+    ) -> AsyncRequestedRun:
+        operation = self._service.operations.run_now(job, kwargs, key, ChangeNote(by, why))
+        return self._requested(await self._request(operation, conn))
+
+    @overload
+    async def run_now_many(
+        self, calls: Iterable[Call], /, *, keys: Iterable[str] | None = None, by: str = "", why: str = ""
+    ) -> list[AsyncRequestedRun]: ...
+    @overload
+    async def run_now_many(
+        self,
+        name: str,
+        kwargs: Iterable[Mapping[str, Any] | None],
+        *,
+        keys: Iterable[str] | None = None,
+        by: str = "",
+        why: str = "",
+    ) -> list[AsyncRequestedRun]: ...
+    async def run_now_many(
+        self, name: Any, kwargs: Any = None, *, keys: Iterable[str] | None = None, by: str = "", why: str = ""
+    ) -> list[AsyncRequestedRun]:
+        """Request many runs; see `Scheduler.run_now_many`."""
+        runs = await asyncio.to_thread(self._scheduler.run_now_many, name, kwargs, keys=keys, by=by, why=why)
+        return [self._requested(run) for run in runs]
 
     async def run_at(
         self,
-        name: str,
+        job: Call | NeedsNothing | str,
         when: datetime | str | None = None,
         *,
         in_: Duration | None = None,
@@ -245,10 +328,14 @@ class AsyncScheduler(Decorators, Listening):
         by: str = "",
         why: str = "",
         conn: Any = None,
-    ) -> RunView:
+    ) -> AsyncRequestedRun:
         """Run a job once, at a time to come; see `Scheduler.run_at`."""
         later = Later(when, in_, slot, if_waiting)
-        return await self._request(self._service.operations.run_at(name, later, kwargs, key, ChangeNote(by, why)), conn)
+        operation = self._service.operations.run_at(job, later, kwargs, key, ChangeNote(by, why))
+        return self._requested(await self._request(operation, conn))
+
+    def _requested(self, run: RunView) -> AsyncRequestedRun:
+        return AsyncRequestedRun.through(run, lambda: self._service.look_at(run))
 
     @overload
     async def backfill(
@@ -292,17 +379,18 @@ class AsyncScheduler(Decorators, Listening):
             return await asyncio.to_thread(fill)
         return await asyncio.to_thread(fill, dry_run=False)
 
-    async def retry(self, run_id: int, *, why: str = "", by: str = "", conn: Any = None) -> RunView:
+    async def retry(self, run_id: int, *, why: str = "", by: str = "", conn: Any = None) -> AsyncRequestedRun:
         """Run a run again that failed, was lost, cancelled or skipped; see `Scheduler.retry`."""
         service, said = self._service, ChangeNote(by, why)
         if conn is None:
-            return await asyncio.to_thread(service.retry, run_id, said)
+            return self._requested(await asyncio.to_thread(service.retry, run_id, said))
         from tenure.transactions import job_changes
 
         run = await asyncio.to_thread(service.look, lambda ledger: retriable(ledger, self.application, run_id))
         action = service.operations.action("retry", said)
         row = await _awaited(job_changes.retry_run(conn, service.store, run.id, said.by, action))
-        return await asyncio.to_thread(service.look, lambda ledger: service.retried(ledger, run, row))
+        view = await asyncio.to_thread(service.look, lambda ledger: service.retried(ledger, run, row))
+        return self._requested(view)
 
     retry_failed = _in_thread(Scheduler.retry_failed)
     cancel = _in_thread(Scheduler.cancel)

@@ -18,13 +18,16 @@ TenureError
     ├── AttemptCancelled      this attempt was requested to end, or its time is up; raised in the body
     ├── AttemptLost           this attempt no longer counts
     ├── NotYet                raised by a body: what it needs is not there yet, try again later
+    ├── RunUnsuccessful       a run that was waited for ended without success
     ├── UnreadableArguments   this library cannot read the arguments of the run; its body was not called
+    ├── WaitTimeout           a run that was waited for has not ended yet (also a TimeoutError)
     └── Busy                  the requested work is being done already
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 
 class TenureError(Exception):
@@ -113,6 +116,22 @@ class NotYet(RunError):
 
     def __str__(self) -> str:
         return str(self.reason) or "what the body needs is not there yet"
+
+
+class RunUnsuccessful(RunError):
+    """The run that `wait()` waited for failed, was lost, cancelled or skipped."""
+
+    def __init__(self, message: str, run: Any) -> None:
+        super().__init__(message, run)
+        self.run = run
+        """The run as it ended: a `RunView`, with its attempts."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class WaitTimeout(RunError, TimeoutError):
+    """The run has not ended within the timeout of `wait()`. It goes on."""
 
 
 class UnreadableArguments(RunError):

@@ -17,11 +17,11 @@ import itertools
 import math
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
-from typing import Any
+from typing import Any, overload
 
 from tenure.core.cluster import NodeCard, NodeId
 from tenure.core.database_clock import DatabaseClock
@@ -31,6 +31,7 @@ from tenure.core.records import Instant, JobId, JobState, Rules, RunId, RunKind,
 from tenure.core.trigger_text import zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
+from tenure.jobs.calls import Call, P, WithRun
 from tenure.jobs.queries import Lookup
 from tenure.jobs.run_log import Piece
 from tenure.run import CURRENT, Run, RunControl
@@ -192,9 +193,17 @@ class World:
         """Move the clock on while no node is up. The next `advance` resolves the due times that were missed."""
         self._now = self._target("down", to, by)
 
-    def run_now(self, job: str, **words: Any) -> RunView:
+    @overload
+    def run_now(
+        self, job: Call | str, /, *, kwargs: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> RunView: ...
+    @overload
+    def run_now(self, job: WithRun[P], /, *args: P.args, **kwargs: P.kwargs) -> RunView: ...
+    @overload
+    def run_now(self, job: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> RunView: ...
+    def run_now(self, job: Any, /, *args: Any, **given: Any) -> RunView:
         """`scheduler.run_now`, and the run as it ended."""
-        asked = self._scheduler.run_now(job, **words)
+        asked = self._scheduler.run_now(job, *args, **given)
         self.advance(by=0)
         with self._service.ledger() as ledger:
             return self._lookup.run(ledger, asked.id)

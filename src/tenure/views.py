@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any, Self
@@ -14,7 +15,7 @@ from tenure.core.attention import Concern
 from tenure.core.cluster import Leader, TermRecord
 from tenure.core.coverage import Coverage
 from tenure.core.differences import differences, explained
-from tenure.core.explain import Explanation, waits_for
+from tenure.core.explain import Explanation, last_line, waits_for
 from tenure.core.messages import JobStats, LogLine, Progress
 from tenure.core.records import (
     UNBEGUN,
@@ -34,12 +35,15 @@ from tenure.core.records import (
     RunStateName,
 )
 from tenure.core.trigger_text import read_trigger, zone_of
-from tenure.errors import ConfigurationError
+from tenure.errors import ConfigurationError, RunUnsuccessful, WaitTimeout
 from tenure.triggers import Trigger
+from tenure.util.clock import boottime, sleep
+from tenure.util.durations import Duration, readable, seconds
 from tenure.util.instants import moment
 
 __all__ = [
     "ActionView",
+    "AsyncRequestedRun",
     "AttemptView",
     "AttentionView",
     "Explanation",
@@ -49,10 +53,15 @@ __all__ = [
     "NodeView",
     "PoolView",
     "ProgressView",
+    "RequestedRun",
     "RunView",
     "StatsView",
     "TermRecord",
 ]
+
+LOOK_EVERY = 0.01, 0.5
+"""Seconds between two looks at a run that is waited for: at first, and at the longest."""
+_ENDS = {"lost": "was lost", "cancelled": "was cancelled", "skipped": "was skipped"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +339,92 @@ class RunView:
     def as_dict(self) -> dict[str, Any]:
         """Only texts, numbers, lists and dicts."""
         return _plain(self)
+
+
+class _Requested(RunView):
+    """A run that was requested through a scheduler, which can look at it again."""
+
+    __slots__ = ("_look",)
+    _look: Callable[[], RunView]
+
+    @classmethod
+    def through(cls, run: RunView, look: Callable[[], RunView]) -> Self:
+        """The same run. `look` reads how it is; once it is over, with its result and its attempts."""
+        found = cls(*(getattr(run, one.name) for one in fields(RunView)))
+        object.__setattr__(found, "_look", look)
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        names = [one.name for one in fields(RunView)]
+        return isinstance(other, RunView) and all(getattr(self, name) == getattr(other, name) for name in names)
+
+    __hash__ = RunView.__hash__
+
+
+class RequestedRun(_Requested):
+    """What `run_now`, `run_at` and `retry` return: the run as it was requested."""
+
+    __slots__ = ()
+
+    def wait(self, timeout: Duration | None = None) -> RunView:
+        """Wait for its end, and return the run as it succeeded, with `.result`.
+
+        Raises `RunUnsuccessful` if it ended otherwise, and `WaitTimeout` if it has not ended within `timeout`.
+        """
+        patience, run = _Patience(timeout), self if self.forgotten else self._look()
+        while not RunState(run.state).final:
+            sleep(patience.pause(run))
+            run = self._look()
+        return _successful(run)
+
+
+class AsyncRequestedRun(_Requested):
+    """The same for `AsyncScheduler`."""
+
+    __slots__ = ()
+
+    async def wait(self, timeout: Duration | None = None) -> RunView:  # noqa: ASYNC109 - the words of the other
+        """Wait for its end; see `RequestedRun.wait`."""
+        patience, run = _Patience(timeout), self if self.forgotten else await asyncio.to_thread(self._look)
+        while not RunState(run.state).final:
+            await asyncio.sleep(patience.pause(run))
+            run = await asyncio.to_thread(self._look)
+        return _successful(run)
+
+
+class _Patience:
+    """How long to wait for a run before the next look at it."""
+
+    def __init__(self, timeout: Duration | None) -> None:
+        self._timeout = None if timeout is None else seconds(timeout, "timeout")
+        self._end = None if self._timeout is None else boottime() + self._timeout
+        self._next = LOOK_EVERY[0]
+
+    def pause(self, run: RunView) -> float:
+        """Seconds. Raises when the time is up."""
+        pause, self._next = self._next, min(1.5 * self._next, LOOK_EVERY[1])
+        if self._end is None or self._timeout is None:
+            return pause
+        left = self._end - boottime()
+        if left <= 0:
+            where = f" on {run.node}" if run.state == "running" else f": {run.waiting}" if run.waiting else ""
+            raise WaitTimeout(
+                f"wait: run {run.id} of {run.job!r} has not ended within {readable(self._timeout)}: it is "
+                f"{run.state}{where}. It goes on; `tenure show {run.id}` and `tenure why {run.job}` tell more."
+            )
+        return min(pause, left)
+
+
+def _successful(run: RunView) -> RunView:
+    if run.state == "succeeded":
+        return run
+    reason = f": {last_line(run.reason)}" if run.reason else ""
+    raise RunUnsuccessful(
+        f"run {run.id} of {run.job!r} {_ENDS.get(run.state, run.state)}"
+        f"{f' on attempt {run.attempt}' if run.attempt > 1 else ''}{reason}. "
+        f"The whole story: tenure show {run.id}",
+        run,
+    )
 
 
 @dataclass(frozen=True, slots=True)

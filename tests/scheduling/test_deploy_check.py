@@ -54,6 +54,7 @@ def report(): pass
 @scheduler.job
 def customer_report(cid): pass
 """
+V3 = V1.replace("customer_report(customer_id)", "customer_report(customer_id: str, day: str = 'today')")
 
 
 def customer_report(customer_id):
@@ -150,6 +151,23 @@ def test_a_deploy_that_renames_removes_changes_arguments_and_leaves_a_queue_alon
         people.run_now("customer:0")
         eventually(lambda: asked("why", "customer:0")[1]["cause"] == "failed", within=20, what="its failure")
         assert "customer_id" in asked("why", "customer:0")[1]["why"]
+
+
+def test_a_deploy_that_declares_another_type_warns_of_stored_values(deploy, url):
+    with deploy("v1", V1):
+        people = Scheduler(url, application="shop")
+        people.job(customer_report)
+        for number in range(7):
+            people.add("customer_report", every("1h"), name=f"customer:{number}", kwargs={"customer_id": number})
+        people.add("customer_report", every("1h"), name="customer:text", kwargs={"customer_id": "7"})
+    with deploy("v3", V3) as new:
+        warnings = (
+            "WARNING 7 stored jobs have arguments that 'customer_report' does not take, so the runs may fail: ",
+            "customer:0, customer:1, customer:2, customer:3, customer:4 and 2 more. customer_report",
+            "takes customer_id: str, and was given the int 0. Write customer_id='0'.",
+        )
+        eventually(lambda: new.has_logged(*warnings), within=40, what="warnings")
+        assert not new.has_logged("will fail")
 
 
 def test_a_job_that_was_removed_and_is_rolled_back(deploy, asked, url):

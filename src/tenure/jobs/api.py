@@ -11,8 +11,8 @@ from tenure.core.audit import JobAudit
 from tenure.core.job_options import Policy
 from tenure.core.keys import planner_of
 from tenure.core.records import IfWaiting, States
-from tenure.errors import ConfigurationError
 from tenure.jobs import operations
+from tenure.jobs.calls import Additions, Call, NeedsNothing, P, PlainAdditions, WithRun, additions, requested, requests
 from tenure.jobs.client import JobClient
 from tenure.jobs.decorators import Decorators
 from tenure.jobs.operations import UNSET, ChangeNote, Later, Unset, Which
@@ -30,6 +30,7 @@ from tenure.views import (
     LogLineView,
     NodeView,
     PoolView,
+    RequestedRun,
     RunView,
     StatsView,
 )
@@ -57,9 +58,43 @@ class SchedulerApi(Decorators):
 
     # Operations
 
+    @overload
+    def add(
+        self,
+        fn: Callable[..., object],
+        trigger: None,
+        *,
+        name: str,
+        conn: Any = None,
+        by: str = "",
+        **policy: Unpack[Policy],
+    ) -> JobView: ...
+    @overload
+    def add(
+        self,
+        fn: Call | NeedsNothing | str,
+        trigger: Trigger | None,
+        *,
+        name: str,
+        conn: Any = None,
+        by: str = "",
+        **policy: Unpack[Policy],
+    ) -> JobView: ...
+    @overload
     def add(
         self,
         fn: Callable[..., object] | str,
+        trigger: Trigger | None,
+        *,
+        name: str,
+        kwargs: Mapping[str, Any] | None,
+        conn: Any = None,
+        by: str = "",
+        **policy: Unpack[Policy],
+    ) -> JobView: ...
+    def add(
+        self,
+        fn: Call | Callable[..., object] | str,
         trigger: Trigger | None,
         *,
         name: str,
@@ -70,31 +105,34 @@ class SchedulerApi(Decorators):
     ) -> JobView:
         """Add a job at run time, for a registered function (`@scheduler.job`); with `conn`, in that transaction.
 
-        You can add a job again if it was added at run time and is done. If its due time has run already, it does not
-        run again: the returned job is 'done', and a warning is logged.
+        `add(call(report, customer_id=3), cron("0 3 * * *"), name="report:3")` gives it arguments. You can add a job
+        again if it was added at run time and is done. If its due time has run already, it does not run again: the
+        returned job is 'done', and a warning is logged.
         """
         return self._service.change(
             self._service.operations.add(fn, trigger, name, kwargs=kwargs, policy=policy, said=ChangeNote(by)), conn
         )
 
+    @overload
+    def add_many(self, jobs: Additions, /, *, by: str = "", **policy: Unpack[Policy]) -> list[JobView]: ...
+    @overload
     def add_many(
-        self,
-        fn: Callable[..., object] | str,
-        jobs: Mapping[str, tuple[Trigger | None, Mapping[str, Any] | None]],
-        *,
-        by: str = "",
-        **policy: Unpack[Policy],
-    ) -> list[JobView]:
-        """Add many jobs for one function, by name: `{"report:7": (cron("0 3 * * *"), {"customer": 7}), …}`.
+        self, fn: Callable[..., object] | str, jobs: PlainAdditions, *, by: str = "", **policy: Unpack[Policy]
+    ) -> list[JobView]: ...
+    def add_many(self, fn: Any, jobs: Any = None, *, by: str = "", **policy: Unpack[Policy]) -> list[JobView]:
+        """Add many jobs by name: `{"report:7": (call(report, customer=7), cron("0 3 * * *")), …}`.
 
+        Or for one function, by its name as well: `add_many("report", {"report:7": (trigger, {"customer": 7}), …})`.
         200 jobs share a transaction. Jobs that exist already are left as they are, and `JobExists` names them when all
         others have been added.
         """
-        add, said = self._service.operations.add, ChangeNote(by)
-        additions = [
-            add(fn, trigger, name, kwargs=kwargs, policy=policy, said=said) for name, (trigger, kwargs) in jobs.items()
-        ]
-        return self._service.add_many(additions)
+        said = ChangeNote(by)
+        return self._service.add_many(
+            [
+                self._service.operations.add(one, trigger, name, kwargs=kwargs, policy=policy, said=said)
+                for name, one, trigger, kwargs in additions(fn, jobs)
+            ]
+        )
 
     def update(
         self,
@@ -145,24 +183,53 @@ class SchedulerApi(Decorators):
         """Go on from now. Due times that fell into the pause are not made up; see `backfill`."""
         return self._service.change(self._service.operations.resume(name, ChangeNote(by, why)), conn)
 
+    @overload
     def run_now(
         self,
-        name: str,
+        job: Call | str,
+        /,
         *,
         kwargs: Mapping[str, Any] | None = None,
         key: str | None = None,
         by: str = "",
         why: str = "",
         conn: Any = None,
-    ) -> RunView:
-        """Run a job as soon as there is room, with these arguments instead of its own.
+    ) -> RequestedRun: ...
+    @overload
+    def run_now(self, job: WithRun[P], /, *args: P.args, **kwargs: P.kwargs) -> RequestedRun: ...
+    @overload
+    def run_now(self, job: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> RequestedRun: ...
+    def run_now(self, job: Any, /, *args: Any, **given: Any) -> RequestedRun:
+        """Run a job as soon as there is room: `run_now(report, customer_id=3)`.
+
+        With options: `run_now(call(report, customer_id=3), key="march")`, or by the name of the job:
+        `run_now("report", kwargs={"customer_id": 3}, key="march")`. Arguments stand for all of the job's own.
 
         The same `key` twice is the same run: the result says how that run is, or how it ended. That holds for
         `keep_keys`, even after retention has removed the run (`forgotten` is then True). Other arguments under the same
-        key are refused.
+        key are refused. `.wait()` waits for the end.
         """
-        return self._service.request(self._service.operations.run_now(name, kwargs, key, ChangeNote(by, why)), conn)
+        wanted, options = requested(job, args, given)
+        return self._run_now(wanted, **options)
 
+    def _run_now(
+        self,
+        job: Call | str,
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        by: str = "",
+        why: str = "",
+        conn: Any = None,
+    ) -> RequestedRun:
+        operation = self._service.operations.run_now(job, kwargs, key, ChangeNote(by, why))
+        return self._requested(self._service.request(operation, conn))
+
+    @overload
+    def run_now_many(
+        self, calls: Iterable[Call], /, *, keys: Iterable[str] | None = None, by: str = "", why: str = ""
+    ) -> list[RequestedRun]: ...
+    @overload
     def run_now_many(
         self,
         name: str,
@@ -171,24 +238,25 @@ class SchedulerApi(Decorators):
         keys: Iterable[str] | None = None,
         by: str = "",
         why: str = "",
-    ) -> list[RunView]:
-        """Request a run of a job for each of these arguments: `run_now_many("report", [{"customer": 7}, …])`.
+    ) -> list[RequestedRun]: ...
+    def run_now_many(
+        self, name: Any, kwargs: Any = None, *, keys: Iterable[str] | None = None, by: str = "", why: str = ""
+    ) -> list[RequestedRun]:
+        """Request many runs: `run_now_many(call(report, customer=n) for n in customers)`, or of one job, by its name:
+        `run_now_many("report", [{"customer": 7}, …])`.
 
         `keys` gives each its own key, in the same order, as in `run_now`. 200 runs share a transaction.
         """
-        arguments = list(kwargs)
-        given = [None] * len(arguments) if keys is None else list(keys)
-        if len(given) != len(arguments):
-            raise ConfigurationError(
-                f"run_now_many: {counted(len(given), 'key')} for {counted(len(arguments), 'run')}. Give each run one."
-            )
+        wanted = requests(name, kwargs, keys)
         run_now, said = self._service.operations.run_now, ChangeNote(by, why)
-        wanted = [run_now(name, one, key, said) for one, key in zip(arguments, given, strict=True)]
-        return self._service.request_runs(wanted)
+        return [
+            self._requested(run)
+            for run in self._service.request_runs([run_now(job, given, key, said) for job, given, key in wanted])
+        ]
 
     def run_at(
         self,
-        name: str,
+        job: Call | NeedsNothing | str,
         when: datetime | str | None = None,
         *,
         in_: Duration | None = None,
@@ -199,8 +267,8 @@ class SchedulerApi(Decorators):
         by: str = "",
         why: str = "",
         conn: Any = None,
-    ) -> RunView:
-        """Run a job once, at a time to come: `run_at("remind", in_="5m", kwargs={"order": 7})`.
+    ) -> RequestedRun:
+        """Run a job once, at a time to come: `run_at(call(remind, order=7), in_="5m")`.
 
         `key` is as in `run_now`. Under a `slot` at most one run of the job waits to begin. If there is one already,
         `if_waiting` says what becomes of it: "keep" leaves it as it is; "replace" gives it the time and the arguments
@@ -208,9 +276,11 @@ class SchedulerApi(Decorators):
         waits.
         """
         later = Later(when, in_, slot, if_waiting)
-        return self._service.request(
-            self._service.operations.run_at(name, later, kwargs, key, ChangeNote(by, why)), conn
-        )
+        operation = self._service.operations.run_at(job, later, kwargs, key, ChangeNote(by, why))
+        return self._requested(self._service.request(operation, conn))
+
+    def _requested(self, run: RunView) -> RequestedRun:
+        return RequestedRun.through(run, lambda: self._service.look_at(run))
 
     @overload
     def backfill(
@@ -267,12 +337,12 @@ class SchedulerApi(Decorators):
         self._service.poke()
         return views
 
-    def retry(self, run_id: int, *, why: str = "", by: str = "", conn: Any = None) -> RunView:
+    def retry(self, run_id: int, *, why: str = "", by: str = "", conn: Any = None) -> RequestedRun:
         """Run a run again that failed, was lost, cancelled or skipped: the same key, due time and arguments.
 
         It waits its turn and is never missed. Its attempts are numbered on; `retries` and `max_lost` count anew.
         """
-        return self._service.retry(run_id, ChangeNote(by, why), conn)
+        return self._requested(self._service.retry(run_id, ChangeNote(by, why), conn))
 
     def retry_failed(
         self,

@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tenure.core.messages import Action, JobChange, RunRequest
+from tenure.core.messages import Action, JobChange, RunQuery, RunRequest
 from tenure.core.records import Change, Instant, JobRow, JobState, RunId, RunRow
-from tenure.errors import Busy, ConfigurationError, UnknownJob
+from tenure.errors import Busy, ConfigurationError, RunError, UnknownJob
 from tenure.jobs import operations
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.deferred_operations import DeferredOperation, DeferredOperations, LoadedJobs, Seen
@@ -260,18 +260,19 @@ class JobClient:
         return views
 
     def request_runs(self, requests: Sequence[DeferredOperation[RunRequest]]) -> list[RunView]:
-        """Request many runs of one job, in slices of one transaction each."""
+        """Request many runs, in slices of one transaction each."""
         views: list[RunView] = []
         with self.ledger() as ledger:
             for first in range(0, len(requests), SLICE):
-                job = operations.known(ledger, self.application, requests[first].name)
-                loaded = LoadedJobs({job.spec.name: job}, ledger, ledger.now())
+                names = {one.name for one in requests[first : first + SLICE]}
+                jobs = {name: operations.known(ledger, self.application, name) for name in names}
+                loaded = LoadedJobs(jobs, ledger, ledger.now())
                 page = [one(loaded) for one in requests[first : first + SLICE]]
                 if views:  # the first slice has recorded who does this
                     page = [replace(one, action=None) for one in page]
                 rows = ledger.request_runs(page)
                 if None in rows:
-                    raise operations.unknown(ledger, self.application, job.spec.name)
+                    raise operations.unknown(ledger, self.application, page[rows.index(None)].name)
                 there = [row for row in rows if row is not None]
                 for request, row in zip(page, there, strict=True):
                     operations.refuse_other_arguments(request, row)
@@ -346,6 +347,24 @@ class JobClient:
     def seen(self, operation: DeferredOperation[Any], sight: tuple[JobRow | None, Instant]) -> Seen:
         """That job, in place of a ledger."""
         return Seen(operation.name, *sight, self.ledger)
+
+    def look_at(self, run: RunView) -> RunView:
+        """A run that was requested here, as it is now; once it is over, with its result and its attempts."""
+        with self.ledger() as ledger:
+            rows = ledger.runs(RunQuery(self.application, run.job, id=RunId(run.id), limit=1))
+            if not rows:
+                raise RunError(
+                    f"wait: the database has no run {run.id} of {run.job!r}. If it was requested with conn=, commit "
+                    "that transaction first; otherwise retention has removed the run."
+                )
+            if rows[0].state.final:
+                return self.lookup.run(ledger, run.id)
+            if self._answer is not None:
+                raise ConfigurationError(
+                    f"wait: run {run.id} of {run.job!r} is {rows[0].state}, and in virtual time nothing happens while "
+                    f"you wait. Write world.run_now({run.job!r}), or world.advance(by=0) first."
+                )
+            return self.lookup.shown_run(ledger, rows[0])
 
     def look(self, question: Callable[[Ledger], T]) -> T:
         """Query the ledger."""

@@ -19,6 +19,7 @@ from tenure.core.messages import Action, JobChange, RunQuery, RunRequest
 from tenure.core.records import Instant, JobRow, JobState, RunRow
 from tenure.errors import ConfigurationError, UnknownJob
 from tenure.jobs import operations
+from tenure.jobs.calls import Call, call, no_kwargs, not_registered
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.functions import Function, bind
 from tenure.jobs.operations import UNSET, ChangeNote, Later, Looks, Unset
@@ -123,7 +124,7 @@ class DeferredOperations:
 
     def add(
         self,
-        fn: Callable[..., object] | str,
+        fn: Call | Callable[..., object] | str,
         trigger: Trigger | None,
         name: str,
         *,
@@ -133,7 +134,10 @@ class DeferredOperations:
     ) -> DeferredOperation[JobChange]:
         """Add a job for a registered function."""
         name = named(name, "job name")
-        function = self._function(fn)
+        function = self._function(fn.function if isinstance(fn, Call) else fn)
+        if isinstance(fn, Call) and function is not None:
+            no_kwargs(fn, kwargs)
+            kwargs = fn.by_name(function)
         placed = self._definitions.placed(trigger)
         checked, text = rules(policy, where=f"job {name!r}"), encode(kwargs or {})
         if function is not None and (trigger is not None or kwargs):
@@ -216,8 +220,9 @@ class DeferredOperations:
         return DeferredOperation("reset", name, work)
 
     def run_now(
-        self, name: str, kwargs: Mapping[str, Any] | None, key: str | None, said: ChangeNote
+        self, job: str | Call, kwargs: Mapping[str, Any] | None, key: str | None, said: ChangeNote
     ) -> DeferredOperation[RunRequest]:
+        name, kwargs = self._called("run_now", job, kwargs)
         text = None if kwargs is None else encode(kwargs)
 
         def work(ledger: Looks) -> RunRequest:
@@ -229,9 +234,15 @@ class DeferredOperations:
         return DeferredOperation("run_now", name, work)
 
     def run_at(
-        self, name: str, later: Later, kwargs: Mapping[str, Any] | None, key: str | None, said: ChangeNote
+        self,
+        job: str | Call | Callable[..., object],
+        later: Later,
+        kwargs: Mapping[str, Any] | None,
+        key: str | None,
+        said: ChangeNote,
     ) -> DeferredOperation[RunRequest]:
         """A run at a time to come."""
+        name, kwargs = self._called("run_at", job, kwargs)
         text = None if kwargs is None else encode(kwargs)
 
         def work(ledger: Looks) -> RunRequest:
@@ -242,6 +253,25 @@ class DeferredOperations:
             return replace(request, action=self.action("run_at", said, detail))
 
         return DeferredOperation("run_at", name, work)
+
+    def _called(
+        self, verb: str, job: str | Call | Callable[..., object], kwargs: Mapping[str, Any] | None
+    ) -> tuple[str, Mapping[str, Any] | None]:
+        """The job that is meant, and its arguments by name; None: the job's own."""
+        if isinstance(job, str):
+            return job, kwargs
+        wanted = job if isinstance(job, Call) else call(job)
+        no_kwargs(wanted, kwargs)
+        jobs = [one for one in self._definitions.jobs if one.function.callable == wanted.function]
+        if not jobs:
+            raise not_registered(verb, wanted.function)
+        if len(jobs) > 1:
+            names = " and ".join(repr(one.name) for one in jobs)
+            raise ConfigurationError(
+                f"{verb}: {jobs[0].function.place} is the function of {names}. Say which job by its name: "
+                f"{verb}({jobs[0].name!r}, kwargs={{…}})."
+            )
+        return jobs[0].name, wanted.by_name(jobs[0].function) or None
 
     def _known(self, ledger: Looks, name: str) -> JobRow:
         return operations.known(ledger, self._definitions.application, name)
@@ -259,10 +289,7 @@ class DeferredOperations:
             return registry.get(fn)
         found = registry.find(fn)
         if found is None:
-            title = getattr(fn, "__qualname__", repr(fn))
-            raise ConfigurationError(
-                f"add: {title} is not registered, so no node could run it. Put @scheduler.job above its definition."
-            )
+            raise not_registered("add", fn)
         return found
 
     def _elsewhere(self, ledger: Looks, name: str) -> str:

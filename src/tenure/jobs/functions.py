@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from inspect import Parameter, Signature
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+from tenure.core.argument_types import ValueType, value_type
 from tenure.errors import ConfigurationError
 from tenure.jobs import arounds
 from tenure.jobs.arounds import Around
@@ -43,6 +44,8 @@ class Function:
     """The run can only be passed by position."""
     in_process: bool = False
     """Called in a process of its own, which finds it by its module and name."""
+    takes: Mapping[str, ValueType] = field(default_factory=dict, compare=False)
+    """What its parameters with plain annotations take."""
     arounds: Sequence[Around] = field(default=(), compare=False)
     """What is put around it, the outermost first. The list of its registry, so that it may grow."""
 
@@ -140,7 +143,8 @@ def describe(fn: Callable[..., Any], name: str | None = None) -> Function:
         if name == "<lambda>":
             raise ConfigurationError(f"The lambda at {place_of(fn)} has no name of its own. Give it one with name='…'.")
     name = named(name, "job name")
-    parameter = _run_parameter(name, inspect.unwrap(called), signature)
+    body = inspect.unwrap(called)
+    parameter = _run_parameter(name, body, signature)
     first = parameter is not None and parameter.kind is Parameter.POSITIONAL_ONLY
     if first and parameter is not next(iter(signature.parameters.values())):
         raise ConfigurationError(f"{name}: {parameter} must be the first parameter, or come after the '/'.")
@@ -151,11 +155,36 @@ def describe(fn: Callable[..., Any], name: str | None = None) -> Function:
         signature=signature,
         run_parameter=None if parameter is None else parameter.name,
         run_first=first,
+        takes=_value_types(signature, getattr(body, "__globals__", {})),
     )
 
 
 def bind(function: Function, kwargs: Mapping[str, object]) -> None:
-    """Refuse arguments that the function would refuse."""
+    """Refuse arguments that the function would refuse, and values that its annotations do not allow."""
+    bind_names(function, kwargs)
+    bind_values(function, kwargs)
+
+
+def bind_values(function: Function, kwargs: Mapping[str, object]) -> None:
+    """Refuse values of another type than the function declares, where the annotation is plain."""
+    parameters = function.signature.parameters
+    for name, takes in function.takes.items():
+        given = {name: kwargs[name]} if name in kwargs else {}
+        if parameters[name].kind is Parameter.VAR_KEYWORD:
+            given = {word: value for word, value in kwargs.items() if word not in parameters}
+        for word, value in given.items():
+            found = takes.misfit(value, word)
+            if found is None or value is parameters[name].default:
+                continue
+            what = "and was given" if found.place == word else f"and {found.place} is"
+            shown = "None" if found.value is None else f"the {type(found.value).__name__} {found.value!r:.80}"
+            raise ConfigurationError(
+                f"{function.name} ({function.place}) takes {word}: {takes.text}, {what} {shown}. {found.instead}"
+            )
+
+
+def bind_names(function: Function, kwargs: Mapping[str, object]) -> None:
+    """Refuse arguments that are missing, and those that the function does not know."""
     taken, missing = set(), []
     anything = False
     for parameter in function.signature.parameters.values():
@@ -191,16 +220,43 @@ def bind(function: Function, kwargs: Mapping[str, object]) -> None:
     if missing:
         raise ConfigurationError(
             f"{function.name} ({function.place}) needs {', '.join(map(repr, missing))}. "
-            f"Write kwargs={{{missing[0]!r}: …}}, or give {'it a default' if len(missing) == 1 else 'them defaults'}."
+            f"Write kwargs={{{missing[0]!r}: …}} or call({title_of(function.callable)}, {missing[0]}=…), "
+            f"or give {'it a default' if len(missing) == 1 else 'them defaults'}."
         )
 
 
-def _parameters(function: Function | None) -> list[tuple[str, str, bool]]:
+def _value_types(signature: Signature, scope: Mapping[str, Any]) -> dict[str, ValueType]:
+    """What the parameters take whose annotations are plain, also where they are texts."""
+    found = {}
+    for parameter in signature.parameters.values():
+        takes = value_type(_evaluated(parameter.annotation, scope))
+        if takes is not None and parameter.kind is not Parameter.VAR_POSITIONAL:
+            found[parameter.name] = takes
+    return found
+
+
+def _evaluated(annotation: object, scope: Mapping[str, Any]) -> object:
+    """An annotation; if it is a text, what it means, or the text if only type checkers know."""
+    if not isinstance(annotation, str):
+        return annotation
+    one = types.SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        return get_type_hints(one, dict(scope), include_extras=True)["it"]
+    except Exception:  # it may contain any code
+        return annotation
+
+
+def _parameters(function: Function | None) -> list[tuple[str, str, bool, str]]:
     """What decides whether arguments fit."""
     if function is None:
         return []
     return [
-        (parameter.name, parameter.kind.name, parameter.default is Parameter.empty)
+        (
+            parameter.name,
+            parameter.kind.name,
+            parameter.default is Parameter.empty,
+            function.takes[parameter.name].text if parameter.name in function.takes else "",
+        )
         for parameter in function.signature.parameters.values()
         if parameter.name != function.run_parameter
     ]

@@ -27,7 +27,7 @@ from tenure.core.messages import LaneJob
 from tenure.core.records import NodeFacts
 from tenure.errors import ConfigurationError
 from tenure.events import JobOrphaned, JobServed, OrphanEvent
-from tenure.jobs.functions import bind
+from tenure.jobs.functions import bind_names, bind_values
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext
 from tenure.scheduling.reporting import Reporter
@@ -58,6 +58,8 @@ class _Unfit:
     """The jobs of one function whose arguments do not fit."""
 
     problem: str
+    surely: bool
+    """True if the function cannot be called with them; False if they have other types than it declares."""
     names: list[str] = field(default_factory=list)
     count: int = 0
 
@@ -79,7 +81,7 @@ class DeployCheck:
         """Where the next slice begins; None: no pass is under way."""
         self._size, self._not_after = SLICE[0], 0.0
         self._verdicts: dict[tuple[str, frozenset[str]], str] = {}
-        self._unfit: dict[str, _Unfit] = {}
+        self._unfit: dict[tuple[str, bool], _Unfit] = {}
 
     def learned(self, nodes: Sequence[NodeFacts]) -> None:
         """These are the facts of the live nodes. Look at the jobs soon if they tell of a deploy."""
@@ -161,8 +163,8 @@ class DeployCheck:
         began_at = boottime()
         stored = ledger.stored_arguments(self._context.application, self._after or "", self._size)
         for one in stored:
-            if one.function in self._mine and (problem := self._problem(one.function, one.kwargs)):
-                unfit = self._unfit.setdefault(one.function, _Unfit(problem))
+            if one.function in self._mine and (found := self._problem(one.function, one.kwargs)) is not None:
+                unfit = self._unfit.setdefault((one.function, found.surely), found)
                 unfit.count += 1
                 if len(unfit.names) < NAMED:
                     unfit.names.append(one.name)
@@ -173,27 +175,37 @@ class DeployCheck:
             self._after = None
             self._warn()
 
-    def _problem(self, name: str, kwargs: str) -> str:
-        """Why these arguments do not fit; '' if they do. Only their names decide."""
+    def _problem(self, name: str, kwargs: str) -> _Unfit | None:
+        """Why these arguments do not fit, by the same rule as where they are written; None if they do."""
         try:
             given = json.loads(kwargs) if TAG not in kwargs else decode(kwargs)
             names = frozenset(given)
         except (ValueError, TypeError, RecursionError) as error:
-            return f"The arguments cannot be read: {error}"
+            return _Unfit(f"The arguments cannot be read: {error}", surely=True)
+        if not isinstance(given, dict):
+            return _Unfit(f"The arguments cannot be read: {kwargs:.80} is no JSON object.", surely=True)
+        function = self._context.registry.get(name)
+        if function is None:
+            return None
         if (name, names) not in self._verdicts:
-            function, said = self._context.registry.get(name), ""
+            said = ""
             try:
-                if function is not None:
-                    bind(function, dict.fromkeys(names))
+                bind_names(function, dict.fromkeys(names))
             except ConfigurationError as error:
                 said = str(error)
             if len(self._verdicts) >= LIMIT:
                 self._verdicts.clear()
             self._verdicts[name, names] = said
-        return self._verdicts[name, names]
+        if said := self._verdicts[name, names]:
+            return _Unfit(said, surely=True)
+        try:
+            bind_values(function, given)
+        except ConfigurationError as error:
+            return _Unfit(str(error), surely=False)
+        return None
 
     def _warn(self) -> None:
-        for number, (function, unfit) in enumerate(self._unfit.items()):
+        for number, ((function, surely), unfit) in enumerate(self._unfit.items()):
             if number == FUNCTIONS:
                 logger.warning(
                     "%s of %s more have arguments that do not fit",
@@ -205,10 +217,11 @@ class DeployCheck:
             more = unfit.count - len(unfit.names)
             names = ", ".join(unfit.names) + (f" and {more} more" if more else "")
             logger.warning(
-                "%s %s arguments that %r does not take, so the runs will fail: %s. %s",
+                "%s %s arguments that %r does not take, so %s: %s. %s",
                 counted(unfit.count, "stored job"),
                 "has" if unfit.count == 1 else "have",
                 function,
+                "the runs will fail" if surely else "the runs may fail",
                 names,
                 unfit.problem,
                 extra={"action": "unfit_arguments", "jobs": tuple(unfit.names)},

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 def a_type(value: object) -> str:
     """The type of a value: 'a str', 'an int'."""
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return a_noun(type(value).__name__)
+
+
+def a_noun(noun: str) -> str:
+    """'a str', 'an int'."""
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def counted(number: int, noun: str) -> str:

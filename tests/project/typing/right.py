@@ -5,9 +5,9 @@ from typing import Any, assert_type
 
 import psycopg
 
-from tenure import AsyncScheduler, Run, Scheduler, at, cron, every
+from tenure import AsyncScheduler, Call, Run, Scheduler, at, call, cron, every
 from tenure.events import RunEvent, RunFailed, RunLost
-from tenure.views import JobView, RunView
+from tenure.views import AsyncRequestedRun, JobView, RequestedRun, RunView
 
 scheduler = Scheduler("sqlite:///jobs.db", tz="Asia/Seoul")
 
@@ -67,16 +67,49 @@ async def calls(run: Run) -> None:
 def verbs() -> None:
     assert_type(scheduler.add(plain, at(datetime.now(UTC)), name="x", kwargs={"x": 1}, missed="all"), JobView)
     assert_type(scheduler.update("x", trigger=every("1h"), overlap="skip"), JobView)
-    assert_type(scheduler.run_now("x", by="ops"), RunView)
+    assert_type(scheduler.run_now("x", by="ops"), RequestedRun)
     assert_type(scheduler.backfill("x", "-1d", datetime.now(UTC)), list[datetime])
     assert_type(scheduler.backfill("x", "-1d", datetime.now(UTC), dry_run=False), list[RunView])
     with scheduler.once("x") as first:
         assert_type(first, bool)
 
 
+def typed_operations() -> None:
+    run = scheduler.run_now(daily, "yesterday", copies=2)
+    assert_type(run, RequestedRun)
+    assert_type(run.wait(timeout="1m"), RunView)
+    scheduler.run_now(daily)
+    scheduler.run_now(heartbeat)
+    scheduler.run_now(plain, x=1)
+    scheduler.run_now(plain, 1)
+    assert_type(call(daily, copies=2), Call)
+    scheduler.run_now(call(plain, x=1), key="march", by="ops")
+    scheduler.run_now("plain", kwargs={"x": 1}, key="march")
+    scheduler.run_at(call(plain, x=1), in_="5m")
+    scheduler.run_at(heartbeat, in_="5m")
+    scheduler.add(call(plain, x=1), every("1h"), name="x", retries=2)
+    scheduler.add(daily, every("1h"), name="y")
+    scheduler.add(plain, None, name="on request")
+    scheduler.add_many({"x:1": (call(plain, x=1), every("1h")), "y:1": (daily, None)}, tags=["x"])
+    scheduler.add_many(plain, {"x:2": (every("1h"), {"x": 2})})
+    scheduler.run_now_many((call(plain, x=n) for n in range(3)), keys=["a", "b", "c"])
+    scheduler.run_now_many("plain", [{"x": 1}, None])
+
+
+async def typed_operations_of_async(other: AsyncScheduler) -> None:
+    run = await other.run_now(plain, x=1)
+    assert_type(run, AsyncRequestedRun)
+    assert_type(await run.wait(), RunView)
+    await other.run_now(call(daily, copies=2), key="march")
+    await other.run_at(call(plain, x=1), in_="5m")
+    await other.add(call(plain, x=1), every("1h"), name="x")
+    await other.add_many({"x:1": (call(plain, x=1), every("1h"))})
+    await other.run_now_many([call(plain, x=1)])
+
+
 async def other_colour() -> None:
     async with AsyncScheduler(scheduler) as other:
-        assert_type(await other.run_now("x"), RunView)
+        assert_type(await other.run_now("x"), AsyncRequestedRun)
         assert_type(await other.runs("x", state="failed", limit=3), list[RunView])
         assert_type(await other.add_many("x", {}, by="ops", retries=2), list[JobView])
         assert_type(await other.backfill("x", "-1d", datetime.now(UTC), dry_run=False), list[RunView])

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from tenure import AsyncScheduler, Run, Scheduler, every
+from tenure import AsyncScheduler, Run, Scheduler, call, every
 from tenure.events import RunFailed, RunLost
 from tenure.views import RunView
 
@@ -46,6 +46,40 @@ def verbs() -> None:
     print(scheduler.find_run(7).state == "fialed")  # wrong
     print(scheduler.find_job("x").state == "pause")  # wrong
     scheduler.run_at("x", in_="5m", slot="s", if_waiting="never")  # wrong
+
+
+@scheduler.job
+def report(run: Run, customer_id: int, *, day: str = "today") -> None: ...
+
+
+def typed_operations() -> None:
+    scheduler.run_now(report)  # wrong
+    scheduler.run_now(report, customer_id="3")  # wrong
+    scheduler.run_now(report, customer=3)  # wrong
+    scheduler.run_now(report, 3, key="march")  # wrong
+    scheduler.run_now("report", customer_id=3)  # wrong
+    scheduler.run_now("report", keys="march")  # wrong
+    call(report, "3")  # wrong
+    call(report, customer_id=3, days="today")  # wrong
+    call("report")  # wrong
+    scheduler.run_now(call(report, customer_id=3), customer_id=3)  # wrong
+    scheduler.run_at(report, in_="5m")  # wrong
+    scheduler.run_at(call(report), in_="5m")  # wrong
+    scheduler.add(report, every("1h"), name="x")  # wrong
+    scheduler.add(call(report, day="today"), every("1h"), name="x")  # wrong
+    scheduler.add_many({"x": (report, every("1h"))})  # wrong
+    scheduler.run_now_many([call(report, customer_id=None)])  # wrong
+    print(scheduler.run_now("report").wait().results)  # wrong
+
+
+async def typed_operations_of_async(other: AsyncScheduler) -> None:
+    await other.run_now(report)  # wrong
+    await other.run_now(report, customer_id="3")  # wrong
+    await other.run_now("report", customer_id=3)  # wrong
+    await other.add(report, every("1h"), name="x")  # wrong
+    await other.run_at(call(report, customer=3), in_="5m")  # wrong
+    run: RunView = (await other.run_now("report")).wait()  # wrong
+    print(run)
 
 
 def only_lost(event: RunLost) -> None:

@@ -92,7 +92,7 @@ class Functions(Registry):
             bound = inspect.signature(func).bind(*args, **kwargs)
         except TypeError as error:
             raise ConfigurationError(f"job {name!r}: {error}.") from None
-        self._functions[name] = replace(describe(func, name), in_process=True)
+        self._functions[name] = replace(describe(func, name), in_process=True, takes={})  # as APScheduler: any value
         return encode(_by_name(name, bound))
 
     def named(self, name: str) -> Callable[..., Any] | None:
