@@ -218,6 +218,12 @@ class SimSession(Session):
     def terms(self, name: str | None, limit: int) -> Any:
         raise NotImplementedError(name, limit)
 
+    def recent_terms(self, after: str, elections: int, each: int) -> Any:
+        raise NotImplementedError(after, elections, each)
+
+    def node_records(self, ended: int) -> Any:
+        raise NotImplementedError(ended)
+
 
 def _connect(st: Statement) -> Work:
     st.server.sessions[st.session] = None

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -280,6 +281,48 @@ def test_no_grant_and_no_declaration_on_another_database(actor: Callable[[], Act
     assert leaped < 2**53, "every language can carry the number"
     a.session.release(a.id, "before", 1, "resigned")
     assert b.acquire("before").term >= leaped
+
+
+def test_the_newest_terms_of_each_election_are_listed_by_name(actor: Callable[[], Actor]) -> None:
+    a = actor()
+    for name, times in {"b": 4, "c": 1, "a": 2}.items():
+        for _ in range(times):
+            term = a.acquire(name).term
+            a.session.release(a.id, name, term, "resigned")
+
+    def found(after: str, elections: int, each: int) -> list[tuple[str, int]]:
+        return [(record.election, record.number) for record in a.session.recent_terms(after, elections, each)]
+
+    assert found("", 10, 3) == [("a", 2), ("a", 1), ("b", 4), ("b", 3), ("b", 2), ("c", 1)]
+    assert found("", 1, 1) == [("a", 2)]
+    assert found("a", 1, 9) == [("b", 4), ("b", 3), ("b", 2), ("b", 1)]
+    assert found("c", 9, 9) == []
+    assert [record.number for record in a.session.terms("b", 2)] == [4, 3]
+
+
+def test_nodes_are_listed_with_how_each_ended(actor: Callable[[], Actor]) -> None:
+    a, b, c, d = actor(), actor(), actor(), actor()
+    for one in (a, b, c, d):
+        one.beat()
+    c.session.leave(c.id, "stopped")
+    assert a.session.declare(b.id, None, "its process is gone")
+    by_label = sorted([a.id, d.id])
+    records = a.session.node_records(10)
+    assert [(one.id, one.state, one.ended_by) for one in records] == [
+        *((node, "alive", "") for node in by_label),
+        (b.id, "dead", "its process is gone"),
+        (c.id, "left", "stopped"),
+    ]
+    assert [one.id for one in a.session.node_records(1)] == [*by_label, b.id]
+    assert [one.id for one in a.session.node_records(0)] == by_label
+    alive, dead = records[0], records[2]
+    assert alive.seen_at is not None
+    assert dead.ended_at is not None
+    assert abs((dead.ended_at - alive.seen_at).total_seconds()) < 60
+    assert dead.joined_at <= dead.ended_at
+    assert not alive.silent_at(alive.seen_at)
+    assert alive.silent_at(alive.seen_at + timedelta(seconds=alive.ttl + 1))
+    assert not dead.silent_at(dead.ended_at + timedelta(days=1))
 
 
 def test_the_history_says_who_led_why_and_after_which_gap(actor: Callable[[], Actor]) -> None:

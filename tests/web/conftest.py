@@ -16,8 +16,15 @@ from tenure.web import web
 
 def shop(url: str, **options: Any) -> Scheduler:
     """An application with one job of each kind."""
-    options = {"ttl": 2, "heartbeat_every": 0.4, "attempt_timeout": 0.4, "tz": "Europe/Berlin", **options}
-    scheduler = Scheduler(url, application="shop", label="web-1", **options)
+    options = {
+        "ttl": 2,
+        "heartbeat_every": 0.4,
+        "attempt_timeout": 0.4,
+        "tz": "Europe/Berlin",
+        "label": "web-1",
+        **options,
+    }
+    scheduler = Scheduler(url, application="shop", **options)
 
     @scheduler.every("1s")
     def sync_stock(run: Run) -> None:

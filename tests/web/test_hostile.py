@@ -40,7 +40,7 @@ ALLOWED = {
     "html", "head", "meta", "title", "link", "script", "body", "a", "header", "nav", "div", "span", "form", "button", "main",
     "section", "h1", "h2", "h3", "p", "ul", "ol", "li", "strong", "small", "table", "thead", "tbody", "tr", "th", "td", "svg",
     "path", "rect", "line", "text", "time", "label", "input", "select", "option", "details", "summary", "textarea", "dl", "dt",
-    "dd", "pre", "code", "br", "footer",
+    "dd", "pre", "code", "br", "footer", "article", "dialog", "kbd", "g", "datalist",
 }  # fmt: skip
 
 
@@ -138,6 +138,8 @@ def test_what_users_write_is_shown_as_text_on_every_page(world, text, other):
         f"/run/{done.id}?arguments=shown", f"/audit?job={link}", f"/audit?since={quote(text[:100])}", f"/{quote(text[:100])}",
         f"/job?name={quote(text)}", f"/?state={quote(text[:100])}", f"/?done={quote(text[:100])}",
         f"/?updates={quote(text[:100])}",
+        "/terms", f"/terms?span={quote(text[:100])}", f"/terms?after={quote(text[:100])}&election={quote(other[:100])}&asked=1",
+        "/actions", f"/actions?by={quote(text[:300])}", f"/actions?on={link}", f"/actions?since={quote(text[:100])}",
     ]  # fmt: skip
     for path in pages:
         answer = browser.get(path)
@@ -154,6 +156,7 @@ def test_what_users_write_is_shown_as_text_on_every_page(world, text, other):
         "run-now": {"job": name, "kwargs": text, "key": other},
         "remove": {"job": text, "typed": text},
         "cancel": {"run": done.id, "why": text},
+        "resign": {"election": text, "why": other, "span": text},
     }.items():
         answer = browser.press(f"/do/{operation}", **fields)
         assert answer.status_code < 500, (operation, answer.text[:500])

@@ -38,9 +38,9 @@ def test_many_open_pages_cost_one_poller(resting, opened, monkeypatch):
     looks = []
     look = live.Live._look
 
-    def counted(self):
+    def counted(self, topics):
         looks.append(time.monotonic())
-        return look(self)
+        return look(self, topics)
 
     monkeypatch.setattr(live.Live, "_look", counted)
     browser = opened(resting)
@@ -66,7 +66,7 @@ def test_a_stream_ends_by_itself_and_the_poller_with_the_last(resting, opened, m
     assert 0.5 < time.monotonic() - began < 5
     ours = live.Live._look
     looks = []
-    monkeypatch.setattr(live.Live, "_look", lambda self: looks.append(1) or ours(self))
+    monkeypatch.setattr(live.Live, "_look", lambda self, topics: looks.append(1) or ours(self, topics))
     time.sleep(3 * live.EVERY)
     so_far = len(looks)
     time.sleep(3 * live.EVERY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
+from typing import Literal
 
 from tenure.errors import ConfigurationError
 from tenure.util.durations import Duration, positive
@@ -281,6 +282,29 @@ class Leader:
     healthy: bool
     """True if its node is alive and gave a sign of life within its ttl."""
 
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node that takes part, or did until lately. To read: no decision rests on it."""
+
+    id: NodeId
+    label: str
+    state: Literal["alive", "left", "dead"]
+    ttl: float
+    joined_at: datetime
+    seen_at: datetime | None
+    """Its last sign of life, if that is known."""
+    ended_at: datetime | None
+    ended_by: str
+    """Why it left, or by which evidence it was declared dead."""
+
+    def silent_at(self, now: datetime) -> bool:
+        """True if it counts as alive, although it has given no sign of life for its ttl."""
+        return self.state == "alive" and self.seen_at is not None and (now - self.seen_at).total_seconds() > self.ttl
+
+
+EPOCH_BITS = 20
+"""The number of a term is at least its epoch, shifted by this many bits."""
 
 RELEASED = "released"
 """The cause of a grant after a leader released its term: then the end of that term is known."""

@@ -41,4 +41,12 @@ def digest_of(kwargs: str | None) -> str:
 
 def planner_of(application: str) -> str:
     """The election that the planner of an application holds."""
-    return f"tenure planner of {application}"
+    return f"{_PLANNERS}{application}"
+
+
+def is_planners(election: str) -> bool:
+    """True if it is an election that the planner of some application holds."""
+    return election.startswith(_PLANNERS)
+
+
+_PLANNERS = "tenure planner of "

@@ -45,6 +45,9 @@ class ActionQuery:
     """From this instant on …"""
     before: Instant | None = None
     """… and before this one."""
+    what: str | None = None
+    below: int | None = None
+    """Only actions with smaller numbers, as the next page has them."""
     limit: int = 100
 
 

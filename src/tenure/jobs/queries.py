@@ -234,7 +234,7 @@ class Lookup:
             by,
             None if since is None else operations.point(since, now, "since"),
             None if until is None else operations.point(until, now, "until"),
-            limit,
+            limit=limit,
         )
         where = zone_of(None, default=self._tz)
         return [ActionView.of(row, where) for row in ledger.actions(query)]

@@ -24,6 +24,7 @@ from tenure.core.cluster import (
     Leader,
     NodeCard,
     NodeId,
+    NodeRecord,
     Pulse,
     TermRecord,
     Vacancy,
@@ -133,6 +134,15 @@ class Session(ABC):
     @abstractmethod
     def terms(self, name: str | None, limit: int) -> list[TermRecord]:
         """Terms, newest first."""
+
+    @abstractmethod
+    def recent_terms(self, after: str, elections: int, each: int) -> list[TermRecord]:
+        """Of each election whose name comes after this one, the newest terms, newest first, by name: at most `each` of
+        at most `elections`. The cost does not depend on how many other terms are kept."""
+
+    @abstractmethod
+    def node_records(self, ended: int) -> list[NodeRecord]:
+        """The nodes that are alive, by label, and those that ended last, newest first, at most `ended`."""
 
     @abstractmethod
     def epoch(self) -> Epoch:

@@ -480,6 +480,10 @@ class Ledger(ABC):
         """The log lines of a run, in the order of its attempts and of their lines."""
 
     @abstractmethod
+    def log_ends(self, runs: Collection[RunId]) -> dict[RunId, tuple[int, int]]:
+        """The attempt and the number of the last log line of each of these runs, of those that have one."""
+
+    @abstractmethod
     def result(self, run: RunId) -> str | None:
         """What the body of a run returned; None if it returned nothing."""
 

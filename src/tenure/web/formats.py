@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -37,6 +36,8 @@ def ago(at: datetime | None, now: datetime) -> Markup | str:
     if at is None:
         return ""
     away = (at - now).total_seconds()
+    if abs(away) < 1:
+        return _time(at, "now")
     return _time(at, f"in {_long(away)}" if away > 0 else f"{_long(-away)} ago")
 
 
@@ -54,8 +55,6 @@ def _time(at: datetime, text: str) -> Markup:
 
 
 def _long(seconds: float) -> str:
-    if seconds < 1:
-        return "less than 1 s"
     if seconds < 60:  # noqa: PLR2004 - a minute
         return f"{seconds:.0f} s"
     days, rest = divmod(seconds, _DAY)
@@ -69,8 +68,10 @@ def took(seconds: float | None) -> str:
     return "" if seconds is None else readable(seconds)
 
 
-def brief(text: str, longest: int = LONGEST) -> str:
+def brief(text: str | None, longest: int = LONGEST) -> str:
     """The first part of a long text."""
+    if text is None:
+        return ""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
@@ -94,8 +95,8 @@ def option(value: object) -> str:
             return brief(str(value))
 
 
-def as_json(value: Mapping[str, Any]) -> str:
-    """Arguments as text."""
+def as_json(value: object) -> str:
+    """Arguments, or a result, as text."""
     return json.dumps(plain(value), indent=2, ensure_ascii=False, default=str)
 
 

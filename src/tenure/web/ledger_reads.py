@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from datetime import tzinfo
 from typing import TypeVar
 
-from tenure.core.keys import planner_of
-from tenure.core.messages import RunQuery
+from tenure.core.keys import is_planners, planner_of
+from tenure.core.messages import ActionQuery, RunQuery
+from tenure.core.records import RunId, RunState
 from tenure.core.trigger_text import zone_of
 from tenure.errors import Busy, ConfigurationError
+from tenure.jobs.operations import ChangeNote
 from tenure.jobs.queries import RECENT, Lookup
 from tenure.scheduler import Scheduler, service_of
 from tenure.stores.base import Session
@@ -28,6 +30,14 @@ NEWEST = 60
 """The newest runs, among which every beginning and every ending shows."""
 COUNTED = 10_000
 """Failures of a day are counted up to this number."""
+
+TOPIC = r"|terms|actions|run-[0-9]{1,18}"
+"""What a page may watch besides what all pages show."""
+WATCHED = 50
+"""Runs whose logs and progress are looked at for the pages that show them. Further ones follow a few seconds later."""
+_RUN = "run-"
+_SHOWN = tuple(state for state in RunState if state is not RunState.PENDING)
+"""Pending runs are counted, not listed: they would have to be looked for job by job."""
 
 T = TypeVar("T")
 
@@ -70,21 +80,49 @@ class LedgerReads:
             self._known.clear()
             self._forgotten_at = boottime()
 
-    def stamp(self) -> Hashable:
-        """A small answer that differs if the pages have changed. Cheap: it is asked all the time."""
-        application = self.application
+    def stamps(self, topics: frozenset[str]) -> dict[str, Hashable]:
+        """By topic a small answer that differs if what is shown about it has changed; '' is what all pages show.
+
+        Cheap: it is asked all the time. A topic is what one page shows besides: see `TOPIC`.
+        """
         with self._place(), self._service.session() as session:
-            ledger = session.ledger
-            now = ledger.now()
-            newest = ledger.runs(RunQuery(application, before=now, limit=NEWEST))
-            return (
-                session.leader(planner_of(application)),
-                tuple(
-                    (node.node, node.plans, node.capacity, len(node.functions)) for node in ledger.nodes(application)
-                ),
-                tuple(ledger.tally(application, now - RECENT, COUNTED)),
-                tuple((run.id, run.state, run.attempt, run.stopping, run.started_at) for run in newest),
-            )
+            found = {"": self._stamp(session)}
+            if "terms" in topics:
+                found["terms"] = tuple(session.elections()), session.epoch()
+            if "actions" in topics:
+                newest = session.ledger.actions(ActionQuery(self.application, limit=1))
+                found["actions"] = tuple(action.id for action in newest)
+            runs = sorted(topic for topic in topics if topic.startswith(_RUN))[:WATCHED]
+            if runs:
+                numbers = [RunId(int(topic.removeprefix(_RUN))) for topic in runs]
+                progress, ends = session.ledger.progress(numbers), session.ledger.log_ends(numbers)
+                found |= {
+                    topic: (progress.get(number), ends.get(number)) for topic, number in zip(runs, numbers, strict=True)
+                }
+            return found
+
+    def _stamp(self, session: Session) -> Hashable:
+        application, ledger = self.application, session.ledger
+        now = ledger.now()
+        newest = ledger.runs(RunQuery(application, states=_SHOWN, before=now, limit=NEWEST))
+        return (
+            session.leader(planner_of(application)),
+            tuple((node.node, node.plans, node.capacity, len(node.functions)) for node in ledger.nodes(application)),
+            tuple(ledger.tally(application, now - RECENT, COUNTED)),
+            tuple((run.id, run.state, run.attempt, run.stopping, run.started_at) for run in newest),
+        )
+
+    def ask_to_resign(self, election: str, by: str, why: str) -> int | None:
+        """Ask the leader of an election to resign. Returns its term; None if no node leads."""
+        check_name(election)
+        own = planner_of(self.application)
+        if election == own:
+            return self.scheduler.ask_planner_to_resign(by=by, why=why)
+        if is_planners(election):
+            raise ConfigurationError(f"{election!r:.80} belongs to another application. Ask on its own page.")
+        action = self._service.operations.action("resign", ChangeNote(by, why))
+        with self._service.session() as session:
+            return session.ask(election, "", action)
 
     def read(self, question: Hashable, look: Callable[[Session], T]) -> T:
         """The answer to the same question a moment ago, or a new one. Who asks at the same time shares it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import suppress
 
 from starlette.concurrency import run_in_threadpool
@@ -37,12 +37,13 @@ HELLO = b"retry: 500\n\n"
 class Live:
     """The poller of a process, and the streams that it feeds."""
 
-    def __init__(self, stamp: Callable[[], Hashable]) -> None:
-        self._stamp = stamp
-        self._streams: set[asyncio.Event] = set()
+    def __init__(self, stamps: Callable[[frozenset[str]], Mapping[str, Hashable]]) -> None:
+        self._stamps = stamps
+        self._streams: dict[asyncio.Event, str] = {}
+        """Each with the topic that its page shows besides what all pages show."""
         self._task: asyncio.Task[None] | None = None
         self._told_at = 0.0
-        self._last: Hashable = None
+        self._last: Mapping[str, Hashable] = {}
         self.looks = 0
         """How often the ledger was asked."""
 
@@ -57,10 +58,10 @@ class Live:
         for changed in self._streams:
             changed.set()
 
-    async def stream(self) -> AsyncIterator[bytes]:
+    async def stream(self, topic: str = "") -> AsyncIterator[bytes]:
         """What one browser is sent."""
         changed = asyncio.Event()
-        self._streams.add(changed)
+        self._streams[changed] = topic
         self._look_out()
         end = asyncio.get_running_loop().time() + LASTS
         try:
@@ -74,7 +75,7 @@ class Live:
                     changed.clear()
                     yield CHANGED
         finally:
-            self._streams.discard(changed)
+            self._streams.pop(changed, None)
 
     def _look_out(self) -> None:
         """Poll for as long as there is a stream. A loop that is gone took its poller along."""
@@ -86,18 +87,23 @@ class Live:
         while self._streams or boottime() - quiet_since < 2 * EVERY:  # between two streams of one browser, too
             if self._streams:
                 quiet_since = boottime()
-            found = await run_in_threadpool(self._look)
-            if found != self._last or boottime() - self._told_at >= AT_LEAST:
-                self._last = found
+            topics = frozenset(self._streams.values())
+            found, last = await run_in_threadpool(self._look, topics), self._last
+            self._last = found
+            if found.get("") != last.get("") or boottime() - self._told_at >= AT_LEAST:
                 self.tell()
+            else:
+                for changed, topic in self._streams.items():
+                    if topic in last and found.get(topic) != last[topic]:
+                        changed.set()
             await asyncio.sleep(EVERY)
 
-    def _look(self) -> Hashable:
+    def _look(self, topics: frozenset[str]) -> Mapping[str, Hashable]:
         self.looks += 1
         try:
-            return self._stamp()
+            return self._stamps(topics)
         except TenureError as error:
-            return type(error).__name__
+            return {"": type(error).__name__}
         except Exception:
             logger.exception("the page could not look for changes", extra={"action": "web_look"})
-            return "failed"
+            return {"": "failed"}

@@ -26,6 +26,7 @@ DONE = {
     "over": "The run was over already; nothing was changed.",
     "resign": "The planner was asked to resign. Another node takes over, if there is one.",
     "no-planner": "No node plans, so none was asked.",
+    "no-leader": "No node leads, so none was asked.",
 }
 """What a page says after an operation. The address carries the word, never the sentence."""
 
@@ -105,8 +106,15 @@ async def _retry(request: PageRequest) -> Response:
 
 async def _resign(request: PageRequest) -> Response:
     request.need("resign")
-    term = await carry_out(request, lambda: request.site.scheduler.ask_planner_to_resign(by=request.by))
-    return _back(request, "/", done="no-planner" if term is None else "resign")
+    election, why = request.form.get("election", ""), request.form.get("why", "").strip()
+    if not election:
+        term = await carry_out(request, lambda: request.site.scheduler.ask_planner_to_resign(by=request.by, why=why))
+        return _back(request, "/", done="no-planner" if term is None else "resign")
+    term = await carry_out(request, lambda: request.site.reads.ask_to_resign(election, request.by, why))
+    span = next((span for span in ("1h", "7d") if span == request.form.get("span")), None)
+    if term is None:
+        return _back(request, "/terms", done="no-leader", span=span)
+    return _back(request, "/terms", election=election, asked=term, span=span)
 
 
 ROUTES = {
@@ -118,6 +126,10 @@ ROUTES = {
     "/do/retry": _retry,
     "/do/resign": _resign,
 }
+
+
+NAMES = tuple(sorted({*(path.removeprefix("/do/") for path in ROUTES), "add", "update", "pool"}))
+"""How the log of actions calls what people do."""
 
 
 def _job(request: PageRequest) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -34,7 +35,7 @@ from tenure.web import api, drawings, operations
 from tenure.web.access import AccessPolicy, Caller, caller_of, cross_site, foreign_host, proxied
 from tenure.web.formats import FILTERS, visible
 from tenure.web.headers import Headers
-from tenure.web.ledger_reads import LedgerReads
+from tenure.web.ledger_reads import TOPIC, LedgerReads
 from tenure.web.live import Live
 from tenure.web.page_request import Handler, PageRequest, Refused, form_of, root_of
 from tenure.web.pages import PAGES
@@ -57,7 +58,7 @@ class Site:
     def __init__(self, scheduler: Scheduler, policy: AccessPolicy, redact: Redact | None, *, streams: bool) -> None:
         self.reads = LedgerReads(scheduler)
         self.scheduler, self.policy, self.redact, self.streams = scheduler, policy, redact, streams
-        self.live = Live(self.reads.stamp)
+        self.live = Live(self.reads.stamps)
         self.static = StaticFiles()
         self._templates = jinja2.Environment(
             loader=jinja2.PackageLoader("tenure.web"),
@@ -73,6 +74,7 @@ class Site:
             timeline=drawings.timeline,
             mark=drawings.legend,
             bar=drawings.bar,
+            share=drawings.share,
             folded=folded,
             states=[state.value for state in JobState if state is not JobState.DONE],
             version=__version__,
@@ -176,6 +178,7 @@ class Site:
             "here": _here(request),
             "static": lambda name: f"{base}/{self.static.path(name)}",
             "link": lambda path, **query: base + path + _query(query, updates_off=updates_off),
+            "watch": "",
             "caller": None if page_request is None else page_request.caller,
             "has_token": self.policy.login is not None,
             "application": self.reads.application,
@@ -262,7 +265,12 @@ async def _live(page_request: PageRequest) -> Response:
     site = page_request.site
     if not site.streams or site.live.full:
         raise Refused(503, "No stream", "There are too many open pages, or this server keeps no streams.")
-    return StreamingResponse(site.live.stream(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+    topic = page_request.asked("watch")
+    if not re.fullmatch(TOPIC, topic, re.ASCII):
+        raise Refused(400, "No such topic", f"watch: {topic[:40]!r} cannot be watched.")
+    return StreamingResponse(
+        site.live.stream(topic), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
+    )
 
 
 async def _wrong_method(request: Request) -> Response:
@@ -280,8 +288,10 @@ async def _log_out(page_request: PageRequest) -> Response:
 
 
 def _query(query: Mapping[str, Any], *, updates_off: bool) -> str:
-    """The query of a link. Updates that were switched off stay off."""
-    words = {**query, "updates": "off"} if updates_off else query
+    """The query of a link, without what says nothing. Updates that were switched off stay off."""
+    words = {word: value for word, value in query.items() if value not in {None, ""}}
+    if updates_off:
+        words["updates"] = "off"
     return f"?{urlencode(words, quote_via=quote)}" if words else ""
 
 

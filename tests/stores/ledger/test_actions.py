@@ -32,6 +32,21 @@ def test_an_action_is_recorded_with_all_that_it_says(scene, about_now):
     )
 
 
+def test_the_log_is_turned_by_the_numbers_of_its_lines_and_filtered_by_what_was_done(scene):
+    scene.add()
+    for turn in range(3):
+        scene.pause(by="ada", action=replace(ADA, detail=str(turn)))
+        scene.change(Change.RESUMED, next_due=scene.start + 60, action=Action("resume", "bob"))
+    page = _log(scene, limit=4)
+    rest = _log(scene, limit=4, below=page[-1].id)
+    assert [action.what for action in page + rest] == ["resume", "pause"] * 3
+    assert [action.id for action in page + rest] == sorted({action.id for action in page + rest}, reverse=True)
+    assert _told(scene, what="pause") == [("pause", "job")] * 3
+    assert _told(scene, what="pause", below=page[-1].id) == [("pause", "job")]
+    assert _told(scene, what="pause", by="bob") == []
+    assert _told(scene, what="resume", target="job", by="bob", below=page[0].id) == [("resume", "job")] * 2
+
+
 def test_what_nobody_did_is_not_recorded(scene):
     scene.add()
     scene.pause(by="ada", why="maintenance")

@@ -23,6 +23,18 @@ def _ask(scene, **more):
     return scene.ledger.runs(RunQuery(scene.application, **more))
 
 
+def test_the_last_log_lines_of_runs_are_told_without_the_others(scene, worker):
+    scene.add("job", 300, 200, 100, overlap="allow", max_running=9)
+    first, second, third = worker.claim().runs
+    worker.keep_log(first.id, "one", "two", "three")
+    worker.keep_log(first.id, "again", attempt=2)
+    worker.keep_log(second.id, "only")
+    assert scene.ledger.log_ends([first.id, second.id, third.id]) == {first.id: (2, 0), second.id: (1, 0)}
+    worker.keep_log(first.id, "again", "and again", attempt=2)
+    assert scene.ledger.log_ends([first.id]) == {first.id: (2, 1)}
+    assert scene.ledger.log_ends([]) == {}
+
+
 def test_runs_are_listed_newest_first(scene, worker):
     scene.add("a", 10, 30)
     scene.add("b", 20, 40)

@@ -858,6 +858,11 @@ class MemoryLedger(Ledger):
             found = self._tables.runs.get(run)
             return [found.log[place] for place in sorted(found.log)] if found else []
 
+    def log_ends(self, runs: Collection[RunId]) -> dict[RunId, tuple[int, int]]:
+        with self._world.mutex:
+            found = (self._tables.runs.get(run) for run in runs)
+            return {run.id: max(run.log) for run in found if run is not None and run.log}
+
     def result(self, run: RunId) -> str | None:
         with self._world.mutex:
             found = self._tables.runs.get(run)
@@ -1034,6 +1039,8 @@ class MemoryLedger(Ledger):
                 and query.by in {None, action.by}
                 and (query.since is None or action.at >= query.since)
                 and (query.before is None or action.at < query.before)
+                and query.what in {None, action.what}
+                and (query.below is None or action.id < query.below)
             ]
             return found[: query.limit]
 

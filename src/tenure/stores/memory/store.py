@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from tenure.core.cluster import (
     MAX_TTL,
@@ -25,6 +26,7 @@ from tenure.core.cluster import (
     Leader,
     NodeCard,
     NodeId,
+    NodeRecord,
     Peer,
     Pulse,
     TermRecord,
@@ -42,10 +44,15 @@ from tenure.util.urls import MemoryURL
 @dataclass(slots=True)
 class _NodeRow:
     card: NodeCard
-    state: str = "alive"
+    joined_at: datetime
+    state: Literal["alive", "left", "dead"] = "alive"
     seq: int = 0
     ended_by: str = ""
+    ended_at: datetime | None = None
     seen_at: datetime | None = None
+
+    def end(self, state: Literal["left", "dead"], why: str, at: datetime) -> None:
+        self.state, self.ended_by, self.ended_at = state, why, at
 
 
 @dataclass(slots=True)
@@ -186,7 +193,7 @@ class MemorySession(Session):
 
     def join(self, card: NodeCard) -> None:
         with self._db.mutex:
-            self._db.nodes.setdefault(card.id, _NodeRow(card))
+            self._db.nodes.setdefault(card.id, _NodeRow(card, self._db.moment()))
 
     def beat(self, beat: Beat) -> BeatAnswer:
         with self._db.mutex:
@@ -211,7 +218,7 @@ class MemorySession(Session):
     def leave(self, node: NodeId, why: str) -> None:
         with self._db.mutex:
             if self._db.alive(node):
-                self._db.nodes[node].state, self._db.nodes[node].ended_by = "left", why
+                self._db.nodes[node].end("left", why, self._db.moment())
             for name, election in self._db.elections.items():
                 if election.held and election.holder == node:
                     self.release(node, name, election.term, why)
@@ -224,7 +231,7 @@ class MemorySession(Session):
                 or not self._db.settled
             ):
                 return False
-            self._db.nodes[dead].state, self._db.nodes[dead].ended_by = "dead", why
+            self._db.nodes[dead].end("dead", why, self._db.moment())
             self._db.ring(PeersChanged())
             return True
 
@@ -301,6 +308,31 @@ class MemorySession(Session):
     def terms(self, name: str | None, limit: int) -> list[TermRecord]:
         with self._db.mutex:
             return [record for record in reversed(self._db.terms) if name in {None, record.election}][:limit]
+
+    def recent_terms(self, after: str, elections: int, each: int) -> list[TermRecord]:
+        with self._db.mutex:
+            names = sorted(name for name in self._db.elections if name > after)[:elections]
+            return [record for name in names for record in self.terms(name, each)]
+
+    def node_records(self, ended: int) -> list[NodeRecord]:
+        with self._db.mutex:
+            records = [
+                NodeRecord(
+                    node,
+                    row.card.label,
+                    row.state,
+                    row.card.ttl,
+                    row.joined_at,
+                    row.seen_at,
+                    row.ended_at,
+                    row.ended_by,
+                )
+                for node, row in self._db.nodes.items()
+            ]
+        alive = sorted((one for one in records if one.state == "alive"), key=lambda one: (one.label, one.id))
+        gone = [one for one in records if one.ended_at is not None]
+        gone.sort(key=lambda one: one.ended_at or one.joined_at, reverse=True)
+        return [*alive, *gone[:ended]]
 
     def epoch(self) -> Epoch:
         with self._db.mutex:

@@ -72,6 +72,7 @@ from tenure.stores.ledger import FIRST, Ledger
 from tenure.stores.postgres.arrays import Longs, doubles, longs, texts
 from tenure.stores.postgres.claim_floor import Look
 from tenure.stores.postgres.rows import (
+    ACTION,
     JOB,
     REACHING,
     RUN,
@@ -121,6 +122,7 @@ def load(schema: str, order: str) -> dict[str, str]:
         run=RUN,
         span=SPAN,
         reaching=REACHING,
+        action=ACTION,
         order=order,
         schema=schema,
     )
@@ -598,6 +600,10 @@ class PostgresLedger(Ledger):
         last = next((attempt_row(row) for row in rows if not row[-1]), None)
         return with_last([attempt_row(row) for row in rows if row[-1]], last)
 
+    def log_ends(self, runs: Collection[RunId]) -> dict[RunId, tuple[int, int]]:
+        rows = self._run("log_ends", runs=longs(list(runs)))
+        return {RunId(run): (attempt, place) for run, attempt, place in rows}
+
     def keep_results(self, results: Sequence[Result]) -> None:
         if results:
             self._run(
@@ -701,12 +707,14 @@ class PostgresLedger(Ledger):
         return [
             ActionRecord(number, clamped(at), *rest)
             for number, at, *rest in self._run(
-                "actions",
+                "actions" if query.target is None else "actions_on",
                 application=query.application,
                 target=query.target,
                 by=query.by,
                 since=query.since,
                 before=query.before,
+                what=query.what,
+                below=query.below,
                 limit=query.limit,
             )
         ]

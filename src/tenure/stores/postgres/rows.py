@@ -43,6 +43,12 @@ REACHING = (
     "AND (f.scheduled_for, f.id) < (coalesce(to_timestamp(%(before)s::float8), 'infinity'), %(below)s::bigint)"
 )
 """Rows that stand for several due times, began before the period and reach into it; none without a beginning."""
+ACTION = (
+    "(%(by)s::text IS NULL OR x.by = %(by)s::text) AND (%(what)s::text IS NULL OR x.what = %(what)s::text) "
+    "AND x.at >= coalesce(to_timestamp(%(since)s::float8), '-infinity') "
+    "AND x.at < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
+)
+"""Actions that a person asks for, as `x`."""
 
 
 def written_change(change: JobChange) -> dict[str, Any]:

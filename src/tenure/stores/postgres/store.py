@@ -39,6 +39,7 @@ from tenure.core.cluster import (
     Leader,
     NodeCard,
     NodeId,
+    NodeRecord,
     Peer,
     Pulse,
     TermRecord,
@@ -382,7 +383,17 @@ class PostgresSession(Session):
         return [_leader(row) for row in self._run("elections")]
 
     def terms(self, name: str | None, limit: int) -> list[TermRecord]:
-        return [_record(row) for row in self._run("terms", name=name, limit=limit)]
+        rows = self._run("terms", limit=limit) if name is None else self._run("terms_of", name=name, limit=limit)
+        return [_record(row) for row in rows]
+
+    def recent_terms(self, after: str, elections: int, each: int) -> list[TermRecord]:
+        return [_record(row) for row in self._run("recent_terms", after=after, elections=elections, each=each)]
+
+    def node_records(self, ended: int) -> list[NodeRecord]:
+        return [
+            NodeRecord(node, printable(label), state, ttl, joined, seen, gone, printable(why))
+            for node, label, state, ttl, joined, seen, gone, why in self._run("node_records", ended=ended)
+        ]
 
     def epoch(self) -> Epoch:
         number, max_ttl, *ids = self._one("epoch")

@@ -540,6 +540,11 @@ class SqliteLedger(Ledger):
             found = execute(self._connection, "result", id=run).fetchone()
         return text_or_none(found[0]) if found else None
 
+    def log_ends(self, runs: Collection[RunId]) -> dict[RunId, tuple[int, int]]:
+        with self._desk.read():
+            rows = execute(self._connection, "log_ends", runs=json.dumps(list(runs))).fetchall()
+        return {RunId(run): (attempt, place) for run, attempt, place in rows}
+
     def log(self, run: RunId) -> list[LogLine]:
         with self._desk.read():
             return [log_line(row) for row in execute(self._connection, "log", id=run)]
@@ -726,6 +731,8 @@ class SqliteLedger(Ledger):
                 by=query.by,
                 since=ALWAYS if query.since is None else micros(query.since),
                 before=NEVER if query.before is None else micros(query.before),
+                what=query.what,
+                below=NEVER if query.below is None else query.below,
                 limit=query.limit,
             ).fetchall()
         return [action_record(row) for row in rows]

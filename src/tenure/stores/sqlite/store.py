@@ -33,6 +33,7 @@ from tenure.core.cluster import (
     Leader,
     NodeCard,
     NodeId,
+    NodeRecord,
     Peer,
     Pulse,
     TermRecord,
@@ -321,21 +322,35 @@ class SqliteSession(Session):
 
     def terms(self, name: str | None, limit: int) -> list[TermRecord]:
         with self._read():
-            rows = self._run("terms", name=name, limit=limit).fetchall()
-        return [
-            TermRecord(
-                e,
-                n,
+            if name is None:
+                rows = self._run("terms", limit=limit).fetchall()
+            else:
+                rows = self._run("terms_of", name=name, limit=limit).fetchall()
+        return [_record(row) for row in rows]
+
+    def recent_terms(self, after: str, elections: int, each: int) -> list[TermRecord]:
+        with self._read():
+            rows = self._run("recent_terms", after=after, elections=elections, each=each).fetchall()
+        return [_record(row) for row in rows]
+
+    def node_records(self, ended: int) -> list[NodeRecord]:
+        with self._read():
+            rows = self._run("node_records", ended=ended).fetchall()
+        records = [
+            NodeRecord(
                 node,
-                label,
-                _time(began),
-                by,
-                None if end is None else _time(end),
-                end_by,
-                None if gap is None else timedelta(seconds=gap),
+                printable(label),
+                state,
+                ttl_of(ttl),
+                _time(joined),
+                _time_or_none(host_lock.last_pulse_at(self._directory, node) if state == "alive" else seen),
+                _time_or_none(ended_at),
+                printable(why),
             )
-            for e, n, node, label, began, by, end, end_by, gap in rows
+            for node, label, state, ttl, joined, seen, ended_at, why in rows
         ]
+        alive = sorted((one for one in records if one.state == "alive"), key=lambda one: (one.label, one.id))
+        return [*alive, *(one for one in records if one.state != "alive")]
 
     def epoch(self) -> Epoch:
         with self._read():
@@ -552,6 +567,18 @@ def _is_term(value: object) -> bool:
 
 def _now() -> float:
     return walltime().timestamp()
+
+
+def _record(row: tuple[Any, ...]) -> TermRecord:
+    election, number, node, label, began_at, began_by, ended_at, ended_by, gap = row
+    paused = None if gap is None else timedelta(seconds=gap)
+    return TermRecord(
+        election, number, node, label, _time(began_at), began_by, _time_or_none(ended_at), ended_by, paused
+    )
+
+
+def _time_or_none(seconds: object) -> datetime | None:
+    return None if seconds is None else _time(seconds)
 
 
 def _time(seconds: object) -> datetime:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenure.web.page_request import Handler
-from tenure.web.pages import audit, job, now, run
+from tenure.web.pages import actions, audit, job, now, run, terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ PAGES = (
     Page("/", now.show, "Now", "n"),
     Page("/job", job.show),
     Page("/run/{number}", run.show),
+    Page("/terms", terms.show, "Terms", "t"),
     Page("/audit", audit.show, "Audit", "a"),
+    Page("/actions", actions.show, "Actions", "d"),
 )
 """All pages; those with a title are in the navigation, in this order."""

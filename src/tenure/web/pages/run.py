@@ -1,4 +1,4 @@
-"""The page of a run: from its due time to its end, its attempts, its log and its arguments."""
+"""The page of a run: from its due time to its end, each attempt, its log, its arguments, and what ran beside it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from starlette.responses import Response
 
 from tenure.core.explain import last_line
 from tenure.core.messages import RunQuery
+from tenure.core.records import RunState
 from tenure.stores.base import Session
+from tenure.stores.ledger import Ledger
 from tenure.util.durations import readable
 from tenure.util.instants import moment
-from tenure.views import LogLineView, RunView
+from tenure.views import AttemptView, LogLineView, RunView
 from tenure.web import operations
 from tenure.web.ledger_reads import LedgerReads
 from tenure.web.page_request import PageRequest, whole
 
 LINES, LINE = 2000, 4000
 """Log lines of a run, and characters of one, that a page shows."""
+SEARCHED, BESIDE = 200, 20
+"""Runs that are searched for those that ran on the same node meanwhile, and how many of them are shown."""
+_BEGAN = (RunState.RUNNING, RunState.SUCCEEDED, RunState.FAILED, RunState.LOST, RunState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class RunPage:
     run: RunView
     told: str
     """What became of it, in a sentence."""
+    attempts: tuple[AttemptView, ...]
+    """The newest first."""
     log: tuple[LogLineView, ...]
     cut: int
     """How many log lines before these are not shown."""
@@ -39,6 +46,15 @@ class RunPage:
     """Whether these arguments were given for this run, and are not those of the job."""
     before: RunView | None
     after: RunView | None
+    beside: tuple[RunView, ...]
+    """What ran on its node while its last attempt ran."""
+    retriable: bool
+
+    @property
+    def reason(self) -> str:
+        """Why it ended as it did, unless one of its attempts says so."""
+        said = any(attempt.error == self.run.reason for attempt in self.attempts)
+        return "" if said else self.run.reason
 
 
 def read(reads: LedgerReads, number: int) -> RunPage:
@@ -53,23 +69,52 @@ def _read(reads: LedgerReads, session: Session, number: int) -> RunPage:
     lines = lookup.log(ledger, number)
     own = run.kwargs is not None
     job = ledger.jobs(reads.application, run.job, removed=True)
-    kwargs = run.kwargs if run.kwargs is not None else reads.lookup.shown_job(job[0], now).kwargs if job else {}
+    kwargs = run.kwargs if run.kwargs is not None else lookup.shown_job(job[0], now).kwargs if job else {}
     at = run.scheduled_for.timestamp()
     near = RunQuery(reads.application, run.job, before=at, limit=1)
     before = lookup.shown_runs(ledger, ledger.runs(near))
     later = RunQuery(reads.application, run.job, since=at + 1e-6, before=now, limit=1, oldest_first=True)
     after = lookup.shown_runs(ledger, ledger.runs(later))
     return RunPage(
-        at=moment(now, reads.zone),
+        at=moment(now, run.scheduled_for.tzinfo or reads.zone),
         run=run,
         told=_told(run, moment(now, reads.zone)),
+        attempts=run.attempts[::-1],
         log=tuple(replace(line, text=line.text[:LINE]) for line in lines[-LINES:]),
         cut=max(len(lines) - LINES, 0),
         kwargs=kwargs,
         own=own,
         before=before[0] if before else None,
         after=after[0] if after else None,
+        beside=_beside(reads, ledger, run, now),
+        retriable=run.state in {"failed", "lost", "cancelled", "skipped"}
+        and run.count == 1
+        and not run.forgotten
+        and bool(job)
+        and job[0].state != "removed",
     )
+
+
+def _beside(reads: LedgerReads, ledger: Ledger, run: RunView, now: float) -> tuple[RunView, ...]:
+    """The runs that shared a node with the last attempt of a run, among those that were due last before its end.
+
+    While a run runs, the ledger knows when it was claimed, and hears later when its body began.
+    """
+    since = run.started_at or run.claimed_at
+    if not run.node or since is None:
+        return ()
+    began = since.timestamp()
+    ended = now if run.finished_at is None else run.finished_at.timestamp()
+    query = RunQuery(reads.application, states=_BEGAN, before=ended + 1e-6, limit=SEARCHED)
+    found = [
+        other
+        for other in ledger.runs(query)
+        if other.id != run.id
+        and other.node == run.node
+        and (other.started_at or other.claimed_at or now) <= ended
+        and (other.finished_at or now) >= began
+    ]
+    return tuple(reads.lookup.shown_runs(ledger, found[:BESIDE]))
 
 
 def _told(run: RunView, now: datetime) -> str:
@@ -103,4 +148,6 @@ async def show(request: PageRequest) -> Response:
     """Answer a request."""
     found = await run_in_threadpool(read, request.site.reads, whole(request.http.path_params["number"], "run"))
     kwargs = request.site.shown(found.run.job, found.kwargs) if request.asked("arguments") == "shown" else None
-    return request.show("run.html", page=found, at=found.at, kwargs=kwargs, done=operations.done(request))
+    return request.show(
+        "run.html", page=found, at=found.at, kwargs=kwargs, done=operations.done(request), watch=f"run-{found.run.id}"
+    )

@@ -1,16 +1,27 @@
 -- The log of actions: what people did.
 
 -- name: actions
--- The newest actions in an application, and on elections that belong to none.
+-- The newest actions in an application, and on elections that belong to none. Rows are compared whole, so that the
+-- server begins where the page does: else it may walk along the ids of all applications.
 SELECT a.id, date_part('epoch', a.at), a.application, a.by, a.what, a.target, a.run, a.why, a.origin, a.detail
   FROM unnest(ARRAY[%(application)s, '']) AS w (application)
  CROSS JOIN LATERAL (SELECT x.* FROM {schema}.action x
-                      WHERE x.application = w.application
-                        AND (%(target)s::text IS NULL OR x.target = %(target)s::text)
-                        AND (%(by)s::text IS NULL OR x.by = %(by)s::text)
-                        AND x.at >= coalesce(to_timestamp(%(since)s::float8), '-infinity')
-                        AND x.at < coalesce(to_timestamp(%(before)s::float8), 'infinity')
-                      ORDER BY x.id DESC LIMIT %(limit)s) a
+                      WHERE (x.application, x.id) < (w.application, coalesce(%(below)s::bigint, 9223372036854775807))
+                        AND x.application >= w.application
+                        AND {action}
+                      ORDER BY x.application DESC, x.id DESC LIMIT %(limit)s) a
+ ORDER BY a.id DESC LIMIT %(limit)s
+
+-- name: actions_on
+-- The newest actions on one job or election.
+SELECT a.id, date_part('epoch', a.at), a.application, a.by, a.what, a.target, a.run, a.why, a.origin, a.detail
+  FROM unnest(ARRAY[%(application)s, '']) AS w (application)
+ CROSS JOIN LATERAL (SELECT x.* FROM {schema}.action x
+                      WHERE (x.application, x.target, x.id)
+                          < (w.application, %(target)s::text, coalesce(%(below)s::bigint, 9223372036854775807))
+                        AND (x.application, x.target) >= (w.application, %(target)s::text)
+                        AND {action}
+                      ORDER BY x.application DESC, x.target DESC, x.id DESC LIMIT %(limit)s) a
  ORDER BY a.id DESC LIMIT %(limit)s
 
 -- name: forget_actions

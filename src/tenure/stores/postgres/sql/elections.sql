@@ -111,11 +111,32 @@ SELECT e.name, e.term, e.holder::text, coalesce(n.label, ''), e.granted_at,
  WHERE e.state = 'held' ORDER BY e.name
 
 -- name: terms
--- The history of one election or of all, newest first.
+-- The history of all elections, newest first.
 SELECT election, number, node::text, label, began_at, began_by, ended_at, ended_by, gap
   FROM {schema}.term
- WHERE %(name)s::text IS NULL OR election = %(name)s
  ORDER BY began_at DESC, number DESC LIMIT %(limit)s
+
+-- name: terms_of
+-- The history of one election, newest first.
+SELECT election, number, node::text, label, began_at, began_by, ended_at, ended_by, gap
+  FROM {schema}.term WHERE election = %(name)s
+ ORDER BY number DESC LIMIT %(limit)s
+
+-- name: recent_terms
+-- The newest terms of each of the elections after a name.
+SELECT t.election, t.number, t.node::text, t.label, t.began_at, t.began_by, t.ended_at, t.ended_by, t.gap
+  FROM (SELECT name FROM {schema}.election WHERE name > %(after)s ORDER BY name LIMIT %(elections)s) e
+ CROSS JOIN LATERAL (SELECT x.* FROM {schema}.term x WHERE x.election = e.name
+                      ORDER BY x.number DESC LIMIT %(each)s) t
+ ORDER BY t.election, t.number DESC
+
+-- name: node_records
+-- The nodes that are alive, and those that ended last.
+(SELECT id::text, label, state, ttl, joined_at, renewed_at, ended_at, coalesce(ended_by, '')
+   FROM {schema}.node WHERE state = 'alive' ORDER BY label COLLATE "C", id)
+UNION ALL
+(SELECT id::text, label, state, ttl, joined_at, renewed_at, ended_at, coalesce(ended_by, '')
+   FROM {schema}.node WHERE state <> 'alive' ORDER BY ended_at DESC NULLS LAST, id LIMIT %(ended)s)
 
 -- name: epoch
 -- The epoch, the server it was written for, and the server that this is.

@@ -325,6 +325,13 @@ SELECT p.run, p.attempt, p.done, p.total, p.text, date_part('epoch', p.at)
 SELECT l.run, l.attempt, l.place, date_part('epoch', l.at), l.line
   FROM {schema}.run_log l WHERE l.run = %(run)s ORDER BY l.attempt, l.place
 
+-- name: log_ends
+-- The last log line of each of these runs.
+SELECT x.run, l.attempt, l.place
+  FROM unnest(%(runs)s::bigint[]) x (run)
+ CROSS JOIN LATERAL (SELECT f.attempt, f.place FROM {schema}.run_log f WHERE f.run = x.run
+                      ORDER BY f.run DESC, f.attempt DESC, f.place DESC LIMIT 1) l
+
 -- name: attempts
 -- The attempts of one run: the kept ones, and then the one in its row, which may be kept already.
 SELECT a.number, a.label, date_part('epoch', a.claimed_at), date_part('epoch', a.started_at),

@@ -10,6 +10,7 @@ VALUES (:now, :application, :by, :what, :target, :run, :why, :origin, :detail)
 SELECT id, at, application, by, what, target, run, why, origin, detail
   FROM tenure_action INDEXED BY tenure_action_application
  WHERE application IN (:application, '') AND (:by IS NULL OR by = :by) AND at >= :since AND at < :before
+   AND (:what IS NULL OR what = :what) AND id < :below
  ORDER BY id DESC LIMIT :limit
 
 -- name: actions_on
@@ -17,7 +18,7 @@ SELECT id, at, application, by, what, target, run, why, origin, detail
 SELECT id, at, application, by, what, target, run, why, origin, detail
   FROM tenure_action INDEXED BY tenure_action_target
  WHERE application IN (:application, '') AND target = :target AND (:by IS NULL OR by = :by)
-   AND at >= :since AND at < :before
+   AND at >= :since AND at < :before AND (:what IS NULL OR what = :what) AND id < :below
  ORDER BY id DESC LIMIT :limit
 
 -- name: old_actions

@@ -116,9 +116,32 @@ SELECT e.name, e.term, e.holder, coalesce(n.label, ''), e.granted_at, n.state IS
  WHERE e.state = 'held' AND (:name IS NULL OR e.name = :name) ORDER BY e.name
 
 -- name: terms
--- The history of one election or of all, newest first.
+-- The history of all elections, newest first.
 SELECT election, number, node, label, began_at, began_by, ended_at, ended_by, gap
-  FROM tenure_term WHERE :name IS NULL OR election = :name ORDER BY began_at DESC, number DESC LIMIT :limit
+  FROM tenure_term ORDER BY began_at DESC, number DESC LIMIT :limit
+
+-- name: terms_of
+-- The history of one election, newest first.
+SELECT election, number, node, label, began_at, began_by, ended_at, ended_by, gap
+  FROM tenure_term WHERE election = :name ORDER BY number DESC LIMIT :limit
+
+-- name: recent_terms
+-- The newest terms of each of the elections after a name.
+SELECT t.election, t.number, t.node, t.label, t.began_at, t.began_by, t.ended_at, t.ended_by, t.gap
+  FROM (SELECT name FROM tenure_election WHERE name > :after ORDER BY name LIMIT :elections) e
+ CROSS JOIN tenure_term t ON t.election = e.name
+   AND t.number >= coalesce((SELECT x.number FROM tenure_term x WHERE x.election = e.name
+                              ORDER BY x.number DESC LIMIT 1 OFFSET :each - 1), 0)
+ ORDER BY t.election, t.number DESC
+
+-- name: node_records
+-- The nodes that are alive, and those that ended last.
+SELECT id, label, state, ttl, joined_at, last_seen, ended_at, coalesce(ended_by, '')
+  FROM tenure_node INDEXED BY tenure_node_alive WHERE state = 'alive'
+UNION ALL
+SELECT * FROM (SELECT id, label, state, ttl, joined_at, last_seen, ended_at, coalesce(ended_by, '')
+                 FROM tenure_node INDEXED BY tenure_node_ended WHERE state <> 'alive'
+                ORDER BY ended_at DESC, id LIMIT :ended)
 
 -- name: epoch
 -- The epoch, and the file it was written for.

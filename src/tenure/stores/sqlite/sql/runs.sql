@@ -645,6 +645,14 @@ SELECT p.run, p.attempt, p.done, p.total, p.text, p.at
 -- The log of one run.
 SELECT run, attempt, place, at, line FROM tenure_log WHERE run = :id ORDER BY attempt, place
 
+-- name: log_ends
+-- The last log line of each of these runs.
+SELECT l.run, l.attempt, l.place
+  FROM json_each(:runs) i
+ CROSS JOIN tenure_log l ON l.run = i.value
+   AND (l.attempt, l.place) = (SELECT f.attempt, f.place FROM tenure_log f WHERE f.run = i.value
+                                ORDER BY f.attempt DESC, f.place DESC LIMIT 1)
+
 -- name: kept_attempts
 -- The kept attempts of a run.
 SELECT number, label, claimed_at, started_at, finished_at, outcome, error, count

@@ -39,6 +39,7 @@ CREATE TABLE {schema}.node (
 ) WITH (fillfactor = 50);   -- a beat changes no indexed column and stays on its page
 
 CREATE INDEX node_alive ON {schema}.node (id) WHERE state = 'alive';
+CREATE INDEX node_ended ON {schema}.node (ended_at DESC NULLS LAST, id) WHERE state <> 'alive';
 
 CREATE TABLE {schema}.election (
     name       text PRIMARY KEY,

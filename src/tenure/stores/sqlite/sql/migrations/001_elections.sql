@@ -34,6 +34,7 @@ CREATE TABLE tenure_node (
 ) WITHOUT ROWID;
 
 CREATE INDEX tenure_node_alive ON tenure_node (id) WHERE state = 'alive';
+CREATE INDEX tenure_node_ended ON tenure_node (ended_at DESC, id) WHERE state <> 'alive';
 
 CREATE TABLE tenure_election (
     name       TEXT PRIMARY KEY,
