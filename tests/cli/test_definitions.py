@@ -136,3 +136,33 @@ def test_diff_shows_what_a_start_would_change_and_writes_nothing(tenure, tmp_pat
     assert changed["differences"][1] == {"what": "retries", "old": "0", "new": "2"}
     assert (new["kind"], new["job"]) == ("job_new", "x")
     assert tenure(after, "diff", "--url", f"sqlite:///{tmp_path}/other.db")[0] == 4
+
+
+def test_diff_names_stored_jobs_whose_arguments_no_longer_fit(tenure, tmp_path):
+    before = """
+    from tenure import Scheduler
+
+    scheduler = Scheduler("sqlite:///jobs.db", application="shop")
+
+    @scheduler.job
+    def report(customer: int) -> None: ...
+
+    @scheduler.every("1h", kwargs={"day": 1})
+    def nightly(day: int) -> None: ...
+    """
+    assert tenure(before, "check")[0] == 0
+    with sys.modules["shop"].scheduler as scheduler:
+        scheduler.add_many("report", {f"report:{number}": (None, {"customer": number}) for number in range(2500)})
+    assert tenure(before, "diff")[0] == 0
+    after = before.replace("report(customer", "report(cid").replace("day", "date")
+    code, out, _ = tenure(after, "diff")
+    assert code == 1
+    said = (
+        "unfit  report\n    2500 stored jobs have arguments that 'report' does not take, so the runs will fail: "
+        "report:0, report:1, report:10, report:100, report:1000 and 2495 more. "
+    )
+    assert said in out
+    assert "has no parameter 'customer'. It takes cid. Change them with scheduler.update(name, kwargs={…})" in out
+    assert out.count("unfit") == 1, "the start brings the arguments of 'nightly'"
+    found = json.loads(tenure(after, "diff", "--json")[1])["unfit"]
+    assert [(one["function"], one["jobs"], len(one["some"])) for one in found] == [("report", 2500, 5)]

@@ -18,7 +18,7 @@ from tenure.errors import ConfigurationError
 from tenure.jobs.definition_check import Problem, problems
 from tenure.jobs.definition_news import News, NewsKind
 from tenure.jobs.importing import only_looking
-from tenure.jobs.start_preview import preview
+from tenure.jobs.start_preview import preview, unfit
 from tenure.scheduler import service_of
 from tenure.scheduling.service import SchedulerService
 from tenure.util.clock import walltime
@@ -64,7 +64,8 @@ def add(command: Command) -> None:
         "show what a deploy would change in a database",
         "Import an application and compare its jobs with those in a database, as its next start will: what is new, "
         "changed or gone, which changes by hand are overwritten, and what stays as it is although the code says "
-        "otherwise. Nothing is written or started. Exit code 1 if something would change.",
+        "otherwise; and which stored arguments no longer fit. Nothing is written or started. Exit code 1 "
+        "if something would change, or if arguments do not fit.",
         "tenure diff app.jobs:scheduler",
         "tenure diff app.jobs:scheduler --url postgresql://app@db/shop --json",
         store=False,
@@ -108,13 +109,14 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def diff(arguments: argparse.Namespace) -> int:
-    """Compare the definitions with a database. 1 if a start would change something."""
+    """Compare the definitions with a database. 1 if a start would change something, or runs would fail."""
     service = _looked_at(arguments.place)
     definitions = service.definitions
     store = service.store_as_it_is(arguments.url)
     store.prepare()
     with closing(store.session("diff", STATEMENT_TIMEOUT)) as session:
         news = preview(session.ledger, definitions, definitions.registry.names)
+        misfits = unfit(session.ledger, definitions)
     changes = [one for one in news if one.changes]
     if arguments.json:
         as_json(
@@ -123,6 +125,7 @@ def diff(arguments: argparse.Namespace) -> int:
                 "store": store.shown,
                 "changes": bool(changes),
                 "news": [_as_dict(one) for one in news],
+                "unfit": [one.as_dict() for one in misfits],
             }
         )
     else:
@@ -130,9 +133,11 @@ def diff(arguments: argparse.Namespace) -> int:
             word, colour = _WORDS[one.kind]
             remarks = [one.remark] if one.remark else []
             _told(word, colour, one.name, [*(f"{d.word}: {d.one} → {d.other}" for d in one.differences), *remarks])
+        for misfit in misfits:
+            _told("unfit", RED, misfit.function, [misfit.text])
         what = "nothing would change" if not changes else f"a start would change {counted(len(changes), 'job')}"
         show(f"{counted(len(definitions.jobs), 'job')} of {definitions.application!r} in the code; {what}")
-    return 1 if changes else 0
+    return 1 if changes or misfits else 0
 
 
 def _looked_at(place: str) -> SchedulerService:

@@ -17,7 +17,11 @@ from tenure.core.records import OPEN, Instant, JobId, JobRow, JobSpec, JobState,
 from tenure.core.run_rules import Sync
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.definition_news import DefinitionNews, News
+from tenure.jobs.stored_arguments import ArgumentCheck, Unfit
 from tenure.stores.ledger import Ledger
+
+STORED = 2000
+"""Jobs whose arguments are read at a time."""
 
 
 def preview(ledger: Ledger, definitions: Definitions, functions: Iterable[str]) -> list[News]:
@@ -32,6 +36,19 @@ def preview(ledger: Ledger, definitions: Definitions, functions: Iterable[str]) 
     if changes:
         told += [one for one in news.gone(mine, replaced=True) if one.name not in kept]
     return [*told, *news.pools(brought.values())]
+
+
+def unfit(ledger: Ledger, definitions: Definitions) -> list[Unfit]:
+    """The stored jobs whose arguments the functions of this code do not take. A start brings those of jobs that the
+    code defines."""
+    check, after = ArgumentCheck(definitions.registry), ""
+    brought = {job.name for job in definitions.jobs}
+    while stored := ledger.stored_arguments(definitions.application, after, STORED):
+        check.look(one for one in stored if one.name not in brought)
+        if len(stored) < STORED:
+            break
+        after = stored[-1].name
+    return list(check.found())
 
 
 def _synced(ledger: Ledger, release: int, changes: Iterable[JobChange]) -> Iterator[Synced]:

@@ -13,21 +13,17 @@ It goes through the jobs in slices, and claims come first. It remembers some nam
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from tenure.core.arguments import TAG, decode
 from tenure.core.attention import LIMIT, concerns
 from tenure.core.causes import Cause
 from tenure.core.coverage import Coverage
 from tenure.core.messages import LaneJob
 from tenure.core.records import NodeFacts
-from tenure.errors import ConfigurationError
 from tenure.events import JobOrphaned, JobServed, OrphanEvent
-from tenure.jobs.functions import bind_names, bind_values
+from tenure.jobs.stored_arguments import NAMED, ArgumentCheck
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext
 from tenure.scheduling.reporting import Reporter
@@ -43,25 +39,12 @@ SLICE, SLICE_TIME = (100, 2000), 0.01
 """How many jobs are looked at at once: within these bounds, as many as take `SLICE_TIME`, because claims wait."""
 WAITS = 0.03
 """Seconds for which a slice may be put off because a claim is due before it would end."""
-NAMED = 5
-"""How many jobs a line names."""
 FUNCTIONS = 20
 """How many functions with unfit arguments have a line of their own."""
 TOLD = 100
 """How many events one look may bring of each kind."""
 ASSUMED = 60.0
 """After so many seconds a node that does not plan assumes that the planner has told what both have seen."""
-
-
-@dataclass(slots=True)
-class _Unfit:
-    """The jobs of one function whose arguments do not fit."""
-
-    problem: str
-    surely: bool
-    """True if the function cannot be called with them; False if they have other types than it declares."""
-    names: list[str] = field(default_factory=list)
-    count: int = 0
 
 
 class DeployCheck:
@@ -80,8 +63,7 @@ class DeployCheck:
         self._after: str | None = None
         """Where the next slice begins; None: no pass is under way."""
         self._size, self._not_after = SLICE[0], 0.0
-        self._verdicts: dict[tuple[str, frozenset[str]], str] = {}
-        self._unfit: dict[tuple[str, bool], _Unfit] = {}
+        self._arguments = ArgumentCheck(context.registry)
 
     def learned(self, nodes: Sequence[NodeFacts]) -> None:
         """These are the facts of the live nodes. Look at the jobs soon if they tell of a deploy."""
@@ -108,7 +90,7 @@ class DeployCheck:
             self._look(ledger)
             self._mine = frozenset(name for name in self._context.registry.names if self._is_mine(name))
             self._after = "" if self._mine else None
-            self._verdicts, self._unfit = {}, {}
+            self._arguments = ArgumentCheck(self._context.registry)
         elif self._after is not None:
             self._slice(ledger)
         now = boottime()
@@ -162,12 +144,7 @@ class DeployCheck:
     def _slice(self, ledger: Ledger) -> None:
         began_at = boottime()
         stored = ledger.stored_arguments(self._context.application, self._after or "", self._size)
-        for one in stored:
-            if one.function in self._mine and (found := self._problem(one.function, one.kwargs)) is not None:
-                unfit = self._unfit.setdefault((one.function, found.surely), found)
-                unfit.count += 1
-                if len(unfit.names) < NAMED:
-                    unfit.names.append(one.name)
+        self._arguments.look(one for one in stored if one.function in self._mine)
         fits = int(self._size * SLICE_TIME / max(boottime() - began_at, 0.000_1))
         full, self._after = len(stored) == self._size, stored[-1].name if stored else None
         self._size = min(max(fits, SLICE[0]), SLICE[1])
@@ -175,55 +152,16 @@ class DeployCheck:
             self._after = None
             self._warn()
 
-    def _problem(self, name: str, kwargs: str) -> _Unfit | None:
-        """Why these arguments do not fit, by the same rule as where they are written; None if they do."""
-        try:
-            given = json.loads(kwargs) if TAG not in kwargs else decode(kwargs)
-            names = frozenset(given)
-        except (ValueError, TypeError, RecursionError) as error:
-            return _Unfit(f"The arguments cannot be read: {error}", surely=True)
-        if not isinstance(given, dict):
-            return _Unfit(f"The arguments cannot be read: {kwargs:.80} is no JSON object.", surely=True)
-        function = self._context.registry.get(name)
-        if function is None:
-            return None
-        if (name, names) not in self._verdicts:
-            said = ""
-            try:
-                bind_names(function, dict.fromkeys(names))
-            except ConfigurationError as error:
-                said = str(error)
-            if len(self._verdicts) >= LIMIT:
-                self._verdicts.clear()
-            self._verdicts[name, names] = said
-        if said := self._verdicts[name, names]:
-            return _Unfit(said, surely=True)
-        try:
-            bind_values(function, given)
-        except ConfigurationError as error:
-            return _Unfit(str(error), surely=False)
-        return None
-
     def _warn(self) -> None:
-        for number, ((function, surely), unfit) in enumerate(self._unfit.items()):
-            if number == FUNCTIONS:
-                logger.warning(
-                    "%s of %s more have arguments that do not fit",
-                    counted(sum(one.count for one in [*self._unfit.values()][FUNCTIONS:]), "job"),
-                    counted(len(self._unfit) - FUNCTIONS, "function"),
-                    extra={"action": "unfit_arguments"},
-                )
-                return
-            more = unfit.count - len(unfit.names)
-            names = ", ".join(unfit.names) + (f" and {more} more" if more else "")
+        found = list(self._arguments.found())
+        for unfit in found[:FUNCTIONS]:
+            extra = {"action": "unfit_arguments", "jobs": tuple(unfit.names)}
+            logger.warning("%s", unfit.text, extra=extra)
+        if rest := found[FUNCTIONS:]:
             logger.warning(
-                "%s %s arguments that %r does not take, so %s: %s. %s",
-                counted(unfit.count, "stored job"),
-                "has" if unfit.count == 1 else "have",
-                function,
-                "the runs will fail" if surely else "the runs may fail",
-                names,
-                unfit.problem,
-                extra={"action": "unfit_arguments", "jobs": tuple(unfit.names)},
+                "%s of %s more have arguments that do not fit",
+                counted(sum(one.count for one in rest), "job"),
+                counted(len(rest), "function"),
+                extra={"action": "unfit_arguments"},
             )
-        self._unfit = {}
+        self._arguments = ArgumentCheck(self._context.registry)
