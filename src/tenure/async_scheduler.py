@@ -429,6 +429,7 @@ class AsyncScheduler(Decorators, Listening):
     log_lines = _in_thread(Scheduler.log_lines)
     actions = _in_thread(Scheduler.actions)
     next = _in_thread(Scheduler.next)
+    history = _in_thread(Scheduler.history)
     stats = _in_thread(Scheduler.stats)
     audit = _in_thread(Scheduler.audit)
     why = _in_thread(Scheduler.why)

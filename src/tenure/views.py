@@ -16,6 +16,7 @@ from tenure.core.cluster import Leader, TermRecord
 from tenure.core.coverage import Coverage
 from tenure.core.differences import differences, explained
 from tenure.core.explain import Explanation, last_line, waits_for
+from tenure.core.figures import COUNTS, FiguresRow
 from tenure.core.messages import JobStats, LogLine, Progress
 from tenure.core.records import (
     UNBEGUN,
@@ -47,6 +48,7 @@ __all__ = [
     "AttemptView",
     "AttentionView",
     "Explanation",
+    "FiguresView",
     "JobView",
     "Leader",
     "LogLineView",
@@ -462,6 +464,58 @@ class StatsView:
 
 
 @dataclass(frozen=True, slots=True)
+class FiguresView:
+    """What became of the runs of a job that were due in an hour or on a day. Kept for 400 days, whatever retention
+    removes. Percentiles are within 10 %; seconds, None without runs."""
+
+    job: str
+    start: datetime
+    """The beginning of the hour or day, in UTC."""
+    succeeded: int
+    failed: int
+    lost: int
+    cancelled: int
+    skipped: int
+    """For another reason than that they were missed."""
+    missed: int
+    open: int
+    """Not over yet."""
+    lateness_mean: float | None
+    lateness_p99: float | None
+    lateness_max: float | None
+    duration_p50: float | None
+    duration_p95: float | None
+    duration_p99: float | None
+    duration_max: float | None
+    duration_total: float
+    worst: str
+    """The worst that happened: 'lost', 'failed', 'missed', 'cancelled', 'skipped', 'succeeded' or 'open'."""
+
+    @classmethod
+    def of(cls, job: str, row: FiguresRow) -> Self:
+        """The view of an hour or a day."""
+        figures, late, took = row.figures, row.figures.late, row.figures.took
+        return cls(
+            job=job,
+            start=moment(row.start),
+            **{name: getattr(figures, name) for name in COUNTS},
+            lateness_mean=late.mean,
+            lateness_p99=late.percentile(0.99),
+            lateness_max=late.longest,
+            duration_p50=took.percentile(0.5),
+            duration_p95=took.percentile(0.95),
+            duration_p99=took.percentile(0.99),
+            duration_max=took.longest,
+            duration_total=took.total / 1e6,
+            worst=figures.worst,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only texts, numbers, lists and dicts."""
+        return _plain(self)
+
+
+@dataclass(frozen=True, slots=True)
 class PoolView:
     """A pool: a limit shared by several jobs."""
 
@@ -649,6 +703,15 @@ def _number(value: float) -> str:
 
 
 def _plain(
-    view: ActionView | AttemptView | AttentionView | JobView | LogLineView | NodeView | PoolView | RunView | StatsView,
+    view: ActionView
+    | AttemptView
+    | AttentionView
+    | FiguresView
+    | JobView
+    | LogLineView
+    | NodeView
+    | PoolView
+    | RunView
+    | StatsView,
 ) -> dict[str, Any]:
     return {word: plain(value) for word, value in asdict(view).items()}

@@ -38,7 +38,7 @@ QUERIES = {
     "runs",
     "started",
 }
-QUERIES |= {"pools", "stats", "why"}
+QUERIES |= {"history", "pools", "stats", "why"}
 DEFINING = {"around", "at", "calendar", "cron", "every", "job", "scheduled"}
 TAKING_PART = {"lifespan", "on", "run", "start", "stop"}
 

@@ -19,6 +19,7 @@ from tenure.jobs.operations import paused, requested, updated
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext, LoopSignals
 from tenure.scheduling.engine_options import EngineOptions
+from tenure.scheduling.figures import COUNT_EVERY, COUNT_TIME, COUNT_WAITS, RESTS
 from tenure.scheduling.loop import SchedulerLoop
 from tenure.scheduling.planner import PLAN_BURST
 from tenure.scheduling.retention import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS
@@ -81,7 +82,7 @@ class Stage:
     def __init__(self, monkeypatch, *, plans=True, keep_for=HOUR, leap=0.0, executor=FullExecutor):
         self.executor = executor
         self.steady, self.leap, self.plans = 1000.0, leap, plans
-        for module in ("loop", "claimer", "clock_watch", "missed", "planner", "reconciler", "retention"):
+        for module in ("loop", "claimer", "clock_watch", "missed", "planner", "reconciler", "retention", "figures"):
             monkeypatch.setattr(f"tenure.scheduling.{module}.boottime", lambda: self.steady)
         monkeypatch.setattr(
             "tenure.scheduling.clock_watch.walltime", lambda: datetime.fromtimestamp(NOON + self.steady, UTC)
@@ -486,3 +487,97 @@ def test_claims_in_vain_come_less_and_less_often_until_something_else_is_the_ans
     assert list(pauses(1)) == [1.0]
     vain = True
     assert list(pauses(2)) == [0.003, 0.006]
+
+
+# Figures
+
+
+def counted(scene, name="tick"):
+    """How many runs the figures of a job tell of."""
+    return sum(row.figures.due for row in scene.ledger.hours("app", name, 0.0, scene.now() + HOUR))
+
+
+def test_figures_follow_the_runs_and_outlive_them(stage):
+    scene = stage(keep_for=120.0)
+    job = scene.ledger.jobs("app", "by hand")[0]
+    for run in scene.ledger.request_runs([requested(job, f"run {number}", None) for number in range(50)]):
+        scene.ledger.cancel(run.id, "", "")
+    scene.go_on(int(COUNT_EVERY) * 2 + 2)
+    assert counted(scene, "by hand") == 50
+    scene.go_on(int(PRUNE_EVERY) * 4)
+    assert scene.ledger.runs(RunQuery("app", "by hand")) == []
+    assert counted(scene, "by hand") == 50
+
+
+def test_only_the_planner_counts_and_not_while_the_clock_is_doubted(stage):
+    scene = stage(plans=False)
+    scene.go_on(300)
+    assert counted(scene) == 0
+    scene.plans = True
+    scene.leap = HOUR
+    scene.go_on(30)
+    assert scene.loop._context.clock.doubts
+    assert counted(scene) == 0
+
+
+def test_a_pass_that_took_long_is_followed_by_a_long_rest(stage, monkeypatch):
+    scene = stage()
+    real, sizes = scene.ledger.count_hours, []
+
+    def count_hours(application, *, jobs, **rest):
+        sizes.append(jobs)
+        scene.steady += 2.0
+        return real(application, jobs=jobs, **rest)
+
+    monkeypatch.setattr(scene.ledger, "count_hours", count_hours)
+    scene.go_on(200)
+    assert sizes[:2] == [20, 1], "a slice that was slow is followed by a smaller one"
+    assert len(sizes) <= 200 / (RESTS * 2.0) + 1
+
+
+def test_counting_is_put_off_for_a_claim_but_not_for_ever(stage):
+    scene = stage()
+    scene.go_on(int(COUNT_EVERY) * 2 + 2)
+    loop, ledger = scene.loop, scene.ledger
+    soon = scene.steady + COUNT_TIME / 2
+    loop.figures._not_after = scene.steady + COUNT_WAITS
+    loop.agenda.at(Step.CLAIM, soon)
+    loop.figures.count(ledger)
+    assert loop.agenda.due(Step.COUNT) == soon
+    scene.steady += COUNT_WAITS
+    loop.agenda.at(Step.CLAIM, scene.steady)
+    assert not loop.figures._pass.closing
+    loop.figures.count(ledger)
+    assert loop.figures._pass.closing, "a slice was done"
+
+
+def test_counting_that_fails_counts_less_and_later_and_goes_on_where_it_was(stage, monkeypatch):
+    scene = stage()
+    real, asked = scene.ledger.count_hours, []
+
+    def count_hours(application, *, jobs, **rest):
+        asked.append(jobs)
+        if jobs > 5:
+            raise StoreUnavailable("statement timeout")
+        return real(application, jobs=jobs, **rest)
+
+    monkeypatch.setattr(scene.ledger, "count_hours", count_hours)
+    while scene.loop.agenda.due(Step.COUNT) > scene.steady + 1 or not scene.loop._context.clock.believed_since:
+        scene.go_on(1)
+    while len(asked) < 3:
+        scene.steady = max(scene.loop.agenda.due(Step.COUNT), scene.steady)
+        try:
+            scene.loop.turn(scene.session)
+        except StoreUnavailable:
+            assert scene.loop.agenda.due(Step.COUNT) == scene.steady + COUNT_EVERY
+    assert asked == [20, 10, 5]
+    assert counted(scene) > 0
+
+
+def test_an_idle_application_notes_nothing(stage, monkeypatch):
+    scene = stage()
+    scene.ledger.change(paused(scene.job, scene.now(), None))
+    noted = []
+    monkeypatch.setattr(scene.ledger, "note_counted", lambda *mark: noted.append(mark))
+    scene.go_on(300)
+    assert noted == []

@@ -20,7 +20,7 @@ from tenure.core.messages import (
     RunQuery,
     RunRequest,
 )
-from tenure.core.records import Change, JobSpec, NodeFacts, Rules, RunState
+from tenure.core.records import Change, JobId, JobSpec, NodeFacts, Rules, RunState
 from tenure.stores import Session, store_for
 from tenure.stores.ledger import Ledger
 from tenure.triggers import every
@@ -91,6 +91,7 @@ def jobs(url: str, session: Session) -> None:
         missed.id, missed.generation, make_up=[], skip=[one.id for one in missed.runs], reason="missed"
     )
     runs(url, session, application)
+    figures(ledger, application)
     for what in (Change.PAUSED, Change.RESUMED, Change.UPDATED, Change.REMOVED):
         assert ledger.change(change(application, "planned", what))
     assert ledger.unbegun(unplanned.id, 99) == []
@@ -104,6 +105,28 @@ def jobs(url: str, session: Session) -> None:
     ledger.set_pool(application, "pool", 2)
     ledger.set_pool(application, "pool", 3)
     assert [pool.size for pool in ledger.pools(application)] == [3]
+
+
+def figures(ledger: Ledger, application: str) -> None:
+    now = ledger.now()
+    assert ledger.count_hours(application, since=None, beyond=JobId(0), jobs=99).runs
+    for up_to in (1.0, 2.0):
+        ledger.note_counted(application, up_to)
+    assert ledger.plan([_late(ledger, application, now - 20 * 86400)]) == 1
+    assert ledger.count_hours(application, since=now, beyond=JobId(0), jobs=99).changed
+    assert ledger.prune(application, before=now - 19 * 86400, keep=0, limit=100).removed == 1
+    assert ledger.close_days(application, before=now - 14 * 86400, oldest=0.0, limit=9) == 1
+    assert ledger.days(application, "planned", 0.0, now)
+    assert ledger.hours(application, "job", 0.0, now)
+    assert ledger.totals(application, now - 86400)
+    assert ledger.close_days(application, before=now - 14 * 86400, oldest=now - 86400, limit=9) == 1
+
+
+def _late(ledger: Ledger, application: str, due: float) -> Planned:
+    (job,) = ledger.jobs(application, "planned")
+    assert job.next_due is not None
+    new = NewRun(due, due, None, RunState.SKIPPED, "missed")
+    return Planned(job.id, job.generation, job.next_due, job.next_due + 1, (new,))
 
 
 def runs(url: str, session: Session, application: str) -> None:

@@ -193,6 +193,14 @@ SELECT j.id, j.application, 1, 'due', n::text, now() - n * interval '1 hour', no
   FROM generate_series(1, {RUNS_EACH}) n, tenure.job j WHERE j.name <> 'job';
 INSERT INTO tenure.run (job, application, generation, kind, key, scheduled_for, due_at, state)
 SELECT j.id, j.application, 1, 'due', 'soon', now() + interval '5 seconds', now(), 'pending' FROM tenure.job j WHERE j.name LIKE 'job 1%';
+INSERT INTO tenure.job_hour (job, application, hour, removed, succeeded, failed, lost, cancelled, skipped, missed, open, late_total, late_most,
+                             late, took_total, took_most, took)
+SELECT j.id, j.application, date_trunc('hour', now(), 'UTC') - n * interval '1 hour', false, 1, 0, 0, 0, 0, 0, 0, 0, 0, '', 0, 0, ''
+  FROM generate_series(1, {RUNS_EACH}) n, tenure.job j WHERE j.name <> 'job';
+INSERT INTO tenure.job_day (job, application, day, succeeded, failed, lost, cancelled, skipped, missed, late_total, late_most, late, took_total,
+                            took_most, took)
+SELECT j.id, j.application, date_trunc('day', now(), 'UTC') - n * interval '1 day', 1, 0, 0, 0, 0, 0, 0, 0, '', 0, 0, ''
+  FROM generate_series(20, 70) n, tenure.job j WHERE j.name <> 'job';
 """
 
 
@@ -210,7 +218,7 @@ INSERT INTO tenure.action (at, application, by, what, target, why, origin, detai
 SELECT now(), CASE WHEN n % 2 = 0 THEN 'app' ELSE 'another' END, 'ada', 'pause', 'job', '', '', '' FROM generate_series(1, 10000) n;
 ANALYZE tenure.action;   -- as the server does by itself: its autovacuum is not switched off
 """
-LONG = {"run", "job_change", "run_log", "term", "node", "action"}
+LONG = {"run", "job_change", "job_hour", "job_day", "run_log", "term", "node", "action"}
 
 
 @pytest.fixture(scope="module", params=["never analysed", "analysed"])
@@ -220,7 +228,7 @@ def grown(request, postgres: Postgres) -> Iterator[Explained]:
     for setting, value in {**EXPLAIN, "auto_explain.log_analyze": "on", "auto_explain.log_timing": "off"}.items():
         postgres.execute(f"ALTER DATABASE {name} SET {setting} = '{value}'")
     store_for(url).prepare()
-    for table in ("run", "job"):
+    for table in ("run", "job", "job_hour", "job_day"):
         postgres.execute(f"ALTER TABLE tenure.{table} SET (autovacuum_enabled = off)", dbname=name)
     first = Explained(postgres, url)
     first.ledger.change(JobChange("app", "job", Change.ADDED, SPEC, next_due=first.ledger.now()))
@@ -274,6 +282,11 @@ def rows_read(plans: str) -> int:
         ("nodes", 51),
         ("a page of actions", 100),
         ("a page of actions on one job", 100),
+        ("counting", 100),
+        ("the hours of a job", 30),
+        ("the days of a job", 60),
+        ("totals", 300),
+        ("closing days", 30),
     ],
 )
 def test_what_people_ask_reads_little_more_than_the_answer(grown, question, at_most):
@@ -302,6 +315,11 @@ def test_what_people_ask_reads_little_more_than_the_answer(grown, question, at_m
             [RunRequest("app", "job 7", str(uuid.uuid4()), now + 3600, slot="a slot", if_waiting="replace")]
         ),
         "again": lambda: ledger.retry([RunId(7)], ""),
+        "counting": lambda: ledger.count_hours("app", since=now - 7200, beyond=few[0], jobs=10),
+        "the hours of a job": lambda: ledger.hours("app", "job 7", day, now),
+        "the days of a job": lambda: ledger.days("app", "job 7", now - 400 * 86400, now - 6 * 86400),
+        "totals": lambda: ledger.totals("app", day, [f"job {n}" for n in range(10)]),
+        "closing days": lambda: ledger.close_days("app", before=now - 14 * 86400, oldest=now - 400 * 86400, limit=9),
         "for an audit": lambda: ledger.past(few, day, now),
         "log ends": lambda: ledger.log_ends([RunId(number) for number in range(1, 11)]),
         "terms of each election": lambda: grown.session.recent_terms("", 20, 20),

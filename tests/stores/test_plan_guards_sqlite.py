@@ -37,6 +37,10 @@ INDEXES = {
     "past_reaching": {"tenure_run_several"},
     "runs_of_job": {"tenure_run_of_job"},
     "runs_open": {"tenure_run_open"},
+    "runs_to_count": {"tenure_run_of_job"},
+    "open_hours": {"tenure_job_hour_open"},
+    "days_to_close": {"tenure_job_hour_of_application"},
+    "old_days": {"tenure_job_day_of_application"},
 }
 """What each of the frequent questions must be answered by."""
 

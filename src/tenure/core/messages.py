@@ -410,6 +410,20 @@ class Pruned:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedHours:
+    """The result of counting hours of some jobs anew."""
+
+    since: Instant
+    """From where on every hour is counted in this pass."""
+    up_to: JobId | None
+    """The last job; None if there is none beyond."""
+    runs: int
+    """How many runs there were to count."""
+    changed: int
+    """How many rows were written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Forgotten:
     """The result of retention for jobs that are over."""
 

@@ -26,6 +26,7 @@ from tenure.views import (
     ActionView,
     AttentionView,
     Explanation,
+    FiguresView,
     JobView,
     LogLineView,
     NodeView,
@@ -499,6 +500,13 @@ class SchedulerApi(Decorators):
     def pools(self) -> list[PoolView]:
         """The pools that jobs name or whose size was set, by name: how many runs have a place, and how many wait."""
         return self._service.look(lambda ledger: [PoolView.of(row) for row in ledger.pools(self.application)])
+
+    def history(
+        self, name: str, *, since: datetime | str = "-7d", until: datetime | str | None = None, by: str = "hour"
+    ) -> list[FiguresView]:
+        """What became of the runs of a job by hour or by day (UTC), oldest first. Hours are kept for 14 days, days for
+        400."""
+        return self._service.look(lambda ledger: self._service.lookup.history(ledger, name, since, until, by))
 
     def stats(self, name: str) -> StatsView:
         """Statistics of the last runs of a job."""

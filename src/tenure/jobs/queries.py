@@ -14,6 +14,7 @@ from tenure.core.audit import JobAudit
 from tenure.core.audit import audit as audit_of
 from tenure.core.coverage import Coverage
 from tenure.core.explain import Explanation, explain
+from tenure.core.figures import DAY, HOUR
 from tenure.core.job_options import tag as tag_of
 from tenure.core.messages import ActionQuery, JobOutcome, JobQuery, Past, RunQuery
 from tenure.core.overdue import SLACK
@@ -27,7 +28,7 @@ from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
 from tenure.util.names import named
 from tenure.util.plurals import a_type
-from tenure.views import ActionView, AttentionView, JobView, LogLineView, NodeView, RunView, StatsView
+from tenure.views import ActionView, AttentionView, FiguresView, JobView, LogLineView, NodeView, RunView, StatsView
 
 MAX_RUNS = 10_000
 """The most runs in one answer."""
@@ -313,6 +314,19 @@ class Lookup:
             for row, view in zip(rows, views, strict=True)
             if (found := figures.get(row.spec.name)) is not None
         ]
+
+    def history(
+        self, ledger: Ledger, name: str, since: datetime | str, until: datetime | str | None, by: str
+    ) -> list[FiguresView]:
+        """The figures of a job by hour or by day, oldest first."""
+        if by not in {"hour", "day"}:
+            raise ConfigurationError(f"by: {by!r} must be 'hour' or 'day'.")
+        now, row = ledger.now(), self._row(ledger, _storable(name))
+        first = operations.point(since, now, "since")
+        last = now if until is None else operations.point(until, now, "until")
+        width, look = (HOUR, ledger.hours) if by == "hour" else (DAY, ledger.days)
+        found = look(self._application, row.spec.name, first // width * width, last)
+        return [FiguresView.of(name, one) for one in found]
 
     def stats(self, ledger: Ledger, name: str) -> StatsView:
         """Statistics of the last runs of a job."""

@@ -14,6 +14,7 @@ class Step(Enum):
     PLAN = "plan"
     RESOLVE_MISSED = "resolve missed"
     PRUNE = "prune"
+    COUNT = "count"
     REPLAN = "replan"
     CHECK = "check the deploy"
 

@@ -1,4 +1,4 @@
-"""The scheduler's loop: learn, reconcile, claim, plan, resolve missed due times, prune.
+"""The scheduler's loop: learn, reconcile, claim, plan, resolve missed due times, prune, count.
 
 Each step has a module, and the agenda says which is due. The node's control loop hosts it (`LoopService`): one thread,
 one connection. Claims and reconciliations go over that connection one after the other, which `reconciler.py` relies on.
@@ -17,6 +17,7 @@ from tenure.scheduling.claimer import Claimer
 from tenure.scheduling.clock_watch import ClockWatch
 from tenure.scheduling.context import LoopContext
 from tenure.scheduling.deploy_check import DeployCheck
+from tenure.scheduling.figures import FiguresCounter
 from tenure.scheduling.missed import MissedResolver
 from tenure.scheduling.planner import Planner
 from tenure.scheduling.reconciler import Reconciler
@@ -49,6 +50,7 @@ class SchedulerLoop:
         self.reconciler = Reconciler(context, self.clock_watch, reporter)
         self.missed = MissedResolver(context, reporter)
         self.retention = Retention(context)
+        self.figures = FiguresCounter(context)
         self.deploy_check = DeployCheck(context, reporter)
         self._turning = threading.Lock()
 
@@ -96,6 +98,7 @@ class SchedulerLoop:
             self._do(Step.PLAN, self.planner.plan, ledger)
             self._do(Step.RESOLVE_MISSED, self.missed.resolve, ledger)
             self._do(Step.PRUNE, self.retention.prune, ledger)
+            self._do(Step.COUNT, self.figures.count, ledger)
             self._do(Step.REPLAN, self.planner.replan, ledger)
             self._do(Step.CHECK, self.deploy_check.check, ledger)
 

@@ -31,11 +31,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
 from tenure.core.cluster import NodeId
+from tenure.core.figures import Figures, FiguresRow
 from tenure.core.messages import (
     Action,
     ActionQuery,
     Claimed,
     ClaimRequest,
+    CountedHours,
     Ended,
     Ending,
     Forgotten,
@@ -543,6 +545,44 @@ class Ledger(ABC):
         `keys_before`. Rows that other transactions have locked are left. `more` says whether to prune the same jobs
         again.
         """
+
+    # Figures
+
+    @abstractmethod
+    def count_hours(self, application: str, *, since: Instant | None, beyond: JobId, jobs: int) -> CountedHours:
+        """Count the runs of the next `jobs` jobs with ids above `beyond` anew, by hour, and write what differs.
+
+        It counts the hours from `since` on, and earlier ones in which runs were open at the last count, were inserted
+        late, or were reopened. None: from where the last complete pass may have missed something, which is at least
+        an hour before this one; then the answer says where that is. Runs due after now are not counted. What `prune`
+        has removed stays in the figures: it is added to them in the transaction that removes it, once. Days that are
+        one row by now do not change.
+
+        Counting again changes nothing, and then nothing is written.
+        """
+
+    @abstractmethod
+    def note_counted(self, application: str, up_to: Instant) -> None:
+        """A pass over all jobs is complete: the next one begins here. Never moves back."""
+
+    @abstractmethod
+    def close_days(self, application: str, *, before: Instant, oldest: Instant, limit: int) -> int:
+        """Make one row of the hours of each day of a job that ended before an instant and in which no run is open, and
+        delete days from before `oldest`. About `limit` of each; returns how many rows it made and deleted."""
+
+    @abstractmethod
+    def hours(self, application: str, name: str, since: Instant, before: Instant) -> list[FiguresRow]:
+        """The figures of a job by hour, of hours that begin in this period, oldest first. Hours without a run, and
+        those of days that are one row, are left out."""
+
+    @abstractmethod
+    def days(self, application: str, name: str, since: Instant, before: Instant) -> list[FiguresRow]:
+        """The figures of a job by day (UTC), of days that begin in this period, oldest first."""
+
+    @abstractmethod
+    def totals(self, application: str, since: Instant, names: Collection[str] | None = None) -> dict[str, Figures]:
+        """The figures of these jobs (None: of all) over their hours from `since` on. Jobs without any are left out.
+        Hours older than `HOURS_KEPT` are not among them."""
 
     @abstractmethod
     def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:

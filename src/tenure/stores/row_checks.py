@@ -12,8 +12,9 @@ import logging
 from typing import Any, cast
 
 from tenure.core.cluster import HostCard
+from tenure.core.figures import COUNTS, Figures, FiguresRow, Measure, read_buckets
 from tenure.core.job_options import UnreadableRules
-from tenure.core.records import AttemptOutcome, Instant, Rules
+from tenure.core.records import AttemptOutcome, Instant, JobId, Rules
 from tenure.core.trigger_text import read_trigger
 from tenure.util.durations import LONGEST
 
@@ -54,6 +55,27 @@ def clamped_or_none(value: Instant | None) -> Instant | None:
 def attempt_outcome(word: object) -> AttemptOutcome:
     """How an attempt ended. An unknown word counts as failed."""
     return AttemptOutcome(word) if isinstance(word, str) and word in _OUTCOMES else AttemptOutcome.FAILED
+
+
+def figures_of(*columns: Any) -> Figures:
+    """Figures from the columns of a row. What is not a number counts as 0."""
+    counts = dict(zip(COUNTS, map(_number, columns), strict=False))
+    late, took = columns[len(COUNTS) : len(COUNTS) + 3], columns[len(COUNTS) + 3 :]
+    return Figures(**counts, late=_measure(*late), took=_measure(*took))
+
+
+def _measure(total: object, most: object, text: object) -> Measure:
+    return Measure(_number(total), _number(most), read_buckets(text))
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def figures_row(row: tuple[Any, ...]) -> FiguresRow:
+    """Figures with their job and the beginning of their hour or day, in seconds."""
+    job, start, *columns = row
+    return FiguresRow(JobId(job), clamped(start), figures_of(*columns))
 
 
 def job_problem(rules: Rules, trigger: object) -> str:

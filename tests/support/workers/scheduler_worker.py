@@ -285,10 +285,10 @@ class Orders:
         original = getattr(kind, method)
 
         @functools.wraps(original)
-        def armed(ledger: Any, *args: Any) -> Any:
+        def armed(ledger: Any, *args: Any, **more: Any) -> Any:
             if side == "before" and self._counts(args):
                 die(failpoint=failpoint)
-            answer = original(ledger, *args)
+            answer = original(ledger, *args, **more)
             if side == "after" and self._counts(answer):
                 die(failpoint=failpoint)
             return answer
@@ -298,7 +298,7 @@ class Orders:
 
     def _counts(self, what: object) -> bool:
         """Whether something was done, by the planner."""
-        done = getattr(what, "runs", what)
+        done = getattr(what, "runs", getattr(what, "removed", what))
         return bool(done) and self._scheduler.health().plans
 
     def go(self) -> None:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from tenure.core import run_rules
 from tenure.core.cluster import NodeId
+from tenure.core.figures import Figures, FiguresRow
 from tenure.core.keys import is_generated, planner_of
 from tenure.core.messages import (
     PLAIN,
@@ -21,6 +22,7 @@ from tenure.core.messages import (
     ActionQuery,
     Claimed,
     ClaimRequest,
+    CountedHours,
     Ended,
     Ending,
     Forgotten,
@@ -72,6 +74,7 @@ from tenure.core.records import (
 from tenure.core.run_rules import Sync
 from tenure.core.stats import EndedRun, outcome_of, stats_of
 from tenure.stores.ledger import FIRST, Ledger
+from tenure.stores.memory import figures as memory_figures
 from tenure.stores.memory.tables import MemoryRun, Tables
 from tenure.stores.notices import JobsChanged, Notice
 from tenure.stores.row_checks import attempt_outcome
@@ -969,6 +972,8 @@ class MemoryLedger(Ledger):
             more, old = len(old) >= limit, old[:limit]
             for run in old:
                 tables.delete(run)
+            memory_figures.keep(tables, old)
+            for run in old:
                 row = tables.jobs[run.job]
                 if run.kind is RunKind.MANUAL and not is_generated(run.key) and run.scheduled_for >= keys_before:
                     tables.kept_keys[row.id, run.key] = run_rules.kept_of(run.row(row.spec.name))
@@ -997,6 +1002,34 @@ class MemoryLedger(Ledger):
         return (done or row.state is JobState.REMOVED) and max(
             row.defined_at, row.since, row.removed_at or 0.0
         ) < before
+
+    def count_hours(self, application: str, *, since: Instant | None, beyond: JobId, jobs: int) -> CountedHours:
+        with self._world.mutex:
+            now = self.now()
+            return memory_figures.count_hours(self._tables, application, now, since=since, beyond=beyond, jobs=jobs)
+
+    def note_counted(self, application: str, up_to: Instant) -> None:
+        with self._world.mutex:
+            marks = self._tables.counted_up_to
+            marks[application] = max(marks.get(application, 0.0), up_to)
+
+    def close_days(self, application: str, *, before: Instant, oldest: Instant, limit: int) -> int:
+        with self._world.mutex:
+            bounds = {"before": before, "oldest": oldest}
+            return memory_figures.close_days(self._tables, application, **bounds, limit=limit)
+
+    def hours(self, application: str, name: str, since: Instant, before: Instant) -> list[FiguresRow]:
+        with self._world.mutex:
+            return memory_figures.hours(self._tables, self._tables.job(application, name), since, before)
+
+    def days(self, application: str, name: str, since: Instant, before: Instant) -> list[FiguresRow]:
+        with self._world.mutex:
+            return memory_figures.days(self._tables, self._tables.job(application, name), since, before)
+
+    def totals(self, application: str, since: Instant, names: Collection[str] | None = None) -> dict[str, Figures]:
+        with self._world.mutex:
+            rows = (row for row in self._tables.of(application) if names is None or row.spec.name in names)
+            return memory_figures.totals(self._tables, rows, since)
 
     def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
         with self._world.mutex:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tenure.core.cluster import NodeId
+from tenure.core.figures import HOUR, Figures
 from tenure.core.keys import due_key
 from tenure.core.messages import Action, ClaimedRun, LogLine, NewRun, Progress, RunQuery
 from tenure.core.records import (
@@ -205,6 +206,20 @@ class MemoryRun:
 
 
 @dataclass(slots=True)
+class KeptFigures:
+    """The figures of a job, by the beginnings of hours and days."""
+
+    hours: dict[Instant, Figures] = field(default_factory=dict)
+    """Of the runs that are there."""
+    removed: dict[Instant, Figures] = field(default_factory=dict)
+    """By hour, of runs that retention has removed."""
+    days: dict[Instant, Figures] = field(default_factory=dict)
+    """Of days whose hours are gone."""
+    touched: set[Instant] = field(default_factory=set)
+    """Hours in which a run was inserted or reopened since they were counted."""
+
+
+@dataclass(slots=True)
 class Tables:
     """Jobs, runs, the history of changes, the facts of nodes, and guards."""
 
@@ -223,6 +238,9 @@ class Tables:
     """Keys of requested runs that retention has removed."""
     pools: dict[tuple[str, str], int] = field(default_factory=dict)
     """The sizes that were set, by application and name."""
+    figures: dict[JobId, KeptFigures] = field(default_factory=dict)
+    counted_up_to: dict[str, Instant] = field(default_factory=dict)
+    """By application: before this instant, every hour was counted when it was over."""
     guards: dict[tuple[str, str], tuple[Instant, str, Instant | None]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -246,6 +264,7 @@ class Tables:
         self.names[row.spec.application, row.spec.name] = row.id
         self.keys.setdefault(row.id, {})
         self.open.setdefault(row.id, {})
+        self.figures.setdefault(row.id, KeptFigures())
         return row
 
     def forget(self, row: JobRow) -> None:
@@ -255,6 +274,7 @@ class Tables:
         self.changes = [change for change in self.changes if change.job != row.id]
         self.kept_keys = {kept: run for kept, run in self.kept_keys.items() if kept[0] != row.id}
         del self.jobs[row.id], self.names[row.spec.application, row.spec.name], self.keys[row.id], self.open[row.id]
+        del self.figures[row.id]
 
     def number(self) -> int:
         """A new id."""
@@ -312,6 +332,7 @@ class Tables:
 
     def add(self, run: MemoryRun) -> MemoryRun:
         """Write a run, possibly over the final one with the same id and key."""
+        self.figures[run.job].touched.add(run.scheduled_for // HOUR * HOUR)
         self.runs[run.id] = self.keys[run.job][run.key] = run
         if not run.state.final:
             self.open[run.job][run.id] = run

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tenure.core import patterns
 from tenure.core.cluster import NodeId
+from tenure.core.figures import Figures, FiguresRow, by_day, whole_days
 from tenure.core.job_options import rules_of
 from tenure.core.keys import due_key, planner_of, set_key
 from tenure.core.messages import (
@@ -20,6 +21,7 @@ from tenure.core.messages import (
     Claimed,
     ClaimedRun,
     ClaimRequest,
+    CountedHours,
     Ended,
     Ending,
     Forgotten,
@@ -86,7 +88,16 @@ from tenure.stores.postgres.rows import (
     written_change,
     written_request,
 )
-from tenure.stores.row_checks import Complaints, clamped, clamped_or_none, is_instant, job_problem, storable
+from tenure.stores.row_checks import (
+    Complaints,
+    clamped,
+    clamped_or_none,
+    figures_of,
+    figures_row,
+    is_instant,
+    job_problem,
+    storable,
+)
 
 Execute = Callable[[str, Mapping[str, object]], list[tuple[Any, ...]]]
 """Executes one statement in a transaction of its own and returns all rows. Raises as a session does."""
@@ -117,6 +128,7 @@ def load(schema: str, order: str) -> dict[str, str]:
         "runs",
         "guards",
         "actions",
+        "figures",
         job=JOB,
         was=WAS,
         run=RUN,
@@ -697,6 +709,34 @@ class PostgresLedger(Ledger):
             keys_before=keys_before,
         )
         return Pruned(removed, up_to, more)
+
+    def count_hours(self, application: str, *, since: Instant | None, beyond: JobId, jobs: int) -> CountedHours:
+        ((start, up_to, runs, changed),) = self._run(
+            "count_figures", application=application, since=since, beyond=beyond, jobs=jobs
+        )
+        return CountedHours(start, up_to, int(runs), changed)
+
+    def note_counted(self, application: str, up_to: Instant) -> None:
+        self._run("note_counted", application=application, up_to=up_to)
+
+    def close_days(self, application: str, *, before: Instant, oldest: Instant, limit: int) -> int:
+        return int(self._one("close_days", application=application, before=before, oldest=oldest, limit=limit))
+
+    def hours(self, application: str, name: str, since: Instant, before: Instant) -> list[FiguresRow]:
+        period = {"since": since, "before": before}
+        return list(map(figures_row, self._run("figures_by_hour", application=application, name=name, **period)))
+
+    def days(self, application: str, name: str, since: Instant, before: Instant) -> list[FiguresRow]:
+        first, last = whole_days(since, before)
+        over = self._run("figures_by_day", application=application, name=name, since=since, before=before)
+        return by_day([*map(figures_row, over), *self.hours(application, name, first, last)])
+
+    def totals(self, application: str, since: Instant, names: Collection[str] | None = None) -> dict[str, Figures]:
+        if names is None:
+            rows = self._run("figures_of_jobs", application=application, since=since)
+        else:
+            rows = self._run("figures_of_named", application=application, since=since, names=texts(sorted(names)))
+        return {name: figures_of(*columns) for name, *columns in rows}
 
     def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
         bounds = {"before": before, "limit": limit}

@@ -36,6 +36,10 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "attempt": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "run_log": ("SELECT", "INSERT", "DELETE"),
     "run_progress": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "job_hour": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "job_day": ("SELECT", "INSERT", "DELETE"),
+    "hours_counted": ("SELECT", "INSERT", "UPDATE"),
+    "hour_touched": ("SELECT", "INSERT", "DELETE"),
     "guard": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "effect": (),  # only through `once`
 }

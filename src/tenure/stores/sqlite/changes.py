@@ -17,6 +17,7 @@ from tenure.core.records import UNBEGUN, Change, JobId, JobRow, JobSpec, JobStat
 from tenure.core.run_rules import Sync
 from tenure.stores.row_checks import storable
 from tenure.stores.sqlite import attempts as sqlite_attempts
+from tenure.stores.sqlite import figures as sqlite_figures
 from tenure.stores.sqlite.rows import (
     Micros,
     definition,
@@ -52,7 +53,7 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
         execute(connection, proposals, id=after.id, now=now)
     if after.state in {JobState.ACTIVE, JobState.DONE} or change.what in {Change.PAUSED, Change.REMOVED}:
         runs = run_rules.not_forgotten(change.runs, after.kept_since, instant(now))
-        insert(connection, [(after.id, change.application, after.generation, runs)])
+        insert(connection, [(after.id, change.application, after.generation, runs)], now)
     if change.what is Change.REMOVED:
         sqlite_attempts.keep_of_job(connection, after.id)
         execute(connection, "cancel_removed", id=after.id, now=now)
@@ -154,7 +155,9 @@ def to_sync(
     return found
 
 
-def insert(connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, int, Sequence[NewRun]]]) -> int:
+def insert(
+    connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, int, Sequence[NewRun]]], now: Micros
+) -> int:
     """Insert due times, by job, application and generation, whose keys do not exist yet. Returns how many.
 
     They are written in the order of due times: runs that are claimed together then lie together, in few pages of the
@@ -162,6 +165,8 @@ def insert(connection: sqlite3.Connection, planned: Iterable[tuple[JobId, str, i
     """
     due = [(new, job, application, generation) for job, application, generation, runs in planned for new in runs]
     due.sort(key=lambda one: one[0].due_at)
+    for new, job, _, _ in due:
+        sqlite_figures.touch(connection, job, micros(new.scheduled_for), now)
     return execute_many(
         connection,
         "insert_run",
@@ -228,6 +233,7 @@ def request_run(
     if found is None or not (inserted or request.backfill):
         return run_row(found) if found else None
     row = run_row(found)
+    sqlite_figures.touch(connection, row.job, due, now)
     if not inserted:
         if not run_rules.reopens(row.state, row.count):
             return None
@@ -275,6 +281,7 @@ def retry(
 
 
 def _reopen(connection: sqlite3.Connection, wanted: RunId, now: Micros, by: str, kwargs: str | None = None) -> bool:
+    execute(connection, "touch_hour_of_run", id=wanted, before=now - sqlite_figures.LONG_AGO)
     return execute(connection, "reopen", id=wanted, now=now, by=storable(by), kwargs=kwargs).rowcount == 1
 
 

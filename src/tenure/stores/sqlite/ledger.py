@@ -17,6 +17,7 @@ from typing import Any
 
 from tenure.core import patterns
 from tenure.core.cluster import NodeId
+from tenure.core.figures import Figures, FiguresRow, by_day, whole_days
 from tenure.core.job_options import rules_of
 from tenure.core.keys import digest_of, is_generated, planner_of, set_key
 from tenure.core.messages import (
@@ -24,6 +25,7 @@ from tenure.core.messages import (
     ActionQuery,
     Claimed,
     ClaimRequest,
+    CountedHours,
     Ended,
     Ending,
     Forgotten,
@@ -69,10 +71,11 @@ from tenure.core.records import (
 from tenure.core.stats import Began, EndedRun, outcome_of, stats_of
 from tenure.stores.ledger import FIRST, Ledger
 from tenure.stores.notices import JobsChanged, Notice
-from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
+from tenure.stores.row_checks import Complaints, figures_of, is_count, job_problem, storable
 from tenure.stores.sqlite import attempts as sqlite_attempts
 from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite import claims as sqlite_claims
+from tenure.stores.sqlite import figures as sqlite_figures
 from tenure.stores.sqlite.rows import (
     ALWAYS,
     NEVER,
@@ -357,6 +360,7 @@ class SqliteLedger(Ledger):
             return sqlite_changes.insert(
                 self._connection,
                 ((job, application, planned[job].generation, planned[job].runs) for job, application in ours),
+                self._now(),
             )
 
     def claim(self, request: ClaimRequest) -> Claimed:
@@ -650,13 +654,19 @@ class SqliteLedger(Ledger):
         with self._desk.write():
             old = self._old(application, among, micros(before), keep, limit)
             self._keep_keys([one for _, one, _ in old], micros(keys_before))
+            gone = sqlite_figures.by_hour_of_run([(job, self._to_count(one)) for job, one, _ in old])
             execute_many(self._connection, "forget_log", ((one,) for _, one, _ in old))
             execute_many(self._connection, "forget_progress", ((one,) for _, one, _ in old))
             execute_many(self._connection, "forget_attempts", ((one,) for _, one, _ in old))
             execute_many(self._connection, "forget_run", ((one,) for _, one, _ in old))
             execute_many(self._connection, "keep_since", ((last + 1, job) for job, _, last in old))
+            sqlite_figures.keep(self._connection, application, gone)
             keys = max(0, execute(self._connection, "forget_keys", **bounds).rowcount)
         return Pruned(len(old) + keys, up_to, more=max(len(old), keys) >= limit)
+
+    def _to_count(self, run: RunId) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = execute(self._connection, "run_to_count", id=run).fetchone()
+        return found
 
     def _keep_keys(self, runs: Sequence[RunId], since: Micros) -> None:
         """Keep the keys of runs that are about to be removed, if callers may request them again."""
@@ -692,6 +702,68 @@ class SqliteLedger(Ledger):
                 break
         return found
 
+    def count_hours(self, application: str, *, since: Instant | None, beyond: JobId, jobs: int) -> CountedHours:
+        with self._desk.read():
+            found = execute(self._connection, "page", application=application, beyond=beyond, jobs=jobs).fetchall()
+            page, now = [JobId(job) for (job,) in found], self._now()
+            least = now // sqlite_figures.HOUR * sqlite_figures.HOUR - sqlite_figures.HOUR
+            marked = sqlite_figures.start_of(self._connection, application, now) if since is None else micros(since)
+            start = min(marked, least)
+            runs, changed, touched = sqlite_figures.differences(self._connection, page, start, now)
+        written = 0
+        if changed or touched:
+            with self._desk.write():
+                again = sorted({*changed, *touched})
+                _, changed, touched = sqlite_figures.differences(self._connection, again, start, self._now())
+                written = sqlite_figures.write(self._connection, application, changed)
+                sqlite_figures.untouch(self._connection, touched)
+        return CountedHours(instant(start), page[-1] if len(page) == jobs else None, runs, written)
+
+    def note_counted(self, application: str, up_to: Instant) -> None:
+        with self._desk.write():
+            execute(self._connection, "note_counted", application=application, up_to=micros(up_to))
+
+    def close_days(self, application: str, *, before: Instant, oldest: Instant, limit: int) -> int:
+        bound = micros(before) // sqlite_figures.DAY * sqlite_figures.DAY
+        bounds = {"application": application, "before": bound, "oldest": micros(oldest), "limit": limit}
+
+        def found() -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+            connection = self._connection
+            old = execute(connection, "old_days", **bounds).fetchall()
+            return execute(connection, "days_to_close", **bounds).fetchall(), old
+
+        with self._desk.read():
+            if found() == ([], []):
+                return 0
+        with self._desk.write():
+            days, old = found()
+            sqlite_figures.close_days(self._connection, application, [(JobId(job), day) for job, day in days])
+            execute_many(self._connection, "forget_day", old)
+        return len(days) + len(old)
+
+    def hours(self, application: str, name: str, since: Instant, before: Instant) -> list[FiguresRow]:
+        period = {"since": micros(since), "before": micros(before)}
+        with self._desk.read():
+            found = execute(self._connection, "figures_by_hour", application=application, name=name, **period)
+            return sqlite_figures.by_hour(found)
+
+    def days(self, application: str, name: str, since: Instant, before: Instant) -> list[FiguresRow]:
+        first, last = whole_days(since, before)
+        period = {"since": micros(since), "before": micros(before)}
+        with self._desk.read():
+            over = execute(self._connection, "figures_by_day", application=application, name=name, **period)
+            closed = sqlite_figures.rows_of(over)
+        return by_day([*closed, *self.hours(application, name, first, last)])
+
+    def totals(self, application: str, since: Instant, names: Collection[str] | None = None) -> dict[str, Figures]:
+        values: dict[str, object] = {"application": application, "since": micros(since)}
+        with self._desk.read():
+            if names is None:
+                found = execute(self._connection, "figures_of_jobs", **values)
+            else:
+                found = execute(self._connection, "figures_of_named", **values, names=json.dumps(sorted(names)))
+            return {name: figures_of(*columns) for name, *columns in found}
+
     def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
         now = self._now()
         old = min(micros(before), now)
@@ -713,6 +785,7 @@ class SqliteLedger(Ledger):
             jobs = json.dumps([job for job, _ in found])
             execute(self._connection, "forget_changes", jobs=jobs, rows=limit * 10)
             left = {job for (job,) in execute(self._connection, "with_changes", jobs=jobs).fetchall()}
+            left |= sqlite_figures.forget(self._connection, [job for job, _ in found], limit * 10)
             gone = [(job, generation) for job, generation in found if job not in left]
             execute_many(self._connection, "forget_job", ((job,) for job, _ in gone))
             if gone:

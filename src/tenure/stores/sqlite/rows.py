@@ -68,6 +68,7 @@ def sql(order: str = "DESC") -> dict[str, str]:
         "runs",
         "guards",
         "actions",
+        "figures",
         job=_JOB.replace("{state}", "state"),
         job_or_done=_JOB.replace("{state}", _DONE),
         run=_RUN,

@@ -46,7 +46,10 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
      -- A past due time may have run already, and retention may have deleted its run.
      WHERE to_timestamp((n ->> 'scheduled_for')::float8) > clock_timestamp()
         OR to_timestamp((n ->> 'scheduled_for')::float8) >= of_job.kept_since
-    ON CONFLICT (job, key) DO NOTHING
+    ON CONFLICT (job, key) DO NOTHING;
+    INSERT INTO {schema}.hour_touched (job, at)
+    SELECT of_job.id, to_timestamp((n ->> 'scheduled_for')::float8)
+      FROM jsonb_array_elements(new) n WHERE (n ->> 'scheduled_for')::float8 < date_part('epoch', now()) - 600
 $$;
 
 -- The state of an active job that has no due time left: 'done', or 'active' while a run of it is open. VOLATILE,
@@ -299,6 +302,9 @@ BEGIN
      WHERE x.id = of_run AND x.state = ANY (states::{schema}.run_state[]) AND x.count = 1
        AND j.id = x.job
     RETURNING x.*;
+    INSERT INTO {schema}.hour_touched (job, at)
+    SELECT x.job, x.scheduled_for FROM {schema}.run x
+     WHERE FOUND AND x.id = of_run AND x.scheduled_for < now() - interval '10 minutes';
 END $$;
 
 -- Retries runs: reopens those that did not succeed. Returns the runs that it reopened.
@@ -372,6 +378,9 @@ BEGIN
                 ON CONFLICT DO NOTHING
                 RETURNING * INTO r;
                 made := FOUND;
+                IF made AND due < now_ - interval '10 minutes' THEN
+                    INSERT INTO {schema}.hour_touched (job, at) VALUES (j.id, due);
+                END IF;
                 EXIT WHEN made;
                 IF NOT (a ->> 'backfill')::boolean THEN
                     SELECT x.* INTO r FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key';

@@ -101,6 +101,10 @@ BEGIN
      ORDER BY n.ready   -- runs that are claimed together lie together
     ON CONFLICT (job, key) DO NOTHING;
     GET DIAGNOSTICS inserted = ROW_COUNT;
+    INSERT INTO {schema}.hour_touched (job, at)   -- of runs that should have been planned long ago
+    SELECT DISTINCT jobs[n.place], date_trunc('hour', to_timestamp(n.scheduled), 'UTC')
+      FROM unnest(places, scheduled) AS n (place, scheduled)
+     WHERE n.scheduled < date_part('epoch', now()) - 600 AND apps[n.place] IS NOT NULL;
     RETURN inserted;
 END $$;
 

@@ -1,7 +1,7 @@
 -- What is deleted when it is old enough.
 
--- Deletes final runs, with their logs, and kept keys. `beyond` and `in_jobs` select a page of jobs; `up_to` is where
--- the next page begins, NULL after the last one.
+-- Deletes final runs, with their logs, and kept keys. Their figures stay: see `keep_figures`. `beyond` and `in_jobs`
+-- select a page of jobs; `up_to` is where the next page begins, NULL after the last one.
 CREATE OR REPLACE FUNCTION {schema}.prune_runs(
     of_application text, old float8, keep int, at_most int, beyond bigint, in_jobs int, keys_old float8,
     OUT removed bigint, OUT up_to bigint, OUT more boolean
@@ -13,6 +13,9 @@ DECLARE
     jobs    bigint[];
     page    bigint[];
     keys    bigint;
+    app     int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
+    of_jobs bigint[];        -- hours from which something is removed
+    hours   timestamptz[];
 BEGIN
     DELETE FROM {schema}.kept_key k
      USING (SELECT o.job, o.key FROM {schema}.application a
@@ -51,11 +54,18 @@ BEGIN
     SELECT array_agg(l.id) INTO jobs
       FROM (SELECT j.id FROM {schema}.job j WHERE j.id = ANY (jobs) FOR NO KEY UPDATE SKIP LOCKED) l;
     IF jobs IS NULL THEN RETURN; END IF;
-    WITH taken AS MATERIALIZED (   -- a backfill may have reopened one
-        SELECT r.id FROM unnest(doomed) AS d (id) JOIN {schema}.run r ON r.id = d.id
-         WHERE r.job = ANY (jobs) AND r.state > 'running' FOR UPDATE OF r SKIP LOCKED
-    ), gone AS (
-        DELETE FROM {schema}.run r USING taken t WHERE r.id = t.id
+    SELECT array_agg(t.id) INTO doomed   -- a backfill may have reopened one
+      FROM (SELECT r.id FROM unnest(doomed) AS d (id) JOIN {schema}.run r ON r.id = d.id
+             WHERE r.job = ANY (jobs) AND r.state > 'running' FOR UPDATE OF r SKIP LOCKED) t;
+    IF doomed IS NULL THEN RETURN; END IF;
+    -- Nothing is removed that is not in the figures when this transaction commits.
+    PERFORM pg_advisory_xact_lock({schema}.key_of_figures(app));
+    PERFORM {schema}.keep_figures(doomed);
+    SELECT array_agg(h.job), array_agg(h.hour) INTO of_jobs, hours
+      FROM (SELECT DISTINCT r.job, date_trunc('hour', r.scheduled_for, 'UTC') AS hour
+              FROM unnest(doomed) AS d (id) JOIN {schema}.run r ON r.id = d.id) h;
+    WITH gone AS (
+        DELETE FROM {schema}.run r USING unnest(doomed) AS d (id) WHERE r.id = d.id
         RETURNING r.*, coalesce(r.until, r.scheduled_for) AS last
     ), kept AS (   -- keys that users chose
         INSERT INTO {schema}.kept_key (job, application, run, scheduled_for, started_at, finished_at, state, key,
@@ -76,12 +86,14 @@ BEGIN
           FROM (SELECT x.job, max(x.last) AS last FROM gone x GROUP BY x.job) g WHERE j.id = g.job
     )
     SELECT keys + count(*) INTO removed FROM gone;
+    PERFORM {schema}.count_hours(of_jobs, hours, ARRAY(SELECT h.hour + interval '1 hour' FROM unnest(hours)
+                                                         WITH ORDINALITY AS h (hour, place) ORDER BY h.place));
 END $$;
 
 -- Deletes jobs that are removed or done, that no code has defined since an instant, and of which `prune_runs` has
--- left neither a run nor a key. Their changes go first, at most ten times as many as jobs, to keep the statement
--- short; a job goes with the last of them. SECURITY DEFINER: only the owner may delete a job, and callers may delete
--- no others than these.
+-- left neither a run nor a key. Their changes and figures go first, at most ten times as many as jobs of each, to keep
+-- the statement short; a job goes with the last of them. SECURITY DEFINER: only the owner may delete a job, and
+-- callers may delete no others than these.
 CREATE OR REPLACE FUNCTION {schema}.forget_jobs(
     of_application text, old float8, defined text[], at_most int, OUT forgotten bigint, OUT more boolean
 )
@@ -121,8 +133,16 @@ BEGIN
     IF found_ IS NULL THEN RETURN; END IF;
     DELETE FROM {schema}.job_change c
      USING (SELECT o.id FROM {schema}.job_change o WHERE o.job = ANY (found_) LIMIT at_most * 10) d WHERE c.id = d.id;
+    DELETE FROM {schema}.job_hour h
+     USING (SELECT o.job, o.hour, o.removed FROM {schema}.job_hour o WHERE o.job = ANY (found_) LIMIT at_most * 10) d
+     WHERE h.job = d.job AND h.hour = d.hour AND h.removed = d.removed;
+    DELETE FROM {schema}.job_day y
+     USING (SELECT o.job, o.day FROM {schema}.job_day o WHERE o.job = ANY (found_) LIMIT at_most * 10) d
+     WHERE y.job = d.job AND y.day = d.day;
     SELECT array_agg(g.id) INTO gone FROM unnest(found_) AS g (id)
-     WHERE NOT EXISTS (SELECT FROM {schema}.job_change c WHERE c.job = g.id);
+     WHERE NOT EXISTS (SELECT FROM {schema}.job_change c WHERE c.job = g.id)
+       AND NOT EXISTS (SELECT FROM {schema}.job_hour h WHERE h.job = g.id)
+       AND NOT EXISTS (SELECT FROM {schema}.job_day y WHERE y.job = g.id);
     forgotten := coalesce(cardinality(gone), 0);
     more := cardinality(found_) = at_most OR forgotten < cardinality(found_);
     IF forgotten = 0 THEN RETURN; END IF;

@@ -128,3 +128,67 @@ CREATE TABLE {schema}.run_progress (
     text    text NOT NULL,
     at      timestamptz NOT NULL
 ) WITH (fillfactor = 70);
+
+-- Figures of a job in an hour: see `core/figures.py`. Two rows: of the runs that are there, counted anew while anything
+-- may change; and of those that retention has removed. No references to `job`: a count must not wait for its row.
+CREATE TABLE {schema}.job_hour (
+    job         bigint NOT NULL,
+    application int NOT NULL,
+    hour        timestamptz NOT NULL,
+    removed     boolean NOT NULL,   -- of runs that are not there any more
+    succeeded   bigint NOT NULL,
+    failed      bigint NOT NULL,
+    lost        bigint NOT NULL,
+    cancelled   bigint NOT NULL,
+    skipped     bigint NOT NULL,
+    missed      bigint NOT NULL,
+    open        bigint NOT NULL,
+    late_total  bigint NOT NULL,   -- microseconds
+    late_most   bigint NOT NULL,
+    late        text NOT NULL,     -- 'bucket:runs,…'
+    took_total  bigint NOT NULL,
+    took_most   bigint NOT NULL,
+    took        text NOT NULL,
+    PRIMARY KEY (job, hour, removed)
+) WITH (fillfactor = 80);
+
+CREATE INDEX job_hour_application ON {schema}.job_hour (application, hour);
+CREATE INDEX job_hour_open ON {schema}.job_hour (job) WHERE open > 0;
+
+-- The same of a day, of which nothing changes any more.
+CREATE TABLE {schema}.job_day (
+    job         bigint NOT NULL,
+    application int NOT NULL,
+    day         timestamptz NOT NULL,
+    succeeded   bigint NOT NULL,
+    failed      bigint NOT NULL,
+    lost        bigint NOT NULL,
+    cancelled   bigint NOT NULL,
+    skipped     bigint NOT NULL,
+    missed      bigint NOT NULL,
+    late_total  bigint NOT NULL,
+    late_most   bigint NOT NULL,
+    late        text NOT NULL,
+    took_total  bigint NOT NULL,
+    took_most   bigint NOT NULL,
+    took        text NOT NULL,
+    PRIMARY KEY (job, day)
+);
+
+CREATE INDEX job_day_application ON {schema}.job_day (application, day);
+
+-- Every hour before `up_to` was counted when it was over. What has changed since is in `hour_touched`, or open.
+CREATE TABLE {schema}.hours_counted (
+    application int PRIMARY KEY,
+    up_to       timestamptz NOT NULL
+);
+
+-- Hours that are over and in which a run was inserted or opened again. Only grows, so that no transaction waits for
+-- another; a count deletes what it has seen.
+CREATE TABLE {schema}.hour_touched (
+    id  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job bigint NOT NULL,
+    at  timestamptz NOT NULL
+);
+
+CREATE INDEX hour_touched_job ON {schema}.hour_touched (job);

@@ -115,3 +115,64 @@ CREATE TABLE tenure_progress (
     text     TEXT NOT NULL,
     at       INTEGER NOT NULL
 );
+
+-- Figures of a job in an hour: see `core/figures.py`. Two rows: of the runs that are there, counted anew while anything
+-- may change; and of those that retention has removed.
+CREATE TABLE tenure_job_hour (
+    job          INTEGER NOT NULL,
+    application  TEXT NOT NULL,
+    hour         INTEGER NOT NULL,
+    removed      INTEGER NOT NULL,   -- 1: of runs that are not there any more
+    succeeded    INTEGER NOT NULL,
+    failed       INTEGER NOT NULL,
+    lost         INTEGER NOT NULL,
+    cancelled    INTEGER NOT NULL,
+    skipped      INTEGER NOT NULL,
+    missed       INTEGER NOT NULL,
+    open         INTEGER NOT NULL,
+    late_total   INTEGER NOT NULL,   -- microseconds
+    late_most    INTEGER NOT NULL,
+    late         TEXT NOT NULL,      -- 'bucket:runs,…'
+    took_total   INTEGER NOT NULL,
+    took_most    INTEGER NOT NULL,
+    took         TEXT NOT NULL,
+    PRIMARY KEY (job, hour, removed)
+) WITHOUT ROWID;
+
+CREATE INDEX tenure_job_hour_of_application ON tenure_job_hour (application, hour);
+CREATE INDEX tenure_job_hour_open ON tenure_job_hour (job) WHERE open > 0;
+
+-- The same of a day, of which nothing changes any more.
+CREATE TABLE tenure_job_day (
+    job          INTEGER NOT NULL,
+    application  TEXT NOT NULL,
+    day          INTEGER NOT NULL,
+    succeeded    INTEGER NOT NULL,
+    failed       INTEGER NOT NULL,
+    lost         INTEGER NOT NULL,
+    cancelled    INTEGER NOT NULL,
+    skipped      INTEGER NOT NULL,
+    missed       INTEGER NOT NULL,
+    late_total   INTEGER NOT NULL,
+    late_most    INTEGER NOT NULL,
+    late         TEXT NOT NULL,
+    took_total   INTEGER NOT NULL,
+    took_most    INTEGER NOT NULL,
+    took         TEXT NOT NULL,
+    PRIMARY KEY (job, day)
+) WITHOUT ROWID;
+
+CREATE INDEX tenure_job_day_of_application ON tenure_job_day (application, day);
+
+-- Every hour before `up_to` was counted when it was over. What was inserted or opened again since is in
+-- `tenure_hour_touched`, or open.
+CREATE TABLE tenure_hours_counted (
+    application  TEXT PRIMARY KEY,
+    up_to        INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE tenure_hour_touched (
+    job   INTEGER NOT NULL,
+    hour  INTEGER NOT NULL,
+    PRIMARY KEY (job, hour)
+) WITHOUT ROWID;
