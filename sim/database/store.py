@@ -215,6 +215,9 @@ class SimSession(Session):
     def elections(self) -> Any:
         raise NotImplementedError
 
+    def silent(self, nodes: Iterable[NodeId]) -> Any:
+        raise NotImplementedError(nodes)
+
     def terms(self, name: str | None, limit: int) -> Any:
         raise NotImplementedError(name, limit)
 

@@ -52,6 +52,8 @@ class RunEvent(AnyEvent):
     """How long the attempt took, in seconds."""
     error: str = ""
     """How it failed, or why it was skipped, cancelled, lost or retried."""
+    lateness: float | None = None
+    """How many seconds after it was due the attempt began; None if it did not begin here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,6 +287,9 @@ def rows_read(plans: str) -> int:
         ("the days of a job", 60),
         ("totals", 300),
         ("closing days", 30),
+        ("open by queue", 300),
+        ("how runs ended", 220),
+        ("how long they took", 110),
     ],
 )
 def test_what_people_ask_reads_little_more_than_the_answer(grown, question, at_most):
@@ -327,6 +330,9 @@ def test_what_people_ask_reads_little_more_than_the_answer(grown, question, at_m
         "nodes": lambda: grown.session.node_records(50),
         "a page of actions": lambda: ledger.actions(ActionQuery("app", below=5000, limit=50)),
         "a page of actions on one job": lambda: ledger.actions(ActionQuery("app", "job", below=5000, limit=50)),
+        "open by queue": lambda: ledger.open_runs("app", 10_000),
+        "how runs ended": lambda: ledger.last_ends("app", [row.id for row in ledger.jobs("app")[:200]]),
+        "how long they took": lambda: ledger.durations(few, 10),
     }
     plans = grown.plans(questions[question])
     assert rows_read(plans) <= at_most, plans

@@ -28,6 +28,11 @@ INDEXES = {
     "wakes": {"tenure_run_waiting", "tenure_run_began"},
     "runs_in_state": {"tenure_run_of_application"},
     "final_states": {"tenure_run_of_application"},
+    "open_in_lanes": {"tenure_run_due"},
+    "open_waiting": {"tenure_run_waiting"},
+    "open_running": {"tenure_run_running"},
+    "last_failures": {"tenure_run_of_application"},
+    "newest_final": {"tenure_run_of_job"},
     "tally_final": {"tenure_run_of_application"},
     "tally_open": {"tenure_run_open", "tenure_run_waiting", "tenure_run_running"},
     "runs_reaching": {"tenure_run_several"},
@@ -54,6 +59,8 @@ SORTED_BY_INDEX = {
     "missed_runs",
     "oldest",
     "last_runs",
+    "last_failures",
+    "newest_final",
 }
 """Lists that end at a limit, which is of no use if everything has to be sorted first."""
 

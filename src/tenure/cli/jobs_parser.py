@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import get_args
 
-from tenure.cli import actions, job_list, job_operations, jobs, one_run, show, status, web
+from tenure.cli import actions, job_list, job_operations, jobs, metrics, one_run, show, status, web
 from tenure.cli import run as running
 from tenure.cli.watch import EVERY, watchable
 from tenure.core.records import IfWaiting, RunState
@@ -25,6 +25,7 @@ def add(command: Command) -> None:
     """Add all of them, in the order in which `tenure --help` lists them."""
     _start(command)
     _web(command)
+    _metrics(command)
     _queries(command)
     _run_now(command)
     _job_operations(command)
@@ -69,6 +70,37 @@ def _start(command: Command) -> None:
         "place", metavar="MODULE:SCHEDULER", help="where the scheduler is; MODULE is enough if it has only one"
     )
     start.add_argument("--lines", action="store_true", help="print a line per run even without a terminal")
+
+
+def _metrics(command: Command) -> None:
+    added = _of_application(
+        command(
+            "metrics",
+            metrics.metrics_,
+            "export metrics for Prometheus",
+            "Print the metrics of an application once, or serve them at /metrics, with /livez and /readyz beside them. "
+            "They are read from the database when Prometheus asks. If it does not answer within 4 s, `tenure_up` is 0; "
+            "printed once, that is exit code 3. Name the application, and the exporter starts even without the "
+            "database. Needs tenure[metrics].\n\n"
+            "--rules and --dashboard print what comes with tenure: alert rules, and a dashboard for Grafana.",
+            f"tenure metrics --listen 127.0.0.1:{metrics.PORT}",
+            "tenure metrics --rules > /etc/prometheus/tenure.rules.yml",
+            "tenure metrics > /var/lib/node_exporter/tenure.prom.new",
+        )
+    )
+    what = added.add_mutually_exclusive_group()
+    what.add_argument(
+        "--listen",
+        nargs="?",
+        const=f"127.0.0.1:{metrics.PORT}",
+        metavar="[ADDRESS:]PORT",
+        help=f"serve until Ctrl-C or SIGTERM (without a value: 127.0.0.1:{metrics.PORT}; port 0: any free one)",
+    )
+    what.add_argument("--rules", action="store_true", help="print alert rules for Prometheus")
+    what.add_argument("--dashboard", action="store_true", help="print a dashboard for Grafana")
+    added.add_argument(
+        "--jobs", metavar="PATTERN", help="only jobs of this name or pattern have series of their own (default: all)"
+    )
 
 
 def _web(command: Command) -> None:

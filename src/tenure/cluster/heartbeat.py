@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from tenure.cluster.candidate import Candidates
@@ -33,12 +33,19 @@ START_WITHIN = 5.0
 
 logger = logging.getLogger("tenure")
 
+BeatWatcher = Callable[[str, float], None]
+"""Is told how a beat ended ('renewed', 'late', 'failed' …), and how many seconds that took."""
+
 
 class Heartbeat:
     """When the next beat of a node is due, how to send it, and what became of the first."""
 
-    def __init__(self, state: LeaseState, cadence: Cadence, shown: str) -> None:
-        self._state, self._cadence, self._shown = state, cadence, shown
+    def __init__(
+        self, state: LeaseState, cadence: Cadence, shown: str, told: BeatWatcher = lambda _result, _took: None
+    ) -> None:
+        self._state, self._cadence, self._shown, self._told = state, cadence, shown, told
+        self.moved_at = boottime()
+        """When the thread that beats was last seen at work. It waits for the store for `attempt_timeout` at a time."""
         self.due_at = 0.0
         self.wake = threading.Event()
         self.first: threading.Event = threading.Event()
@@ -59,11 +66,13 @@ class Heartbeat:
             answer = session.beat(Beat(lease.node, number, sent_at, lease.until, advert, names))
         except BaseException:
             self._state.step(BeatFailed(number))
+            self._told("failed", boottime() - sent_at)
             raise
-        received_at = boottime()
+        self.moved_at = received_at = boottime()
         late = answer.verdict is BeatVerdict.LATE
         self.due_at = received_at + SOON if late else sent_at + self._cadence.heartbeat_every
         self._state.step(BeatAnswered(number, answer))
+        self._told(answer.verdict.value, received_at - sent_at)
         return answer, received_at
 
     @contextmanager
@@ -141,6 +150,7 @@ class HeartbeatThread(VitalThread):
         with self._heartbeat.until_it_ends():
             while self._leaving is None:
                 self._heartbeat.wake.clear()
+                self._heartbeat.moved_at = boottime()
                 try:
                     self._turn()
                     self._backoff.worked()
@@ -148,6 +158,7 @@ class HeartbeatThread(VitalThread):
                     self._heartbeat.first.set()
                 except Exception as error:
                     self._recover(error)
+                self._heartbeat.moved_at = boottime()
                 if self._leaving is None:
                     self._heartbeat.wake.wait(max(self._next() - boottime(), 0.0))
             self._goodbye()
@@ -161,10 +172,12 @@ class HeartbeatThread(VitalThread):
             self._session = self._store.session(f"{self._label}:heartbeat", self._cadence.attempt_timeout)
             if self._lock is not None:
                 self._session.use_lock_file(self._lock)  # or it would beat where no node looks
+            self._heartbeat.moved_at = boottime()
         if self._needs_identity:
             self._take_identity(self._session)
         if self._advert is None and self._session_evidence and self._store.sessions_are_evidence:
             self._hold_lock(self._session)
+        self._heartbeat.moved_at = boottime()
         if boottime() >= self._heartbeat.due_at:
             self._beat(self._session)
         elif self._advert is not None and boottime() >= self._check_at:

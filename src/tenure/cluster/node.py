@@ -7,6 +7,7 @@ lease behind a mutex. Elections of one process that use the same store and caden
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 
@@ -15,15 +16,20 @@ from tenure.cluster.base_node import BaseNode, NodeParts
 from tenure.cluster.callbacks import CallbackThread
 from tenure.cluster.candidate import Candidate
 from tenure.cluster.control_loop import ControlLoop, LoopService
-from tenure.cluster.heartbeat import Heartbeat, HeartbeatThread
+from tenure.cluster.heartbeat import BeatWatcher, Heartbeat, HeartbeatThread
 from tenure.cluster.messages import Wake
 from tenure.core.cluster import Cadence
 from tenure.errors import StoreUnavailable
 from tenure.stores import Store
+from tenure.util.clock import boottime
 from tenure.util.failure_log import FailureLog
 from tenure.util.fork import ForkOrder, in_child
 
 logger = logging.getLogger("tenure")
+
+STALLED, AT_LEAST = 3.0, 10.0
+"""A thread that should beat has stalled if it has not moved for so many heartbeats, and for at least so many seconds:
+connecting may take longer than a statement, and a URL may name several hosts."""
 
 
 class Node(BaseNode):
@@ -40,6 +46,7 @@ class Node(BaseNode):
     ) -> None:
         self._host_evidence, self._session_evidence = host_evidence, session_evidence
         self._services: list[LoopService] = []
+        self._watchers: list[BeatWatcher] = []
         self._failures: FailureLog | None = None
         super().__init__(store, cadence, label)
 
@@ -81,6 +88,24 @@ class Node(BaseNode):
         with self._mutex:
             self._services[:] = [other for other in self._services if other is not service]
 
+    def watch_beats(self, watcher: BeatWatcher) -> None:
+        """Tell this function of each beat, on the callback thread."""
+        if watcher not in self._watchers:
+            self._watchers.append(watcher)
+
+    def _told(self, result: str, took: float) -> None:
+        """A beat has ended. Called on the thread that beats, which must not wait for watchers."""
+        for watcher in self._watchers:
+            self.tell(functools.partial(watcher, result, took))
+
+    @property
+    def stalled(self) -> bool:
+        """True if the thread that beats has not moved for three heartbeats. It moves whatever the store does: all that
+        it waits for has a timeout."""
+        parts = self._parts
+        limit = max(STALLED * max(self.cadence.heartbeat_every, self.cadence.attempt_timeout), AT_LEAST)
+        return parts is not None and boottime() - parts.heartbeat.moved_at > limit
+
     @property
     def problem(self) -> str:
         """What fails at the moment between this node and its store; '' if nothing does."""
@@ -100,7 +125,7 @@ class Node(BaseNode):
         self.store.prepare()
         label = self.label
         self._failures = failures = FailureLog(logger, self.store.shown)
-        heartbeat = Heartbeat(self._state, self.cadence, self.store.shown)
+        heartbeat = Heartbeat(self._state, self.cadence, self.store.shown, self._told)
         loop = ControlLoop(
             self.store,
             self._state,

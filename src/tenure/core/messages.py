@@ -114,6 +114,8 @@ class JobQuery:
     """A name, or a pattern of names (`core/patterns.py`)."""
     tag: str | None = None
     queue: str | None = None
+    limit: int | None = None
+    """None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,6 +476,30 @@ class Tally:
     state: RunState
     label: str
     runs: int
+
+
+class OpenRuns(NamedTuple):
+    """How many runs on a queue are in a state, and due."""
+
+    state: RunState
+    queue: str
+    runs: int
+
+
+class JobEnds(NamedTuple):
+    """How the newest runs of a job ended."""
+
+    job: JobId
+    succeeded_for: Instant | None = None
+    """The newest due time or request of which the run succeeded …"""
+    succeeded_at: Instant | None = None
+    """… and when that run ended."""
+    failed_at: Instant | None = None
+    """When a run last failed or was lost."""
+    failures: int = 0
+    """How many have failed or were lost since the last one that succeeded."""
+    duration: float | None = None
+    """How long the last attempt of the newest run that ended took. Cancelled and skipped runs do not count."""
 
 
 class LaneJob(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from tenure.core.messages import JobOutcome, JobStats
-from tenure.core.records import UNBEGUN, Instant, RunId, RunRow, RunState
+from tenure.core.messages import PLAIN, JobEnds, JobOutcome, JobStats
+from tenure.core.records import UNBEGUN, Instant, JobId, RunId, RunRow, RunState
 
 
 class Began(NamedTuple):
@@ -75,6 +75,47 @@ def outcome_of(name: str, ended: Iterable[EndedRun], recent: int) -> JobOutcome 
         return None
     reason = newest.reason[-REASON:] if failures else ""
     return JobOutcome(name, newest.id, newest.state, newest.at, reason, failures, since, recent)
+
+
+class FinalRun(NamedTuple):
+    """The part of a final run that its job's deadline needs."""
+
+    state: RunState
+    scheduled_for: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
+
+
+def ends_of(job: JobId, runs: Iterable[FinalRun], failed_at: Instant | None) -> JobEnds:
+    """How the newest runs of a job ended, from its final runs, newest first. Reads no further than to the last one that
+    succeeded."""
+    newest: FinalRun | None = None
+    good: FinalRun | None = None
+    failures = 0
+    for run in runs:
+        if run.state not in PLAIN:
+            continue
+        newest = newest or run
+        if run.state is RunState.SUCCEEDED:
+            good = run
+            break
+        failures += 1
+    duration = None
+    if newest is not None and newest.started_at is not None and newest.finished_at is not None:
+        duration = newest.finished_at - newest.started_at
+    if good is None:
+        return JobEnds(job, failed_at=failed_at, failures=failures, duration=duration)
+    return JobEnds(job, good.scheduled_for, good.finished_at, failed_at, failures, duration)
+
+
+def durations_of(runs: Iterable[FinalRun | Began]) -> tuple[int, float | None]:
+    """How many of these took a known time, and the 99th percentile of these times."""
+    took = [
+        run.finished_at - run.started_at
+        for run in runs
+        if run.state.final and run.started_at is not None and run.finished_at is not None
+    ]
+    return len(took), percentile(took, 0.99)
 
 
 def percentile(values: Sequence[float], part: float) -> float | None:

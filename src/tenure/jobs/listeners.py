@@ -87,6 +87,8 @@ class Listeners:
     _dropping: bool
 
     def __init__(self) -> None:
+        self.of_beats: list[Callable[[str, float], None]] = []
+        """Are told how each heartbeat ended and how many seconds it took, by the node, from the next start on."""
         self._listeners: list[tuple[frozenset[type[AnyEvent]], Callable[[Any], object]]] = []
         self._wanted: frozenset[type[AnyEvent]] = frozenset()
         self._reset()

@@ -70,9 +70,14 @@ class Attempt:
 
     def named(self, action: str, label: str, duration: float | None = None) -> dict[str, object]:
         """The fields of a log record about this attempt, on the node of this label."""
-        run, began_at = self.claimed, self.control.began_at
-        lateness = None if began_at is None else max(began_at - run.due_at, 0.0)
-        return fields(action, run.name, run.id, run.key, run.attempt, node=label, duration=duration, lateness=lateness)
+        run, late = self.claimed, self.lateness
+        return fields(action, run.name, run.id, run.key, run.attempt, node=label, duration=duration, lateness=late)
+
+    @property
+    def lateness(self) -> float | None:
+        """How many seconds after it was due its body was called; None if it was not."""
+        began_at = self.control.began_at
+        return None if began_at is None else max(began_at - self.claimed.due_at, 0.0)
 
     def overdue(self, now: float) -> bool:
         """Whether its body goes on beyond its timeout."""

@@ -144,6 +144,8 @@ class Engine:
             schema=options.schema,
         )
         node, clock, endings = election.node, DatabaseClock(), EndingQueue()
+        for watcher in self._listeners.of_beats:
+            node.watch_beats(watcher)
         signals, reporter = LoopSignals(node), Reporter(self._listeners, node.label, options.tz)
         executor = Executor(node, clock, options.capacity, endings, signals)
         within = options.cadence.attempt_timeout

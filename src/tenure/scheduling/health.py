@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from tenure.jobs.listeners import Listeners
 from tenure.scheduling.engine_options import EngineOptions
 from tenure.stores import Store
 from tenure.util.async_bridge import without_loop
-from tenure.util.clock import boottime
+from tenure.util.clock import boottime, walltime
 from tenure.util.vital_thread import dead
 
 if TYPE_CHECKING:
@@ -45,6 +46,32 @@ class Health:
     """Threads of tenure that died. Not ok: restart the process."""
     notes: tuple[str, ...] = ()
     """Human-readable notes that do not concern a load balancer, such as jobs that old zone rules plan."""
+    live: bool = True
+    """For a liveness probe: no thread of tenure died, and its heartbeat moves, whatever the database does. False:
+    restart the process."""
+    draining: bool = False
+    """It was stopped, and waits for its running bodies."""
+    takes_part: bool = True
+    """False if it never will: `capacity=0`, or TENURE_OFF is set."""
+    clock_offset: float | None = None
+    """By how many seconds this machine's clock is ahead of the store's; None if it does not know."""
+
+    @property
+    def ready(self) -> bool:
+        """For a readiness probe: it takes part, its lease holds and it is not draining; or it takes no part."""
+        return (self.ok and not self.draining) or not self.takes_part
+
+
+def _livez(health: Health) -> tuple[int, str]:
+    return (200, "live\n") if health.live else (503, "not live\n")
+
+
+def _readyz(health: Health) -> tuple[int, str]:
+    return (200, "ready\n") if health.ready else (503, "not ready\n")
+
+
+PROBES: dict[str, Callable[[Health], tuple[int, str]]] = {"/livez": _livez, "/readyz": _readyz}
+"""The probes by their paths: what each answers, as a status and a text. They show no data and need no rights."""
 
 
 def not_started(store: Store, options: EngineOptions, waits_for: tuple[str, ...]) -> Health:
@@ -59,6 +86,7 @@ def not_started(store: Store, options: EngineOptions, waits_for: tuple[str, ...]
         capacity=options.capacity,
         problem="not started",
         waits_for=waits_for,
+        takes_part=options.capacity > 0,
     )
 
 
@@ -91,4 +119,7 @@ def health_of(parts: Parts, store: Store, options: EngineOptions, registry: Regi
         problem=problem,
         dead_threads=fallen,
         notes=parts.loop.planner.notes,
+        live=not fallen and not node.stalled,
+        draining=executor.stopping,
+        clock_offset=walltime().timestamp() - parts.clock.now(boottime()) if parts.clock.known else None,
     )

@@ -122,6 +122,7 @@ class Reporter:
                     label=self._label,
                     duration=took,
                     error="" if state is RunState.SUCCEEDED else error,
+                    lateness=attempt.lateness,
                 )
             )
 

@@ -150,7 +150,8 @@ class SchedulerService(JobClient):
     def health(self) -> Health:
         """The state of this node, without asking the database."""
         engine = self._engine or Engine(self.store, self.definitions.registry, self.options, self.listeners)
-        return replace(engine.health(), waits_for=self._waits_for())
+        health = replace(engine.health(), waits_for=self._waits_for())
+        return replace(health, takes_part=False) if _turned_off() else health
 
     @contextmanager
     def staged(

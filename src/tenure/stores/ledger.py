@@ -42,6 +42,7 @@ from tenure.core.messages import (
     Ending,
     Forgotten,
     JobChange,
+    JobEnds,
     JobOutcome,
     JobQuery,
     JobStats,
@@ -49,6 +50,7 @@ from tenure.core.messages import (
     LogLine,
     LogTrim,
     MissedJob,
+    OpenRuns,
     Overdue,
     Past,
     Planned,
@@ -78,6 +80,8 @@ from tenure.core.records import (
 
 FIRST = JobId(0)
 """Sorts before all jobs."""
+SUCCESS_WITHIN = 5000
+"""Among so many of the newest final runs of a job, the last one that succeeded is looked for."""
 
 
 class Ledger(ABC):
@@ -194,6 +198,10 @@ class Ledger(ABC):
     @abstractmethod
     def find_jobs(self, query: JobQuery) -> list[JobRow]:
         """The jobs that a query is about, by name. Never removed ones."""
+
+    @abstractmethod
+    def count_jobs(self, application: str) -> int:
+        """How many jobs an application has that are not REMOVED."""
 
     @abstractmethod
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
@@ -518,6 +526,25 @@ class Ledger(ABC):
     def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
         """Count the runs that are open and due by now, by state and node, and those scheduled from `since` on that are
         FAILED or LOST. Of these it counts `limit` at most."""
+
+    @abstractmethod
+    def open_runs(self, application: str, limit: int) -> list[OpenRuns]:
+        """Count the runs that are due and open, by state and queue; of each state at most `limit`, and of PENDING ones
+        at most `limit` for each function and queue. PENDING runs of jobs that are not ACTIVE do not count."""
+
+    @abstractmethod
+    def last_ends(self, application: str, jobs: Sequence[JobId], *, failing: int = 10_000) -> list[JobEnds]:
+        """How the newest runs of these jobs of one application ended, in any order.
+
+        Successes and failures in a row are looked for among the newest SUCCESS_WITHIN final runs of each job, and
+        `failed_at` among the newest `failing` failed and as many lost runs of the application: no question reads the
+        whole history.
+        """
+
+    @abstractmethod
+    def durations(self, jobs: Sequence[JobId], last: int) -> dict[JobId, tuple[int, float | None]]:
+        """Of the last runs of these jobs that began and are final, this many of each: how many have a duration, and its
+        99th percentile."""
 
     @abstractmethod
     def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp
 from tenure.async_scheduler import AsyncScheduler, threaded_of
 from tenure.errors import ConfigurationError
 from tenure.scheduler import Scheduler
+from tenure.scheduling.health import PROBES
 from tenure.web.access import LOOPBACK, AccessPolicy, Authorize, Caller, caller_of
 from tenure.web.site import Redact, site
 from tenure.web.token_login import TokenLogin
@@ -87,7 +89,14 @@ class _Wsgi:
         self._mutex = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer one request."""
+        """Answer one request. A probe gets no further than here, and asks no `authorize`."""
+        if (probe := PROBES.get(environ.get("PATH_INFO", ""))) and environ.get("REQUEST_METHOD") in {"GET", "HEAD"}:
+            status, text = probe(self._scheduler.health())
+            start_response(
+                f"{status} {HTTPStatus(status).phrase}",
+                [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")],
+            )
+            return [text.encode()]
         try:
             for part in ("SCRIPT_NAME", "PATH_INFO"):
                 environ.get(part, "").encode("latin-1").decode()

@@ -30,6 +30,7 @@ from tenure.errors import (
     UnknownJob,
 )
 from tenure.scheduler import Scheduler
+from tenure.scheduling.health import PROBES
 from tenure.util.version import __version__
 from tenure.web import api, drawings, operations
 from tenure.web.access import AccessPolicy, Caller, caller_of, cross_site, foreign_host, proxied
@@ -89,6 +90,7 @@ class Site:
             *(Route(path, self._guarded(handler), methods=do) for path, handler in operations.ROUTES.items()),
             *(Route(path, self._guarded(handler), methods=look) for path, handler in api.READS.items()),
             *(Route(path, self._guarded(change, in_json=True), methods=do) for path, change in api.CHANGES.items()),
+            *(Route(path, self._probe, methods=look) for path in PROBES),
             Route("/log-in", self._caught(self._log_in), methods=["GET", "POST"]),
             Route("/log-out", self._guarded(_log_out), methods=do),
             Route("/static/{given}/{name}", self._caught(self._static), methods=look),
@@ -211,6 +213,11 @@ class Site:
         return self.show(page_request, request, "refused.html", refused.status, refused=refused, **live)
 
     # Without a caller
+
+    async def _probe(self, request: Request) -> Response:
+        """No data, and no rights: a prober sends no token, and addresses this process by its number."""
+        status, text = PROBES[f"/{request.url.path.rpartition('/')[2]}"](self.scheduler.health())
+        return Response(text, status, media_type="text/plain")
 
     async def _log_in(self, request: Request) -> Response:
         login = self.policy.login

@@ -28,6 +28,7 @@ from tenure.core.messages import (
     Forgotten,
     Held,
     JobChange,
+    JobEnds,
     JobOutcome,
     JobQuery,
     JobStats,
@@ -37,6 +38,7 @@ from tenure.core.messages import (
     LostRun,
     MissedJob,
     MissedRun,
+    OpenRuns,
     Overdue,
     Past,
     Planned,
@@ -75,6 +77,8 @@ from tenure.core.run_rules import Sync
 from tenure.core.stats import EndedRun, outcome_of, stats_of
 from tenure.stores.ledger import FIRST, Ledger
 from tenure.stores.memory import figures as memory_figures
+from tenure.core.stats import EndedRun, FinalRun, durations_of, ends_of, outcome_of, stats_of
+from tenure.stores.ledger import FIRST, SUCCESS_WITHIN, Ledger
 from tenure.stores.memory.tables import MemoryRun, Tables
 from tenure.stores.notices import JobsChanged, Notice
 from tenure.stores.row_checks import attempt_outcome
@@ -348,7 +352,10 @@ class MemoryLedger(Ledger):
             if (query.pattern is None or matches(query.pattern, row.spec.name))
             and (query.tag is None or query.tag in row.spec.rules.tags)
             and query.queue in {None, row.spec.rules.queue}
-        ]
+        ][: query.limit]
+
+    def count_jobs(self, application: str) -> int:
+        return len(self.jobs(application))
 
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
         return [
@@ -935,6 +942,44 @@ class MemoryLedger(Ledger):
                 Tally(state, label, min(runs, limit) if state.final else runs)
                 for (state, label), runs in counts.items()
             ]
+
+    def open_runs(self, application: str, limit: int) -> list[OpenRuns]:
+        with self._world.mutex:
+            now = self.now()
+            counts = Counter(
+                (run.state, row.spec.rules.queue)
+                for row in self._tables.of(application)
+                for run in self._tables.keys[row.id].values()
+                if run.state in {RunState.WAITING, RunState.RUNNING}
+                or (run.state is RunState.PENDING and run.due_at <= now and row.state is JobState.ACTIVE)
+            )
+            return [OpenRuns(state, queue, min(runs, limit)) for (state, queue), runs in counts.items()]
+
+    def last_ends(self, application: str, jobs: Sequence[JobId], *, failing: int = 10_000) -> list[JobEnds]:
+        del application, failing  # all failures are looked at
+        with self._world.mutex:
+            found = []
+            for job in jobs:
+                runs = [run for run in self._newest(job) if run.state.final]
+                bad = [run for run in runs if run.state in {RunState.FAILED, RunState.LOST}]
+                failed_at = max((run.finished_at or run.scheduled_for for run in bad), default=None)
+                finals = (FinalRun(r.state, r.scheduled_for, r.started_at, r.finished_at) for r in runs)
+                found.append(ends_of(job, islice(finals, SUCCESS_WITHIN), failed_at))
+            return found
+
+    def durations(self, jobs: Sequence[JobId], last: int) -> dict[JobId, tuple[int, float | None]]:
+        with self._world.mutex:
+            found = {}
+            for job in jobs:
+                began = [run for run in self._newest(job) if run.state.final and run.attempt > 0][:last]
+                found[job] = durations_of(
+                    FinalRun(run.state, run.scheduled_for, run.started_at, run.finished_at) for run in began
+                )
+            return found
+
+    def _newest(self, job: JobId) -> list[MemoryRun]:
+        """The runs of a job, newest first."""
+        return sorted(self._tables.keys[job].values(), key=lambda run: (run.scheduled_for, run.id), reverse=True)
 
     def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
         with self._world.mutex:

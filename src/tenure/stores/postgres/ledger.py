@@ -27,6 +27,7 @@ from tenure.core.messages import (
     Forgotten,
     Held,
     JobChange,
+    JobEnds,
     JobOutcome,
     JobQuery,
     JobStats,
@@ -36,6 +37,7 @@ from tenure.core.messages import (
     LostRun,
     MissedJob,
     MissedRun,
+    OpenRuns,
     Overdue,
     Past,
     Planned,
@@ -70,7 +72,7 @@ from tenure.core.records import (
 from tenure.core.run_rules import cancelled_by, with_last
 from tenure.core.stats import COUNTED, REASON, stats_of
 from tenure.stores import statements
-from tenure.stores.ledger import FIRST, Ledger
+from tenure.stores.ledger import FIRST, SUCCESS_WITHIN, Ledger
 from tenure.stores.postgres.arrays import Longs, doubles, longs, texts
 from tenure.stores.postgres.claim_floor import Look
 from tenure.stores.postgres.rows import (
@@ -257,8 +259,13 @@ class PostgresLedger(Ledger):
             pattern=None if query.pattern is None else patterns.like(query.pattern),
             tag=query.tag,
             queue=query.queue,
+            limit=query.limit,
         )
         return [job_row(query.application, row) for row in rows]
+
+    def count_jobs(self, application: str) -> int:
+        ((count,),) = self._run("count_jobs", application=application)
+        return int(count)
 
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
         rows = self._run("removed", application=application, names=None if names is None else texts(names))
@@ -671,6 +678,17 @@ class PostgresLedger(Ledger):
     def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
         rows = self._run("tally", application=application, since=since, limit=limit)
         return [Tally(RunState(state), label, runs) for state, label, runs in rows]
+
+    def open_runs(self, application: str, limit: int) -> list[OpenRuns]:
+        rows = self._run("open_runs", application=application, limit=limit)
+        return [OpenRuns(RunState(state), queue, runs) for state, queue, runs in rows]
+
+    def last_ends(self, application: str, jobs: Sequence[JobId], *, failing: int = 10_000) -> list[JobEnds]:
+        rows = self._run("last_ends", application=application, jobs=longs(jobs), failing=failing, within=SUCCESS_WITHIN)
+        return [JobEnds(*row) for row in rows]
+
+    def durations(self, jobs: Sequence[JobId], last: int) -> dict[JobId, tuple[int, float | None]]:
+        return {job: (runs, p99) for job, runs, p99 in self._run("durations", jobs=longs(jobs), last=last)}
 
     def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
         rows = self._run("past", jobs=longs(jobs), since=since, before=before, below=0)

@@ -30,6 +30,7 @@ from tenure.core.messages import (
     Ending,
     Forgotten,
     JobChange,
+    JobEnds,
     JobOutcome,
     JobQuery,
     JobStats,
@@ -38,6 +39,7 @@ from tenure.core.messages import (
     LogTrim,
     MissedJob,
     MissedRun,
+    OpenRuns,
     Overdue,
     Past,
     Planned,
@@ -68,8 +70,8 @@ from tenure.core.records import (
     RunRow,
     RunState,
 )
-from tenure.core.stats import Began, EndedRun, outcome_of, stats_of
-from tenure.stores.ledger import FIRST, Ledger
+from tenure.core.stats import Began, EndedRun, FinalRun, durations_of, ends_of, outcome_of, stats_of
+from tenure.stores.ledger import FIRST, SUCCESS_WITHIN, Ledger
 from tenure.stores.notices import JobsChanged, Notice
 from tenure.stores.row_checks import Complaints, figures_of, is_count, job_problem, storable
 from tenure.stores.sqlite import attempts as sqlite_attempts
@@ -244,8 +246,14 @@ class SqliteLedger(Ledger):
                 pattern=None if query.pattern is None else patterns.glob(query.pattern),
                 tag=query.tag,
                 queue=query.queue,
+                limit=-1 if query.limit is None else query.limit,
             ).fetchall()
         return [job_row(row) for row in found]
+
+    def count_jobs(self, application: str) -> int:
+        with self._desk.read():
+            ((count,),) = execute(self._connection, "count_jobs", application=application)
+        return int(count)
 
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
         wanted = None if names is None else json.dumps(list(names))
@@ -571,12 +579,7 @@ class SqliteLedger(Ledger):
 
     def _figures(self, statement: str, job: JobId, last: int) -> JobStats:
         rows = self._connection.execute(statement, (job, last))
-        return stats_of(
-            [
-                Began(run_state(state), instant(due_at), instant_or_none(began), instant_or_none(ended))
-                for state, due_at, began, ended in rows
-            ]
-        )
+        return stats_of([_began(row) for row in rows])
 
     def outcomes(
         self, application: str, *, since: Instant, name: str | None = None, failing: int | None = None
@@ -614,6 +617,35 @@ class SqliteLedger(Ledger):
                 )
                 found.append((state, "", count))
         return [Tally(RunState(state), label, runs) for state, label, runs in found]
+
+    def open_runs(self, application: str, limit: int) -> list[OpenRuns]:
+        values = {"application": application, "limit": limit}
+        with self._desk.read():
+            found = execute(self._connection, "open_in_lanes", now=self._now(), **values).fetchall()
+            for name in ("open_waiting", "open_running"):
+                found += execute(self._connection, name, **values).fetchall()
+        return [OpenRuns(RunState(state), queue, runs) for state, queue, runs in found if runs]
+
+    def last_ends(self, application: str, jobs: Sequence[JobId], *, failing: int = 10_000) -> list[JobEnds]:
+        failed: dict[JobId, int] = {}
+        with self._desk.read():
+            for state in (RunState.FAILED, RunState.LOST):
+                rows = execute(self._connection, "last_failures", application=application, state=state, limit=failing)
+                for job, at in rows:
+                    failed[job] = max(failed.get(job, at), at)
+            return [
+                ends_of(
+                    job,
+                    map(_final_run, execute(self._connection, "newest_final", job=job, limit=SUCCESS_WITHIN)),
+                    instant_or_none(failed.get(job)),
+                )
+                for job in jobs
+            ]
+
+    def durations(self, jobs: Sequence[JobId], last: int) -> dict[JobId, tuple[int, float | None]]:
+        statement = sql()["figures"]
+        with self._desk.read():
+            return {job: durations_of(map(_began, self._connection.execute(statement, (job, last)))) for job in jobs}
 
     def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
         values = {"jobs": json.dumps(jobs), "since": micros(since), "before": micros(before)}
@@ -854,6 +886,16 @@ class SqliteLedger(Ledger):
     def _wake(self, *applications: str) -> None:
         for application in applications:
             self._desk.ring(JobsChanged(application))
+
+
+def _began(row: tuple[Any, ...]) -> Began:
+    state, due_at, started_at, finished_at = row
+    return Began(run_state(state), instant(due_at), instant_or_none(started_at), instant_or_none(finished_at))
+
+
+def _final_run(row: tuple[Any, ...]) -> FinalRun:
+    state, scheduled_for, started_at, finished_at = row
+    return FinalRun(run_state(state), instant(scheduled_for), instant_or_none(started_at), instant_or_none(finished_at))
 
 
 def _ended_run(row: tuple[Any, ...]) -> EndedRun:

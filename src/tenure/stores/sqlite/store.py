@@ -320,6 +320,9 @@ class SqliteSession(Session):
     def elections(self) -> list[Leader]:
         return self._leaders(None)
 
+    def silent(self, nodes: Iterable[NodeId]) -> set[NodeId]:
+        return {card.id for card in self.cards(nodes) if not self._healthy(card.id, card.host)}
+
     def terms(self, name: str | None, limit: int) -> list[TermRecord]:
         with self._read():
             if name is None:

@@ -114,7 +114,13 @@ SELECT {job} FROM {schema}.job j
    AND (%(pattern)s::text IS NULL OR j.name LIKE %(pattern)s::text)
    AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text)
    AND (%(tag)s::text IS NULL OR jsonb_exists((j.rules -> 'tags')::jsonb, %(tag)s::text))
- ORDER BY j.name COLLATE "C"
+ ORDER BY j.name COLLATE "C" LIMIT %(limit)s::bigint
+
+-- name: count_jobs
+-- How many jobs an application has.
+SELECT count(*) FROM {schema}.job j
+ WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s)
+   AND j.state <> 'removed'
 
 -- name: change_many
 -- Make one change to each of many jobs.

@@ -264,6 +264,66 @@ SELECT t.state, t.label, t.runs
                                             LIMIT %(limit)s) x)
           FROM unnest(ARRAY['failed', 'lost']::{schema}.run_state[]) s (state))) t
 
+-- name: open_runs
+-- Count open runs that are due, by state and queue, up to a limit. Runs of jobs that are not active have no lane.
+SELECT o.state, o.queue, sum(o.runs)::bigint
+  FROM (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s) a
+ CROSS JOIN LATERAL (
+       (SELECT 'pending' AS state, l.queue, count(f.id) AS runs FROM {schema}.lane l
+         CROSS JOIN LATERAL (SELECT x.id FROM {schema}.run x
+                              WHERE x.lane = l.id AND x.state = 'pending' AND x.lane IS NOT NULL
+                                AND x.due_at <= clock_timestamp() LIMIT %(limit)s) f
+         WHERE l.application = a.id GROUP BY l.queue)
+       UNION ALL
+       (SELECT 'waiting', j.queue, count(*)
+          FROM (SELECT f.job FROM {schema}.run f WHERE f.application = a.id AND f.state = 'waiting'
+                 LIMIT %(limit)s) f JOIN {schema}.job j ON j.id = f.job GROUP BY j.queue)
+       UNION ALL
+       (SELECT 'running', j.queue, count(*)
+          FROM (SELECT f.job FROM {schema}.run f WHERE f.application = a.id AND f.state = 'running'
+                 LIMIT %(limit)s) f JOIN {schema}.job j ON j.id = f.job GROUP BY j.queue)) o
+ GROUP BY o.state, o.queue
+
+-- name: last_ends
+-- How the newest runs of jobs ended. A healthy job costs a look at its newest run; failures are counted only for a job
+-- whose newest run did not succeed.
+WITH failed AS MATERIALIZED (
+    SELECT b.job, max(b.at) AS at
+      FROM {schema}.application a
+     CROSS JOIN unnest(ARRAY['failed', 'lost']::{schema}.run_state[]) s (state)
+     CROSS JOIN LATERAL (SELECT f.job, coalesce(f.finished_at, f.scheduled_for) AS at FROM {schema}.run f
+                          WHERE f.application = a.id AND f.state = s.state AND f.state > 'running'
+                          ORDER BY f.scheduled_for DESC LIMIT %(failing)s) b
+     WHERE a.name = %(application)s GROUP BY b.job
+)
+SELECT x.id, date_part('epoch', good.scheduled_for), date_part('epoch', good.finished_at),
+       date_part('epoch', failed.at), coalesce(bad.failures, 0),
+       date_part('epoch', newest.finished_at) - date_part('epoch', newest.started_at)
+  FROM unnest(%(jobs)s::bigint[]) x (id)
+  LEFT JOIN LATERAL (SELECT w.* FROM (SELECT f.* FROM {schema}.run f WHERE f.job = x.id AND f.state > 'running'
+                                       ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(within)s) w
+                      WHERE w.state IN ('succeeded', 'failed', 'lost') LIMIT 1) newest ON true
+  LEFT JOIN LATERAL (SELECT w.* FROM (SELECT f.* FROM {schema}.run f WHERE f.job = x.id AND f.state > 'running'
+                                       ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(within)s) w
+                      WHERE w.state = 'succeeded' LIMIT 1) good ON true
+  LEFT JOIN LATERAL (SELECT count(*) AS failures
+                       FROM (SELECT f.id, f.state, f.scheduled_for FROM {schema}.run f
+                              WHERE newest.state <> 'succeeded' AND f.job = x.id AND f.state > 'running'
+                                AND (good.id IS NULL OR f.scheduled_for >= good.scheduled_for)
+                              ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(within)s) f
+                      WHERE f.state IN ('failed', 'lost')
+                        AND (good.id IS NULL OR (f.scheduled_for, f.id) > (good.scheduled_for, good.id))) bad ON true
+  LEFT JOIN failed ON failed.job = x.id
+
+-- name: durations
+-- How long the last runs of jobs took.
+SELECT x.id, count(d.took), percentile_cont(0.99) WITHIN GROUP (ORDER BY d.took)
+  FROM unnest(%(jobs)s::bigint[]) x (id)
+ CROSS JOIN LATERAL (SELECT date_part('epoch', f.finished_at) - date_part('epoch', f.started_at) AS took
+                       FROM {schema}.run f WHERE f.job = x.id AND f.state > 'running' AND f.attempt > 0
+                      ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(last)s) d
+ GROUP BY x.id
+
 -- name: keep_log
 -- Store log lines. A line that is sent again, because the first answer was lost, is stored once.
 INSERT INTO {schema}.run_log (run, attempt, place, at, line)

@@ -110,7 +110,11 @@ SELECT {job_or_done}
    AND (:tag IS NULL
         OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(rules) THEN rules ELSE '{}' END, '$.tags') t
                     WHERE t.value = :tag))
- ORDER BY name
+ ORDER BY name LIMIT :limit
+
+-- name: count_jobs
+-- How many jobs an application has.
+SELECT count(*) FROM tenure_job WHERE application = :application AND state <> 'removed'
 
 -- name: removed
 -- Removed jobs that code defines or has defined.

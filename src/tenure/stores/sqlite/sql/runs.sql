@@ -610,6 +610,42 @@ SELECT count(*)
            AND state <> 'running'
            AND scheduled_for >= :since LIMIT :limit)
 
+-- name: open_in_lanes
+-- Count runs that are due and that no node has claimed, by queue, up to a limit in each lane.
+SELECT 'pending', l.queue,
+       sum((SELECT count(*) FROM (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_due
+                                   WHERE r.lane = l.id AND r.state = 'pending' AND r.due_at <= :now LIMIT :limit)))
+  FROM tenure_lane l WHERE l.application = :application GROUP BY l.queue
+
+-- name: open_waiting
+-- Count waiting runs by queue, up to a limit.
+SELECT 'waiting', j.queue, count(*)
+  FROM (SELECT job FROM tenure_run INDEXED BY tenure_run_waiting
+         WHERE application = :application AND state = 'waiting' LIMIT :limit) r
+ CROSS JOIN tenure_job j ON j.id = r.job GROUP BY j.queue
+
+-- name: open_running
+-- Count running runs by queue, up to a limit.
+SELECT 'running', j.queue, count(*)
+  FROM (SELECT job FROM tenure_run INDEXED BY tenure_run_running
+         WHERE application = :application AND state = 'running' LIMIT :limit) r
+ CROSS JOIN tenure_job j ON j.id = r.job GROUP BY j.queue
+
+-- name: last_failures
+-- When the jobs last failed or were lost that are among the newest of an application in one of these states.
+SELECT job, max(at)
+  FROM (SELECT job, coalesce(finished_at, scheduled_for) AS at FROM tenure_run INDEXED BY tenure_run_of_application
+         WHERE application = :application AND state = :state AND state <> 'pending' AND state <> 'waiting'
+           AND state <> 'running'
+         ORDER BY scheduled_for DESC LIMIT :limit) GROUP BY job
+
+-- name: newest_final
+-- The newest final runs of a job. Read only as far as needed.
+SELECT state, scheduled_for, started_at, finished_at
+  FROM tenure_run INDEXED BY tenure_run_of_job
+ WHERE job = :job AND state IN ('succeeded', 'failed', 'lost', 'cancelled', 'skipped')
+ ORDER BY scheduled_for DESC, id DESC LIMIT :limit
+
 -- name: keep_log
 -- Store log lines. A line that is sent again, because the first answer was lost, is stored once.
 INSERT OR IGNORE INTO tenure_log (run, attempt, place, at, line)
