@@ -74,11 +74,9 @@ from tenure.core.records import (
     RunState,
 )
 from tenure.core.run_rules import Sync
-from tenure.core.stats import EndedRun, outcome_of, stats_of
-from tenure.stores.ledger import FIRST, Ledger
-from tenure.stores.memory import figures as memory_figures
 from tenure.core.stats import EndedRun, FinalRun, durations_of, ends_of, outcome_of, stats_of
 from tenure.stores.ledger import FIRST, SUCCESS_WITHIN, Ledger
+from tenure.stores.memory import figures as memory_figures
 from tenure.stores.memory.tables import MemoryRun, Tables
 from tenure.stores.notices import JobsChanged, Notice
 from tenure.stores.row_checks import attempt_outcome
