@@ -60,8 +60,8 @@ ON_PGS = [
 
 
 def demo(args: list[str]) -> int:
-    """Run the demo."""
-    prepare("demo", extras="cli")
+    """Watch five workers be killed and frozen, in the terminal and on the page in a browser (`--no-web` without it)."""
+    prepare("demo", extras="cli,web")
     return run("python", "-m", "tenure", "demo", *args)
 
 

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from harness import scratch
+from harness.web import Browser
 from tenure.demo.summary import _calls
 from tenure.demo.verdict import Body, Note, judge, judge_bodies
 
@@ -32,9 +34,11 @@ def hear_ctrl_c():
 
 
 def test_leaders_are_killed_and_others_take_over(tmp_path):
-    with start(tmp_path, "--seconds", "6") as demo:
+    with start(tmp_path, "--seconds", "6", "--no-web") as demo:
         out, err = demo.communicate(timeout=45)
     assert (demo.returncode, err) == (0, "")
+    assert out.startswith("five processes run three jobs")
+    assert "http" not in out
     assert "kill -9" in out
     assert re.search(r"leads in term 2 \(dead: its host lock is free\), after [\d.]+ m?s without a leader", out)
     assert re.search(r"\d+ processes: [1-9] kills?, 0 freezes, [2-9] terms", out)
@@ -61,6 +65,48 @@ def test_on_postgres_in_a_schema_of_its_own(tmp_path, postgres, database):
         == []
     )
     left_nothing(tmp_path)
+
+
+def test_its_page_shows_what_happens_and_lets_the_planner_resign(tmp_path):
+    with start(tmp_path, "--seconds", "12") as demo:
+        home = re.fullmatch(
+            r"watch it in a browser: (http://127\.0\.0\.1:\d+)/ \(until the demo ends\)\n", demo.stdout.readline()
+        )[1]
+        planners = set()
+        with Browser(home) as browser:
+
+            def planner():
+                found = browser.get("/api/v1/status").json()
+                planners.update({found["planner"]["label"]} if found["planner"] else set())
+                return len(planners) > 1 and {job["job"] for job in found["next"]} == {"tick", "second", "invoice"}
+
+            scratch.eventually(planner, within=30, what="a second planner, after the first was killed")
+            page = browser.get("/").text
+            assert "Ask it to resign" in page
+            assert browser.press("/do/resign").status_code == 303
+            assert browser.press("/do/remove", job="tick", typed="tick").status_code == 403
+            assert browser.press("/do/run-now", job="tick").status_code == 403
+            assert browser.get("/", headers={"Host": "evil.example"}).status_code == 403
+        out, err = demo.communicate(timeout=60)
+    assert (demo.returncode, err) == (0, "")
+    assert re.search(r"^run twice: +0\nlost: +0$", out, re.MULTILINE)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(home)
+    left_nothing(tmp_path)
+
+
+def test_without_the_extra_it_says_how_to_get_the_page_and_goes_on(tmp_path):
+    code = (
+        "import sys; sys.modules['jinja2'] = None\n"  # as if it were not installed
+        "from tenure.cli import main; sys.exit(main(['demo', '--seconds', '2']))"
+    )
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=45, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("without the page in a browser: pip install 'tenure[web]' to have it\nfive processes")
+    assert re.search(r"^lost: +0$", done.stdout, re.MULTILINE)
 
 
 def test_ctrl_c_ends_it_with_the_summary(tmp_path):

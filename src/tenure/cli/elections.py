@@ -196,7 +196,7 @@ def demo(arguments: argparse.Namespace) -> int:
     """Run the demo."""
     from tenure import demo as show
 
-    return show.run(seconds=arguments.seconds, postgres=arguments.postgres)
+    return show.run(seconds=arguments.seconds, postgres=arguments.postgres, web=arguments.web)
 
 
 def application_of(arguments: argparse.Namespace, session: Session) -> str:

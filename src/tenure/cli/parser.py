@@ -266,12 +266,15 @@ def _demo(command: Command) -> None:
         elections.demo,
         "watch five workers survive kills and freezes",
         "Start five processes that run three jobs and stand for one election. Every few seconds kill or freeze the "
-        "leader, or the node that plans. At the end compare what the processes recorded with the audit of the ledger. "
+        "leader, or the node that plans. Watch it on the page, at the address that is printed first (needs the extra "
+        "'web'). At the end compare what the processes recorded with the audit of the ledger. "
         "Leaves nothing behind. Exit code 1 if two nodes led at once, or a due time ran twice or was lost.",
         "tenure demo",
-        "tenure demo --seconds 10 --postgres postgresql:///test",
+        "tenure demo --seconds 120",
+        "tenure demo --no-web --seconds 10 --postgres postgresql:///test",
         store=False,
     )
+    demo.add_argument("--no-web", dest="web", action="store_false", help="without the page")
     demo.add_argument(
         "--seconds", type=float, default=36.0, metavar="N", help="how long, from the first leader on (default: 36)"
     )
