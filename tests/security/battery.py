@@ -5,6 +5,7 @@ from typing import Any
 
 import psycopg
 
+from tenure.core.alerts import AlertKind, AlertRules, Symptom, steps
 from tenure.core.cluster import Acquire, AcquireOutcome, Beat, BeatVerdict, NodeCard
 from tenure.core.messages import (
     Action,
@@ -100,6 +101,7 @@ def jobs(url: str, session: Session) -> None:
     assert ledger.prune(application, before=now + 1, keep=0, limit=100).removed >= 1
     assert ledger.forget(application, before=now + 60, defined=(), limit=9).jobs >= 0
     ledger.forget_actions(application, before=now + 60, keep=0, limit=9)
+    alerts(ledger, application)
     assert ledger.guard(application, "key", None, "me")
     ledger.unguard(application, "key", "me")
     ledger.set_pool(application, "pool", 2)
@@ -127,6 +129,22 @@ def _late(ledger: Ledger, application: str, due: float) -> Planned:
     assert job.next_due is not None
     new = NewRun(due, due, None, RunState.SKIPPED, "missed")
     return Planned(job.id, job.generation, job.next_due, job.next_due + 1, (new,))
+
+
+def alerts(ledger: Ledger, application: str) -> None:
+    rules, fails = AlertRules(), Symptom(AlertKind.FAILING, "job", "it fails", ledger.now())
+    orphaned = Symptom(AlertKind.ORPHANED, "job", "it is orphaned", ledger.now())
+    for found in ([orphaned], [fails], []):
+        now, known = ledger.now(), ledger.open_alerts(application)
+        made = steps(application, known, found, judged=tuple(AlertKind), now=now, rules=rules)
+        assert all(ledger.note_alerts(application, now, made, ["log"]))
+    (message,) = ledger.claim_messages(application, "me", ["log"], 60.0, 10)
+    assert ledger.end_message(message.number, "me")
+    assert ledger.alert_messages(application, [message.alert.id])
+    assert ledger.alert_history(application, 10)
+    assert ledger.forget_alerts(application, now + 60, 10) == 1
+    assert ledger.dead_nodes(application, now) == []
+    assert ledger.job_marks(application, JobId(0), 10, 10)
 
 
 def runs(url: str, session: Session, application: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from harness.postgres import Postgres
 from tenure.core.cluster import NodeCard
 from tenure.core.messages import ActionQuery, ClaimRequest, Ending, JobChange, NewRun, Planned, RunQuery, RunRequest
-from tenure.core.records import OPEN, Change, JobSpec, Rules, RunId, RunState
+from tenure.core.records import OPEN, Change, JobId, JobSpec, Rules, RunId, RunState
 from tenure.stores import Session, store_for
 from tenure.stores.ledger import Ledger
 from tenure.triggers import every
@@ -101,6 +101,7 @@ def everything(ledger: Ledger) -> None:
     ledger.running("app")
     ledger.stored_arguments("app", "", 10)
     ledger.unserved("app", [("f", None), ("another", "default")], 10)
+    assert len(ledger.job_marks("app", JobId(job.id + 1), 10, 10)) in {0, 10}
 
 
 @pytest.fixture(scope="module", params=["planned while empty", "analysed while small", "never analysed", "analysed"])

@@ -46,6 +46,13 @@ INDEXES = {
     "open_hours": {"tenure_job_hour_open"},
     "days_to_close": {"tenure_job_hour_of_application"},
     "old_days": {"tenure_job_day_of_application"},
+    "job_marks": {"tenure_run_of_job", "tenure_run_open"},
+    "dead_nodes": {"tenure_node_ended"},
+    "open_alerts": {"tenure_alert_open"},
+    "alert_history": {"tenure_alert_opened"},
+    "unsent_messages": {"tenure_alert_message_unsent", "tenure_alert_message_alert"},
+    "alert_messages": {"tenure_alert_message_alert"},
+    "old_alerts": {"tenure_alert_closed"},
 }
 """What each of the frequent questions must be answered by."""
 
@@ -61,6 +68,9 @@ SORTED_BY_INDEX = {
     "last_runs",
     "last_failures",
     "newest_final",
+    "alert_history",
+    "unsent_messages",
+    "old_alerts",
 }
 """Lists that end at a limit, which is of no use if everything has to be sorted first."""
 

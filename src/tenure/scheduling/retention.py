@@ -18,6 +18,8 @@ PRUNE_WAITS = 0.03
 """Seconds for which a slice may be put off because a claim is due before it would end."""
 ACTIONS, ACTION_BATCH = 100_000, 1000
 """How many lines of the log of actions are kept at the most, and how many are deleted at once."""
+ALERT_BATCH = 500
+"""How many closed alerts are deleted at once."""
 FORGET_BATCH = 100
 """How many removed jobs are forgotten at once, with up to ten times as many of their changes."""
 
@@ -79,15 +81,16 @@ class Retention:
             self._forget(ledger, wall - options.keep_for, now)
 
     def _forget(self, ledger: Ledger, before: Instant, began_at: float) -> None:
-        """The end of a pass: forget jobs that were removed so long ago and that no live node defines, and actions as
-        old as the keys that are forgotten."""
+        """The end of a pass: forget jobs that were removed so long ago and that no live node defines, and actions
+        and alerts as old as the keys that are forgotten."""
         application, options = self._context.application, self._context.options
         keys_before = before + options.keep_for - options.keep_keys
         actions = ledger.forget_actions(application, before=keys_before, keep=ACTIONS, limit=ACTION_BATCH)
+        alerts = ledger.forget_alerts(application, before=keys_before, limit=ALERT_BATCH)
         live = {function for node in ledger.nodes(application) for function in node.functions}
         forgotten = ledger.forget(application, before=before, defined=live, limit=FORGET_BATCH)
         now = boottime()
-        if forgotten.more or actions >= ACTION_BATCH:
+        if forgotten.more or actions >= ACTION_BATCH or alerts >= ALERT_BATCH:
             self._context.agenda.at(Step.PRUNE, now + (now - began_at))
             return
         self._rest(now + (PRUNE_SOON if self._found_old or forgotten.jobs > 0 else PRUNE_EVERY))

@@ -27,7 +27,7 @@ These rules hold whatever else happens at the same time:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 
 from tenure.core.cluster import NodeId
@@ -77,6 +77,7 @@ from tenure.core.records import (
     RunId,
     RunRow,
 )
+from tenure.stores.alert_ledger import AlertLedger
 
 FIRST = JobId(0)
 """Sorts before all jobs."""
@@ -84,7 +85,7 @@ SUCCESS_WITHIN = 5000
 """Among so many of the newest final runs of a job, the last one that succeeded is looked for."""
 
 
-class Ledger(ABC):
+class Ledger(AlertLedger):
     """Jobs and runs over one connection."""
 
     unreadable: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Protocol
 
 from tenure.core import run_rules
+from tenure.core.alerts import DeadNode
 from tenure.core.cluster import NodeId
 from tenure.core.figures import Figures, FiguresRow
 from tenure.core.keys import is_generated, planner_of
@@ -77,6 +78,7 @@ from tenure.core.run_rules import Sync
 from tenure.core.stats import EndedRun, FinalRun, durations_of, ends_of, outcome_of, stats_of
 from tenure.stores.ledger import FIRST, SUCCESS_WITHIN, Ledger
 from tenure.stores.memory import figures as memory_figures
+from tenure.stores.memory.alerts import MemoryAlerts
 from tenure.stores.memory.tables import MemoryRun, Tables
 from tenure.stores.notices import JobsChanged, Notice
 from tenure.stores.row_checks import attempt_outcome
@@ -103,6 +105,9 @@ class MemoryWorld(Protocol):
     def leader(self, election: str) -> NodeId | None:
         """Which node holds an election."""
 
+    def dead(self) -> list[tuple[NodeId, DeadNode]]:
+        """The nodes that were declared dead."""
+
     def ttl(self, node: NodeId) -> float:
         """After how many seconds of silence the others take the node for dead."""
 
@@ -110,7 +115,7 @@ class MemoryWorld(Protocol):
         """Wake the listening nodes."""
 
 
-class MemoryLedger(Ledger):
+class MemoryLedger(MemoryAlerts, Ledger):
     """Jobs and runs of one process."""
 
     def __init__(self, world: MemoryWorld) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
+from tenure.core.alerts import DeadNode
 from tenure.core.cluster import (
     MAX_TTL,
     RELEASED,
@@ -96,6 +97,13 @@ class _Database:
 
     def ttl(self, node: NodeId) -> float:
         return self.nodes[node].card.ttl
+
+    def dead(self) -> list[tuple[NodeId, DeadNode]]:
+        return [
+            (one, DeadNode(node.card.label, node.ended_at.timestamp(), node.ended_by))
+            for one, node in self.nodes.items()
+            if node.state == "dead" and node.ended_at is not None
+        ]
 
     def ring(self, notice: Notice) -> None:
         for bell in self.bells:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from tenure.core.alerts import AlertMessage, AlertRow
 from tenure.core.cluster import NodeId
 from tenure.core.figures import HOUR, Figures
 from tenure.core.keys import due_key
@@ -220,6 +221,14 @@ class KeptFigures:
 
 
 @dataclass(slots=True)
+class MemoryMessage:
+    """A message about an alert."""
+
+    message: AlertMessage
+    claimed_until: Instant | None = None
+
+
+@dataclass(slots=True)
 class Tables:
     """Jobs, runs, the history of changes, the facts of nodes, and guards."""
 
@@ -241,6 +250,8 @@ class Tables:
     figures: dict[JobId, KeptFigures] = field(default_factory=dict)
     counted_up_to: dict[str, Instant] = field(default_factory=dict)
     """By application: before this instant, every hour was counted when it was over."""
+    alerts: dict[str, AlertRow] = field(default_factory=dict)
+    messages: dict[int, MemoryMessage] = field(default_factory=dict)
     guards: dict[tuple[str, str], tuple[Instant, str, Instant | None]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 

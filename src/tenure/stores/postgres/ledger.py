@@ -73,6 +73,7 @@ from tenure.core.run_rules import cancelled_by, with_last
 from tenure.core.stats import COUNTED, REASON, stats_of
 from tenure.stores import statements
 from tenure.stores.ledger import FIRST, SUCCESS_WITHIN, Ledger
+from tenure.stores.postgres.alerts import ALERT, MESSAGE, PostgresAlerts
 from tenure.stores.postgres.arrays import Longs, doubles, longs, texts
 from tenure.stores.postgres.claim_floor import Look
 from tenure.stores.postgres.rows import (
@@ -131,6 +132,9 @@ def load(schema: str, order: str) -> dict[str, str]:
         "guards",
         "actions",
         "figures",
+        "alerts",
+        alert=ALERT,
+        message=MESSAGE,
         job=JOB,
         was=WAS,
         run=RUN,
@@ -142,7 +146,7 @@ def load(schema: str, order: str) -> dict[str, str]:
     )
 
 
-class PostgresLedger(Ledger):
+class PostgresLedger(PostgresAlerts, Ledger):
     """Jobs and runs over one connection."""
 
     def __init__(self, schema: str, execute: Execute) -> None:

@@ -41,6 +41,8 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "hours_counted": ("SELECT", "INSERT", "UPDATE"),
     "hour_touched": ("SELECT", "INSERT", "DELETE"),
     "guard": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "alert": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "alert_message": ("SELECT", "INSERT", "UPDATE"),  # deleted with the alert
     "effect": (),  # only through `once`
 }
 """The rights of a node on each table."""

@@ -78,6 +78,7 @@ from tenure.stores.sqlite import attempts as sqlite_attempts
 from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite import claims as sqlite_claims
 from tenure.stores.sqlite import figures as sqlite_figures
+from tenure.stores.sqlite.alerts import SqliteAlerts
 from tenure.stores.sqlite.rows import (
     ALWAYS,
     NEVER,
@@ -112,7 +113,7 @@ class SqliteScope:
     ring: Callable[[Notice], None]
 
 
-class SqliteLedger(Ledger):
+class SqliteLedger(SqliteAlerts, Ledger):
     """Jobs and runs in one file."""
 
     def __init__(self, desk: SqliteScope) -> None:
@@ -876,6 +877,12 @@ class SqliteLedger(Ledger):
 
     def _now(self) -> Micros:
         return micros(self.now())
+
+    def _read(self) -> AbstractContextManager[None]:
+        return self._desk.read()
+
+    def _write(self) -> AbstractContextManager[None]:
+        return self._desk.write()
 
     def _given(self, application: str, changes: Sequence[JobChange]) -> dict[str, JobRow]:
         """The existing jobs that these changes are about."""

@@ -57,6 +57,11 @@ _RUN = (
     "r.interruptions, r.stopping, coalesce(r.looks, 0), r.looking_since, coalesce(r.last_look, 0), "
     "coalesce(r.slot, ''), coalesce(r.pool, '')"
 )
+_ALERT = (
+    "a.id, a.application, a.kind, a.target, a.text, a.since, a.first_seen, a.seen, a.missing, a.opened_at, "
+    "a.closed_at, a.version"
+)
+_MESSAGE = "m.number, m.key, m.event, m.sink, m.made_at, m.tries, m.error, m.claimed_by, m.sent_at, m.given_up"
 
 
 @cache
@@ -69,6 +74,9 @@ def sql(order: str = "DESC") -> dict[str, str]:
         "guards",
         "actions",
         "figures",
+        "alerts",
+        alert=_ALERT,
+        message=_MESSAGE,
         job=_JOB.replace("{state}", "state"),
         job_or_done=_JOB.replace("{state}", _DONE),
         run=_RUN,

@@ -49,3 +49,45 @@ CREATE TABLE tenure_guard (
 ) WITHOUT ROWID;
 
 CREATE INDEX tenure_guard_until ON tenure_guard (until) WHERE until IS NOT NULL;
+
+-- What a person must be told. Of an application, kind and target, at most one is not closed.
+CREATE TABLE tenure_alert (
+    id          TEXT PRIMARY KEY,
+    application TEXT NOT NULL,
+    kind        TEXT NOT NULL,
+    target      TEXT NOT NULL,   -- the job or the node; '': the application
+    text        TEXT NOT NULL,
+    since       INTEGER NOT NULL,
+    first_seen  INTEGER NOT NULL,
+    seen        INTEGER NOT NULL,
+    missing     INTEGER NOT NULL,
+    opened_at   INTEGER,         -- NULL: seen, and not told yet
+    closed_at   INTEGER,
+    version     INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE UNIQUE INDEX tenure_alert_open ON tenure_alert (application, kind, target) WHERE closed_at IS NULL;
+CREATE INDEX tenure_alert_opened ON tenure_alert (application, opened_at) WHERE opened_at IS NOT NULL;
+CREATE INDEX tenure_alert_closed ON tenure_alert (application, closed_at) WHERE closed_at IS NOT NULL;
+
+-- An event of an alert on its way to one sink.
+CREATE TABLE tenure_alert_message (
+    number        INTEGER PRIMARY KEY AUTOINCREMENT,
+    application   TEXT NOT NULL,
+    alert         TEXT NOT NULL,
+    event         TEXT NOT NULL,
+    key           TEXT NOT NULL,   -- its id for the receiver
+    sink          TEXT NOT NULL,
+    made_at       INTEGER NOT NULL,
+    claimed_by    TEXT NOT NULL DEFAULT '',
+    claimed_until INTEGER,
+    tries         INTEGER NOT NULL DEFAULT 0,
+    error         TEXT NOT NULL DEFAULT '',
+    sent_at       INTEGER,
+    given_up      INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (key, sink)
+);
+
+CREATE INDEX tenure_alert_message_unsent ON tenure_alert_message (application, number)
+ WHERE sent_at IS NULL AND given_up = 0;
+CREATE INDEX tenure_alert_message_alert ON tenure_alert_message (alert, number);
