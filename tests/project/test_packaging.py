@@ -46,7 +46,8 @@ def test_the_page_comes_with_its_files_and_with_the_licence_of_what_is_not_ours(
     [metadata] = [name for name in packed if name.endswith(".dist-info/METADATA")]
     said = message_from_bytes(wheel.read(metadata))
     assert said["License-Expression"] == "MIT AND 0BSD"
-    assert any(name.endswith("htmx.LICENSE") for name in said.get_all("License-File"))
+    for file in ("htmx.LICENSE", "uPlot.LICENSE"):
+        assert any(name.endswith(file) for name in said.get_all("License-File"))
 
 
 def test_the_registry_page_says_what_it_is_and_every_requirement_has_a_lower_bound(wheel):

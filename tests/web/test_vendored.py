@@ -9,7 +9,9 @@ from tenure.web.headers import POLICY
 
 WEB = resources.files("tenure.web")
 STATIC = WEB / "static"
-OWN = {"page.css", "page.js", "icon.svg"}
+OWN = {"page.css", "page.js", "icon.svg", "figures.css", "charts.js"}
+
+LICENCES = {"0BSD": ("Zero-Clause BSD", "htmx.LICENSE"), "MIT": ("The MIT License (MIT)", "uPlot.LICENSE")}
 
 
 def test_every_vendored_file_is_what_the_manifest_says():
@@ -20,13 +22,19 @@ def test_every_vendored_file_is_what_the_manifest_says():
         data = (STATIC / name).read_bytes()
         assert hashlib.sha256(data).hexdigest() == entry["sha256"], name
         assert re.fullmatch(r"\d+\.\d+\.\d+", entry["version"])
-        assert entry["licence"] == "0BSD"
+        assert entry["licence"] in LICENCES
         assert b"sourceMappingURL" not in data
-    assert "Zero-Clause BSD" in (STATIC / "htmx.LICENSE").read_text()
+    for words, file in LICENCES.values():
+        assert words in (STATIC / file).read_text()
 
 
 def test_our_own_styles_are_small():
     assert len((STATIC / "page.css").read_bytes()) <= 15_000
+
+
+def test_the_charts_are_loaded_by_the_page_of_a_job_alone():
+    naming = [file.name for file in (WEB / "templates").iterdir() if "uPlot" in file.read_text()]
+    assert naming == ["job.html"]
 
 
 def test_templates_need_no_exception_from_the_policy():

@@ -68,6 +68,15 @@ def took(seconds: float | None) -> str:
     return "" if seconds is None else readable(seconds)
 
 
+def percent(part: float | None) -> str:
+    """'99.9 %': only all of them are 100 %, and only none are 0 %."""
+    if part is None:
+        return ""
+    if part in {0.0, 1.0}:
+        return f"{part:.0%}".replace("%", " %")
+    return f"{min(max(part * 100, 0.1), 99.9):.1f} %"
+
+
 def brief(text: str | None, longest: int = LONGEST) -> str:
     """The first part of a long text."""
     if text is None:
@@ -106,6 +115,7 @@ FILTERS: dict[str, Any] = {
     "clock": clock,
     "took": took,
     "brief": brief,
+    "percent": percent,
     "first_sentence": first_sentence,
     "as_json": as_json,
     "option": option,

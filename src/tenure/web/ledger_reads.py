@@ -51,6 +51,7 @@ class LedgerReads:
         self._places = threading.BoundedSemaphore(AT_ONCE)
         self._auditing = threading.Lock()
         self._known: dict[Hashable, tuple[float, object]] = {}
+        """Answers, and until when they serve."""
         self._forgotten_at = 0.0
         self._mutex = threading.Lock()
 
@@ -124,8 +125,9 @@ class LedgerReads:
         with self._service.session() as session:
             return session.ask(election, "", action)
 
-    def read(self, question: Hashable, look: Callable[[Session], T]) -> T:
-        """The answer to the same question a moment ago, or a new one. Who asks at the same time shares it."""
+    def read(self, question: Hashable, look: Callable[[Session], T], *, lasts: float = FRESH) -> T:
+        """The answer to the same question a moment ago, or a new one. Who asks at the same time shares it. `lasts`:
+        for how many seconds it serves others."""
         if (known := self._recent(question)) is not None:
             return known[1]  # type: ignore[return-value]  # it was put there under this question
         with self._place():
@@ -134,7 +136,7 @@ class LedgerReads:
             asked = boottime()
             with self._service.session() as session:
                 answer = look(session)
-            self._keep(question, asked, answer)
+            self._keep(question, asked, answer, lasts)
             return answer
 
     def read_alone(self, question: Hashable, look: Callable[[Session], T]) -> T:
@@ -164,13 +166,13 @@ class LedgerReads:
     def _recent(self, question: Hashable) -> tuple[float, object] | None:
         with self._mutex:
             known = self._known.get(question)
-        return known if known is not None and boottime() - known[0] < FRESH else None
+        return known if known is not None and boottime() < known[0] else None
 
-    def _keep(self, question: Hashable, asked: float, answer: object) -> None:
+    def _keep(self, question: Hashable, asked: float, answer: object, lasts: float = FRESH) -> None:
         with self._mutex:
-            self._known = {key: kept for key, kept in self._known.items() if asked - kept[0] < FRESH}
+            self._known = {key: kept for key, kept in self._known.items() if asked < kept[0]}
             if asked > self._forgotten_at:
-                self._known[question] = asked, answer
+                self._known[question] = asked + lasts, answer
 
 
 def check_name(name: str) -> None:

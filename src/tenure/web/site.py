@@ -32,7 +32,7 @@ from tenure.errors import (
 from tenure.scheduler import Scheduler
 from tenure.scheduling.health import PROBES
 from tenure.util.version import __version__
-from tenure.web import api, drawings, operations
+from tenure.web import api, drawings, history_drawings, operations
 from tenure.web.access import AccessPolicy, Caller, caller_of, cross_site, foreign_host, proxied
 from tenure.web.formats import FILTERS, visible
 from tenure.web.headers import Headers
@@ -76,6 +76,7 @@ class Site:
             mark=drawings.legend,
             bar=drawings.bar,
             share=drawings.share,
+            day_mark=history_drawings.mark,
             folded=folded,
             states=[state.value for state in JobState if state is not JobState.DONE],
             version=__version__,

@@ -21,7 +21,8 @@ from tenure.views import JobView, RunView
 from tenure.web import operations
 from tenure.web.ledger_reads import LedgerReads, check_name
 from tenure.web.page_request import PageRequest, Refused
-from tenure.web.pages.job_strips import JobStrip, strip_of
+from tenure.web.pages import job_history
+from tenure.web.pages.job_strips import JobStrip, strips_of
 
 RUNS, CHANGES, NEXT = 50, 50, 5
 """Runs, changes and due times of the page."""
@@ -73,7 +74,7 @@ def _read(reads: LedgerReads, session: Session, name: str, before: datetime | No
     if not rows:
         raise unknown(ledger, application, name)
     row, now = rows[0], ledger.now()
-    line = strip_of(reads, ledger, row, now)
+    (line,) = strips_of(reads, ledger, [row], now)
     until = now + 1e-6 if before is None else before.timestamp()
     found = ledger.runs(RunQuery(application, name, before=until, limit=RUNS + 1))
     runs = tuple(lookup.shown_runs(ledger, found[:RUNS]))
@@ -175,4 +176,5 @@ async def show(request: PageRequest) -> Response:
         options=_options(found.job.rules),
         done=operations.done(request),
         key=operations.fresh_key(),
+        history=await run_in_threadpool(job_history.read, request.site.reads, name),
     )

@@ -1,12 +1,15 @@
-"""A job with its last runs: a line of the list of jobs, and the head of its own page."""
+"""A job with its last runs and its figures of a week: a line of the list of jobs, and the head of its own page."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
+from tenure.core import figures
+from tenure.core.figures import DAY, CountedRun, Figures
 from tenure.core.messages import RunQuery
-from tenure.core.records import UNBEGUN, JobRow, RunRow, RunState
+from tenure.core.records import Instant, JobRow, RunRow, RunState
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
 from tenure.views import JobView
@@ -14,6 +17,8 @@ from tenure.web.ledger_reads import LedgerReads
 
 STRIP = 60
 """Runs of a strip."""
+WEEK = 7 * DAY
+"""How far back the figures of the list go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,8 @@ class JobStrip:
     job: JobView
     runs: tuple[RunRow, ...]
     zone: tzinfo
+    figures: Figures
+    """Of a week; where nothing is counted yet, of these runs."""
 
     @property
     def last(self) -> RunRow | None:
@@ -35,37 +42,22 @@ class JobStrip:
         last = self.last
         return None if last is None else moment(last.finished_at or last.due_at, self.zone)
 
-    @property
-    def typical(self) -> float | None:
-        """The median duration, in seconds."""
-        durations = self.durations
-        return durations[len(durations) // 2] if durations else None
-
-    @property
-    def durations(self) -> list[float]:
-        """Seconds, ascending."""
-        return sorted(
-            max(run.finished_at - run.started_at, 0.0) for run in self.runs if run.finished_at and run.started_at
-        )
-
-    @property
-    def lateness(self) -> float | None:
-        """The longest time that one of these runs began after it was allowed to."""
-        began = [run.started_at - run.due_at for run in self.runs if run.started_at and run.state not in UNBEGUN]
-        return max(0.0, *began) if began else None
-
-    @property
-    def success(self) -> tuple[int, int]:
-        """How many of those that ran succeeded, and how many ran."""
-        ran = [run for run in self.runs if run.state in _RAN]
-        return sum(run.state is RunState.SUCCEEDED for run in ran), len(ran)
-
 
 _RAN = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.LOST})
 
 
-def strip_of(reads: LedgerReads, ledger: Ledger, row: JobRow, now: float) -> JobStrip:
-    """A job with its last runs."""
-    lookup = reads.lookup
-    query = RunQuery(reads.application, row.spec.name, before=now, limit=STRIP)
-    return JobStrip(lookup.shown_job(row, now), tuple(ledger.runs(query)), lookup.zone(row))
+def strips_of(reads: LedgerReads, ledger: Ledger, rows: Iterable[JobRow], now: Instant) -> tuple[JobStrip, ...]:
+    """Jobs with their last runs and their figures."""
+    lookup, shown = reads.lookup, list(rows)
+    week = ledger.totals(reads.application, now - WEEK, [row.spec.name for row in shown])
+    found = []
+    for row in shown:
+        query = RunQuery(reads.application, row.spec.name, before=now, limit=STRIP)
+        runs = tuple(ledger.runs(query))
+        known = week.get(row.spec.name) or figures.total(figures.count(map(_counted, runs)).values())
+        found.append(JobStrip(lookup.shown_job(row, now), runs, lookup.zone(row), known))
+    return tuple(found)
+
+
+def _counted(run: RunRow) -> CountedRun:
+    return CountedRun(run.scheduled_for, run.state, run.reason, run.count, run.due_at, run.started_at, run.finished_at)

@@ -19,7 +19,7 @@ from tenure.views import AttentionView, Leader, NodeView, TermRecord
 from tenure.web import operations
 from tenure.web.ledger_reads import COUNTED, LedgerReads
 from tenure.web.page_request import PageRequest, Refused
-from tenure.web.pages.job_strips import JobStrip, strip_of
+from tenure.web.pages.job_strips import JobStrip, strips_of
 
 JOBS, DUE, TERMS = 50, 10, 1
 """Jobs, due times and handovers of the page."""
@@ -72,7 +72,7 @@ def _read(reads: LedgerReads, session: Session, search: str, state: str, first: 
         row for row in rows if search.casefold() in row.spec.name.casefold() and (not state or row.state.value == state)
     ]
     first = min(max(first, 0), max(len(asked) - 1, 0) // JOBS * JOBS)
-    lines = tuple(strip_of(reads, ledger, row, now) for row in asked[first : first + JOBS])
+    lines = strips_of(reads, ledger, asked[first : first + JOBS], now)
     due = tuple(lookup.next_of(ledger, rows, now, DUE))
     outcomes = lookup.failing(ledger)
     failing = sum(one.failures > 0 for one in outcomes)
