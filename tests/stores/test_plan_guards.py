@@ -12,7 +12,17 @@ import pytest
 
 from harness.postgres import Postgres
 from tenure.core.cluster import NodeCard
-from tenure.core.messages import ActionQuery, ClaimRequest, Ending, JobChange, NewRun, Planned, RunQuery, RunRequest
+from tenure.core.messages import (
+    ActionQuery,
+    ClaimRequest,
+    Ending,
+    JobChange,
+    JobPage,
+    NewRun,
+    Planned,
+    RunQuery,
+    RunRequest,
+)
 from tenure.core.records import OPEN, Change, JobId, JobSpec, Rules, RunId, RunState
 from tenure.stores import Session, store_for
 from tenure.stores.ledger import Ledger
@@ -219,7 +229,7 @@ INSERT INTO tenure.action (at, application, by, what, target, why, origin, detai
 SELECT now(), CASE WHEN n % 2 = 0 THEN 'app' ELSE 'another' END, 'ada', 'pause', 'job', '', '', '' FROM generate_series(1, 10000) n;
 ANALYZE tenure.action;   -- as the server does by itself: its autovacuum is not switched off
 """
-LONG = {"run", "job_change", "job_hour", "job_day", "run_log", "term", "node", "action"}
+LONG = {"run", "job", "job_change", "job_hour", "job_day", "run_log", "term", "node", "action"}
 
 
 @pytest.fixture(scope="module", params=["never analysed", "analysed"])
@@ -277,6 +287,8 @@ def rows_read(plans: str) -> int:
         ("coming", 200),
         ("into a slot", 2),
         ("again", 2),
+        ("a page of jobs", 1100),
+        ("strips", 60 * 10),
         ("log ends", 10),
         ("terms of each election", 400),
         ("terms of one election", 20),
@@ -325,6 +337,8 @@ def test_what_people_ask_reads_little_more_than_the_answer(grown, question, at_m
         "totals": lambda: ledger.totals("app", day, [f"job {n}" for n in range(10)]),
         "closing days": lambda: ledger.close_days("app", before=now - 14 * 86400, oldest=now - 400 * 86400, limit=9),
         "for an audit": lambda: ledger.past(few, day, now),
+        "a page of jobs": lambda: ledger.job_page(JobPage("app", contains="7", first=("job 1",), limit=50)),
+        "strips": lambda: ledger.strips(few, now, 60),
         "log ends": lambda: ledger.log_ends([RunId(number) for number in range(1, 11)]),
         "terms of each election": lambda: grown.session.recent_terms("", 20, 20),
         "terms of one election": lambda: grown.session.terms("election 7", 20),

@@ -138,6 +138,7 @@ def test_what_users_write_is_shown_as_text_on_every_page(world, text, other):
         f"/run/{done.id}?arguments=shown", f"/audit?job={link}", f"/audit?since={quote(text[:100])}", f"/{quote(text[:100])}",
         f"/job?name={quote(text)}", f"/?state={quote(text[:100])}", f"/?done={quote(text[:100])}",
         f"/?updates={quote(text[:100])}",
+        f"/?queue={quote(text[:100])}&tag={quote(other[:100])}&sort=next", f"/?sort={quote(text[:100])}",
         "/terms", f"/terms?span={quote(text[:100])}", f"/terms?after={quote(text[:100])}&election={quote(other[:100])}&asked=1",
         "/actions", f"/actions?by={quote(text[:300])}", f"/actions?on={link}", f"/actions?since={quote(text[:100])}",
     ]  # fmt: skip

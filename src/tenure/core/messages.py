@@ -14,6 +14,7 @@ from tenure.core.records import (
     JobId,
     JobRow,
     JobSpec,
+    JobState,
     Override,
     Rules,
     RunId,
@@ -116,6 +117,36 @@ class JobQuery:
     queue: str | None = None
     limit: int | None = None
     """None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """A page of a list of jobs: those that everything given here applies to. Removed jobs only if asked for by state,
+    and then those that code defines or has defined."""
+
+    application: str
+    contains: str = ""
+    """In the name; upper and lower case of ASCII are the same."""
+    state: JobState | None = None
+    tag: str | None = None
+    queue: str | None = None
+    names: tuple[str, ...] | None = None
+    first: tuple[str, ...] = ()
+    """Names that come before the others."""
+    by_next: bool = False
+    """By when they are due next, those with nothing due last; otherwise by name."""
+    limit: int = 50
+    skip: int = 0
+
+
+class StripRun(NamedTuple):
+    """A run in a strip of the last ones: no more than is drawn and counted."""
+
+    id: RunId
+    state: RunState
+    due_at: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from tenure.core.messages import (
     JobChange,
     JobEnds,
     JobOutcome,
+    JobPage,
     JobQuery,
     JobStats,
     LaneJob,
@@ -61,6 +62,7 @@ from tenure.core.messages import (
     RunQuery,
     RunRequest,
     StoredArguments,
+    StripRun,
     Synced,
     Tally,
     Unplanned,
@@ -203,6 +205,16 @@ class Ledger(AlertLedger):
     @abstractmethod
     def count_jobs(self, application: str) -> int:
         """How many jobs an application has that are not REMOVED."""
+
+    @abstractmethod
+    def job_page(self, page: JobPage) -> tuple[list[JobRow], int]:
+        """A page of a list of jobs, and how many jobs the whole list has. Reads the rows of all jobs of the
+        application, but no run of any, and returns no more than the page."""
+
+    @abstractmethod
+    def strips(self, jobs: Sequence[JobId], before: Instant, limit: int) -> dict[JobId, list[StripRun]]:
+        """The last runs of each of these jobs that were scheduled before an instant, newest first, at most `limit`
+        of each. Jobs without any are left out."""
 
     @abstractmethod
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:

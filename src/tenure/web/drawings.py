@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from tenure.core.records import RunRow
+from tenure.core.messages import StripRun
 from tenure.util.durations import readable
 from tenure.views import RunView
 
@@ -36,7 +36,7 @@ SHAPES = {
 """The bar of each state: told apart by its shape, whatever the colours are."""
 
 
-def strip(runs: Sequence[RunRow]) -> Markup:
+def strip(runs: Sequence[StripRun]) -> Markup:
     """The outcomes of the last runs, the newest at the right: one path for each state."""
     shown = list(reversed(runs[:BARS]))
     empty = BARS - len(shown)

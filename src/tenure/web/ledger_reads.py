@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from datetime import tzinfo
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from tenure.core.cluster import NodeId
 from tenure.core.keys import is_planners, planner_of
 from tenure.core.messages import ActionQuery, RunQuery
 from tenure.core.records import RunId, RunState
@@ -40,6 +41,14 @@ _SHOWN = tuple(state for state in RunState if state is not RunState.PENDING)
 """Pending runs are counted, not listed: they would have to be looked for job by job."""
 
 T = TypeVar("T")
+
+
+class OwnTrust(NamedTuple):
+    """How long the node of this process may act, if no further heartbeat is answered."""
+
+    node: NodeId
+    left: float
+    whole: float
 
 
 class LedgerReads:
@@ -112,6 +121,13 @@ class LedgerReads:
             tuple(ledger.tally(application, now - RECENT, COUNTED)),
             tuple((run.id, run.state, run.attempt, run.stopping, run.started_at) for run in newest),
         )
+
+    def trust(self) -> OwnTrust | None:
+        """How long the node of this very process may still act; None if it takes no part."""
+        health = self._service.health()
+        if not health.started:
+            return None
+        return OwnTrust(health.node, max(health.trusted_for, 0.0), self._service.options.cadence.trust)
 
     def ask_to_resign(self, election: str, by: str, why: str) -> int | None:
         """Ask the leader of an election to resign. Returns its term; None if no node leads."""

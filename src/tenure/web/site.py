@@ -17,7 +17,6 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
-from tenure.core.records import JobState
 from tenure.errors import (
     Busy,
     ConfigurationError,
@@ -78,7 +77,6 @@ class Site:
             share=drawings.share,
             day_mark=history_drawings.mark,
             folded=folded,
-            states=[state.value for state in JobState if state is not JobState.DONE],
             version=__version__,
         )
 

@@ -31,6 +31,7 @@ from tenure.core.messages import (
     JobChange,
     JobEnds,
     JobOutcome,
+    JobPage,
     JobQuery,
     JobStats,
     LaneJob,
@@ -50,6 +51,7 @@ from tenure.core.messages import (
     RunQuery,
     RunRequest,
     StoredArguments,
+    StripRun,
     Synced,
     Tally,
     Unplanned,
@@ -359,6 +361,40 @@ class MemoryLedger(MemoryAlerts, Ledger):
 
     def count_jobs(self, application: str) -> int:
         return len(self.jobs(application))
+
+    def job_page(self, page: JobPage) -> tuple[list[JobRow], int]:
+        if page.state is JobState.REMOVED:
+            rows = self.removed(page.application)
+        else:
+            rows = [row for row in self.jobs(page.application) if page.state in {None, row.state}]
+        found = [
+            row
+            for row in rows
+            if page.contains.lower() in row.spec.name.lower()
+            and (page.tag is None or page.tag in row.spec.rules.tags)
+            and page.queue in {None, row.spec.rules.queue}
+            and (page.names is None or row.spec.name in page.names)
+        ]
+        latest = math.inf if page.by_next else 0.0
+
+        def place(row: JobRow) -> tuple[bool, float, str]:
+            due = row.next_due if page.by_next and row.next_due is not None else latest
+            return row.spec.name not in page.first, due, row.spec.name
+
+        found.sort(key=place)
+        return found[page.skip : page.skip + page.limit], len(found)
+
+    def strips(self, jobs: Sequence[JobId], before: Instant, limit: int) -> dict[JobId, list[StripRun]]:
+        with self._world.mutex:
+            found = {}
+            for job in jobs:
+                runs = [run for run in self._tables.keys[job].values() if run.scheduled_for < before]
+                runs.sort(key=lambda run: (run.scheduled_for, run.id), reverse=True)
+                if runs:
+                    found[job] = [
+                        StripRun(run.id, run.state, run.due_at, run.started_at, run.finished_at) for run in runs[:limit]
+                    ]
+            return found
 
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
         return [

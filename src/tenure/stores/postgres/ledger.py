@@ -29,6 +29,7 @@ from tenure.core.messages import (
     JobChange,
     JobEnds,
     JobOutcome,
+    JobPage,
     JobQuery,
     JobStats,
     LaneJob,
@@ -48,6 +49,7 @@ from tenure.core.messages import (
     RunQuery,
     RunRequest,
     StoredArguments,
+    StripRun,
     Synced,
     Tally,
     Unplanned,
@@ -105,6 +107,7 @@ from tenure.stores.row_checks import (
 Execute = Callable[[str, Mapping[str, object]], list[tuple[Any, ...]]]
 """Executes one statement in a transaction of its own and returns all rows. Raises as a session does."""
 
+_STATES = {state.value: state for state in RunState}
 DEFINITIONS = 20_000
 """How many job definitions a session caches."""
 
@@ -270,6 +273,31 @@ class PostgresLedger(PostgresAlerts, Ledger):
     def count_jobs(self, application: str) -> int:
         ((count,),) = self._run("count_jobs", application=application)
         return int(count)
+
+    def job_page(self, page: JobPage) -> tuple[list[JobRow], int]:
+        rows = self._run(
+            "job_page",
+            application=page.application,
+            contains=page.contains,
+            state=page.state,
+            tag=page.tag,
+            queue=page.queue,
+            names=None if page.names is None else texts(page.names),
+            first=texts(page.first),
+            by_next=page.by_next,
+            limit=page.limit,
+            skip=page.skip,
+        )
+        found = [job_row(page.application, row[1:]) for row in rows if row[1] is not None]
+        return found, int(rows[0][0]) if rows else 0
+
+    def strips(self, jobs: Sequence[JobId], before: Instant, limit: int) -> dict[JobId, list[StripRun]]:
+        found: dict[JobId, list[StripRun]] = {}
+        rows = self._run("strips", jobs=longs(list(jobs)), before=before, limit=limit)
+        for job, run, state, due, began, ended in rows:
+            times = clamped(due), clamped_or_none(began), clamped_or_none(ended)
+            found.setdefault(JobId(job), []).append(StripRun(RunId(run), _STATES[state], *times))
+        return found
 
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
         rows = self._run("removed", application=application, names=None if names is None else texts(names))

@@ -32,6 +32,7 @@ from tenure.core.messages import (
     JobChange,
     JobEnds,
     JobOutcome,
+    JobPage,
     JobQuery,
     JobStats,
     LaneJob,
@@ -50,6 +51,7 @@ from tenure.core.messages import (
     RunQuery,
     RunRequest,
     StoredArguments,
+    StripRun,
     Synced,
     Tally,
     Unplanned,
@@ -255,6 +257,42 @@ class SqliteLedger(SqliteAlerts, Ledger):
         with self._desk.read():
             ((count,),) = execute(self._connection, "count_jobs", application=application)
         return int(count)
+
+    def job_page(self, page: JobPage) -> tuple[list[JobRow], int]:
+        values: dict[str, object] = {
+            "application": page.application,
+            "contains": page.contains,
+            "state": page.state,
+            "tag": page.tag,
+            "queue": page.queue,
+            "names": None if page.names is None else json.dumps(page.names),
+        }
+        with self._desk.read():
+            (total,) = execute(self._connection, "count_job_page", **values).fetchone()
+            rows = execute(
+                self._connection,
+                "job_page",
+                **values,
+                first=json.dumps(page.first),
+                by_next=page.by_next,
+                limit=page.limit,
+                skip=page.skip,
+            ).fetchall()
+        return [job_row(row) for row in rows], total
+
+    def strips(self, jobs: Sequence[JobId], before: Instant, limit: int) -> dict[JobId, list[StripRun]]:
+        found: dict[JobId, list[StripRun]] = {}
+        with self._desk.read():
+            for job in jobs:
+                rows = execute(self._connection, "strip", job=job, before=micros(before), limit=limit).fetchall()
+                if rows:
+                    found[job] = [
+                        StripRun(
+                            RunId(run), run_state(state), instant(due), instant_or_none(began), instant_or_none(end)
+                        )
+                        for run, state, due, began, end in rows
+                    ]
+        return found
 
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
         wanted = None if names is None else json.dumps(list(names))

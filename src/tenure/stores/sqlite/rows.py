@@ -79,6 +79,7 @@ def sql(order: str = "DESC") -> dict[str, str]:
         message=_MESSAGE,
         job=_JOB.replace("{state}", "state"),
         job_or_done=_JOB.replace("{state}", _DONE),
+        state_or_done=_DONE,
         run=_RUN,
         order=order,
     )

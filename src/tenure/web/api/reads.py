@@ -33,7 +33,7 @@ async def _openapi(request: PageRequest) -> Response:
 
 
 async def _status(request: PageRequest) -> Response:
-    page = await run_in_threadpool(now.read, request.site.reads, "", "", 0)
+    page = await run_in_threadpool(now.read, request.site.reads, now.JobFilter())
     return found(
         request,
         {

@@ -8,8 +8,8 @@ from datetime import datetime, tzinfo
 
 from tenure.core import figures
 from tenure.core.figures import DAY, CountedRun, Figures
-from tenure.core.messages import RunQuery
-from tenure.core.records import Instant, JobRow, RunRow, RunState
+from tenure.core.messages import StripRun
+from tenure.core.records import Instant, JobRow, RunState
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
 from tenure.views import JobView
@@ -26,13 +26,13 @@ class JobStrip:
     """A job in the list, with its last runs, the newest first."""
 
     job: JobView
-    runs: tuple[RunRow, ...]
+    runs: tuple[StripRun, ...]
     zone: tzinfo
     figures: Figures
     """Of a week; where nothing is counted yet, of these runs."""
 
     @property
-    def last(self) -> RunRow | None:
+    def last(self) -> StripRun | None:
         """The last run that ended by running."""
         return next((run for run in self.runs if run.state in _RAN), None)
 
@@ -50,14 +50,14 @@ def strips_of(reads: LedgerReads, ledger: Ledger, rows: Iterable[JobRow], now: I
     """Jobs with their last runs and their figures."""
     lookup, shown = reads.lookup, list(rows)
     week = ledger.totals(reads.application, now - WEEK, [row.spec.name for row in shown])
+    strips = ledger.strips([row.id for row in shown], now, STRIP)
     found = []
     for row in shown:
-        query = RunQuery(reads.application, row.spec.name, before=now, limit=STRIP)
-        runs = tuple(ledger.runs(query))
+        runs = tuple(strips.get(row.id, ()))
         known = week.get(row.spec.name) or figures.total(figures.count(map(_counted, runs)).values())
         found.append(JobStrip(lookup.shown_job(row, now), runs, lookup.zone(row), known))
     return tuple(found)
 
 
-def _counted(run: RunRow) -> CountedRun:
-    return CountedRun(run.scheduled_for, run.state, run.reason, run.count, run.due_at, run.started_at, run.finished_at)
+def _counted(run: StripRun) -> CountedRun:
+    return CountedRun(run.due_at, run.state, "", 1, run.due_at, run.started_at, run.finished_at)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, tzinfo
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from tenure.core.cluster import Leader, NodeRecord, TermRecord
 from tenure.core.keys import planner_of
-from tenure.core.messages import JobOutcome
-from tenure.core.records import JobState, RunState
-from tenure.core.verdict import verdict
+from tenure.core.messages import JobOutcome, JobPage, RunQuery
+from tenure.core.records import JobId, JobRow, JobState, RunState
+from tenure.core.verdict import ORPHANS, verdict
 from tenure.jobs.queries import RECENT
 from tenure.stores.base import Session
+from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
-from tenure.views import AttentionView, Leader, NodeView, TermRecord
+from tenure.views import AttentionView, NodeView
 from tenure.web import operations
-from tenure.web.ledger_reads import COUNTED, LedgerReads
+from tenure.web.ledger_reads import COUNTED, LedgerReads, OwnTrust, check_name
 from tenure.web.page_request import PageRequest, Refused
 from tenure.web.pages.job_strips import JobStrip, strips_of
 
@@ -25,6 +28,44 @@ JOBS, DUE, TERMS = 50, 10, 1
 """Jobs, due times and handovers of the page."""
 FAILED_JOBS = 20
 """Failing jobs that are shown."""
+SOON = 200
+"""Planned runs that are searched for those that are due next."""
+STATES = {
+    "active": "active",
+    "paused": "paused",
+    "done": "done",
+    "removed": "removed",
+    "failing": "failing",
+    "late": "late",
+    "orphaned": "orphaned",
+}
+SORTS = {"attention": "what needs attention first", "name": "name", "next": "next due"}
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs to show; '' leaves a question open."""
+
+    search: str = ""
+    state: str = ""
+    queue: str = ""
+    tag: str = ""
+    sort: str = "attention"
+    first: int = 0
+    """The place of the first one."""
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it leaves any job out."""
+        return bool(self.search or self.state or self.queue or self.tag)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """A live node, with its last sign of life."""
+
+    node: NodeView
+    record: NodeRecord | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +80,17 @@ class NowView:
     attention: tuple[AttentionView, ...]
     planner: Leader | None
     handover: TermRecord | None
-    nodes: tuple[NodeView, ...]
+    trust: OwnTrust | None
+    """Of the planner, if it is the node of this process."""
+    lines_of_nodes: tuple[NodeLine, ...]
     open: dict[str, int]
     bad: int
     """How many runs failed or were lost in a day."""
     failures: tuple[tuple[JobOutcome, datetime], ...]
     """The jobs of these runs, the latest first, and when they ended."""
     due: tuple[tuple[datetime, str], ...]
+    orphans: frozenset[str]
+    """Jobs that no live node can run."""
     lines: tuple[JobStrip, ...]
     jobs: int
     """How many there are, and …"""
@@ -54,60 +99,139 @@ class NowView:
     first: int
     """The place of the first one shown."""
 
+    @property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """The live nodes."""
+        return tuple(line.node for line in self.lines_of_nodes)
 
-def read(reads: LedgerReads, search: str, state: str, first: int) -> NowView:
-    """The page, for jobs whose names contain a text, in a state."""
-    return reads.read(("now", search, state, first), lambda session: _read(reads, session, search, state, first))
+    @property
+    def planner_record(self) -> NodeRecord | None:
+        """The planner's last sign of life."""
+        records = (line.record for line in self.lines_of_nodes if line.record is not None)
+        return next((one for one in records if self.planner and one.id == self.planner.node), None)
 
 
-def _read(reads: LedgerReads, session: Session, search: str, state: str, first: int) -> NowView:
-    application, lookup = reads.application, reads.lookup
+def read(reads: LedgerReads, wanted: JobFilter) -> NowView:
+    """The page, for the jobs that are asked for."""
+    for text in (wanted.search, wanted.queue, wanted.tag):
+        check_name(text)
+    return reads.read(("now", wanted), lambda session: _read(reads, session, wanted))
+
+
+def _read(reads: LedgerReads, session: Session, wanted: JobFilter) -> NowView:
+    application, lookup, zone = reads.application, reads.lookup, reads.zone
     ledger = session.ledger
-    now, rows = ledger.now(), lookup.rows(ledger, removed=True)
+    now, election = ledger.now(), planner_of(application)
     tally = ledger.tally(application, now - RECENT, COUNTED)
-    election = planner_of(application)
     planner, terms = session.leader(election), session.terms(election, TERMS)
     nodes, attention = lookup.nodes(ledger), lookup.attention(ledger)
-    asked = [
-        row for row in rows if search.casefold() in row.spec.name.casefold() and (not state or row.state.value == state)
-    ]
-    first = min(max(first, 0), max(len(asked) - 1, 0) // JOBS * JOBS)
-    lines = strips_of(reads, ledger, asked[first : first + JOBS], now)
-    due = tuple(lookup.next_of(ledger, rows, now, DUE))
+    records = {record.id: record for record in session.node_records(0)}
     outcomes = lookup.failing(ledger)
-    failing = sum(one.failures > 0 for one in outcomes)
-    live = sum(row.state is not JobState.REMOVED for row in rows)
-    judged = verdict(application, planner, live, attention, failing)
+    troubled = _Troubled(
+        failing=frozenset(one.name for one in outcomes if one.failures),
+        late=frozenset(name for one in attention if one.overdue for name in one.jobs),
+        orphaned=frozenset(name for one in attention if one.cause in ORPHANS for name in one.jobs),
+    )
+    rows, found, first = _listed(ledger, application, wanted, troubled)
+    _, live = ledger.job_page(JobPage(application, limit=0)) if wanted.narrows else ([], found)
+    judged = verdict(application, planner, live, attention, len(troubled.failing))
     latest = sorted(outcomes, key=lambda one: -one.at)
+    trust = reads.trust()
     return NowView(
-        at=moment(now, reads.zone),
+        at=moment(now, zone),
         ok=judged.ok,
         verdict=judged.text,
-        mood="act" if not judged.ok else "look" if attention or failing else "fine",
+        mood="act" if not judged.ok else "look" if attention or troubled.failing else "fine",
         attention=tuple(attention),
         planner=planner,
         handover=terms[0] if terms else None,
-        nodes=tuple(nodes),
+        trust=trust if trust is not None and planner is not None and trust.node == planner.node else None,
+        lines_of_nodes=tuple(NodeLine(node, records.get(node.id)) for node in nodes),
         open={
             one.value: sum(part.runs for part in tally if part.state is one)
             for one in (RunState.RUNNING, RunState.WAITING, RunState.PENDING)
         },
         bad=sum(part.runs for part in tally if part.state.final),
-        failures=tuple((one, moment(one.at, reads.zone)) for one in latest[:FAILED_JOBS]),
-        due=due,
-        lines=lines,
-        jobs=len(rows),
-        found=len(asked),
+        failures=tuple((one, moment(one.at, zone)) for one in latest[:FAILED_JOBS]),
+        due=_next_due(reads, ledger, now, zone),
+        orphans=troubled.orphaned,
+        lines=strips_of(reads, ledger, rows, now),
+        jobs=live,
+        found=found,
         first=first,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Troubled:
+    """Jobs that need attention, by what is wrong."""
+
+    failing: frozenset[str]
+    late: frozenset[str]
+    orphaned: frozenset[str]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return tuple(sorted(self.failing | self.late | self.orphaned))
+
+
+def _listed(
+    ledger: Ledger, application: str, wanted: JobFilter, troubled: _Troubled
+) -> tuple[Sequence[JobRow], int, int]:
+    """The jobs of the page, how many the whole list has, and the place of the first one shown."""
+    names: frozenset[str] | None = getattr(troubled, wanted.state, None) if wanted.state not in set(JobState) else None
+    page = JobPage(
+        application,
+        contains=wanted.search,
+        state=JobState(wanted.state) if wanted.state in set(JobState) else None,
+        tag=wanted.tag or None,
+        queue=wanted.queue or None,
+        names=None if names is None else tuple(sorted(names)),
+        first=troubled.all if wanted.sort == "attention" else (),
+        by_next=wanted.sort == "next",
+        limit=JOBS,
+        skip=wanted.first,
+    )
+    rows, total = ledger.job_page(page)
+    if rows or not wanted.first:
+        return rows, total, wanted.first
+    last = max(total - 1, 0) // JOBS * JOBS
+    rows, total = ledger.job_page(replace(page, skip=last))
+    return rows, total, last
+
+
+def _next_due(reads: LedgerReads, ledger: Ledger, now: float, zone: tzinfo) -> tuple[tuple[datetime, str], ...]:
+    """What is due next: runs that are planned or requested already, and what comes after them.
+
+    The jobs whose first unplanned due times are the nearest have all of the next `DUE` that are not planned.
+    """
+    query = RunQuery(reads.application, states=(RunState.PENDING,), limit=SOON, oldest_first=True)
+    planned = [
+        (run.scheduled_for.astimezone(zone), run.job)
+        for run in reads.lookup.shown_runs(ledger, ledger.runs(query))
+        if run.scheduled_for.timestamp() > now and not run.attempt
+    ]
+    nearest = ledger.planned_beyond(reads.application, (now, JobId(0)), DUE)
+    later = reads.lookup.next_of(ledger, nearest, now, DUE)
+    return tuple(sorted(set(planned + later))[:DUE])
+
+
 async def show(request: PageRequest) -> Response:
     """Answer a request."""
-    search, state, first = request.asked("q")[:200], request.asked("state"), request.number("first")
-    if state and state not in set(JobState):
-        raise Refused(400, "No such state", f"There is no state {state[:40]!r} of a job.")
-    found = await run_in_threadpool(read, request.site.reads, search, state, first)
+    search, state, queue, tag = (request.asked(word).strip()[:200] for word in ("q", "state", "queue", "tag"))
+    wanted = JobFilter(search, state, queue, tag, request.asked("sort") or "attention", request.number("first"))
+    if wanted.state and wanted.state not in STATES:
+        raise Refused(400, "No such state", f"There is no state {wanted.state[:40]!r} of a job.")
+    if wanted.sort not in SORTS:
+        raise Refused(400, "No such order", f"sort: {wanted.sort[:40]!r} is not one of {', '.join(SORTS)}.")
+    found = await run_in_threadpool(read, request.site.reads, wanted)
     return request.show(
-        "now.html", page_size=JOBS, page=found, at=found.at, search=search, state=state, done=operations.done(request)
+        "now.html",
+        page_size=JOBS,
+        page=found,
+        at=found.at,
+        wanted=wanted,
+        states=STATES,
+        sorts=SORTS,
+        done=operations.done(request),
     )

@@ -122,6 +122,38 @@ SELECT count(*) FROM {schema}.job j
  WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s)
    AND j.state <> 'removed'
 
+-- name: job_page
+-- A page of the jobs of an application, and how many jobs the whole list has. First the narrow rows are chosen and
+-- sorted, then those of the page are read in full. Always one row, with NULLs if the page is empty.
+WITH listed AS MATERIALIZED (
+    SELECT x.id, x.name, x.next_due
+      FROM {schema}.job x
+     WHERE x.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s)
+       AND (CASE %(state)s::text
+            WHEN 'removed' THEN x.state = 'removed' AND (x.in_code OR x.override IS NOT NULL)
+            WHEN 'paused' THEN x.state = 'paused'
+            WHEN 'active' THEN x.state = 'active'
+                 AND NOT (x.next_due IS NULL AND x.trigger IS NOT NULL AND {schema}.state_of_planned(x.id) = 'done')
+            WHEN 'done' THEN x.state = 'active'
+                 AND x.next_due IS NULL AND x.trigger IS NOT NULL AND {schema}.state_of_planned(x.id) = 'done'
+            ELSE x.state <> 'removed' END)
+       AND strpos(lower(x.name), lower(%(contains)s::text)) > 0
+       AND (%(queue)s::text IS NULL OR x.queue = %(queue)s::text)
+       AND (%(tag)s::text IS NULL OR jsonb_exists((x.rules -> 'tags')::jsonb, %(tag)s::text))
+       AND (%(names)s::text[] IS NULL OR x.name = ANY (%(names)s::text[]))
+), page AS (
+    SELECT l.id, row_number() OVER () AS place
+      FROM (SELECT listed.id FROM listed
+             ORDER BY listed.name = ANY (%(first)s::text[]) DESC,
+                      CASE WHEN %(by_next)s THEN listed.next_due END, listed.name COLLATE "C"
+             LIMIT %(limit)s OFFSET %(skip)s) l
+)
+SELECT (SELECT count(*) FROM listed), {job}
+  FROM (SELECT 1) one
+  LEFT JOIN page ON true
+  LEFT JOIN {schema}.job j ON j.id = page.id
+ ORDER BY page.place
+
 -- name: change_many
 -- Make one change to each of many jobs.
 SELECT {job} FROM {schema}.change_jobs(%(changes)s) c, LATERAL (SELECT (c.changed).*) j ORDER BY c.place

@@ -120,6 +120,22 @@ SELECT {run}
          WHERE f.job = j.id AND f.state = ANY (%(states)s::text[]::{schema}.run_state[]) AND {reaching})) r
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT %(limit)s
 
+-- name: strips
+-- The last runs of each of these jobs, in short.
+SELECT x.job, r.id, r.state::text, date_part('epoch', r.due_at), date_part('epoch', r.started_at),
+       date_part('epoch', r.finished_at)
+  FROM unnest(%(jobs)s::bigint[]) x (job)
+ CROSS JOIN LATERAL (
+       SELECT u.* FROM (
+              (SELECT f.* FROM {schema}.run f
+                WHERE f.job = x.job AND f.state > 'running' AND f.scheduled_for < to_timestamp(%(before)s::float8)
+                ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(limit)s)
+              UNION ALL
+              (SELECT f.* FROM {schema}.run f
+                WHERE f.job = x.job AND f.state <= 'running' AND f.scheduled_for < to_timestamp(%(before)s::float8))) u
+        ORDER BY u.scheduled_for DESC, u.id DESC LIMIT %(limit)s) r
+ ORDER BY x.job, r.scheduled_for DESC, r.id DESC
+
 -- name: runs_of_application
 -- Runs of all jobs. State by state, the first ones of each in order, along the index.
 SELECT {run}

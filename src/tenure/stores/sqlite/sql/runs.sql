@@ -452,6 +452,12 @@ SELECT {run}
    AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
 
+-- name: strip
+-- The last runs of a job, in short.
+SELECT id, state, due_at, started_at, finished_at
+  FROM tenure_run INDEXED BY tenure_run_of_job
+ WHERE job = :job AND scheduled_for < :before ORDER BY scheduled_for DESC, id DESC LIMIT :limit
+
 -- name: runs_reaching
 -- Runs that stand for several due times, began before the span and reach into it.
 SELECT {run}

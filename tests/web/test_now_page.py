@@ -1,0 +1,87 @@
+"""The first page: what needs a person with one action each, who plans and for how long, and the list of jobs."""
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import urlencode
+
+from harness.scratch import eventually
+from tenure import Run, Scheduler
+
+
+def names_of(page):
+    table = page.partition('class="jobs"')[2].partition("</table>")[0]
+    return re.findall(r'data-th="Job"><a href="/job\?name=([^"]+)"', table)
+
+
+def test_what_fails_comes_first_and_is_tried_again_by_one_button(scheduler, browser, ended):
+    run = ended(scheduler, scheduler.run_now("fails").id)
+    page = browser.get("/").text
+    entry = page.partition("Needs attention")[2].partition("Who plans")[0]
+    assert "its last run" in entry
+    assert re.search(rf'name="run" value="{run.id}"><button>Try again', entry)
+    assert names_of(page)[0] == "fails"
+    assert names_of(browser.get("/?sort=name").text) == ["fails", "lasts", "nightly", "sync_stock"]
+    assert names_of(browser.get("/?state=failing").text) == ["fails"]
+    assert names_of(browser.get("/?state=late").text) == []
+    assert names_of(browser.get("/?sort=next&state=active").text)[:2] == ["sync_stock", "nightly"]
+
+
+def test_jobs_are_found_by_what_stands_in_the_address(resting, opened):
+    browser = opened(resting)
+    resting.add("fails", None, name="Money out", queue="heavy", tags=("money",))
+    resting.pause("nightly", why="because")
+    for query, expected in {
+        (("q", "mONEY"),): ["Money%20out"],
+        (("queue", "heavy"),): ["Money%20out"],
+        (("tag", "money"),): ["Money%20out"],
+        (("tag", "money"), ("queue", "default")): [],
+        (("state", "paused"),): ["nightly"],
+        (("state", "removed"),): [],
+        (("q", "o"), ("state", "active"), ("sort", "name")): ["Money%20out", "sync_stock"],
+    }.items():
+        page = browser.get(f"/?{urlencode(query)}").text
+        assert names_of(page) == expected, query
+        assert f"{len(expected)} of 5 jobs." in page
+    assert 'href="/?tag=money"' in browser.get("/").text
+    for wrong in ("/?sort=size", "/?state=done2"):
+        assert browser.get(wrong).status_code == 400
+
+
+def test_the_planner_of_this_process_shows_for_how_long_it_is_trusted_and_another_its_last_beat(
+    scheduler, browser, opened, sqlite_url
+):
+    eventually(lambda: "trusted for" in browser.get("/").text, within=20)
+    assert "of 1.6 s" in browser.get("/").text  # 0.8 of a ttl of 2 s
+    looker = Scheduler(sqlite_url, application="shop")
+    page = opened(looker).get("/").text
+    assert re.search(r"last heartbeat [\d.]+ m?s ago, lease of 2.0 s", page)
+
+
+def test_a_node_that_is_silent_is_said_in_red(sqlite_url, opened):
+    scheduler = Scheduler(sqlite_url, application="shop", label="web-1", ttl=30, heartbeat_every=20, attempt_timeout=1)
+
+    @scheduler.job()
+    def idle(run: Run) -> None: ...
+
+    with scheduler:
+        [lock] = Path(f"{sqlite_url.removeprefix('sqlite:///')}-tenure").glob("*.lock")
+        an_hour_ago = lock.stat().st_mtime - 3600
+        os.utime(lock, (an_hour_ago, an_hour_ago))  # its next heartbeat is twenty seconds away
+        page = opened(Scheduler(sqlite_url, application="shop")).get("/").text
+    assert '<tr data-row class="act">' in page
+    assert '<strong class="flag">silent</strong>' in page
+
+
+def test_an_orphan_is_flagged_where_it_is_due_and_in_the_list(sqlite_url, opened):
+    scheduler = Scheduler(sqlite_url, application="shop", label="web-1", queues=["default"])
+
+    @scheduler.every("1h", queue="heavy")
+    def lonely(run: Run) -> None: ...
+
+    with scheduler:
+        browser = opened(scheduler)
+        page = browser.get("/").text
+        assert names_of(browser.get("/?state=orphaned").text) == ["lonely"]
+    assert '<strong class="flag">orphaned</strong>' in page.partition('class="jobs"')[2]
+    assert '<strong class="flag">no node can run it</strong>' in page.partition("Next due")[2]
