@@ -1,11 +1,12 @@
 # One-line aliases; the work is in dev.py.
-.PHONY: demo test test-triggers test-ext test-pgs test-web check bench bench-election soak chaos chaos-peers sim clean
+.PHONY: demo test test-triggers test-ext test-pgs test-web test-api check bench bench-election soak chaos chaos-peers sim clean
 demo: ; python3 dev.py demo
 test: ; python3 dev.py test
 test-triggers: ; python3 dev.py test-triggers
 test-ext: ; python3 dev.py test-ext
 test-pgs: ; python3 dev.py test-pgs
 test-web: ; python3 dev.py test-web
+test-api: ; python3 dev.py test-api
 check: ; python3 dev.py check
 bench: ; python3 dev.py bench
 bench-election: ; python3 dev.py bench-election

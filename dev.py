@@ -142,6 +142,13 @@ def test_web(args: list[str]) -> int:
     return run("python", "-m", "pytest", "tests/web/browser", *args)
 
 
+def test_api(args: list[str]) -> int:
+    """Fuzz the API by its OpenAPI file; minutes. Arguments go to pytest."""
+    prepare("api", groups=["test", "api"])
+    os.environ["TENURE_TEST_API"] = "1"
+    return run("python", "-m", "pytest", "tests/web/fuzz", *args)
+
+
 def test_pgs(args: list[str]) -> int:
     """Run what stands and falls with the database on other versions of PostgreSQL, from npm; `test-pgs 14` for one of them."""
     prepare("test", groups=["test"])
@@ -245,6 +252,7 @@ WORDS: dict[str, Callable[[list[str]], int]] = {
     "test-ext": test_ext,
     "test-pgs": test_pgs,
     "test-web": test_web,
+    "test-api": test_api,
     "check": check,
     "bench": bench,
     "bench-election": bench_election,

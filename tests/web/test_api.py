@@ -327,7 +327,7 @@ def test_another_method_and_another_type_are_refused_as_problems(resting, client
 def test_pages_of_runs_and_jobs_follow_each_other_without_a_gap(resting, client):
     runs = [run.id for run in resting.run_now_many("lasts", [None] * 25)]  # some have the same due time
     for number in range(12):
-        resting.add("fails", None, name=f"report-{number:02}")
+        resting.add("fails", None, name=f"report-{number:02}", by="bob")
     api, states = client(resting), ["pending", "failed"]
     until = datetime.now(UTC).isoformat()
     among = {run.id for run in resting.runs(state=states, since="-1h", until=until)}
@@ -335,6 +335,7 @@ def test_pages_of_runs_and_jobs_follow_each_other_without_a_gap(resting, client)
     for path, query, key, every in [
         ("/runs", {"job": "lasts", "limit": 4}, "id", set(runs)),
         ("/runs", {"limit": 4, "state": states, "since": "-1h", "until": until}, "id", among),
+        ("/actions", {"by": "bob", "limit": 5}, "id", {action.id for action in resting.actions(by="bob")}),
         ("/jobs", {"pattern": "report-*", "limit": 5}, "name", {f"report-{number:02}" for number in range(12)}),
     ]:
         answer = api.get(path, params={**query, "arguments": "hidden"})
@@ -355,3 +356,13 @@ def test_a_node_less_application_is_described_too(resting, client):
     assert api.ask("/status")["planner"] is None
     assert api.ask("/nodes") == []
     assert api.do("/resign") == {"term": None}
+
+
+@pytest.mark.parametrize(
+    "query", ["arguments=", "arguments=all", "removed=", "removed=1", "limit=", "limit=0", "limit=5.0"]
+)
+def test_a_parameter_that_makes_no_sense_is_refused(resting, client, query):
+    api = client(resting)
+    answer = api.get(f"/jobs?{query}")
+    api.described.check("get", "/jobs", answer)
+    assert (answer.status_code, answer.json()["detail"].startswith(query.partition("=")[0])) == (400, True)

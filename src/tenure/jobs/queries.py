@@ -222,8 +222,12 @@ class Lookup:
         until: datetime | str | None,
         by: str | None,
         limit: int,
+        below: int | None = None,
     ) -> list[ActionView]:
-        """What people did, the newest first. All times are in the zone of the application."""
+        """What people did, the newest first; below an action of this number.
+
+        All times are in the zone of the application.
+        """
         if type(limit) is not int or not 1 <= limit <= MAX_RUNS:
             raise ConfigurationError(f"limit: {limit!r} must be a whole number from 1 to {MAX_RUNS:,}.")
         if by is not None:
@@ -236,6 +240,7 @@ class Lookup:
             None if since is None else operations.point(since, now, "since"),
             None if until is None else operations.point(until, now, "until"),
             limit=limit,
+            below=below,
         )
         where = zone_of(None, default=self._tz)
         return [ActionView.of(row, where) for row in ledger.actions(query)]

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from starlette.responses import Response
 
 from tenure.core.arguments import plain
-from tenure.web.page_request import PageRequest, Refused
+from tenure.web.page_request import PageRequest, Refused, whole
 
 BASE = "/api/v1"
 MOST = 1000
@@ -49,10 +49,8 @@ def done(value: Any) -> Response:
 
 def hidden(request: PageRequest, view: dict[str, Any], job: str, kwargs: dict[str, Any] | None) -> dict[str, Any]:
     """Arguments are shown only where they are asked for, and as far as `redact` lets them."""
-    if kwargs is None:
-        return view
-    asked = request.asked("arguments") == "shown"
-    return {**view, "kwargs": plain(dict(request.site.shown(job, kwargs))) if asked else None}
+    asked = chosen(request, "arguments", ("hidden", "shown")) == "shown"
+    return {**view, "kwargs": plain(dict(request.site.shown(job, kwargs))) if asked and kwargs is not None else None}
 
 
 def flat(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,9 +60,17 @@ def flat(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def limit(request: PageRequest) -> int:
     """How many rows are asked for."""
-    given = request.number("limit", ROWS)
+    given = whole(request.asked("limit", str(ROWS)), "limit")
     if not 1 <= given <= MOST:
         raise Refused(400, "Too many", f"limit: {given} is not from 1 to {MOST:,}.")
+    return given
+
+
+def chosen(request: PageRequest, name: str, words: tuple[str, ...]) -> str:
+    """One of these words; the first, if nothing is asked for."""
+    given = request.asked(name, words[0])
+    if given not in words:
+        raise Refused(400, "No such word", f"{name}: {given[:40]!r} is not known. Write {' or '.join(words)}.")
     return given
 
 

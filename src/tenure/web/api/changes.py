@@ -35,11 +35,13 @@ class OperationFields:
             raise Refused(400, "Something is missing", f"{name}: it is missing. Write a text.")
         if not isinstance(value, str):
             raise Refused(400, "Not a text", f"{name}: {_json(value)} is not a text. {_LEFT_OUT}")
-        return value.strip()
+        return value
 
     def number(self, name: str) -> int:
         """The number of a run."""
         value = self.given.get(name)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # to JSON, 7.0 is the integer 7
         if type(value) is not int or not 0 <= value <= NUMBERS:
             raise Refused(400, "No such number", f"{name}: {_json(value)} is not a number. Write that of a run.")
         return value
@@ -93,8 +95,8 @@ async def _run_now(request: PageRequest, fields: OperationFields) -> Any:
 
 
 async def _pause(request: PageRequest, fields: OperationFields) -> Any:
-    name, why, until = fields.text("job"), fields.text("why"), until_of(fields.text("until", ""))
-    if not why:
+    name, why, until = fields.text("job"), fields.text("why"), until_of(fields.text("until", "").strip())
+    if not why.strip():
         raise Refused(400, "Why?", "why: say why the job is paused: the next person on call will ask.")
     scheduler = request.site.scheduler
     job = await carry_out(request, lambda: scheduler.pause(name, why=why, until=until, by=request.by))

@@ -17,8 +17,8 @@ from tenure.errors import ConfigurationError
 from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
-from tenure.views import PoolView, RunView
-from tenure.web.api.answers import flat, found, hidden, limit
+from tenure.views import ActionView, PoolView, RunView
+from tenure.web.api.answers import chosen, flat, found, hidden, limit
 from tenure.web.ledger_reads import check_name
 from tenure.web.page_request import Handler, PageRequest, Refused, whole
 from tenure.web.pages import audit, now, run
@@ -88,7 +88,7 @@ async def _jobs(request: PageRequest) -> Response:
             request.asked("pattern") or None,
             tag=request.asked("tag") or None,
             queue=request.asked("queue") or None,
-            removed=_chosen(request, "removed", ("no", "yes")) == "yes",
+            removed=chosen(request, "removed", ("no", "yes")) == "yes",
         )
 
     jobs = [job for job in await run_in_threadpool(look) if job.name > after]
@@ -152,14 +152,17 @@ async def _run(request: PageRequest) -> Response:
 
 
 async def _actions(request: PageRequest) -> Response:
-    most = limit(request)
+    reads, most, below = request.site.reads, limit(request), request.number("after") or None
     job, by = request.asked("job") or None, request.asked("by") or None
     since, until = request.asked("since") or None, request.asked("until") or None
 
-    def look() -> Any:
-        return request.site.scheduler.actions(job, since=since, until=until, by=by, limit=most)
+    def look(session: Session) -> list[ActionView]:
+        ledger: Ledger = session.ledger
+        return reads.lookup.actions(ledger, job, since=since, until=until, by=by, limit=most + 1, below=below)
 
-    return found(request, [one.as_dict() for one in await run_in_threadpool(look)])
+    actions = await run_in_threadpool(reads.read, ("api actions", job, by, since, until, most, below), look)
+    rows = [one.as_dict() for one in actions[:most]]
+    return found(request, rows, after=str(actions[most - 1].id) if len(actions) > most else None)
 
 
 async def _audit(request: PageRequest) -> Response:
@@ -203,13 +206,6 @@ READS: dict[str, Handler] = {
     "/api/v1/actions": _actions,
     "/api/v1/audit": _audit,
 }
-
-
-def _chosen(request: PageRequest, name: str, words: tuple[str, ...]) -> str:
-    given = request.asked(name) or words[0]
-    if given not in words:
-        raise Refused(400, "No such word", f"{name}: {given[:40]!r} is not known. Write {' or '.join(words)}.")
-    return given
 
 
 def _after(run: RunView) -> str:
