@@ -63,6 +63,11 @@ ENVIRONMENTS = {
     "django": Environment(
         "postgres,django", ("gunicorn", "httpx"), (tests("django"), ("tools/ext_long.py", "django", "manage.py"))
     ),
+    "page": Environment(
+        "postgres,web,fastapi,flask,django",
+        ("uvicorn", "uvicorn-worker", "gunicorn", "litestar", "werkzeug", "httpx"),
+        (tests("page"),),
+    ),
     "apscheduler": Environment(
         "postgres,apscheduler",
         (

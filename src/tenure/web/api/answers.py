@@ -49,8 +49,13 @@ def done(value: Any) -> Response:
 
 def hidden(request: PageRequest, view: dict[str, Any], job: str, kwargs: dict[str, Any] | None) -> dict[str, Any]:
     """Arguments are shown only where they are asked for, and as far as `redact` lets them."""
-    asked = chosen(request, "arguments", ("hidden", "shown")) == "shown"
+    asked = shows_arguments(request)
     return {**view, "kwargs": plain(dict(request.site.shown(job, kwargs))) if asked and kwargs is not None else None}
+
+
+def shows_arguments(request: PageRequest) -> bool:
+    """Whether arguments are asked for."""
+    return chosen(request, "arguments", ("hidden", "shown")) == "shown"
 
 
 def flat(fields: Mapping[str, Any]) -> dict[str, Any]:

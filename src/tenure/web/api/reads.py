@@ -18,7 +18,7 @@ from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
 from tenure.views import ActionView, PoolView, RunView
-from tenure.web.api.answers import chosen, flat, found, hidden, limit
+from tenure.web.api.answers import chosen, flat, found, hidden, limit, shows_arguments
 from tenure.web.ledger_reads import check_name
 from tenure.web.page_request import Handler, PageRequest, Refused, whole
 from tenure.web.pages import audit, now, run
@@ -82,6 +82,7 @@ async def _next(request: PageRequest) -> Response:
 async def _jobs(request: PageRequest) -> Response:
     most, after = limit(request), request.asked("after")
     check_name(after)
+    shows_arguments(request)
 
     def look() -> Any:
         return request.site.scheduler.jobs(
@@ -132,6 +133,7 @@ async def _why(request: PageRequest) -> Response:
 async def _runs(request: PageRequest) -> Response:
     reads, most, after = request.site.reads, limit(request), _cursor(request.asked("after"))
     states: Any = request.http.query_params.getlist("state") or None  # what is not one is refused there
+    shows_arguments(request)
     job, since = request.asked("job") or None, request.asked("since") or None
     until = request.asked("until") or "-0s"
 
