@@ -104,6 +104,8 @@ class RunRequest:
     """At most one run of the job that no node has claimed has this slot."""
     if_waiting: IfWaiting = "keep"
     """What becomes of the run that has the slot already."""
+    traceparent: str = ""
+    """The span of the caller, as W3C Trace Context writes it; '' if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,8 @@ class ClaimedRun(NamedTuple):
     rules: Rules
     trigger: str | None = None
     """The trigger of its job. The body sees its due time in the trigger's zone."""
+    traceparent: str = ""
+    """The span that requested it. Read only where spans are made: see `Ledger.traceparents`."""
 
 
 @dataclass(frozen=True, slots=True)

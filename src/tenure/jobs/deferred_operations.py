@@ -116,6 +116,8 @@ class DeferredOperations:
     def __init__(self, definitions: Definitions, origin: Callable[[], str]) -> None:
         self._definitions = definitions
         self._origin = origin
+        self.traceparent: Callable[[], str] = str
+        """The span of the caller, '' if there is none."""
 
     def action(self, verb: str, said: ChangeNote, detail: str = "") -> Action | None:
         """What the log of actions says of an operation; None if no person does it. Give it to the ledger's operation,
@@ -223,13 +225,14 @@ class DeferredOperations:
         self, job: str | Call, kwargs: Mapping[str, Any] | None, key: str | None, said: ChangeNote
     ) -> DeferredOperation[RunRequest]:
         name, kwargs = self._called("run_now", job, kwargs)
-        text = None if kwargs is None else encode(kwargs)
+        text, span = None if kwargs is None else encode(kwargs), self.traceparent()
 
         def work(ledger: Looks) -> RunRequest:
             job = self._known(ledger, name)
             self._bind(job, kwargs)
             detail = "" if key is None else f"key {key}"
-            return replace(operations.requested(job, key, text, said), action=self.action("run_now", said, detail))
+            request = operations.requested(job, key, text, said)
+            return replace(request, action=self.action("run_now", said, detail), traceparent=span)
 
         return DeferredOperation("run_now", name, work)
 
@@ -243,14 +246,14 @@ class DeferredOperations:
     ) -> DeferredOperation[RunRequest]:
         """A run at a time to come."""
         name, kwargs = self._called("run_at", job, kwargs)
-        text = None if kwargs is None else encode(kwargs)
+        text, span = None if kwargs is None else encode(kwargs), self.traceparent()
 
         def work(ledger: Looks) -> RunRequest:
             job = self._known(ledger, name)
             self._bind(job, kwargs)
             request = operations.requested_later(job, later, ledger.now(), key=key, kwargs=text, said=said)
             detail = "" if later.slot is None else f"slot {later.slot}"
-            return replace(request, action=self.action("run_at", said, detail))
+            return replace(request, action=self.action("run_at", said, detail), traceparent=span)
 
         return DeferredOperation("run_at", name, work)
 

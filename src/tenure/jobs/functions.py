@@ -76,6 +76,8 @@ class Registry:
         self._functions: dict[str, Function] = {}
         self.arounds: list[Around] = []
         """What is put around each of them, from its next call on."""
+        self.wants_traceparents = False
+        """Bodies are told which span requested their run."""
         self._digested: tuple[tuple[str, ...], str] = ((), "")
 
     def add(self, function: Function) -> Function:

@@ -15,6 +15,9 @@ from tenure.jobs.functions import Function
 from tenure.run import Run, control_of
 from tenure.scheduling.hangs import Hang
 
+OUT_OF_TIME = "out of time"
+"""How the reason begins for which a body is asked to end that has taken longer than its timeout."""
+
 
 class AttemptPhase(Enum):
     """How far an attempt is."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 import logging
 import math
 import uuid
+from collections.abc import Sequence
 
-from tenure.core.messages import ClaimRequest
+from tenure.core.messages import ClaimedRun, ClaimRequest
+from tenure.core.records import RunKind
 from tenure.errors import StoreError
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.attempt import Attempt, MakeRun
@@ -84,7 +86,7 @@ class Claimer:
             agenda.at(Step.CLAIM, received_at)
             return 0
         self._token = str(uuid.uuid4())  # for the next claim: reading random bytes then would let the bodies go first
-        found = [(run, context.registry.get(run.function)) for run in answer.runs]
+        found = [(run, context.registry.get(run.function)) for run in self._with_spans(ledger, answer.runs)]
         room = self._executor.take(
             [
                 Attempt(run, token, node, function=function, run=self._make_run(run, token, node), at=boottime())
@@ -107,6 +109,14 @@ class Claimer:
             next_claim = min(soon, next_claim)
         agenda.at(Step.CLAIM, next_claim)
         return room if pressed else 0
+
+    def _with_spans(self, ledger: Ledger, runs: Sequence[ClaimedRun]) -> Sequence[ClaimedRun]:
+        """Where spans are made, runs that were requested know by which span. Due runs cost nothing."""
+        requested = [run.id for run in runs if run.kind is RunKind.MANUAL]
+        if not requested or not self._context.registry.wants_traceparents:
+            return runs
+        spans = ledger.traceparents(requested)
+        return [run._replace(traceparent=spans.get(run.id, "")) for run in runs]
 
     def _functions(self) -> tuple[str, ...]:
         """This node's functions, without its coroutines while no event loop runs them."""

@@ -19,7 +19,7 @@ from tenure.core.database_clock import DatabaseClock
 from tenure.errors import ConfigurationError
 from tenure.run import CURRENT
 from tenure.scheduling import hangs
-from tenure.scheduling.attempt import Attempt, AttemptPhase
+from tenure.scheduling.attempt import OUT_OF_TIME, Attempt, AttemptPhase
 from tenure.scheduling.base_executor import BaseExecutor
 from tenure.scheduling.context import EndingQueue, LoopSignals, NodeHandle
 from tenure.scheduling.event_loop import CoroutineLoop
@@ -174,7 +174,7 @@ class Executor(BaseExecutor):
         attempt.hang = trace = self._where(attempt)
         attempt.timed_out = True
         limit = attempt.claimed.rules.timeout or 0.0
-        attempt.control.tell(f"out of time after {limit:g} s")
+        attempt.control.tell(f"{OUT_OF_TIME} after {limit:g} s")
         if not self.cancel(attempt):
             logger.warning(
                 "run %d of %r (%s, attempt %d) is overdue: its thread was asked to end after %s",

@@ -439,6 +439,10 @@ class Ledger(AlertLedger):
         """
 
     @abstractmethod
+    def traceparents(self, runs: Collection[RunId]) -> dict[RunId, str]:
+        """The spans that requested these runs; runs without one are left out."""
+
+    @abstractmethod
     def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
         """Reopen runs that are FAILED, LOST, CANCELLED or SKIPPED: the same keys and due times again.
 

@@ -770,6 +770,7 @@ class MemoryLedger(MemoryAlerts, Ledger):
         if (other := self._in_slot(row, request.slot)) is not None:
             if request.if_waiting != "keep":
                 other.state, other.kwargs, other.by = RunState.PENDING, request.kwargs, request.by
+                other.traceparent = request.traceparent
                 other.scheduled_for = max(due, other.scheduled_for) if request.if_waiting == "later" else due
                 other.due_at = max(now, other.scheduled_for)
                 self._note(request, noted, other.id)
@@ -787,6 +788,7 @@ class MemoryLedger(MemoryAlerts, Ledger):
             by=request.by,
             kwargs=request.kwargs,
             slot=request.slot,
+            traceparent=request.traceparent,
         )
         self._note(request, noted, None if request.backfill else new.id)
         return self._tables.add(new).row(request.name)
@@ -813,6 +815,11 @@ class MemoryLedger(MemoryAlerts, Ledger):
         if not run.attempt:
             run.reason, run.finished_at = "", None
         return self._tables.add(run).row(row.spec.name)
+
+    def traceparents(self, runs: Collection[RunId]) -> dict[RunId, str]:
+        with self._world.mutex:
+            found = [self._tables.runs.get(run) for run in runs]
+            return {run.id: run.traceparent for run in found if run is not None and run.traceparent}
 
     def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
         with self._world.mutex:

@@ -74,6 +74,7 @@ class MemoryRun:
     outcome: AttemptOutcome | None = None
     """How the last attempt ended, while it is between two attempts."""
     result: str | None = None
+    traceparent: str = ""
     attempts: tuple[AttemptRow, ...] = ()
     """The attempts that others have followed."""
     progress: Progress | None = None

@@ -554,6 +554,9 @@ class PostgresLedger(PostgresAlerts, Ledger):
         rows = self._run("request_runs", requests=json.dumps([written_request(one) for one in requests]))
         return [None if row[0] is None else run_row(row) for row in rows]
 
+    def traceparents(self, runs: Collection[RunId]) -> dict[RunId, str]:
+        return dict(self._run("traceparents", runs=longs(list(runs))))
+
     def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
         if not runs:
             return []

@@ -223,6 +223,7 @@ def request_run(
         slot=None if request.slot is None else storable(request.slot),
         kwargs=request.kwargs,
         by=storable(request.by),
+        traceparent=request.traceparent or None,
         remembered=request.backfill and not request.even_forgotten,
     ).rowcount
     found = execute(connection, "run_by_key", **there).fetchone()
@@ -255,7 +256,7 @@ def _in_slot(connection: sqlite3.Connection, request: RunRequest, due: Micros, n
     if request.if_waiting == "keep":
         return row
     later = max(due, micros(row.scheduled_for)) if request.if_waiting == "later" else due
-    said = {"by": storable(request.by), "kwargs": request.kwargs}
+    said = {"by": storable(request.by), "kwargs": request.kwargs, "traceparent": request.traceparent or None}
     execute(connection, "replace_in_slot", id=row.id, scheduled_for=later, now=now, **said)
     note_action(connection, request.application, request.name, request.action, now=now, run=row.id)
     return _run(connection, row.id)

@@ -496,6 +496,11 @@ class SqliteLedger(SqliteAlerts, Ledger):
         self._wake(*{one.application for one, answer in zip(requests, answers, strict=True) if answer})
         return answers
 
+    def traceparents(self, runs: Collection[RunId]) -> dict[RunId, str]:
+        with self._desk.read():
+            found = execute(self._connection, "traceparents", runs=json.dumps(sorted(runs))).fetchall()
+        return {RunId(run): traceparent for run, traceparent in found}
+
     def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
         if not runs:
             return []

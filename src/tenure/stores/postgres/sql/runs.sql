@@ -50,6 +50,10 @@ SELECT {run}, r.digest
   LEFT JOIN {schema}.job j ON j.id OPERATOR(pg_catalog.=) r.job
  ORDER BY r.place
 
+-- name: traceparents
+-- The spans that requested runs.
+SELECT r.id, r.traceparent FROM {schema}.run r WHERE r.id = ANY (%(runs)s::bigint[]) AND r.traceparent IS NOT NULL
+
 -- name: retry
 -- Retry runs.
 SELECT {run}

@@ -349,9 +349,9 @@ SELECT DISTINCT n.label, n.ttl
 -- name: request_run
 -- Request a run.
 INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, kwargs, by,
-                        slot)
+                        slot, traceparent)
 SELECT id, application, lane, :key, :kind, 'pending', generation, :scheduled_for, max(:now, :scheduled_for), :kwargs,
-       :by, :slot
+       :by, :slot, :traceparent
   FROM tenure_job WHERE application = :application AND name = :name AND state <> 'removed'
    AND (NOT :remembered OR kept_since <= :scheduled_for)
    AND NOT EXISTS (SELECT 1 FROM tenure_kept_key k WHERE k.job = tenure_job.id AND k.key = :key)
@@ -367,9 +367,13 @@ SELECT {run}
 -- name: replace_in_slot
 -- Give a run that has a slot other arguments and another time.
 UPDATE tenure_run
-   SET state = 'pending', kwargs = :kwargs, by = :by, scheduled_for = :scheduled_for,
+   SET state = 'pending', kwargs = :kwargs, by = :by, traceparent = :traceparent, scheduled_for = :scheduled_for,
        due_at = max(:now, :scheduled_for)
  WHERE id = :id
+
+-- name: traceparents
+-- The spans that requested runs.
+SELECT id, traceparent FROM tenure_run WHERE id IN (SELECT value FROM json_each(:runs)) AND traceparent IS NOT NULL
 
 -- name: run_by_key
 -- One run by key.

@@ -359,11 +359,11 @@ BEGIN
             -- whenever a node has claimed the run that had it.
             FOR pass IN 1..CASE WHEN a ->> 'slot' IS NULL THEN 2 ELSE 1000 END LOOP
                 INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, state,
-                                          by, slot, kwargs)
+                                          by, slot, kwargs, traceparent)
                 SELECT j.id, j.application, j.lane, j.generation,
                        CASE WHEN (a ->> 'backfill')::boolean THEN 'backfill' ELSE 'manual' END::{schema}.run_kind,
                        a ->> 'key', due, greatest(now_, due), 'pending', a ->> 'by', a ->> 'slot',
-                       a ->> 'kwargs'
+                       a ->> 'kwargs', nullif(a ->> 'traceparent', '')
                  -- Search first: a conflict with a row that another session has changed would wait for its commit.
                  WHERE NOT EXISTS (SELECT FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key')
                  -- In the same statement: a snapshot that shows that retention deleted the run also shows the kept key.
@@ -399,9 +399,9 @@ BEGIN
                     -- Waits for a claim of the run. When that has committed, the condition no longer holds. A run that
                     -- is kept is locked too: it begins after the caller's commit, and so finds what the caller wrote.
                     UPDATE {schema}.run x
-                       SET (state, entered, kwargs, by, scheduled_for, due_at)
+                       SET (state, entered, kwargs, by, traceparent, scheduled_for, due_at)
                          = (SELECT 'pending'::{schema}.run_state, pg_current_xact_id(), a ->> 'kwargs', a ->> 'by',
-                                   t.at, greatest(now_, t.at)
+                                   nullif(a ->> 'traceparent', ''), t.at, greatest(now_, t.at)
                               FROM (SELECT CASE a ->> 'if_waiting' WHEN 'later' THEN greatest(due, x.scheduled_for)
                                                                    ELSE due END AS at) t)
                      WHERE x.application = j.application AND x.slot = a ->> 'slot' AND x.job = j.id

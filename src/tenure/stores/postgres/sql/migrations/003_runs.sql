@@ -52,6 +52,7 @@ CREATE TABLE {schema}.run (
     outcome       text,   -- between two attempts: how the last one ended
     result        text,   -- what the body returned; seldom anything
     pool          text COLLATE "C",   -- in which it waits for a place, or has one
+    traceparent   text,   -- the span that requested it
     UNIQUE (job, key) WITH (fillfactor = 50),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 ) WITH (

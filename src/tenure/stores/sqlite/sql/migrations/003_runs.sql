@@ -38,6 +38,7 @@ CREATE TABLE tenure_run (
     reopened       INTEGER NOT NULL DEFAULT 0,   -- its attempts when it was last retried or backfilled
     slot           TEXT,
     pool           TEXT,      -- in which it waits for a place, or has one
+    traceparent    TEXT,      -- the span that requested it
     UNIQUE (job, key),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 );
