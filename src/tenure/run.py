@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from datetime import datetime, tzinfo
 from typing import Any, overload
 
+from tenure.core.arguments import decode_result
 from tenure.core.messages import ClaimedRun
 from tenure.core.records import Instant
 from tenure.core.trigger_text import zone_of
@@ -27,6 +28,7 @@ from tenure.util.clock import boottime
 from tenure.util.durations import Duration, seconds
 from tenure.util.fork import ForkOrder, in_child
 from tenure.util.instants import moment
+from tenure.views import ParentRun
 
 _MUTEX = threading.Lock()
 
@@ -181,6 +183,15 @@ class Run:
     def scheduled_for(self) -> datetime:
         """The due time, in the zone of the job; for `run_now` the moment of the request."""
         return moment(self._control.claimed.scheduled_for, self._control.tz)
+
+    @property
+    def parent(self) -> ParentRun | None:
+        """The run that this one follows (`@scheduler.after`); None if its job follows none, or it was requested."""
+        followed = self._control.claimed.parent
+        if followed is None or followed.state is None:
+            return None
+        result = None if followed.result is None else decode_result(followed.result)
+        return ParentRun(followed.job, followed.key, followed.state.value, result)
 
     @property
     def attempt(self) -> int:

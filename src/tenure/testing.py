@@ -23,11 +23,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from typing import Any, overload
 
+from tenure.core.arguments import encode_result
 from tenure.core.cluster import NodeCard, NodeId
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.keys import due_key
-from tenure.core.messages import ClaimedRun, Ending, RunQuery
-from tenure.core.records import Instant, JobId, JobState, Rules, RunId, RunKind, States
+from tenure.core.messages import ClaimedRun, Ending, FollowedRun, RunQuery
+from tenure.core.records import Instant, JobId, JobState, Rules, RunId, RunKind, RunState, States
 from tenure.core.trigger_text import zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
@@ -51,7 +52,7 @@ from tenure.util.clock import boottime
 from tenure.util.durations import Duration, seconds
 from tenure.util.instants import instant, moment
 from tenure.util.urls import MemoryURL
-from tenure.views import RunView
+from tenure.views import ParentRun, RunView
 
 BEGINNING = "2026-01-01T00:00Z"
 """When a world begins by default."""
@@ -84,10 +85,12 @@ def run(
     key: str | None = None,
     kind: str = "due",
     done: Iterable[str] = (),
+    parent: ParentRun | None = None,
 ) -> RecordedRun:
     """A run to call a body with: `daily_aggregate(tenure.testing.run(scheduled_for="2026-11-15T03:00+09:00"))`.
 
-    `done`: the keys of `run.once` that an earlier attempt has committed.
+    `done`: the keys of `run.once` that an earlier attempt has committed. `parent`: what `run.parent` says, such as
+    `ParentRun("load", "2026-11-14T18:00:00Z", "failed")`.
     """
     when = datetime.fromisoformat(scheduled_for) if isinstance(scheduled_for, str) else scheduled_for
     at = instant(when)
@@ -105,8 +108,14 @@ def run(
         failures=attempt - 1,
         generation=1,
         rules=Rules(),
+        parent=None if parent is None else _followed(parent),
     )
     return RecordedRun(claimed, str(uuid.uuid4()), tz=when.tzinfo or UTC, done=set(done))
+
+
+def _followed(parent: ParentRun) -> FollowedRun:
+    result = None if parent.result is None else encode_result(parent.result)
+    return FollowedRun(parent.job, parent.key, RunState(parent.state), result)
 
 
 class RecordedRun(Run):
@@ -338,6 +347,8 @@ class _VirtualNode:
         self._executor.acknowledged(attempt)
         self._reporter.ended(attempt, ending, answer)
         self._signals.poke()
+        if attempt.claimed.owes and answer.state.final:
+            self._signals.owe()
 
 
 class _WorldsRun(RecordedRun):

@@ -17,6 +17,7 @@ from tenure.core.coverage import Coverage
 from tenure.core.differences import differences, explained
 from tenure.core.explain import Explanation, last_line, waits_for
 from tenure.core.figures import COUNTS, FiguresRow
+from tenure.core.following import told
 from tenure.core.messages import JobStats, LogLine, Progress
 from tenure.core.records import (
     UNBEGUN,
@@ -76,7 +77,7 @@ class JobView:
     """'active', 'paused', 'done' (no due time is left and no run is open) or 'removed'."""
     function: str
     trigger: str
-    """In plain words; '' for a job that runs only on request."""
+    """In plain words; 'after load (success)' for a job that follows another, '' for one that runs only on request."""
     tz: str
     next_due: datetime | None
     """By its trigger, or the time of a run that was requested for later. None while it is paused, and if neither is
@@ -124,7 +125,7 @@ class JobView:
             application=spec.application,
             state=row.state.value,
             function=spec.function,
-            trigger=trouble or _explained(spec.trigger),
+            trigger=trouble or told(spec.rules) or _explained(spec.trigger),
             tz=str(where),
             next_due=due,
             kwargs=shown(spec.kwargs),
@@ -146,6 +147,19 @@ class JobView:
     def as_dict(self) -> dict[str, Any]:
         """Only texts, numbers, lists and dicts."""
         return _plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ParentRun:
+    """The run of another job that a run follows (`run.parent`), as it was when that one was claimed."""
+
+    job: str
+    key: str
+    """The same as that of the run that follows."""
+    state: RunStateName
+    """'succeeded', 'failed' …"""
+    result: Any = None
+    """What its body returned, if that is kept already: after `run.complete()` it arrives within about a second."""
 
 
 @dataclass(frozen=True, slots=True)

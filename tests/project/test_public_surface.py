@@ -39,12 +39,12 @@ QUERIES = {
     "started",
 }
 QUERIES |= {"history", "pools", "stats", "why"}
-DEFINING = {"around", "at", "calendar", "cron", "every", "job", "scheduled"}
+DEFINING = {"after", "around", "at", "calendar", "cron", "every", "job", "scheduled"}
 TAKING_PART = {"lifespan", "on", "run", "start", "stop"}
 
 SCHEDULER = OPERATIONS | QUERIES | DEFINING | TAKING_PART
 RUN = {"attempt", "cancelled", "check", "complete", "id", "job", "key", "kind", "log", "lost", "once", "reason"}
-RUN |= {"progress", "scheduled_for", "wait"}
+RUN |= {"parent", "progress", "scheduled_for", "wait"}
 TERM = {"check", "election", "fence", "fenced", "number", "reason", "remaining", "trusted", "wait"}
 
 ELECTION = {

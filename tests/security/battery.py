@@ -92,6 +92,12 @@ def jobs(url: str, session: Session) -> None:
         missed.id, missed.generation, make_up=[], skip=[one.id for one in missed.runs], reason="missed"
     )
     runs(url, session, application)
+    skipped = NewRun(now - 3, now - 3, None, RunState.SKIPPED, "missed")
+    assert ledger.change(change(application, "follows", Change.ADDED, after="parent"))
+    assert ledger.change(change(application, "parent", Change.ADDED, runs=(skipped,)))
+    assert ledger.owed(application, 10)
+    assert ledger.follow_up(application, 10).paid == 1
+    assert ledger.followers(application, "parent")
     figures(ledger, application)
     for what in (Change.PAUSED, Change.RESUMED, Change.UPDATED, Change.REMOVED):
         assert ledger.change(change(application, "planned", what))

@@ -183,7 +183,7 @@ class _Audit:
         plain, counts = self._plain, self._counts
         for at in self._due_times(stretch):
             self._due += 1
-            if (end := plain.pop(_key(at), None)) is not None:
+            if (end := plain.pop(micros_of(at), None)) is not None:
                 if without:
                     self._without_run(stretch, without, last=False)
                     without = []
@@ -196,7 +196,7 @@ class _Audit:
             self._without_run(stretch, without, last=False)
             without = []
             if run.state.final:
-                self._counts[_end(run)] += 1
+                self._counts[end_of(run)] += 1
                 self._in_a_row = False
             else:
                 self._find(*self._open(run, at))
@@ -223,7 +223,7 @@ class _Audit:
                 or run.scheduled_for <= self._rules_since + UNDERWAY
             ):
                 self._due += 1
-                self._counts[_end(run) if run.state.final else OPEN] += 1
+                self._counts[end_of(run) if run.state.final else OPEN] += 1
             else:
                 self._find(UNEXPECTED, run.scheduled_for, f"run {run.key} ({run.state.value}) belongs to no due time")
         for group in self._groups:
@@ -232,7 +232,7 @@ class _Audit:
             excess = self._covered[group.id] - group.count
             if whole and excess > 0:
                 text = f"one row says that {group.count} due times were skipped, but {self._covered[group.id]} were due"
-                self._counts[_end(group)] -= excess
+                self._counts[end_of(group)] -= excess
                 self._counts[UNACCOUNTED] += excess
                 self._findings.append(AuditFinding(UNACCOUNTED, group.scheduled_for, last, excess, text))
 
@@ -285,18 +285,18 @@ class _Audit:
         if run.count > 1:
             self._groups.append(run)
             return
-        other = self._runs.setdefault(_key(run.scheduled_for), run)
+        other = self._runs.setdefault(micros_of(run.scheduled_for), run)
         if other is not run:
             self._find(UNEXPECTED, run.scheduled_for, f"runs {other.key} and {run.key} belong to one due time")
 
     def _run_of(self, at: Instant) -> RunRow | None:
-        key = _key(at)
+        key = micros_of(at)
         if run := self._runs.get(key):
             self._explained.add(key)
             return run
         for group in self._groups:
             last = group.scheduled_for if group.until is None else group.until
-            if _key(group.scheduled_for) <= key <= _key(last):
+            if micros_of(group.scheduled_for) <= key <= micros_of(last):
                 self._covered[group.id] += 1
                 return group
         return None
@@ -315,7 +315,7 @@ class _Audit:
             return OPEN, at, "it is not due yet"
         if job.state is JobState.ACTIVE and job.next_due is not None and at >= job.next_due:
             if latest_start(at, job.spec.rules) + SLACK < self._now:
-                return OVERDUE, at, f"it is not planned{self._because(planned=False)}"
+                return OVERDUE, at, f"it is not planned{_because(self._job, self._coverage, planned=False)}"
             return OPEN, at, "it is not planned yet"
         if last and stretch.ended is not None:
             what, by = stretch.ended.what.value, _by(stretch.ended)
@@ -328,21 +328,7 @@ class _Audit:
         return UNACCOUNTED, at, "the ledger has neither a run for it nor a reason why not"
 
     def _open(self, run: RunRow, at: Instant) -> tuple[str, Instant, str]:
-        """A due time whose run is not final."""
-        job = self._job
-        explained = explanation(run, paused=job.state is JobState.PAUSED)
-        if explained or run.due_at + job.spec.rules.on_time + SLACK >= self._now:
-            waits = waits_for(run, self._zone)
-            return OPEN, at, f"its run is {f'waiting: {waits}' if waits else run.state.value}"
-        return OVERDUE, at, f"its run is {run.state.value}{self._because(planned=True)}"
-
-    def _because(self, *, planned: bool) -> str:
-        if self._coverage is None:
-            return ""
-        spec = self._job.spec
-        where = self._coverage.late if planned else self._coverage.gap
-        gap = where(spec.function, spec.rules.queue)
-        return "" if gap is None else f": {gap.text}"
+        return open_run(self._job, run, at, now=self._now, zone=self._zone, coverage=self._coverage)
 
     def _find(self, kind: str, at: Instant, text: str) -> None:
         self._counts[kind] += 1
@@ -354,6 +340,37 @@ class _Audit:
         self._in_a_row = kind != UNEXPECTED
 
 
+def open_run(
+    job: JobRow, run: RunRow, at: Instant, *, now: Instant, zone: tzinfo, coverage: Coverage | None
+) -> tuple[str, Instant, str]:
+    """The finding about a due time whose run is not final."""
+    explained = explanation(run, paused=job.state is JobState.PAUSED)
+    if explained or run.due_at + job.spec.rules.on_time + SLACK >= now:
+        waits = waits_for(run, zone)
+        return OPEN, at, f"its run is {f'waiting: {waits}' if waits else run.state.value}"
+    return OVERDUE, at, f"its run is {run.state.value}{_because(job, coverage, planned=True)}"
+
+
+def joined(findings: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
+    """Those that follow each other and say the same become one."""
+    found: list[AuditFinding] = []
+    for one in findings:
+        before = found[-1] if found else None
+        if before is not None and (before.kind, before.text) == (one.kind, one.text):
+            found[-1] = AuditFinding(one.kind, before.first, one.last, before.count + one.count, one.text)
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+def _because(job: JobRow, coverage: Coverage | None, *, planned: bool) -> str:
+    if coverage is None:
+        return ""
+    where = coverage.late if planned else coverage.gap
+    gap = where(job.spec.function, job.spec.rules.queue)
+    return "" if gap is None else f": {gap.text}"
+
+
 def _rules_since(job: JobRow, life: Sequence[TriggerPeriod]) -> Instant:
     """Since when the job is planned with the zone rules of this process. Earlier due times cannot be recomputed."""
     if job.next_reading is not None and job.next_reading.partition("@")[0] != tzdata_version():
@@ -362,11 +379,13 @@ def _rules_since(job: JobRow, life: Sequence[TriggerPeriod]) -> Instant:
     return max((change.at for change in changes), default=-math.inf)
 
 
-def _key(at: Instant) -> int:
+def micros_of(at: Instant) -> int:
+    """A due time, exactly."""
     return round(at * 1e6)
 
 
-def _end(run: RunRow) -> str:
+def end_of(run: RunRow) -> str:
+    """How a final run ended: 'succeeded', 'skipped(overlap)' …"""
     return f"skipped({run.reason})" if run.state is RunState.SKIPPED and run.reason else run.state.value
 
 

@@ -13,10 +13,12 @@ from datetime import tzinfo
 from tenure.core.causes import Cause
 from tenure.core.coverage import Coverage, Gap
 from tenure.core.differences import in_force
+from tenure.core.following import parent_trouble
 from tenure.core.job_history import TriggerPeriod, stretches
 from tenure.core.overdue import latest_start
 from tenure.core.planning import last_due
 from tenure.core.records import OPEN, STOPPED, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
+from tenure.core.run_rules import AFTER
 from tenure.core.trigger_text import zone_of
 from tenure.errors import ConfigurationError
 from tenure.triggers import Trigger
@@ -52,19 +54,27 @@ def explain(
     at: Instant | None,
     now: Instant,
     coverage: Coverage,
+    parent: JobRow | None = None,
+    followed: Iterable[RunRow] = (),
 ) -> Explanation:
     """Say what became of the due time at or near an instant; without one, what the job is doing now.
 
     `runs` are those of the job around that instant (the newest ones for now), `coverage` what live nodes can run.
+    `parent` is the job that it follows, and `followed` the runs of that, like `runs`.
     """
     try:
-        return _Answer(job, stretches(job, changes), list(runs), now=now, coverage=coverage).give(at)
+        answer = _Answer(job, stretches(job, changes), list(runs), now=now, coverage=coverage)
+        answer.parent, answer.followed = parent, list(followed)
+        return answer.give(at)
     except ConfigurationError as error:
         text = f"Nothing is planned for {job.spec.name!r}: its trigger cannot be evaluated: {error}"
         return Explanation(Cause.UNREADABLE, text)
 
 
 class _Answer:
+    parent: JobRow | None = None
+    followed: Sequence[RunRow] = ()
+
     def __init__(
         self, job: JobRow, life: list[TriggerPeriod], runs: list[RunRow], *, now: Instant, coverage: Coverage
     ) -> None:
@@ -116,6 +126,7 @@ class _Answer:
         if due is not None:
             facts["next_due"] = moment(due, self._zone)
         first = Cause.ON_REQUEST if here.trigger is None and not here.unreadable else Cause.NOT_DUE
+        first = first if here.after is None else Cause.FOLLOWS
         first = Cause.UNREADABLE if here.unreadable else first
         return Explanation(first if doing is None else doing.cause, told, facts)
 
@@ -186,6 +197,10 @@ class _Answer:
         if here.unreadable:
             return f"Nothing is planned for it: its trigger {here.unreadable}", None
         trigger = here.trigger
+        if here.after is not None:
+            trouble = parent_trouble(here.after, self.parent)
+            follows = f"follows {here.after!r} (on {self._job.spec.rules.on})"
+            return f"It {follows}, but {trouble}." if trouble else f"It {follows}.", None
         if trigger is None:
             return f"{self._name} has no trigger: it runs only on request.", None
         due = trigger.following(self._now if after is None else after)
@@ -218,6 +233,8 @@ class _Answer:
             return self._told(run, due)
         if asked is not None:
             return self._told(asked)
+        if here.after is not None:
+            return self._followed_then(here.after, at)
         if here.state is JobState.PAUSED:
             return self._paused_then(here, at)
         if here.unreadable:
@@ -249,6 +266,36 @@ class _Answer:
     def _near(self, at: Instant, kind: RunKind) -> RunRow | None:
         found = [run for run in self._runs if run.kind is kind and abs(run.scheduled_for - at) < NEAR]
         return min(found, key=lambda run: abs(run.scheduled_for - at), default=None)
+
+    def _followed_then(self, parent: str, at: Instant) -> Explanation:
+        """What became of the run that follows one at an instant."""
+        if (run := self._nearest(self._runs, at)) is not None:
+            return self._told(run)
+        one = self._nearest(self.followed, at)
+        if one is None:
+            return self._say(
+                Cause.FOLLOWS,
+                f"{self._name} follows {parent!r}, which has no run around {self._at(at)}.",
+                parent=parent,
+            )
+        of = f"{self._name} follows {parent!r}, whose run for {self._at(one.scheduled_for)}"
+        if not one.state.final:
+            return self._say(Cause.FOLLOWS, f"{of} is {one.state.value}.", parent=parent, state=one.state.value)
+        if one.scheduled_for <= self._life[-1].start:
+            return self._say(Cause.FOLLOWS, f"{of} had begun before {self._name} followed it.", parent=parent)
+        return self._say(
+            Cause.OWED,
+            f"{of} {one.state.value}; no node has inserted the run of {self._name} yet. `tenure audit "
+            f"{self._job.spec.name}` says since when.",
+            parent=parent,
+            state=one.state.value,
+        )
+
+    @staticmethod
+    def _nearest(runs: Iterable[RunRow], at: Instant) -> RunRow | None:
+        near = [run for run in runs if abs(run.scheduled_for - at) < NEAR]
+        near += [run for run in runs if run.until is not None and run.scheduled_for <= at <= run.until]
+        return min(near, key=lambda run: abs(run.scheduled_for - at), default=None)
 
     def _paused_then(self, here: TriggerPeriod, at: Instant) -> Explanation:
         began = here.began
@@ -383,7 +430,10 @@ class _Answer:
                     {},
                 )
             case RunState.SKIPPED:
-                return _SKIPPED.get(run.reason, Cause.SKIPPED), f"was skipped: {self._skipped(run)}", {}
+                cause = _SKIPPED.get(run.reason, Cause.SKIPPED)
+                if run.reason.startswith(AFTER):
+                    cause = Cause.PARENT
+                return cause, f"was skipped: {self._skipped(run)}", {}
             case RunState.RUNNING:
                 since = run.claimed_at if run.started_at is None else run.started_at
                 stops = (
@@ -441,6 +491,8 @@ class _Answer:
                 return "the job was paused before it began."
             case "":
                 return "no reason was given."
+            case other if other.startswith(AFTER):
+                return f"{other.removeprefix(AFTER)}, and it follows {rules.after!r} on {rules.on}."
             case other:
                 return _stopped(last_line(other))
 

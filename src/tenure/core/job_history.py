@@ -29,8 +29,14 @@ class TriggerPeriod:
     """The change that it began with; for a paused stretch, the pause, even if the job was updated since."""
     ended: ChangeRecord | None = None
     """The change that ended it."""
+    after: str | None = None
+    """The job that it follows."""
     unreadable: str = ""
     """Why its trigger is None although the job had one: what was due cannot be known."""
+
+    def covers(self, at: Instant) -> bool:
+        """True if a due time at this instant belongs to it."""
+        return self.start < at <= self.end
 
     def due_times(self, since: Instant, until: Instant) -> Iterator[Instant]:
         """The due times in this stretch, from `since` on and before `until`."""
@@ -48,7 +54,8 @@ def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[TriggerPerio
     mine = [change for change in changes if change.job == job.id]
     if not mine:
         trigger, unreadable = _readable(job.spec.trigger)
-        return [TriggerPeriod(job.since, math.inf, job.state, trigger, unreadable=unreadable)]
+        parent = job.spec.rules.after
+        return [TriggerPeriod(job.since, math.inf, job.state, trigger, after=parent, unreadable=unreadable)]
     found = []
     state, began = JobState.REMOVED, mine[0]
     for i, change in enumerate(mine):
@@ -58,7 +65,7 @@ def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[TriggerPerio
             began = change
         end = math.inf if after is None else after.at
         trigger, unreadable = _readable(change.trigger)
-        found.append(TriggerPeriod(change.at, end, state, trigger, began, after, unreadable))
+        found.append(TriggerPeriod(change.at, end, state, trigger, began, after, change.after, unreadable))
     return found
 
 

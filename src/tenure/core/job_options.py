@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypedDict, TypeVar, cast, get_args
 
-from tenure.core.records import Missed, OnLost, Overlap, Rules
+from tenure.core.records import Missed, On, OnLost, Overlap, Rules
 from tenure.errors import ConfigurationError
 from tenure.util.durations import LONGEST, Duration, seconds
 from tenure.util.names import named
@@ -46,6 +46,8 @@ class Policy(TypedDict, total=False):
     wait_up_to: Duration
     expect_within: Duration | None
     tags: Sequence[str]
+    after: str | None
+    on: On
 
 
 def rules(given: Mapping[str, object], *, where: str) -> Rules:
@@ -62,6 +64,11 @@ def rules(given: Mapping[str, object], *, where: str) -> Rules:
         raise ConfigurationError(
             f"{where}: max_running: None means no limit, and overlap={overlap!r} says what to do at a limit. "
             "Write overlap='allow' for any number at once, or a number for max_running."
+        )
+    if "on" in checked and checked.get("after") is None and checked["on"] != _DEFAULT.on:
+        raise ConfigurationError(
+            f"{where}: on={checked['on']!r} says which endings of another job this one follows. Write after='load' "
+            "with it, or leave it out."
         )
     return Rules(**checked)
 
@@ -166,6 +173,21 @@ def _tags(value: object, what: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def parent_name(value: object, what: str) -> str:
+    """The name of the job to follow."""
+    if isinstance(value, str):
+        return named(value, what)
+    if isinstance(value, list | tuple | set | frozenset):
+        listed = list(value)
+        raise ConfigurationError(
+            f"{what}: {listed!r:.80} is a list, and a job follows one other job. Let one of these follow the other, "
+            "and this job follow the last."
+        )
+    name = getattr(value, "__name__", None)
+    meant = f" Write its name: after={name!r}." if isinstance(name, str) else ""
+    raise ConfigurationError(f"{what}: {value!r:.80} is not the name of a job, such as 'load'.{meant}")
+
+
 def tag(value: object, what: str) -> str:
     """One tag: a short word, so that it can be typed after `--tag`."""
     text = named(value, what)
@@ -223,6 +245,8 @@ OPTIONS: dict[str, Option] = {
     "wait_up_to": Option(_above_zero("24h"), _is_length),
     "expect_within": Option(_or_none(_above_zero("15m")), lambda value: value is None or _is_length(value)),
     "tags": Option(_tags, _is_tags),
+    "after": Option(_or_none(parent_name), lambda value: value is None or isinstance(value, str)),
+    "on": Option(_one_of(get_args(On)), _is_word(get_args(On))),
 }
 """All options of a job, in the order of the documentation. `Rules` has their defaults, `Policy` their types."""
 

@@ -248,6 +248,17 @@ class ClaimRequest:
     ledger's clock."""
 
 
+class FollowedRun(NamedTuple):
+    """The run that another one follows, as it was when that one was claimed."""
+
+    job: str
+    key: str
+    state: RunState | None
+    """None: retention has removed it."""
+    result: str | None = None
+    """What its body returned, see `tenure.core.arguments`."""
+
+
 class ClaimedRun(NamedTuple):
     """A run for this node to begin. A tuple, because hundreds are made while others wait for the next claim."""
 
@@ -270,6 +281,10 @@ class ClaimedRun(NamedTuple):
     """The trigger of its job. The body sees its due time in the trigger's zone."""
     traceparent: str = ""
     """The span that requested it. Read only where spans are made: see `Ledger.traceparents`."""
+    owes: bool = False
+    """A job follows its job: once this run is over, `follow_up` has something to do."""
+    parent: FollowedRun | None = None
+    """The run that it follows, if its job follows another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +446,30 @@ class Reconciled:
     held: tuple[Held, ...]
     lost: tuple[LostRun, ...]
     now: Instant
+    owed: bool = False
+    """A run of the application is over whose followers are owed: call `follow_up`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwedRun:
+    """A run that is over, and whose followers do not all have their runs yet."""
+
+    job: str
+    key: str
+    scheduled_for: Instant
+    finished_at: Instant | None
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedUp:
+    """The result of one `follow_up`."""
+
+    paid: int
+    """How many runs owe nothing any more."""
+    begins: bool = False
+    """A run can be claimed that could not before."""
+    more: bool = False
+    """There is more to do at once."""
 
 
 @dataclass(frozen=True, slots=True)

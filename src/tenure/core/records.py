@@ -25,6 +25,7 @@ RunId = NewType("RunId", int)
 Missed = Literal["latest", "skip", "all"]
 Overlap = Literal["skip", "wait", "replace", "allow"]
 OnLost = Literal["retry", "fail"]
+On = Literal["success", "failure", "end"]
 IfWaiting = Literal["keep", "replace", "later"]
 JobStateName = Literal["active", "paused", "done", "removed"]
 RunStateName = Literal["pending", "waiting", "running", "succeeded", "failed", "lost", "cancelled", "skipped"]
@@ -136,6 +137,10 @@ class Rules:
     """How long after a due time the job must have succeeded. None: see `tenure.core.expected`."""
     tags: tuple[str, ...] = ()
     """Sorted, each once. For people: nothing is decided by them."""
+    after: str | None = None
+    """The job that it follows, its parent: each run of that has a run of this job with the same key."""
+    on: On = "success"
+    """Which endings of the parent's runs it follows. After any other one its run is SKIPPED."""
 
     @property
     def on_time(self) -> float:
@@ -268,6 +273,8 @@ class ChangeRecord:
     by: str = ""
     why: str = ""
     until: Instant | None = None
+    after: str | None = None
+    """The job that it follows from here on, whatever was changed."""
 
 
 UNSET_SIZE = 1

@@ -23,6 +23,7 @@ from tenure.core.records import (
     JobRow,
     JobSpec,
     JobState,
+    On,
     PoolRow,
     Rules,
     RunId,
@@ -37,6 +38,8 @@ SUPERSEDED = "superseded"
 REPLACED = "replaced"
 PAUSED = "paused"
 REMOVED = "removed"
+AFTER = "after: "
+"""How the reason of a run begins that was skipped because the run it would have followed did not end as `on` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +247,35 @@ def after_interruption(run: AttemptState, rules: Rules, *, removed: bool) -> Aft
     if removed or rules.on_lost == "fail":
         return over
     return over._replace(state=RunState.PENDING, expires_at=None, outcome=AttemptOutcome.INTERRUPTED)
+
+
+def followed(on: On, state: RunState, attempt: int) -> bool:
+    """True if a run that follows this one begins: it ended as `on` says."""
+    match on:
+        case "success":
+            return state is RunState.SUCCEEDED
+        case "failure":
+            return state in {RunState.FAILED, RunState.LOST}
+        case _:
+            return attempt > 0
+
+
+def not_followed(parent: str, state: RunState, reason: str) -> str:
+    """Why a run is SKIPPED that would have followed this one."""
+    if state is not RunState.SKIPPED:
+        return f"{AFTER}{parent} {'was ' if state in {RunState.LOST, RunState.CANCELLED} else ''}{state}"
+    # A chain: the reason of the first one that did not run.
+    return reason if reason.startswith(AFTER) else f"{AFTER}{parent} was skipped ({reason})"
+
+
+def follows_again(follower: RunRow, parent_ended: Instant | None, state: RunState, reason: str) -> bool:
+    """True if a run that never began becomes this by a new ending of the run that it follows."""
+    if follower.state is not RunState.SKIPPED or follower.attempt or follower.count > 1:
+        return False
+    if (follower.state, follower.reason) == (state, reason):
+        return False
+    earlier = follower.finished_at is not None and parent_ended is not None and follower.finished_at < parent_ended
+    return earlier or follower.reason.startswith(AFTER)
 
 
 def with_last(kept: Sequence[AttemptRow], last: AttemptRow | None) -> list[AttemptRow]:

@@ -12,7 +12,8 @@ from typing import Any, TypeVar, Unpack, overload
 
 from tenure import triggers
 from tenure.core.arguments import encode
-from tenure.core.job_options import Policy, rules
+from tenure.core.following import refuse_circles, refuse_to_follow
+from tenure.core.job_options import Policy, parent_name, rules
 from tenure.core.messages import JobChange
 from tenure.core.records import Instant, JobSpec, Rules
 from tenure.errors import ConfigurationError
@@ -93,7 +94,10 @@ class Definitions:
             rules=rules(policy, where=f"job {function.name!r}"),
             kwargs=encode(kwargs or {}),
         )
-        if trigger is not None or kwargs:
+        refuse_to_follow(definition.name, definition.rules, trigger=trigger is not None)
+        parents = {job.name: job.rules.after for job in (*self.jobs, definition)}
+        refuse_circles(definition.name, parents.get)
+        if trigger is not None or kwargs or definition.rules.after:
             bind(function, kwargs or {})
         known = self._jobs.get(definition.name)
         if known is not None and known != definition and known.function.callable == function.callable:
@@ -119,6 +123,7 @@ class Definitions:
         self, name: str, function: str, trigger: Trigger | None, rules: Rules, kwargs: str, *, in_code: bool
     ) -> JobSpec:
         """A job as it is written into the ledger."""
+        refuse_to_follow(name, rules, trigger=trigger is not None)
         return JobSpec(
             application=self.application,
             name=name,
@@ -274,6 +279,28 @@ class Decorators:
             return fn
 
         return register if fn is None else register(fn)
+
+    def after(
+        self,
+        parent: str,
+        *,
+        name: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **policy: Unpack[Policy],
+    ) -> Callable[[Fn], Fn]:
+        """Follows another job: `@scheduler.after("load", on="failure")`. Each run of that has a run of this job.
+
+        It runs if that succeeded, failed or was lost (`on="failure"`), or ended in whatever way (`on="end"`); otherwise
+        it is skipped, with the reason. It has the same key and due time, and `run.parent` says what it follows.
+        """
+        if callable(parent):
+            raise ConfigurationError(
+                f"after: {parent!r:.80} is a function. Write the name of the job that this one follows: "
+                f"@scheduler.after({getattr(parent, '__name__', 'load')!r})."
+            )
+        followed: Policy = {**policy, "after": parent_name(parent, "after")}
+        return self.job(name=name, kwargs=kwargs, process=process, **followed)
 
     def around(self, fn: Fn, /) -> Fn:
         """Put a context manager around every body: a generator that takes the run and yields once.

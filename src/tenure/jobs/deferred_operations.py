@@ -142,12 +142,13 @@ class DeferredOperations:
             kwargs = fn.by_name(function)
         placed = self._definitions.placed(trigger)
         checked, text = rules(policy, where=f"job {name!r}"), encode(kwargs or {})
-        if function is not None and (trigger is not None or kwargs):
+        if function is not None and (trigger is not None or kwargs or checked.after):
             bind(function, kwargs or {})
 
         def work(ledger: Looks) -> JobChange:
             called = function.name if function is not None else self._elsewhere(ledger, str(fn))
             spec, now = self._definitions.spec(name, called, placed, checked, text, in_code=False), ledger.now()
+            operations.refuse_parent(ledger, spec)
             change = replace(operations.added(spec, now, said), action=self.action("add", said))
             there = ledger.jobs(self._definitions.application, name, removed=True)
             return operations.added_over(there[0], change, now) if there else change
@@ -172,6 +173,8 @@ class DeferredOperations:
             if not isinstance(kwargs, Unset):
                 self._bind(job, kwargs)
             change = operations.updated(job, ledger.now(), trigger=placed, kwargs=text, policy=policy, said=said)
+            if change.spec is not None and change.spec.rules.after != job.spec.rules.after:
+                operations.refuse_parent(ledger, change.spec)
             detail = "" if change.spec is None else changed_words(job.spec, change.spec)
             return replace(change, action=self.action("update", said, detail))
 

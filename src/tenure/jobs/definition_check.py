@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,8 @@ class Problem:
     """Something that is wrong, or a warning."""
 
     kind: str
-    """A stable word: 'definition', 'arguments', 'never_due', 'unserved_queue', 'clock_change', 'herd', …"""
+    """A stable word: 'definition', 'arguments', 'never_due', 'unknown_parent', 'unserved_queue', 'clock_change',
+    'herd', …"""
     wrong: bool
     """False for a warning."""
     jobs: tuple[str, ...]
@@ -62,8 +64,11 @@ def problems(definitions: Definitions, queues: Sequence[str] | None, now: dateti
     """What is wrong first, then warnings. `queues` are those that the process serves; None: all."""
     jobs = definitions.jobs
     found: list[Problem] = []
+    names = {job.name for job in jobs}
     for job in jobs:
         found += _of_one(job, queues, now)
+        if job.rules.after is not None and job.rules.after not in names:
+            found.append(_without_parent(job, names))
     found += _clock_changes(jobs, now)
     found += _herds(jobs, now)
     return sorted(found, key=lambda problem: not problem.wrong)
@@ -71,11 +76,12 @@ def problems(definitions: Definitions, queues: Sequence[str] | None, now: dateti
 
 def _of_one(job: Definition, queues: Sequence[str] | None, now: datetime) -> Iterator[Problem]:
     name, rules = job.name, job.rules
-    if job.trigger is not None:
+    if job.trigger is not None or rules.after is not None:
         try:
             bind(job.function, decode(job.kwargs))
         except ConfigurationError as error:
             yield Problem("arguments", True, (name,), f"{name}: {error}")
+    if job.trigger is not None:
         try:
             due = job.trigger.next_after(now)
         except ConfigurationError as error:
@@ -102,6 +108,17 @@ def _of_one(job: Definition, queues: Sequence[str] | None, now: datetime) -> Ite
             (name,),
             f"{name} is on the queue {rules.queue!r}, and this scheduler serves {serves}: other processes must run it.",
         )
+
+
+def _without_parent(job: Definition, names: Iterable[str]) -> Problem:
+    """It follows a job that the code does not define: a job added at run time, or a mistake."""
+    parent = job.rules.after or ""
+    near = difflib.get_close_matches(parent, [name for name in names if name != job.name], 1)
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    text = (
+        f"{job.name} follows {parent!r}, which this code does not define: it must have been added at run time.{meant}"
+    )
+    return Problem("unknown_parent", bool(near), (job.name,), text)
 
 
 def _shortest_gap(trigger: Trigger, now: datetime) -> float | None:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Protocol, get_args
 
+from tenure.core.following import refuse_circles, refuse_to_follow, unknown_parent
 from tenure.core.job_options import rules
 from tenure.core.keys import digest_of, due_key, generated_key, is_generated
 from tenure.core.messages import Action, JobChange, NewRun, RunQuery, RunRequest, Unplanned
@@ -142,6 +143,26 @@ def known(ledger: Looks, application: str, name: str) -> JobRow:
     return rows[0]
 
 
+def refuse_parent(ledger: Looks, spec: JobSpec, here: Mapping[str, JobSpec] | None = None) -> None:
+    """Raise if the job that a job follows does not exist, or follows it in turn. `here` are definitions on their way to
+    the ledger."""
+    brought = {**(here or {}), spec.name: spec}
+
+    def parent(name: str) -> str | None:
+        if name in brought:
+            return brought[name].rules.after
+        rows = ledger.jobs(spec.application, name)
+        return rows[0].spec.rules.after if rows else None
+
+    wanted = spec.rules.after
+    if wanted is None:
+        return
+    if wanted not in brought and not ledger.jobs(spec.application, wanted, removed=True):
+        names = {*brought, *(row.spec.name for row in ledger.jobs(spec.application))}
+        raise unknown_parent(spec.name, wanted, names)
+    refuse_circles(spec.name, parent)
+
+
 def unknown(ledger: Looks, application: str, name: str) -> UnknownJob:
     """The error for a job that does not exist."""
     if tombstones := ledger.jobs(application, name, removed=True):
@@ -263,6 +284,7 @@ def updated(
         spec = replace(spec, kwargs=kwargs)
     if not isinstance(trigger, Unset):
         spec = replace(spec, trigger=None if trigger is None else trigger.to_json())
+    refuse_to_follow(spec.name, spec.rules, trigger=spec.trigger is not None)
     return _redefined(job, spec, now, said)
 
 
@@ -312,6 +334,8 @@ def amended(old: Rules, policy: Mapping[str, object], *, where: str) -> Rules:
     kept: dict[str, object] = asdict(old)
     if "overlap" in policy and "max_running" not in policy:
         del kept["max_running"]
+    if "after" in policy and policy["after"] is None and "on" not in policy:
+        del kept["on"]
     return rules({**kept, **policy}, where=where)
 
 
@@ -465,6 +489,11 @@ def backfillable(
 
     The ledger cannot say whether a forgotten due time ran, so these are included only with `even_forgotten`.
     """
+    if (parent := job.spec.rules.after) is not None:
+        raise ConfigurationError(
+            f"job {job.spec.name!r} follows {parent!r} and has no due times of its own. Backfill {parent!r}, "
+            "and it follows."
+        )
     if job.spec.trigger is None:
         raise ConfigurationError(f"job {job.spec.name!r} has no trigger, so it has no due times. Write run_now().")
     if until <= since:

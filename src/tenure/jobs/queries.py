@@ -12,6 +12,7 @@ from itertools import islice
 from tenure.core.attention import LIMIT, Concern, concerns
 from tenure.core.audit import JobAudit
 from tenure.core.audit import audit as audit_of
+from tenure.core.audit_following import ParentPast, audit_follower, followed_jobs, merged
 from tenure.core.coverage import Coverage
 from tenure.core.explain import Explanation, explain
 from tenure.core.figures import DAY, HOUR
@@ -363,6 +364,9 @@ class Lookup:
             past = ledger.past([row.id for row in page], start, end)
             for row in page:
                 runs = past.get(row.id, _NOTHING)
+                if followed_jobs(row, changes.get(row.id, ())):
+                    found.append(self._audited(ledger, row, start, end, coverage))
+                    continue
                 audited = audit_of(
                     row,
                     changes.get(row.id, ()),
@@ -387,7 +391,13 @@ class Lookup:
         query = RunQuery(self._application, name, before=None if when is None else when + 86400.0, limit=NEARBY)
         changes = ledger.changes(self._application, name)
         coverage = self.coverage(ledger, busy=True)
-        return explain(row, changes, ledger.runs(query), at=when, now=now, coverage=coverage)
+        parent, followed = None, []
+        if (parent_name := row.spec.rules.after) is not None:
+            parents = ledger.jobs(self._application, parent_name, removed=True)
+            parent, followed = parents[0] if parents else None, ledger.runs(replace(query, job=parent_name))
+        return explain(
+            row, changes, ledger.runs(query), at=when, now=now, coverage=coverage, parent=parent, followed=followed
+        )
 
     def shown_job(self, row: JobRow, now: float, coverage: Coverage | None = None) -> JobView:
         """The view of a job. Without `coverage` it does not say whether the job is orphaned."""
@@ -430,11 +440,27 @@ class Lookup:
 
         def look(row: JobRow) -> JobAudit:
             changes = ledger.changes(self._application, name)
-            runs = ledger.runs(query)
-            return audit_of(row, changes, runs, since=start, until=end, now=ledger.now(), coverage=coverage)
+            parents = {parent: self._parent(ledger, parent, start, end) for parent in followed_jobs(row, changes)}
+            if not parents:
+                runs = ledger.runs(query)
+                return audit_of(row, changes, runs, since=start, until=end, now=ledger.now(), coverage=coverage)
+            past, now = ledger.past([row.id], start, end).get(row.id, _NOTHING), ledger.now()
+            there = {name: parent for name, parent in parents.items() if parent is not None}
+            span: dict[str, float] = {"since": start, "until": end, "now": now}
+            following, left = audit_follower(row, changes, past, there, **span, coverage=coverage)
+            alone = audit_of(row, changes, left.others, **span, plain=left.plain, coverage=coverage)
+            return merged(following, alone)
 
         audited = look(row)
         return audited if audited.clean else look(self._row(ledger, name))
+
+    def _parent(self, ledger: Ledger, name: str, start: Instant, end: Instant) -> ParentPast | None:
+        """What the ledger has of a job that another follows. None if that job is forgotten."""
+        rows = ledger.jobs(self._application, name, removed=True)
+        if not rows:
+            return None
+        past = ledger.past([rows[0].id], start, end).get(rows[0].id, _NOTHING)
+        return ParentPast(rows[0], past, [one for one in ledger.owed(self._application, AUDITED) if one.job == name])
 
     def row(self, ledger: Ledger, name: str) -> JobRow:
         """A job, also one that was removed, as the ledger has it."""

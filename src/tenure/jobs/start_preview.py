@@ -17,6 +17,7 @@ from tenure.core.records import OPEN, Instant, JobId, JobRow, JobSpec, JobState,
 from tenure.core.run_rules import Sync
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.definition_news import DefinitionNews, News
+from tenure.jobs.operations import refuse_parent
 from tenure.jobs.stored_arguments import ArgumentCheck, Unfit
 from tenure.stores.ledger import Ledger
 
@@ -30,6 +31,8 @@ def preview(ledger: Ledger, definitions: Definitions, functions: Iterable[str]) 
     application, release = definitions.application, definitions.release
     news = DefinitionNews(ledger, application, release, definitions.tz)
     brought = {change.name: change.spec for change in changes if change.spec is not None}
+    for spec in brought.values():
+        refuse_parent(ledger, spec, brought)
     synced = list(_synced(ledger, release, changes))
     told = list(news.of(synced, brought, {change.name: change.runs for change in changes}))
     kept = {one.row.spec.name for one in synced if one.row.spec.function in mine}

@@ -10,6 +10,7 @@ class Step(Enum):
 
     LEARN = "learn"
     RECONCILE = "reconcile"
+    FOLLOW = "follow up"
     CLAIM = "claim"
     PLAN = "plan"
     RESOLVE_MISSED = "resolve missed"

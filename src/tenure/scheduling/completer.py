@@ -190,6 +190,8 @@ class Completer(VitalThread):
                 self._executor.acknowledged(attempt)
                 if answer.wakes or attempt.control.completed:  # the transaction of `run.complete()` wakes no node
                     self._signals.poke()
+                if attempt.claimed.owes and answer.state.final:
+                    self._signals.owe()
                 self._reporter.ended(attempt, ending, answer)
             except Exception:
                 logger.exception("reporting how a run ended failed", extra={"action": "completer_failed"})

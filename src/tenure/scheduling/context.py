@@ -61,7 +61,7 @@ class LoopSignals:
 
     def __init__(self, node: NodeHandle) -> None:
         self._node = node
-        self.poked = self.freed = False
+        self.poked = self.freed = self.owed = False
         self.pressed = False
         """More is due than the last claim brought."""
 
@@ -73,6 +73,11 @@ class LoopSignals:
     def free(self) -> None:
         """A slot is free, and there was none."""
         self.freed = True
+        self._node.wake()
+
+    def owe(self) -> None:
+        """A run is over whose followers are owed."""
+        self.owed = True
         self._node.wake()
 
 

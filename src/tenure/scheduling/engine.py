@@ -28,6 +28,7 @@ from tenure.election import Election
 from tenure.jobs.definition_news import DefinitionNews
 from tenure.jobs.functions import Registry
 from tenure.jobs.listeners import Listeners
+from tenure.jobs.operations import refuse_parent
 from tenure.jobs.run_log import AttemptLog
 from tenure.jobs.start_report import StartReport
 from tenure.run import Run, RunControl
@@ -283,6 +284,9 @@ def sync(
         jobs: list[JobRow] = []
         report, ledger = StartReport(), session.ledger
         news = DefinitionNews(ledger, options.application, options.release, options.tz)
+        here = {change.name: change.spec for change in changes if change.spec is not None}
+        for spec in here.values():
+            refuse_parent(ledger, spec, here)
         for first in range(0, len(changes), SYNC_BATCH):
             batch = changes[first : first + SYNC_BATCH]
             synced = ledger.sync(options.application, options.release, batch)

@@ -1,4 +1,4 @@
-"""The scheduler's loop: learn, reconcile, claim, plan, resolve missed due times, prune, count.
+"""The scheduler's loop: learn, reconcile, follow up, claim, plan, resolve missed due times, prune, count.
 
 Each step has a module, and the agenda says which is due. The node's control loop hosts it (`LoopService`): one thread,
 one connection. Claims and reconciliations go over that connection one after the other, which `reconciler.py` relies on.
@@ -18,6 +18,7 @@ from tenure.scheduling.clock_watch import ClockWatch
 from tenure.scheduling.context import LoopContext
 from tenure.scheduling.deploy_check import DeployCheck
 from tenure.scheduling.figures import FiguresCounter
+from tenure.scheduling.followers import FollowUp
 from tenure.scheduling.missed import MissedResolver
 from tenure.scheduling.planner import Planner
 from tenure.scheduling.reconciler import Reconciler
@@ -48,6 +49,7 @@ class SchedulerLoop:
         self.clock_watch = ClockWatch(context, self.planner)
         self.claimer = Claimer(context, self.clock_watch, make_run)
         self.reconciler = Reconciler(context, self.clock_watch, reporter)
+        self.followers = FollowUp(context)
         self.missed = MissedResolver(context, reporter)
         self.retention = Retention(context)
         self.figures = FiguresCounter(context)
@@ -70,9 +72,11 @@ class SchedulerLoop:
 
     def next_at(self) -> float:
         """When something is due."""
-        if self._signals.poked or self._signals.freed:
+        if self._signals.poked or self._signals.freed or self._signals.owed:
             return 0.0
-        return self.agenda.due(Step.RECONCILE) if self._context.resting else self.agenda.next_at()
+        if self._context.resting:
+            return min(self.agenda.due(Step.RECONCILE), self.agenda.due(Step.FOLLOW))
+        return self.agenda.next_at()
 
     def turn(self, session: Session) -> None:
         """Do what is due."""
@@ -93,6 +97,7 @@ class SchedulerLoop:
         else:
             self._do(Step.LEARN, self._learn, ledger)
         self._do(Step.RECONCILE, self.reconciler.reconcile, ledger)  # before the claim, which takes what dead nodes had
+        self._do(Step.FOLLOW, self.followers.follow_up, ledger)  # before the claim, too
         if not context.resting:
             self._do(Step.CLAIM, self.claimer.claim, ledger)
             self._do(Step.PLAN, self.planner.plan, ledger)
@@ -124,6 +129,9 @@ class SchedulerLoop:
         if self._signals.freed:
             self._signals.freed = False
             self.agenda.soon(Step.CLAIM)
+        if self._signals.owed:
+            self._signals.owed = False
+            self.agenda.soon(Step.FOLLOW)
 
     def _change_identity(self) -> None:
         """The old identity was declared dead: every attempt claimed under it is lost."""

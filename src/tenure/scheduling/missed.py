@@ -38,3 +38,5 @@ class MissedResolver:
                 self._reporter.missed(job, verdict)
                 if verdict.make_up:
                     agenda.soon(Step.CLAIM)
+                if verdict.skip:
+                    agenda.soon(Step.FOLLOW)

@@ -69,6 +69,8 @@ class Reconciler:
         self.answer(ledger, call)
         for lost in call.lost:
             self._reporter.lost(lost)
+        if call.owed:
+            context.agenda.soon(Step.FOLLOW)
         if strays or call.lost:
             context.agenda.soon(Step.CLAIM)
 

@@ -21,6 +21,9 @@ These rules hold whatever else happens at the same time:
   proposals      A change of a job may delete its runs of kind DUE whose `scheduled_for` is in the future and that never
                  began.
   generations    Everything that moves `next_due` backwards raises the generation. `plan` compares both.
+  followers      A job that has `after` follows the job of that name, its parent. A run of the parent owes its followers
+                 their runs as soon as it is final, however it ended; the ending writes nothing for that. `follow_up`
+                 pays, in a transaction of its own. So no ending waits for a follower's row.
   actions        An operation that carries an `Action` and changes something records it, in its own transaction. An
                  operation that changes nothing, or carries none, records nothing.
 """
@@ -40,6 +43,7 @@ from tenure.core.messages import (
     CountedHours,
     Ended,
     Ending,
+    FollowedUp,
     Forgotten,
     JobChange,
     JobEnds,
@@ -53,6 +57,7 @@ from tenure.core.messages import (
     MissedJob,
     OpenRuns,
     Overdue,
+    OwedRun,
     Past,
     Planned,
     Progress,
@@ -151,8 +156,12 @@ class Ledger(AlertLedger):
         """Add, update, pause, resume or remove a job, under the lock of its row, and record it in the history of
         changes.
 
+        A job that begins to follow another gets runs for those of its runs that are neither RUNNING nor final at that
+        moment, and for all later ones. For that, the parent is locked before now is read.
+
         The generation goes up by one (1 for a new job; a removed job that is added again goes on counting). Runs of
-        kind DUE that are PENDING or SKIPPED, never began and are scheduled after now are deleted. A SKIPPED row for
+        kind DUE that are PENDING or SKIPPED, never began and are scheduled after now are deleted, unless the job
+        follows another. A SKIPPED row for
         several due times ends now at the latest (such rows exist only if the ledger's clock was ahead for a while).
         Then:
 
@@ -390,7 +399,40 @@ class Ledger(AlertLedger):
         A run taken back counts a loss. It is PENDING again with the same `due_at` and without expiry if `on_lost` is
         retry, losses < `max_lost`, its job is not removed and it was not requested to end. Otherwise it is LOST
         (requested to end: CANCELLED with the reason of that request).
+
+        `owed` is True if `follow_up` may have something to do.
         """
+
+    @abstractmethod
+    def follow_up(self, application: str, limit: int) -> FollowedUp:
+        """Give followers the runs that final runs of their parents owe them; at most `limit` of each parent, the oldest
+        first.
+
+        Each follower that is not REMOVED gets a run with the key, kind, due time and `by` of the parent's run:
+
+          PENDING  if the run ended as `on` says: `success` SUCCEEDED; `failure` FAILED or LOST; `end` in any way after
+                   an attempt of it began. It is due now, and of kind DUE expires after on-time.
+          SKIPPED  ('paused') if it did and is of kind DUE, but the follower is PAUSED.
+          SKIPPED  otherwise; the reason names the parent and how its run ended. It stands for as many due times as
+                   that.
+
+        If the follower has a run of this key, that stays as it is. But one that is SKIPPED, never began, and was
+        skipped because of the parent, or before the parent's run ended this time, is PENDING again (or has the new
+        reason).
+        No run is inserted whose key may have been forgotten: a kept key, or a due time before `kept_since`.
+
+        Waits for no job: a follower that another transaction has locked stays owed, and the others get their runs. So
+        does a parent's run that another transaction has locked. What a run owes is never forgotten: retention leaves
+        the run, and a run that is reopened owes again.
+        """
+
+    @abstractmethod
+    def owed(self, application: str, limit: int) -> list[OwedRun]:
+        """Runs that are over and whose followers are still owed, oldest `finished_at` first."""
+
+    @abstractmethod
+    def followers(self, application: str, parent: str | None = None) -> list[JobRow]:
+        """The jobs that follow this one (None: any), by name. Never removed ones."""
 
     @abstractmethod
     def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:

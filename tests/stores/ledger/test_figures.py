@@ -386,3 +386,19 @@ def test_an_idle_file_is_not_written(tmp_path):
         _count(scene)
         _close(scene, 14 * DAY)
         assert ((tmp_path / "jobs.db").read_bytes(), (tmp_path / "jobs.db-wal").read_bytes()) == before
+
+
+def test_what_follows_a_run_of_an_hour_that_was_counted_is_counted(scene, worker):
+    """A follower's run belongs to the hour of its due time, and is inserted long after that."""
+    scene.add("job", trigger=None, function="g", after="load", on="end")
+    scene.add("load", 5 * HOUR)
+    worker.finish(worker.take().id)
+    _count(scene)
+    _mark(scene)
+    assert _all(scene) == Figures()
+    scene.ledger.follow_up(scene.application, 10)
+    _count(scene)
+    assert [row.figures.open for row in _hours(scene)] == [1]
+    worker.finish(worker.take().id)
+    _count(scene)
+    assert _all(scene).succeeded == 1

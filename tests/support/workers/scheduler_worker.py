@@ -148,6 +148,19 @@ class Bodies:
 
         return writes
 
+    def wavers(self, _job: dict[str, Any]) -> Callable[[Run], None]:
+        """Fails for one due time in three, and completes the others in a transaction of its own."""
+
+        def wavers(run: Run) -> None:
+            self.log.write("start", run)
+            if round(run.scheduled_for.timestamp()) % 3 == 0:
+                raise ValueError("not this time")
+            with suppress(AttemptLost):
+                self.table.write(run)
+            self.log.write("end", run)
+
+        return wavers
+
     def obliging(self, job: dict[str, Any]) -> Callable[[Run], None]:
         """Works for a while, unless it is asked to end."""
 
@@ -343,6 +356,9 @@ def define(scheduler: Scheduler, bodies: Bodies, jobs: Sequence[dict[str, Any]])
             body = bodies.make(job)
             if "every" in job:
                 scheduler.every(job["every"], name=name, **policy)(body)
+            elif "after" in job:
+                parent = job["after"] if copies is None else f"{job['after']}-{name.rpartition('-')[2]}"
+                scheduler.after(parent, name=name, **policy)(body)
             else:
                 scheduler.job(name=name, **policy)(body)
 

@@ -22,10 +22,13 @@ from tenure.core.messages import (
     Action,
     ActionQuery,
     Claimed,
+    ClaimedRun,
     ClaimRequest,
     CountedHours,
     Ended,
     Ending,
+    FollowedRun,
+    FollowedUp,
     Forgotten,
     Held,
     JobChange,
@@ -42,6 +45,7 @@ from tenure.core.messages import (
     MissedRun,
     OpenRuns,
     Overdue,
+    OwedRun,
     Past,
     Planned,
     Progress,
@@ -220,11 +224,13 @@ class MemoryLedger(MemoryAlerts, Ledger):
             if row is not None and change.what is Change.RESUMED and row.state is not JobState.PAUSED:
                 return self._shown(row)
             after = tables.put(self._changed(row, change, now))
+            tables.link(after)
+            follows = row is not None and row.spec.rules.after is not None
             runs = run_rules.not_forgotten(change.runs, after.kept_since, now)
             if change.what in {Change.PAUSED, Change.REMOVED}:
                 tables.insert(after, runs)
             for run in tables.opened(after.id, RunState.PENDING, RunState.WAITING):
-                if run.kind is RunKind.DUE and run.attempt == 0 and run.scheduled_for > now:
+                if run.kind is RunKind.DUE and run.attempt == 0 and run.scheduled_for > now and not follows:
                     tables.delete(run)
                 elif after.state is JobState.REMOVED:
                     run.keep_attempt()
@@ -236,7 +242,7 @@ class MemoryLedger(MemoryAlerts, Ledger):
                     if run.pool:
                         run.state, run.pool = RunState.PENDING, ""
             for run in [run for run in tables.keys[after.id].values() if run.state is RunState.SKIPPED]:
-                if run.kind is RunKind.DUE and run.scheduled_for > now:
+                if run.kind is RunKind.DUE and run.scheduled_for > now and not follows:
                     tables.delete(run)
                 elif run.until is not None:
                     run.until = min(run.until, now)
@@ -252,6 +258,7 @@ class MemoryLedger(MemoryAlerts, Ledger):
                     change.by,
                     change.why,
                     change.until,
+                    after.spec.rules.after,
                 )
             )
             tables.note_action(change.application, change.name, change.action, now)
@@ -513,12 +520,22 @@ class MemoryLedger(MemoryAlerts, Ledger):
             pending = [run for job in jobs for run in tables.open[job].values() if run.state is RunState.PENDING]
             mine = {row.id for row in served}
             return Claimed(
-                runs=tuple(run.claimed(jobs[run.job]) for run in sorted(claimed, key=lambda r: (r.due_at, r.id))),
+                runs=tuple(self._claimed(run, jobs) for run in sorted(claimed, key=lambda r: (r.due_at, r.id))),
                 now=now,
                 next_at=min((run.due_at for run in pending if run.job in mine and run.due_at > when), default=None),
                 more=len(ready) == request.limit,
                 missed=any(run.expired(when) for run in pending),
             )
+
+    def _claimed(self, run: MemoryRun, jobs: dict[JobId, JobRow]) -> ClaimedRun:
+        row = jobs[run.job]
+        name = row.spec.rules.after
+        if name is None:
+            return run.claimed(row)
+        parent = self._tables.job(row.spec.application, name)
+        followed = None if parent is None else self._tables.keys[parent.id].get(run.key)
+        state, result = (None, None) if followed is None else (followed.state, followed.result)
+        return run.claimed(row)._replace(parent=FollowedRun(name, run.key, state, result))
 
     def _promote(self, row: JobRow) -> None:
         waiting = [run.candidate() for run in self._tables.opened(row.id, RunState.WAITING) if not run.pool]
@@ -699,7 +716,7 @@ class MemoryLedger(MemoryAlerts, Ledger):
                         held.append(Held(run.id, run.token, run.asked_to_end, must_answer))
             if lost:
                 self._wake(application)
-            return Reconciled(tuple(held), tuple(lost), now)
+            return Reconciled(tuple(held), tuple(lost), now, owed=bool(self._tables.owed(application)))
 
     def _lose(self, row: JobRow, run: MemoryRun, node: NodeId, now: Instant) -> LostRun:
         after = run_rules.after_loss(run.behind(), row.spec.rules, removed=row.state is JobState.REMOVED)
@@ -707,6 +724,77 @@ class MemoryLedger(MemoryAlerts, Ledger):
         return LostRun(
             run.id, row.spec.name, run.key, run.scheduled_for, run.attempt, node, run.state, run.reason, run.label
         )
+
+    def follow_up(self, application: str, limit: int) -> FollowedUp:
+        with self._world.mutex:
+            taken: Counter[JobId] = Counter()
+            paid, begins, more = 0, False, False
+            for run in self._tables.owed(application):
+                taken[run.job] += 1
+                if taken[run.job] > limit:
+                    more = True
+                    continue
+                parent = self._tables.jobs[run.job]
+                for row in self._tables.followers(application, parent.spec.name):
+                    follower = self._follow(row, parent.spec.name, run)
+                    begins |= follower is not None and follower.state is RunState.PENDING
+                    more |= follower is not None and follower.owes and follower.state.final
+                run.owes = False
+                paid += 1
+            if begins:
+                self._wake(application)
+            return FollowedUp(paid, begins, more)
+
+    def _follow(self, row: JobRow, parent: str, run: MemoryRun) -> MemoryRun | None:
+        """Give a follower the run that this run of its parent owes. None if it has nothing new."""
+        now, rules = self.now(), row.spec.rules
+        state, reason = RunState.PENDING, ""
+        if not run_rules.followed(rules.on, run.state, run.attempt):
+            state, reason = RunState.SKIPPED, run_rules.not_followed(parent, run.state, run.reason)
+        elif row.state is JobState.PAUSED and run.kind is RunKind.DUE:
+            state, reason = RunState.SKIPPED, run_rules.PAUSED
+        due = run.kind is RunKind.DUE
+        new = MemoryRun(
+            id=RunId(self._tables.number()),
+            job=row.id,
+            key=run.key,
+            kind=run.kind,
+            state=state,
+            generation=row.generation,
+            scheduled_for=run.scheduled_for,
+            due_at=now,
+            expires_at=round(now + rules.on_time, 6) if due and state is RunState.PENDING else None,
+            reason=reason,
+            count=run.count,
+            until=run.until,
+            by=run.by,
+            finished_at=now if state is RunState.SKIPPED else None,
+            owes=row.id in self._tables.followed,
+        )
+        known = self._tables.keys[row.id].get(run.key)
+        if known is not None:
+            if not run_rules.follows_again(known.row(row.spec.name), run.finished_at, state, reason):
+                return None
+            del self._tables.runs[known.id]
+            new.id = known.id
+        elif (row.id, run.key) in self._tables.kept_keys or (
+            run.kind is not RunKind.MANUAL and run.last < row.kept_since
+        ):
+            return None
+        return self._tables.add(new)
+
+    def owed(self, application: str, limit: int) -> list[OwedRun]:
+        with self._world.mutex:
+            jobs = self._tables.jobs
+            owed = [
+                OwedRun(jobs[run.job].spec.name, run.key, run.scheduled_for, run.finished_at)
+                for run in self._tables.owed(application)
+            ]
+            return sorted(owed, key=lambda one: one.finished_at or one.scheduled_for)[:limit]
+
+    def followers(self, application: str, parent: str | None = None) -> list[JobRow]:
+        with self._world.mutex:
+            return [self._shown(row) for row in self._tables.followers(application, parent)]
 
     def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
         with self._world.mutex:
@@ -789,6 +877,7 @@ class MemoryLedger(MemoryAlerts, Ledger):
             kwargs=request.kwargs,
             slot=request.slot,
             traceparent=request.traceparent,
+            owes=row.id in self._tables.followed,
         )
         self._note(request, noted, None if request.backfill else new.id)
         return self._tables.add(new).row(request.name)
@@ -811,7 +900,7 @@ class MemoryLedger(MemoryAlerts, Ledger):
         run.failures = run.losses = run.interruptions = run.looks = run.last_look = 0
         run.looking_since, run.pool = None, ""
         run.reopened, run.stopping = run.attempt, False
-        run.by, run.slot = by, None
+        run.by, run.slot, run.owes = by, None, row.id in self._tables.followed
         if not run.attempt:
             run.reason, run.finished_at = "", None
         return self._tables.add(run).row(row.spec.name)
@@ -1084,8 +1173,10 @@ class MemoryLedger(MemoryAlerts, Ledger):
         bound = min((run.scheduled_for for run in runs if not run.state.final), default=before)
         final = [run for run in runs if run.state.final]
         if self._is_over(row, before):
-            return [run for run in final if run.last < min(before, bound) and (run.finished_at or 0.0) < before]
-        return [run for run in final[: max(0, len(final) - keep)] if run.last < min(before, bound)]
+            old = [run for run in final if (run.finished_at or 0.0) < before]
+        else:
+            old = final[: max(0, len(final) - keep)]
+        return [run for run in old if run.last < min(before, bound) and not run.owes]
 
     def _is_over(self, row: JobRow, before: Instant) -> bool:
         """True if nothing has been due since this instant or will be, and no code has defined the job since."""

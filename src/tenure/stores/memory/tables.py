@@ -71,6 +71,8 @@ class MemoryRun:
     reopened: int = 0
     """The number of its attempts when it was last reopened, by a retry or a backfill."""
     slot: str | None = None
+    owes: bool = False
+    """Its job is followed: once it is final, its followers are owed their runs."""
     outcome: AttemptOutcome | None = None
     """How the last attempt ended, while it is between two attempts."""
     result: str | None = None
@@ -172,6 +174,7 @@ class MemoryRun:
             generation=row.generation,
             rules=row.spec.rules,
             trigger=row.spec.trigger,
+            owes=self.owes,
         )
 
     def row(self, name: str) -> RunRow:
@@ -246,6 +249,8 @@ class Tables:
     """By application, for forgotten jobs: the instant up to which they may have run, and their highest generation."""
     kept_keys: dict[tuple[JobId, str], RunRow] = field(default_factory=dict)
     """Keys of requested runs that retention has removed."""
+    followed: set[JobId] = field(default_factory=set)
+    """Jobs that others follow, or have followed."""
     pools: dict[tuple[str, str], int] = field(default_factory=dict)
     """The sizes that were set, by application and name."""
     figures: dict[JobId, KeptFigures] = field(default_factory=dict)
@@ -278,6 +283,31 @@ class Tables:
         self.open.setdefault(row.id, {})
         self.figures.setdefault(row.id, KeptFigures())
         return row
+
+    def link(self, row: JobRow) -> None:
+        """A job was added or defined anew. The runs of its parent that have not begun owe it a run."""
+        if self.followers(row.spec.application, row.spec.name):
+            self.followed.add(row.id)
+        parent = self.job(row.spec.application, row.spec.rules.after or "")
+        if parent is not None and parent.id not in self.followed:
+            self.followed.add(parent.id)
+            for run in self.opened(parent.id, *UNBEGUN):
+                run.owes = True
+
+    def followers(self, application: str, parent: str | None = None) -> list[JobRow]:
+        """The jobs that follow this one, or any, by name."""
+        return [
+            row
+            for row in self.of(application)
+            if row.state is not JobState.REMOVED
+            and row.spec.rules.after is not None
+            and parent in {None, row.spec.rules.after}
+        ]
+
+    def owed(self, application: str) -> list[MemoryRun]:
+        """The runs that are over and owe their followers, oldest first."""
+        found = (run for row in self.of(application) for run in self.keys[row.id].values())
+        return sorted((run for run in found if run.owes and run.state.final), key=lambda run: run.id)
 
     def forget(self, row: JobRow) -> None:
         """Delete a job and everything that belongs to it."""
@@ -337,6 +367,7 @@ class Tables:
                     reason=new.reason,
                     count=new.count,
                     until=new.until,
+                    owes=job.id in self.followed,
                 )
             )
             inserted += 1

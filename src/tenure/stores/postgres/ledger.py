@@ -24,6 +24,8 @@ from tenure.core.messages import (
     CountedHours,
     Ended,
     Ending,
+    FollowedRun,
+    FollowedUp,
     Forgotten,
     Held,
     JobChange,
@@ -40,6 +42,7 @@ from tenure.core.messages import (
     MissedRun,
     OpenRuns,
     Overdue,
+    OwedRun,
     Past,
     Planned,
     Progress,
@@ -322,8 +325,8 @@ class PostgresLedger(PostgresAlerts, Ledger):
 
     def changes(self, application: str, name: str | None = None) -> list[ChangeRecord]:
         return [
-            ChangeRecord(job, generation, at, Change(what), trigger, by, why, until)
-            for job, generation, at, what, trigger, by, why, until in (
+            ChangeRecord(job, generation, at, Change(what), trigger, by, why, until, after)
+            for job, generation, at, what, trigger, by, why, until, after in (
                 self._run("changes", application=application)
                 if name is None
                 else self._run("changes_of_job", application=application, name=name)
@@ -405,7 +408,7 @@ class PostgresLedger(PostgresAlerts, Ledger):
             **look.remembered,
         )
         look.remember(answer[0], answer[1], answer[2:6])
-        alive, now, next_at, more, missed, ids, jobs, generations, *columns = answer[6:]
+        alive, now, next_at, more, missed, owing, ids, jobs, generations, *columns = answer[6:]
         if not ids:
             return Claimed((), now, next_at, more, missed, alive)
         definitions = self._define(jobs, generations)
@@ -432,7 +435,28 @@ class PostgresLedger(PostgresAlerts, Ledger):
         )
         if any(definition.problem for definition in definitions) or not all(map(is_instant, columns[2])):
             runs = self._without_unreadable(runs, request.token)
+        if owing:
+            runs = tuple(run._replace(owes=True) if run.id in owing else run for run in runs)
+        if any(definition.rules.after for definition in definitions):
+            runs = self._with_parents(request.application, runs)
         return Claimed(runs, now, next_at, more, missed, alive)
+
+    def _with_parents(self, application: str, runs: Sequence[ClaimedRun]) -> tuple[ClaimedRun, ...]:
+        """The same, each with the run that it follows."""
+        wanted = [(run.rules.after, run.key) for run in runs if run.rules.after]
+        found = self._run(
+            "parents",
+            application=application,
+            names=texts([name for name, _ in wanted]),
+            keys=texts([key for _, key in wanted]),
+        )
+        states = {(name, key): (RunState(state), result) for name, key, state, result in found}
+        return tuple(
+            run._replace(parent=FollowedRun(name, run.key, *states.get((name, run.key), (None, None))))
+            if (name := run.rules.after)
+            else run
+            for run in runs
+        )
 
     def _without_unreadable(self, runs: Sequence[ClaimedRun], token: str) -> tuple[ClaimedRun, ...]:
         """End the runs that cannot begin, and return the others."""
@@ -524,11 +548,24 @@ class PostgresLedger(PostgresAlerts, Ledger):
         ]
 
     def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Reconciled:
-        ((now, ids, tokens, asked, must_answer, lost),) = self._run(
+        ((now, ids, tokens, asked, must_answer, lost, owed),) = self._run(
             "reconcile", node=node, application=application, stops=stopping
         )
         held = tuple(map(Held, ids or (), tokens or (), asked or (), must_answer or ()))
-        return Reconciled(held, self._lost(lost) if lost else (), now)
+        return Reconciled(held, self._lost(lost) if lost else (), now, owed)
+
+    def follow_up(self, application: str, limit: int) -> FollowedUp:
+        return FollowedUp(*self._run("follow_up", application=application, limit=limit)[0])
+
+    def owed(self, application: str, limit: int) -> list[OwedRun]:
+        return [
+            OwedRun(job, key, clamped(scheduled_for), clamped_or_none(finished_at))
+            for job, key, scheduled_for, finished_at in self._run("owed", application=application, limit=limit)
+        ]
+
+    def followers(self, application: str, parent: str | None = None) -> list[JobRow]:
+        rows = self._run("followers", application=application, parent=parent)
+        return [job_row(application, row) for row in rows]
 
     def _lost(self, ids: Sequence[int]) -> tuple[LostRun, ...]:
         return tuple(

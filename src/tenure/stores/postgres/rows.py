@@ -92,6 +92,8 @@ def _written_spec(spec: JobSpec) -> dict[str, Any]:
         "overlap": rules.overlap,
         "max_running": rules.max_running,
         "pool": rules.pool,
+        "after": rules.after,
+        "after_on": rules.on,
         "on_time": rules.on_time,
         "on_lost": rules.on_lost,
         "max_lost": rules.max_lost,

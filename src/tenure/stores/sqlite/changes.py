@@ -49,7 +49,9 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
     if row is not None and change.what is Change.RESUMED and row.state is not JobState.PAUSED:
         return row
     after = _move(connection, row, change, now)
-    for proposals in ("withdraw", "withdraw_skipped", "end_skipped"):
+    _link(connection, after.id)
+    follows = row is not None and row.spec.rules.after is not None  # then nothing of it is only proposed
+    for proposals in ("end_skipped",) if follows else ("withdraw", "withdraw_skipped", "end_skipped"):
         execute(connection, proposals, id=after.id, now=now)
     if after.state in {JobState.ACTIVE, JobState.DONE} or change.what in {Change.PAUSED, Change.REMOVED}:
         runs = run_rules.not_forgotten(change.runs, after.kept_since, instant(now))
@@ -72,6 +74,14 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
     )
     note_action(connection, change.application, change.name, change.action, now=now)
     return job(connection, change.application, change.name)
+
+
+def _link(connection: sqlite3.Connection, job_id: JobId) -> None:
+    """A job was added or defined anew. The runs of its parent that have not begun owe it a run."""
+    execute(connection, "get_followed", id=job_id)
+    for (parent,) in execute(connection, "new_parent", id=job_id).fetchall():
+        execute(connection, "get_followed", id=parent)
+        execute(connection, "begin_owing", id=parent)
 
 
 def _move(connection: sqlite3.Connection, row: JobRow | None, change: JobChange, now: Micros) -> JobRow:

@@ -24,6 +24,7 @@ from tenure.core.records import Instant, JobId, JobState, PoolRow, RunId, RunKin
 from tenure.core.run_rules import Admission, After, AttemptState, RunCandidate
 from tenure.stores.row_checks import Complaints, is_count, job_problem, storable
 from tenure.stores.sqlite import attempts as sqlite_attempts
+from tenure.stores.sqlite import followers
 from tenure.stores.sqlite.rows import (
     Micros,
     count_of,
@@ -61,6 +62,7 @@ class _Due(NamedTuple):
     rules: str
     trigger: str | None
     max_running: int | None
+    owes: int
     began: int
 
     def problem(self) -> str:
@@ -95,6 +97,7 @@ class _Due(NamedTuple):
             generation=self.generation,
             rules=rules_of(self.rules),
             trigger=self.trigger,
+            owes=bool(self.owes),
         )
 
 
@@ -149,7 +152,7 @@ def claim(
         sqlite_attempts.keep(connection, [due.id for due in taken])
     execute(connection, "begin", ids=ids, token=request.token, node=request.node, label=me[0], now=now)
     execute_many(connection, "enter_pool", ((pooled[due.id], due.id) for due in taken if due.id in pooled))
-    claimed = tuple(due.claimed() for due in taken)
+    claimed = followers.with_parents(connection, request.application, [due.claimed() for due in taken])
     return _answer(connection, request, now, claimed, more=len(found) == request.limit), bool(asks)
 
 
@@ -406,8 +409,12 @@ def reconcile(
 ) -> Reconciled:
     """What this node has."""
     held = execute(connection, "held", application=application, node=node)
+    (owed,) = execute(connection, "is_owed", application=application).fetchone()
     return Reconciled(
-        tuple(Held(RunId(one), token, asked, bool(must)) for one, token, asked, must in held), lost, instant(now)
+        tuple(Held(RunId(one), token, asked, bool(must)) for one, token, asked, must in held),
+        lost,
+        instant(now),
+        owed=bool(owed),
     )
 
 

@@ -28,6 +28,7 @@ from tenure.core.messages import (
     CountedHours,
     Ended,
     Ending,
+    FollowedUp,
     Forgotten,
     JobChange,
     JobEnds,
@@ -42,6 +43,7 @@ from tenure.core.messages import (
     MissedRun,
     OpenRuns,
     Overdue,
+    OwedRun,
     Past,
     Planned,
     Progress,
@@ -80,6 +82,7 @@ from tenure.stores.sqlite import attempts as sqlite_attempts
 from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite import claims as sqlite_claims
 from tenure.stores.sqlite import figures as sqlite_figures
+from tenure.stores.sqlite import followers
 from tenure.stores.sqlite.alerts import SqliteAlerts
 from tenure.stores.sqlite.rows import (
     ALWAYS,
@@ -470,6 +473,25 @@ class SqliteLedger(SqliteAlerts, Ledger):
         if lost:
             self._wake(application)
         return called
+
+    def follow_up(self, application: str, limit: int) -> FollowedUp:
+        with self._desk.read():
+            if not execute(self._connection, "is_owed", application=application).fetchone()[0]:
+                return FollowedUp(0)
+        with self._desk.write():
+            done = followers.follow_up(self._connection, application, limit, self._now())
+        if done.begins:
+            self._wake(application)
+        return done
+
+    def owed(self, application: str, limit: int) -> list[OwedRun]:
+        with self._desk.read():
+            return followers.owed(self._connection, application, limit)
+
+    def followers(self, application: str, parent: str | None = None) -> list[JobRow]:
+        with self._desk.read():
+            found = execute(self._connection, "followers", application=application, parent=parent).fetchall()
+        return [job_row(row) for row in found]
 
     def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
         with self._desk.write():

@@ -136,6 +136,7 @@ def definition(spec: JobSpec, override: Override | None) -> dict[str, object]:
         "queue": spec.rules.queue,
         "max_running": spec.rules.max_running,
         "pool": spec.rules.pool,
+        "after": spec.rules.after,
         "kwargs": spec.kwargs,
         "in_code": spec.in_code,
         "release": spec.release,
@@ -274,9 +275,9 @@ def _number(value: object) -> float | None:
 
 
 def change_record(row: tuple[Any, ...]) -> ChangeRecord:
-    job, generation, at, what, trigger, by, why, until = row
+    job, generation, at, what, trigger, by, why, until, after = row
     return ChangeRecord(
-        JobId(job), generation, instant(at), _change_of(what), trigger, by, why, until=instant_or_none(until)
+        JobId(job), generation, instant(at), _change_of(what), trigger, by, why, instant_or_none(until), after
     )
 
 

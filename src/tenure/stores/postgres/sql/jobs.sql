@@ -74,6 +74,13 @@ SELECT j.id, j.name, j.function, j.queue, date_part('epoch', j.next_due), j.rule
 SELECT job, name, function, queue, due, late_since, id
   FROM {schema}.overdue_runs(%(application)s, %(before)s, %(limit)s::int)
 
+-- name: followers
+-- The jobs that follow this one, or any.
+SELECT {job} FROM {schema}.application a JOIN {schema}.job j ON j.application = a.id
+ WHERE a.name = %(application)s AND j.after IS NOT NULL AND j.state <> 'removed'
+   AND (%(parent)s::text IS NULL OR j.after = %(parent)s::text)
+ ORDER BY j.name COLLATE "C"
+
 -- name: change
 -- Make one change to one job.
 SELECT {job} FROM {schema}.change_job(%(change)s) j
@@ -195,14 +202,16 @@ SELECT j.id, j.generation, j.name, j.function, j.kwargs, j.rules::text, j.trigge
 
 -- name: changes
 -- The history of changes to all jobs of an application.
-SELECT c.job, c.generation, date_part('epoch', c.at), c.what, c.trigger, c.by, c.why, date_part('epoch', c.until)
+SELECT c.job, c.generation, date_part('epoch', c.at), c.what, c.trigger, c.by, c.why, date_part('epoch', c.until),
+       c.after
   FROM {schema}.job_change c JOIN {schema}.job j ON j.id = c.job JOIN {schema}.application a ON a.id = j.application
  WHERE a.name = %(application)s
  ORDER BY c.id
 
 -- name: changes_of_job
 -- The history of changes to one job.
-SELECT c.job, c.generation, date_part('epoch', c.at), c.what, c.trigger, c.by, c.why, date_part('epoch', c.until)
+SELECT c.job, c.generation, date_part('epoch', c.at), c.what, c.trigger, c.by, c.why, date_part('epoch', c.until),
+       c.after
   FROM {schema}.job_change c
  WHERE c.job = (SELECT j.id FROM {schema}.job j JOIN {schema}.application a ON a.id = j.application
                  WHERE a.name = %(application)s AND j.name = %(name)s)

@@ -4,7 +4,7 @@
 -- Claim due runs.
 SELECT lanes, others, server, seen::text, due_from, expires_from,
        alive, at, next_at, more, missed,
-       ids, jobs, generations, keys, kinds, scheduled, ready, attempts, failed, arguments
+       owing, ids, jobs, generations, keys, kinds, scheduled, ready, attempts, failed, arguments
   FROM {schema}.claim_runs(%(node)s::uuid, %(application)s::text, %(token)s::text, %(limit)s::int, %(functions)s,
                            %(queues)s, %(as_of)s, %(lanes)s::int[], %(others)s::int[], %(server)s,
                            %(seen)s::text::pg_snapshot, %(due_from)s, %(expires_from)s)
@@ -21,7 +21,7 @@ SELECT {schema}.put_back_runs(%(ids)s, %(tokens)s)
 
 -- name: reconcile
 -- Take back the runs of dead nodes, and list the runs that this node has.
-SELECT at, held_ids, held_tokens, held_asked, held_must_answer, lost_ids
+SELECT at, held_ids, held_tokens, held_asked, held_must_answer, lost_ids, owed
   FROM {schema}.reconcile(%(node)s::uuid, %(application)s::text, %(stops)s)
 
 -- name: lost
@@ -29,6 +29,25 @@ SELECT at, held_ids, held_tokens, held_asked, held_must_answer, lost_ids
 SELECT r.id, j.name, r.key, date_part('epoch', r.scheduled_for), r.attempt, r.node::text, r.state::text, r.reason,
        r.label
   FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job WHERE r.id = ANY (%(ids)s::bigint[])
+
+-- name: follow_up
+-- Give followers the runs that they are owed.
+SELECT paid, begins, more FROM {schema}.follow_up(%(application)s, %(limit)s::int)
+
+-- name: owed
+-- Final runs whose followers are owed runs.
+SELECT j.name, r.key, date_part('epoch', r.scheduled_for), date_part('epoch', r.finished_at)
+  FROM {schema}.application a JOIN {schema}.run r ON r.application = a.id AND r.owes AND r.state > 'running'
+  JOIN {schema}.job j ON j.id = r.job
+ WHERE a.name = %(application)s ORDER BY coalesce(r.finished_at, r.scheduled_for), r.id LIMIT %(limit)s
+
+-- name: parents
+-- The runs of these jobs with these keys, which others follow.
+SELECT j.name, r.key, r.state::text, r.result
+  FROM unnest(%(names)s::text[], %(keys)s::text[]) AS n (name, key)
+  JOIN {schema}.application a ON a.name = %(application)s
+  JOIN {schema}.job j ON j.application = a.id AND j.name = n.name
+  JOIN {schema}.run r ON r.job = j.id AND r.key = n.key
 
 -- name: note_begun
 -- Report that the bodies of these runs have begun.

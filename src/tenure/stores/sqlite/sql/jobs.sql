@@ -72,7 +72,7 @@ SELECT j.id, j.name, j.function, j.queue
 -- The arguments of jobs by name, page by page.
 SELECT name, function, kwargs FROM tenure_job
  WHERE application = :application AND name > :after AND +state <> 'removed'
-   AND (trigger IS NOT NULL OR kwargs <> '{}')
+   AND (trigger IS NOT NULL OR after IS NOT NULL OR kwargs <> '{}')
  ORDER BY name LIMIT :limit
 
 -- name: overdue_jobs
@@ -171,9 +171,9 @@ SELECT coalesce(max(generation), 0) FROM tenure_forgotten WHERE application = :a
 
 -- name: add_job
 -- Insert a new job.
-INSERT INTO tenure_job (application, name, function, trigger, rules, queue, max_running, pool, kwargs, in_code,
+INSERT INTO tenure_job (application, name, function, trigger, rules, queue, max_running, pool, after, kwargs, in_code,
                         release, tzdata, since, override, defined_at, kept_since)
-VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, :pool, :kwargs, :in_code,
+VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, :pool, :after, :kwargs, :in_code,
         :release, :tzdata, :now, :override, :now,
         coalesce((SELECT f.kept_since FROM tenure_forgotten f WHERE f.application = :application), 0))
 
@@ -182,8 +182,8 @@ VALUES (:application, :name, :function, :trigger, :rules, :queue, :max_running, 
 -- begins anew.
 UPDATE tenure_job
    SET function = :function, trigger = :trigger, rules = :rules, queue = :queue, max_running = :max_running,
-       pool = :pool, kwargs = :kwargs, in_code = :in_code, release = :release, tzdata = :tzdata, override = :override,
-       defined_at = :now,
+       pool = :pool, after = :after, kwargs = :kwargs, in_code = :in_code, release = :release, tzdata = :tzdata,
+       override = :override, defined_at = :now,
        since = CASE WHEN :added OR trigger IS NOT :trigger THEN :now ELSE since END
  WHERE id = :id
 
@@ -195,6 +195,27 @@ UPDATE tenure_job
        paused_until = :paused_until, paused_by = :paused_by, paused_why = :paused_why,
        removed_at = :removed_at, removed_by = :removed_by
  WHERE id = :id
+
+-- name: followers
+-- The jobs that follow this one, or any.
+SELECT {job_or_done}
+  FROM tenure_job INDEXED BY tenure_job_after
+ WHERE application = :application AND after IS NOT NULL AND (:parent IS NULL OR after = :parent)
+   AND state <> 'removed'
+ ORDER BY name
+
+-- name: get_followed
+-- Note that a job is followed if another follows it.
+UPDATE tenure_job SET followed = 1
+ WHERE id = :id AND NOT followed
+   AND EXISTS (SELECT 1 FROM tenure_job f INDEXED BY tenure_job_after
+                WHERE f.application = tenure_job.application AND f.after = tenure_job.name AND f.after IS NOT NULL
+                  AND f.state <> 'removed')
+
+-- name: new_parent
+-- The job that a job follows, unless it was followed before.
+SELECT p.id FROM tenure_job f CROSS JOIN tenure_job p ON p.application = f.application AND p.name = f.after
+ WHERE f.id = :id AND NOT p.followed
 
 -- name: add_lane
 -- Insert the lane of a job, if it is new.
@@ -221,17 +242,17 @@ UPDATE tenure_job SET defined_at = max(defined_at, :now) WHERE id = :id
 
 -- name: note_change
 -- Write a change into the history.
-INSERT INTO tenure_change (job, generation, at, what, trigger, by, why, until)
-SELECT id, generation, :now, :what, trigger, :by, :why, :until FROM tenure_job WHERE id = :id
+INSERT INTO tenure_change (job, generation, at, what, trigger, by, why, until, after)
+SELECT id, generation, :now, :what, trigger, :by, :why, :until, after FROM tenure_job WHERE id = :id
 
 -- name: changes
 -- The history of changes to all jobs of an application.
-SELECT c.job, c.generation, c.at, c.what, c.trigger, c.by, c.why, c.until
+SELECT c.job, c.generation, c.at, c.what, c.trigger, c.by, c.why, c.until, c.after
   FROM tenure_job j JOIN tenure_change c ON c.job = j.id WHERE j.application = :application ORDER BY c.id
 
 -- name: changes_of_job
 -- The history of changes to one job.
-SELECT c.job, c.generation, c.at, c.what, c.trigger, c.by, c.why, c.until
+SELECT c.job, c.generation, c.at, c.what, c.trigger, c.by, c.why, c.until, c.after
   FROM tenure_job j JOIN tenure_change c ON c.job = j.id
  WHERE j.application = :application AND j.name = :name ORDER BY c.id
 

@@ -3,8 +3,9 @@
 -- name: insert_run
 -- Insert a due time. Leaves a key that exists as it is.
 INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, expires_at,
-                        reason, count, until)
-VALUES (?1, ?2, (SELECT lane FROM tenure_job WHERE id = ?1), ?3, 'due', ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+                        reason, count, until, owes)
+VALUES (?1, ?2, (SELECT lane FROM tenure_job WHERE id = ?1), ?3, 'due', ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,
+        (SELECT followed FROM tenure_job WHERE id = ?1))
 ON CONFLICT (job, key) DO NOTHING
 
 -- name: withdraw
@@ -173,7 +174,7 @@ SELECT json_group_array(id)
 -- name: candidates
 -- Due runs with what a claim needs to decide about them.
 SELECT r.id, r.job, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.reopened, r.failures, r.kwargs,
-       j.generation, j.name, j.function, j.kwargs, j.rules, j.trigger, j.max_running,
+       j.generation, j.name, j.function, j.kwargs, j.rules, j.trigger, j.max_running, r.owes,
        (SELECT count(*) FROM tenure_run b INDEXED BY tenure_run_began
          WHERE b.job = r.job AND (b.state = 'running' OR (b.state = 'pending' AND b.attempt > b.reopened)
             OR (b.state = 'waiting' AND b.pool IS NOT NULL)))
@@ -307,6 +308,59 @@ SELECT i.value FROM json_each(:pools) i
  WHERE EXISTS (SELECT 1 FROM tenure_run w INDEXED BY tenure_run_pool
                 WHERE w.application = :application AND w.pool = i.value AND w.state = 'waiting')
 
+-- name: begin_owing
+-- The runs of a job that have not begun owe its first follower a run.
+UPDATE tenure_run INDEXED BY tenure_run_open SET owes = 1
+ WHERE job = :id AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND state <> 'running'
+
+-- name: is_owed
+-- Whether final runs owe followers their runs.
+SELECT EXISTS (SELECT 1 FROM tenure_run INDEXED BY tenure_run_owed
+                WHERE application = :application AND owes AND state <> 'pending' AND state <> 'waiting'
+                  AND state <> 'running')
+
+-- name: owed
+-- Final runs that owe followers their runs, the oldest of each job first.
+SELECT r.job, j.name, r.id, r.key, r.kind, r.state, r.scheduled_for, r.finished_at, r.attempt, r.reason, r.count,
+       r.until, r.by
+  FROM tenure_run r INDEXED BY tenure_run_owed CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.application = :application AND r.owes AND r.state <> 'pending' AND r.state <> 'waiting'
+   AND r.state <> 'running'
+ ORDER BY r.job, r.id
+
+-- name: paid
+-- A run owes nothing any more.
+UPDATE tenure_run SET owes = 0 WHERE id = ?
+
+-- name: follow
+-- Give a follower a run. Neither of a kept key nor of a due time that retention has removed: these may have run.
+INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, expires_at,
+                        finished_at, reason, count, until, by, owes)
+SELECT id, application, lane, :key, :kind, :state, generation, :scheduled_for, :now, :expires_at, :finished_at, :reason,
+       :count, :until, :by, followed
+  FROM tenure_job WHERE id = :job AND (:kind = 'manual' OR kept_since <= coalesce(:until, :scheduled_for))
+   AND NOT EXISTS (SELECT 1 FROM tenure_kept_key k WHERE k.job = tenure_job.id AND k.key = :key)
+ON CONFLICT DO NOTHING
+
+-- name: follow_again
+-- Give a follower another chance at a run that was skipped.
+UPDATE tenure_run
+   SET kind = :kind, state = :state, due_at = :now, expires_at = :expires_at, finished_at = :finished_at,
+       reason = :reason, by = :by,
+       (lane, generation, owes) = (SELECT j.lane, j.generation, j.followed FROM tenure_job j WHERE j.id = :job)
+ WHERE id = :id
+
+-- name: is_followed
+-- Whether a run owes followers.
+SELECT owes FROM tenure_run WHERE job = :job AND key = :key
+
+-- name: parents
+-- How runs of jobs ended, by job and key.
+SELECT j.name, r.key, r.state, r.result
+  FROM json_each(:wanted) w
+ CROSS JOIN tenure_job j ON j.application = :application AND j.name = json_extract(w.value, '$[0]')
+ CROSS JOIN tenure_run r ON r.job = j.id AND r.key = json_extract(w.value, '$[1]')
+
 -- name: orphans
 -- RUNNING runs whose node is not alive.
 SELECT r.id
@@ -349,9 +403,9 @@ SELECT DISTINCT n.label, n.ttl
 -- name: request_run
 -- Request a run.
 INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, kwargs, by,
-                        slot, traceparent)
+                        slot, traceparent, owes)
 SELECT id, application, lane, :key, :kind, 'pending', generation, :scheduled_for, max(:now, :scheduled_for), :kwargs,
-       :by, :slot, :traceparent
+       :by, :slot, :traceparent, followed
   FROM tenure_job WHERE application = :application AND name = :name AND state <> 'removed'
    AND (NOT :remembered OR kept_since <= :scheduled_for)
    AND NOT EXISTS (SELECT 1 FROM tenure_kept_key k WHERE k.job = tenure_job.id AND k.key = :key)
@@ -400,6 +454,7 @@ UPDATE tenure_run
        reason = CASE attempt WHEN 0 THEN '' ELSE reason END,
        finished_at = CASE attempt WHEN 0 THEN NULL ELSE finished_at END,
        looks = NULL, looking_since = NULL, last_look = NULL, pool = NULL,
+       owes = (SELECT followed FROM tenure_job j WHERE j.id = tenure_run.job),
        by = :by, slot = NULL, kwargs = coalesce(:kwargs, kwargs)
  WHERE id = :id AND EXISTS (SELECT 1 FROM tenure_job j WHERE j.id = tenure_run.job AND j.state <> 'removed')
 
@@ -731,7 +786,7 @@ SELECT j.id,
 -- The oldest runs of a job that may be deleted.
 SELECT id, coalesce(until, scheduled_for) FROM tenure_run INDEXED BY tenure_run_of_job
  WHERE job = :job AND scheduled_for < :before AND coalesce(until, scheduled_for) < :before
-   AND coalesce(finished_at, 0) < :finished_before
+   AND coalesce(finished_at, 0) < :finished_before AND NOT owes
  ORDER BY scheduled_for, id LIMIT :limit
 
 -- name: forget_log

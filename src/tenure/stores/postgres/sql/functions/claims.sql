@@ -343,7 +343,8 @@ CREATE OR REPLACE FUNCTION {schema}.claim_runs(
     OUT lanes int[], OUT others int[],   -- NULL: as they are known
     OUT alive boolean, OUT at float8, OUT next_at float8, OUT more boolean, OUT missed boolean,
     OUT ids bigint[], OUT jobs bigint[], OUT generations bigint[], OUT keys text[], OUT kinds text[],
-    OUT scheduled float8[], OUT ready float8[], OUT attempts int[], OUT failed int[], OUT arguments text[]
+    OUT scheduled float8[], OUT ready float8[], OUT attempts int[], OUT failed int[], OUT arguments text[],
+    OUT owing bigint[]   -- those of `ids` that owe followers; NULL: none
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
 DECLARE
@@ -542,12 +543,13 @@ BEGIN
                                WHERE b.job = c.job AND b.attempt - b.reopened > 0 AND b.state <= 'running')
                              <= j.max_running - coalesce(c.rank, 1) END
             RETURNING r.id, r.job, r.generation, r.key, r.kind, r.scheduled_for, r.due_at, r.attempt, r.failures,
-                      r.kwargs
+                      r.kwargs, r.owes
         )
         SELECT array_agg(c.id), array_agg(c.job), array_agg(c.generation), array_agg(c.key), array_agg(c.kind::text),
                array_agg(date_part('epoch', c.scheduled_for)), array_agg(date_part('epoch', c.due_at)),
-               array_agg(c.attempt), array_agg(c.failures), array_agg(c.kwargs)
-          INTO ids, jobs, generations, keys, kinds, scheduled, ready, attempts, failed, arguments
+               array_agg(c.attempt), array_agg(c.failures), array_agg(c.kwargs),
+               array_agg(c.id) FILTER (WHERE c.owes)
+          INTO ids, jobs, generations, keys, kinds, scheduled, ready, attempts, failed, arguments, owing
           FROM (SELECT * FROM claimed ORDER BY due_at, id) c;
         IF coalesce(cardinality(ids), 0) < cardinality(found_ids) THEN
             PERFORM {schema}.hold_back(app, ARRAY(SELECT c.id FROM unnest(found_ids) AS c (id)

@@ -37,11 +37,11 @@ END $$;
 CREATE OR REPLACE FUNCTION {schema}.insert_runs(of_job {schema}.job, new jsonb) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, expires_at, state,
-                              reason, count, until)
+                              reason, count, until, owes)
     SELECT of_job.id, of_job.application, of_job.lane, of_job.generation, 'due', n ->> 'key',
            to_timestamp((n ->> 'scheduled_for')::float8), to_timestamp((n ->> 'due_at')::float8),
            to_timestamp((n ->> 'expires_at')::float8), (n ->> 'state')::{schema}.run_state, n ->> 'reason',
-           (n ->> 'count')::int, to_timestamp((n ->> 'until')::float8)
+           (n ->> 'count')::int, to_timestamp((n ->> 'until')::float8), of_job.followed
       FROM jsonb_array_elements(new) n
      -- A past due time may have run already, and retention may have deleted its run.
      WHERE to_timestamp((n ->> 'scheduled_for')::float8) > clock_timestamp()
@@ -60,6 +60,26 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan =
                 THEN 'active' ELSE 'done' END
 $$;
 
+-- Locks the jobs that these changes are about, together with those that one of them begins to follow, by id: two
+-- sessions that do this, or change several jobs, cannot deadlock. Nothing is locked if no job gets its first follower.
+CREATE OR REPLACE FUNCTION {schema}.lock_parents(of_application text, changes jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    parents bigint[];
+BEGIN
+    SELECT array_agg(p.id) INTO parents
+      FROM (SELECT DISTINCT c #>> '{spec,after}' AS name FROM jsonb_array_elements(changes) c) f
+      JOIN {schema}.application a ON a.name = of_application
+      JOIN {schema}.job p ON p.application = a.id AND p.name = f.name AND NOT p.followed;
+    IF parents IS NULL THEN RETURN; END IF;
+    PERFORM 1 FROM {schema}.job x
+      WHERE x.id = ANY (parents || ARRAY(SELECT j.id FROM jsonb_array_elements(changes) c
+                                           JOIN {schema}.application a ON a.name = of_application
+                                           JOIN {schema}.job j ON j.application = a.id AND j.name = c ->> 'name'))
+      ORDER BY x.id FOR UPDATE;
+END $$;
+
 -- Makes one change to one job. Returns no row if the change does not apply. The lock of the job's row keeps all other
 -- sessions from its unstarted runs.
 CREATE OR REPLACE FUNCTION {schema}.change_job(change jsonb) RETURNS SETOF {schema}.job
@@ -75,16 +95,19 @@ DECLARE
     done    boolean;   -- and added at run time: such a job may be added again
 BEGIN
     SELECT a.id INTO app FROM {schema}.application a WHERE a.name = change ->> 'application';
+    -- Before now is read: no later due time of the parent can begin until this is committed.
+    PERFORM 1 FROM {schema}.job x
+      WHERE x.application = app AND x.name = spec ->> 'after' AND NOT x.followed FOR UPDATE;
     SELECT * INTO j FROM {schema}.job x WHERE x.application = app AND x.name = change ->> 'name' FOR UPDATE;
     done := coalesce(j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL AND NOT j.in_code
                      AND {schema}.state_of_planned(j.id) = 'done', false);
-    IF j.id IS NOT NULL AND (what_ <> 'added' OR j.state = 'removed' OR done)
+    IF ((j.id IS NOT NULL AND (what_ <> 'added' OR j.state = 'removed' OR done)) OR spec ->> 'after' IS NOT NULL)
        AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         -- The caller's snapshot does not show runs that became PENDING after it. If the job is removed, they would stay
         -- open for ever.
         RAISE EXCEPTION 'tenure: job % cannot be changed in a % transaction, which does not see the runs that others '
             'have changed since it began',
-            quote_literal(j.name), upper(current_setting('transaction_isolation'))
+            quote_literal(change ->> 'name'), upper(current_setting('transaction_isolation'))
             USING ERRCODE = 'TN003', HINT = 'Change it in a READ COMMITTED transaction. A new job can be added in any.';
     END IF;
     IF j.id IS NULL AND what_ = 'added' AND change ->> 'generation' IS NULL THEN
@@ -120,6 +143,10 @@ BEGIN
         j.overlap := spec ->> 'overlap';
         j.max_running := spec ->> 'max_running';
         j.pool := spec ->> 'pool';
+        j.after := spec ->> 'after';
+        j.after_on := coalesce(spec ->> 'after_on', 'success');
+        j.followed := j.followed OR EXISTS (SELECT FROM {schema}.job f
+                                             WHERE f.application = app AND f.after = j.name AND f.state <> 'removed');
         j.on_time := spec ->> 'on_time';
         j.on_lost := spec ->> 'on_lost';
         j.max_lost := spec ->> 'max_lost';
@@ -147,19 +174,27 @@ BEGIN
     j.lane := CASE j.state WHEN 'active' THEN {schema}.lane_of(app, j.function, j.queue) END;
     UPDATE {schema}.job x
        SET (state, generation, next_due, next_reading, function, trigger, kwargs, rules, queue, lane, overlap,
-            max_running, pool, on_time, on_lost, max_lost, in_code, release, tzdata, override, paused_until,
-            paused_by, paused_why, since, defined_at, removed_at, removed_by)
+            max_running, pool, after, after_on, followed, on_time, on_lost, max_lost, in_code, release, tzdata,
+            override, paused_until, paused_by, paused_why, since, defined_at, removed_at, removed_by)
          = ROW (j.state, j.generation, j.next_due, j.next_reading, j.function, j.trigger, j.kwargs, j.rules, j.queue,
-                j.lane, j.overlap, j.max_running, j.pool, j.on_time, j.on_lost, j.max_lost, j.in_code, j.release,
-                j.tzdata,
-                j.override, j.paused_until, j.paused_by, j.paused_why, j.since, j.defined_at, j.removed_at,
-                j.removed_by)
+                j.lane, j.overlap, j.max_running, j.pool, j.after, j.after_on, j.followed, j.on_time, j.on_lost,
+                j.max_lost, j.in_code, j.release, j.tzdata, j.override,
+                j.paused_until, j.paused_by, j.paused_why, j.since, j.defined_at, j.removed_at, j.removed_by)
      WHERE x.id = j.id;
+    WITH parent AS (   -- its runs that have not begun owe this job a run
+        UPDATE {schema}.job p SET followed = true
+         WHERE p.application = app AND p.name = spec ->> 'after' AND NOT p.followed
+        RETURNING p.id
+    )
+    UPDATE {schema}.run r SET owes = true
+      FROM parent p WHERE r.job = p.id AND r.state IN ('pending', 'waiting') AND r.state <= 'running';
 
     DELETE FROM {schema}.run r   -- until they are due, planned runs are only proposals
-     WHERE r.job = j.id AND r.state = 'pending' AND r.kind = 'due' AND r.attempt = 0 AND r.scheduled_for > now_;
+     WHERE r.job = j.id AND r.state = 'pending' AND r.kind = 'due' AND r.attempt = 0 AND r.scheduled_for > now_
+       AND was.after IS NULL;
     DELETE FROM {schema}.run r   -- skipped while the clock was ahead
-     WHERE r.job = j.id AND r.state > 'running' AND r.scheduled_for > now_ AND r.state = 'skipped' AND r.kind = 'due';
+     WHERE r.job = j.id AND r.state > 'running' AND r.scheduled_for > now_ AND r.state = 'skipped' AND r.kind = 'due'
+       AND was.after IS NULL;
     UPDATE {schema}.run r SET until = now_
      WHERE r.job = j.id AND r.state > 'running' AND r.state = 'skipped' AND r.until > now_;
     IF j.state = 'active' OR what_ IN ('paused', 'removed') THEN   -- what was due before ends with the others
@@ -185,9 +220,9 @@ BEGIN
                        THEN r.pool END,
            lane = j.lane, entered = pg_current_xact_id()
      WHERE r.job = j.id AND r.state IN ('pending', 'waiting');
-    INSERT INTO {schema}.job_change (job, generation, at, what, trigger, by, why, until)
+    INSERT INTO {schema}.job_change (job, generation, at, what, trigger, by, why, until, after)
     VALUES (j.id, j.generation, now_, what_, j.trigger, change ->> 'by', change ->> 'why',
-            to_timestamp((change ->> 'until')::float8));
+            to_timestamp((change ->> 'until')::float8), j.after);
     PERFORM {schema}.note_action(change ->> 'application', j.name, NULL, change -> 'action');
     PERFORM {schema}.notify_nodes(app);
     RETURN NEXT j;
@@ -200,6 +235,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off 
 DECLARE
     one jsonb;
 BEGIN
+    PERFORM {schema}.lock_parents(changes #>> '{0,application}', changes);
     FOR one, place IN
         SELECT t.change, t.place
           FROM jsonb_array_elements(changes) WITH ORDINALITY AS t (change, place)
@@ -228,6 +264,7 @@ DECLARE
     equal  boolean;
     added  boolean;
 BEGIN
+    PERFORM {schema}.lock_parents(of_application, changes);
     FOR change IN
         SELECT c FROM jsonb_array_elements(changes) WITH ORDINALITY AS t (c, place)
           LEFT JOIN {schema}.application a ON a.name = of_application
@@ -296,7 +333,7 @@ BEGIN
            outcome = CASE WHEN x.attempt > 0 THEN coalesce(x.outcome, x.state::text) END,
            reason = CASE x.attempt WHEN 0 THEN '' ELSE x.reason END,
            finished_at = CASE x.attempt WHEN 0 THEN NULL ELSE x.finished_at END,
-           looks = NULL, looking_since = NULL, last_look = NULL, pool = NULL,
+           looks = NULL, looking_since = NULL, last_look = NULL, pool = NULL, owes = j.followed,
            by = said_by, slot = NULL, kwargs = coalesce(arguments, x.kwargs)
       FROM {schema}.job j
      WHERE x.id = of_run AND x.state = ANY (states::{schema}.run_state[]) AND x.count = 1
@@ -359,11 +396,11 @@ BEGIN
             -- whenever a node has claimed the run that had it.
             FOR pass IN 1..CASE WHEN a ->> 'slot' IS NULL THEN 2 ELSE 1000 END LOOP
                 INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, state,
-                                          by, slot, kwargs, traceparent)
+                                          by, slot, kwargs, traceparent, owes)
                 SELECT j.id, j.application, j.lane, j.generation,
                        CASE WHEN (a ->> 'backfill')::boolean THEN 'backfill' ELSE 'manual' END::{schema}.run_kind,
                        a ->> 'key', due, greatest(now_, due), 'pending', a ->> 'by', a ->> 'slot',
-                       a ->> 'kwargs', nullif(a ->> 'traceparent', '')
+                       a ->> 'kwargs', nullif(a ->> 'traceparent', ''), j.followed
                  -- Search first: a conflict with a row that another session has changed would wait for its commit.
                  WHERE NOT EXISTS (SELECT FROM {schema}.run x WHERE x.job = j.id AND x.key = a ->> 'key')
                  -- In the same statement: a snapshot that shows that retention deleted the run also shows the kept key.

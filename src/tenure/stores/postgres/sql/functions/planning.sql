@@ -66,12 +66,14 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
 DECLARE
     apps     int[] := array_fill(NULL::int, ARRAY[cardinality(jobs)]);   -- of the jobs that this call plans
     lanes    int[] := apps;
+    owe      boolean[] := array_fill(false, ARRAY[cardinality(jobs)]);
     place_   bigint;
     app      int;
     lane_    int;
+    follows_ boolean;
     inserted bigint;
 BEGIN
-    FOR place_, app, lane_ IN
+    FOR place_, app, lane_, follows_ IN
         WITH free AS MATERIALIZED (   -- the comparison is repeated on the locked row
             SELECT j.id, j.application, p.place, p.next, p.reading
               FROM unnest(jobs, generations, dues, thens, readings)
@@ -84,17 +86,18 @@ BEGIN
         )
         UPDATE {schema}.job j SET next_due = to_timestamp(f.next), next_reading = f.reading
           FROM free f WHERE j.id = f.id
-        RETURNING f.place, j.application, j.lane
+        RETURNING f.place, j.application, j.lane, j.followed
     LOOP
         apps[place_] := app;
         lanes[place_] := lane_;
+        IF follows_ THEN owe[place_] := true; END IF;
     END LOOP;
     INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, expires_at, state,
-                              reason, count, until)
+                              reason, count, until, owes)
     SELECT jobs[n.place], apps[n.place], lanes[n.place], generations[n.place], 'due', n.key,
            to_timestamp(n.scheduled), to_timestamp(n.ready), to_timestamp(n.expire),
            coalesce(n.state, 'pending')::{schema}.run_state, coalesce(n.reason, ''), coalesce(n.count, 1),
-           to_timestamp(n.until)
+           to_timestamp(n.until), owe[n.place]
       FROM unnest(places, keys, scheduled, ready, expire, states, reasons, counts, untils)
            AS n (place, key, scheduled, ready, expire, state, reason, count, until)
      WHERE apps[n.place] IS NOT NULL
@@ -235,7 +238,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT j.name, j.function, j.kwargs FROM {schema}.job j
-     WHERE j.application = app AND j.name > after AND j.state <> 'removed'
-       AND (j.trigger IS NOT NULL OR j.kwargs <> '{}')
+     WHERE j.application = app AND j.name > stored_arguments.after AND j.state <> 'removed'
+       AND (j.trigger IS NOT NULL OR j.after IS NOT NULL OR j.kwargs <> '{}')
      ORDER BY j.name LIMIT at_most;
 END $$;

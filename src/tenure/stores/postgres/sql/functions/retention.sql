@@ -41,7 +41,7 @@ BEGIN
                                     FROM {schema}.run o WHERE o.job = j.id AND o.state <= 'running') bound
               CROSS JOIN LATERAL (SELECT f.id, f.job FROM {schema}.run f
                                    WHERE f.job = j.id AND f.state > 'running'
-                                     AND f.scheduled_for < bound.instant
+                                     AND f.scheduled_for < bound.instant AND NOT f.owes
                                      AND coalesce(f.until, f.scheduled_for) < bound.instant
                                      AND NOT (j.over AND coalesce(f.finished_at, f.scheduled_for) >= before)
                                      AND f.id <> ALL (ARRAY(SELECT k.id FROM {schema}.run k
@@ -56,7 +56,8 @@ BEGIN
     IF jobs IS NULL THEN RETURN; END IF;
     SELECT array_agg(t.id) INTO doomed   -- a backfill may have reopened one
       FROM (SELECT r.id FROM unnest(doomed) AS d (id) JOIN {schema}.run r ON r.id = d.id
-             WHERE r.job = ANY (jobs) AND r.state > 'running' FOR UPDATE OF r SKIP LOCKED) t;
+             WHERE r.job = ANY (jobs) AND r.state > 'running' AND NOT r.owes
+               FOR UPDATE OF r SKIP LOCKED) t;
     IF doomed IS NULL THEN RETURN; END IF;
     -- Nothing is removed that is not in the figures when this transaction commits.
     PERFORM pg_advisory_xact_lock({schema}.key_of_figures(app));

@@ -160,7 +160,7 @@ END $$;
 -- stop: its runs are marked, so that they count as interrupted and not as lost if the caller is gone next.
 CREATE OR REPLACE FUNCTION {schema}.reconcile(caller uuid, of_application text, stops boolean,
     OUT at float8, OUT held_ids bigint[], OUT held_tokens text[], OUT held_asked text[],
-    OUT held_must_answer boolean[], OUT lost_ids bigint[])
+    OUT held_must_answer boolean[], OUT lost_ids bigint[], OUT owed boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
 DECLARE
     app   int;
@@ -227,6 +227,8 @@ BEGIN
            array_agg(r.started_at IS NULL AND (SELECT j.state <> 'active' FROM {schema}.job j WHERE j.id = r.job))
       INTO held_ids, held_tokens, held_asked, held_must_answer
       FROM {schema}.run r WHERE r.application = app AND r.state = 'running' AND r.node = caller;
+    owed := (SELECT r.job FROM {schema}.run r WHERE r.application = app AND r.owes AND r.state > 'running'
+              ORDER BY r.job LIMIT 1) IS NOT NULL;   -- ORDER BY, so that the index `run_owed` serves
 END $$;
 
 -- A node reports that the bodies of runs whose jobs were paused or removed have begun. A locked run is about to end.

@@ -67,6 +67,9 @@ CREATE TABLE {schema}.job (
     overlap      text NOT NULL CHECK (overlap IN ('skip', 'wait', 'replace', 'allow')),
     max_running  int CHECK (max_running > 0),
     pool         text,               -- a limit that it shares with other jobs
+    after        text COLLATE "C",   -- the job that it follows
+    after_on     text NOT NULL DEFAULT 'success' CHECK (after_on IN ('success', 'failure', 'end')),
+    followed     boolean NOT NULL DEFAULT false,   -- a job follows it, or has followed it: its runs owe runs of that
     on_time      double precision NOT NULL,
     on_lost      text NOT NULL CHECK (on_lost IN ('retry', 'fail')),
     max_lost     int NOT NULL,
@@ -109,6 +112,7 @@ CREATE INDEX job_removed ON {schema}.job (application, name) WHERE state = 'remo
 CREATE INDEX job_resumes ON {schema}.job (application, paused_until)
  WHERE state = 'paused' AND paused_until IS NOT NULL;
 
+CREATE INDEX job_after ON {schema}.job (application, after) WHERE after IS NOT NULL AND state <> 'removed';
 CREATE INDEX job_pool ON {schema}.job (application, pool) WHERE pool IS NOT NULL;
 
 -- Limits shared by jobs. A claim inserts the row of a pool that it finds without one.
@@ -128,7 +132,8 @@ CREATE TABLE {schema}.job_change (
     trigger    text,
     by         text NOT NULL,
     why        text NOT NULL,
-    until      timestamptz
+    until      timestamptz,
+    after      text   -- the job that it follows from here on
 );
 
 CREATE INDEX job_change_job ON {schema}.job_change (job, id);

@@ -53,6 +53,7 @@ CREATE TABLE {schema}.run (
     result        text,   -- what the body returned; seldom anything
     pool          text COLLATE "C",   -- in which it waits for a place, or has one
     traceparent   text,   -- the span that requested it
+    owes          boolean NOT NULL DEFAULT false,   -- once it is final, followers are owed their runs: see `follow_up`
     UNIQUE (job, key) WITH (fillfactor = 50),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 ) WITH (
@@ -75,6 +76,8 @@ CREATE INDEX run_open ON {schema}.run (job, (attempt - reopened)) WHERE state <=
 CREATE INDEX run_final ON {schema}.run (job, scheduled_for) WHERE state > 'running';
 -- By state, to find the few that failed among the many that did not.
 CREATE INDEX run_history ON {schema}.run (application, state, scheduled_for) WHERE state > 'running';
+-- Which followers are owed runs. A run of a job without followers is in here at no time.
+CREATE INDEX run_owed ON {schema}.run (application, job, id) WHERE owes AND state > 'running';
 CREATE INDEX run_several ON {schema}.run (job, until) WHERE until IS NOT NULL;
 
 -- Of each slot, at most one run that no node has claimed.

@@ -44,6 +44,8 @@ CREATE TABLE tenure_job (
     queue         TEXT NOT NULL,      -- from the rules, for claims to search by
     max_running   INTEGER,            -- likewise
     pool          TEXT,               -- likewise
+    after         TEXT,               -- likewise: the job that it follows
+    followed      INTEGER NOT NULL DEFAULT 0,   -- a job follows it, or has followed it: its runs owe runs of that
     lane          INTEGER,
     kwargs        TEXT NOT NULL,
     in_code       INTEGER NOT NULL,
@@ -77,6 +79,7 @@ CREATE INDEX tenure_job_removed ON tenure_job (application, name) WHERE state = 
 CREATE INDEX tenure_job_resumes ON tenure_job (application, paused_until)
  WHERE state = 'paused' AND paused_until IS NOT NULL;
 
+CREATE INDEX tenure_job_after ON tenure_job (application, after) WHERE after IS NOT NULL;
 CREATE INDEX tenure_job_pool ON tenure_job (application, pool) WHERE pool IS NOT NULL;
 
 -- The sizes of pools that were set. A pool without a row has size 1.
@@ -104,7 +107,8 @@ CREATE TABLE tenure_change (
     trigger     TEXT,
     by          TEXT NOT NULL,
     why         TEXT NOT NULL,
-    until       INTEGER
+    until       INTEGER,
+    after       TEXT   -- the job that it follows from here on
 );
 
 CREATE INDEX tenure_change_job ON tenure_change (job);

@@ -39,6 +39,7 @@ CREATE TABLE tenure_run (
     slot           TEXT,
     pool           TEXT,      -- in which it waits for a place, or has one
     traceparent    TEXT,      -- the span that requested it
+    owes           INTEGER NOT NULL DEFAULT 0,   -- once it is final, followers are owed their runs: see `follow_up`
     UNIQUE (job, key),
     CHECK ((token IS NOT NULL) = (state = 'running'))
 );
@@ -62,6 +63,9 @@ CREATE INDEX tenure_run_of_job ON tenure_run (job, scheduled_for);
 -- By state, to find the few that failed among the many that did not.
 CREATE INDEX tenure_run_of_application ON tenure_run (application, state, scheduled_for)
  WHERE state <> 'pending' AND state <> 'waiting' AND state <> 'running';
+-- Which followers are owed runs. A run of a job without followers is in here at no time.
+CREATE INDEX tenure_run_owed ON tenure_run (application, job, id)
+ WHERE owes AND state <> 'pending' AND state <> 'waiting' AND state <> 'running';
 CREATE INDEX tenure_run_several ON tenure_run (job, until) WHERE until IS NOT NULL;
 
 -- Of each slot, at most one run that no node has claimed.
