@@ -80,6 +80,8 @@ class Setting:
 class NoListeners:
     """Nobody wants to hear."""
 
+    of_beats = ()
+
     def wants(self, kind: object) -> bool:
         del kind
         return False

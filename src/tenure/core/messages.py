@@ -122,7 +122,7 @@ class JobQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class JobPage:
+class JobPageQuery:
     """A page of a list of jobs: those that everything given here applies to. Removed jobs only if asked for by state,
     and then those that code defines or has defined."""
 

@@ -106,7 +106,7 @@ class Child:
         function = replace(attempt.function, signature=Signature(), arounds=arounds)  # annotations need not travel
         claim = control.claim
         body = _Body(
-            function,
+            replace(function, takes={}),  # its arguments were checked here; checks cannot be pickled
             kwargs,
             attempt.claimed,
             attempt.token,

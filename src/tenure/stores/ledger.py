@@ -48,7 +48,7 @@ from tenure.core.messages import (
     JobChange,
     JobEnds,
     JobOutcome,
-    JobPage,
+    JobPageQuery,
     JobQuery,
     JobStats,
     LaneJob,
@@ -216,7 +216,7 @@ class Ledger(AlertLedger):
         """How many jobs an application has that are not REMOVED."""
 
     @abstractmethod
-    def job_page(self, page: JobPage) -> tuple[list[JobRow], int]:
+    def job_page(self, page: JobPageQuery) -> tuple[list[JobRow], int]:
         """A page of a list of jobs, and how many jobs the whole list has. Reads the rows of all jobs of the
         application, but no run of any, and returns no more than the page."""
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from stores.ledger.scene import Scene
-from tenure.core.messages import JobPage
+from tenure.core.messages import JobPageQuery
 from tenure.core.records import Change, JobState, RunState
 
 
 def _page(scene: Scene, **more: Any) -> tuple[list[str], int]:
-    rows, total = scene.ledger.job_page(JobPage(scene.application, **more))
+    rows, total = scene.ledger.job_page(JobPageQuery(scene.application, **more))
     return [row.spec.name for row in rows], total
 
 
@@ -56,7 +56,7 @@ def test_jobs_are_found_by_their_tags_and_of_one_application(scene):
     scene.add("two", tags=("night",))
     assert _page(scene, tag="money") == (["one"], 1)
     assert _page(scene, tag="night") == (["one", "two"], 2)
-    assert scene.ledger.job_page(JobPage(scene.application + " too")) == ([], 0)
+    assert scene.ledger.job_page(JobPageQuery(scene.application + " too")) == ([], 0)
 
 
 def test_those_with_nothing_due_come_last(many):

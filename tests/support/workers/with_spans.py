@@ -84,6 +84,8 @@ if __name__ == "__main__":
             with traced_bodies.tracer.start_as_current_span("request"):
                 asked = scheduler.run_now(job)
             found = ended(asked)
+            while job in ("in_thread", "on_loop", "in_process") and not scheduler.log(asked.id):
+                time.sleep(0.05)  # what a body logs may follow its ending
             tell(event="ended", job=job, run=asked.id, key=asked.key, state=found.state, log=scheduler.log(asked.id))  # type: ignore[attr-defined]
         ended(scheduler.find_run(asyncio.run(asked_by_a_coroutine())))
         ended(scheduler.run_now("in_thread", key="by none"))

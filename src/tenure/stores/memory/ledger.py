@@ -34,7 +34,7 @@ from tenure.core.messages import (
     JobChange,
     JobEnds,
     JobOutcome,
-    JobPage,
+    JobPageQuery,
     JobQuery,
     JobStats,
     LaneJob,
@@ -369,7 +369,7 @@ class MemoryLedger(MemoryAlerts, Ledger):
     def count_jobs(self, application: str) -> int:
         return len(self.jobs(application))
 
-    def job_page(self, page: JobPage) -> tuple[list[JobRow], int]:
+    def job_page(self, page: JobPageQuery) -> tuple[list[JobRow], int]:
         if page.state is JobState.REMOVED:
             rows = self.removed(page.application)
         else:

@@ -31,7 +31,7 @@ from tenure.core.messages import (
     JobChange,
     JobEnds,
     JobOutcome,
-    JobPage,
+    JobPageQuery,
     JobQuery,
     JobStats,
     LaneJob,
@@ -277,7 +277,7 @@ class PostgresLedger(PostgresAlerts, Ledger):
         ((count,),) = self._run("count_jobs", application=application)
         return int(count)
 
-    def job_page(self, page: JobPage) -> tuple[list[JobRow], int]:
+    def job_page(self, page: JobPageQuery) -> tuple[list[JobRow], int]:
         rows = self._run(
             "job_page",
             application=page.application,

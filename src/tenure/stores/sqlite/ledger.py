@@ -33,7 +33,7 @@ from tenure.core.messages import (
     JobChange,
     JobEnds,
     JobOutcome,
-    JobPage,
+    JobPageQuery,
     JobQuery,
     JobStats,
     LaneJob,
@@ -261,7 +261,7 @@ class SqliteLedger(SqliteAlerts, Ledger):
             ((count,),) = execute(self._connection, "count_jobs", application=application)
         return int(count)
 
-    def job_page(self, page: JobPage) -> tuple[list[JobRow], int]:
+    def job_page(self, page: JobPageQuery) -> tuple[list[JobRow], int]:
         values: dict[str, object] = {
             "application": page.application,
             "contains": page.contains,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from tenure.core.cluster import Leader, NodeRecord, TermRecord
 from tenure.core.keys import planner_of
-from tenure.core.messages import JobOutcome, JobPage, RunQuery
+from tenure.core.messages import JobOutcome, JobPageQuery, RunQuery
 from tenure.core.records import JobId, JobRow, JobState, RunState
 from tenure.core.verdict import ORPHANS, verdict
 from tenure.jobs.queries import RECENT
@@ -133,7 +133,7 @@ def _read(reads: LedgerReads, session: Session, wanted: JobFilter) -> NowView:
         orphaned=frozenset(name for one in attention if one.cause in ORPHANS for name in one.jobs),
     )
     rows, found, first = _listed(ledger, application, wanted, troubled)
-    _, live = ledger.job_page(JobPage(application, limit=0)) if wanted.narrows else ([], found)
+    _, live = ledger.job_page(JobPageQuery(application, limit=0)) if wanted.narrows else ([], found)
     judged = verdict(application, planner, live, attention, len(troubled.failing))
     latest = sorted(outcomes, key=lambda one: -one.at)
     trust = reads.trust()
@@ -180,7 +180,7 @@ def _listed(
 ) -> tuple[Sequence[JobRow], int, int]:
     """The jobs of the page, how many the whole list has, and the place of the first one shown."""
     names: frozenset[str] | None = getattr(troubled, wanted.state, None) if wanted.state not in set(JobState) else None
-    page = JobPage(
+    page = JobPageQuery(
         application,
         contains=wanted.search,
         state=JobState(wanted.state) if wanted.state in set(JobState) else None,
