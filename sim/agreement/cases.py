@@ -19,6 +19,9 @@ from tenure.core.records import JobState, Rules, RunState
 
 ELECTIONS = ("e0", "e1")
 JOBS = ("j0", "j1", "j2")
+CHAINED = ("f0", "f1", "f2")
+"""Those that follow others, in some of the cases."""
+FOLLOWS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ def draw(seed: int, base: float, *, sqlite: bool) -> Case:
     """The case of a seed. `base` is the beginning of time, of which the case does not depend."""
     drawn = Drawing(random.Random(f"agreement {seed}"), base, sqlite=sqlite)
     before = drawn.before()
-    theme = drawn.rng.choice([*THEMES.values(), tuple(OPS)])
+    theme = drawn.theme()
     said = (drawn.transaction(0, theme), drawn.transaction(1, theme))
     order = [who for who in (0, 1) for _ in range(len(said[who]) + 1)]
     drawn.rng.shuffle(order)
@@ -71,6 +74,8 @@ class Drawing:
         self._pools = random.Random(f"pools {self.nodes}")
         self._pool = "port" if self._pools.random() < 0.4 else None
         self._again = random.Random(f"again {self.nodes}")
+        self._chains = random.Random(f"chains {self.nodes}")
+        self._follows = self._chains.random() < FOLLOWS
         self._before: list[tuple[int, Op]] = []
         self._tokens = 0
 
@@ -98,6 +103,8 @@ class Drawing:
                     self._do(0, "release", holder, name, 1)
         for name in JOBS[: rng.randint(1, 3)]:
             self._do(0, "change", "added", name, self._rules(), rng.randint(4, 6), self._runs(), None)
+        if self._follows:
+            self._followers()
         if self._pools.random() < 0.5:
             self._do(0, "set_pool", "port", self._pools.randint(0, 2))
         for number in range(rng.randint(1, 2)):
@@ -105,6 +112,8 @@ class Drawing:
             self._some_end()
             if rng.random() < 0.5:
                 self._do(0, "ask", rng.choice(JOBS), f"asked {number}")
+            if self._follows and self._chains.random() < 0.5:
+                self._do(0, "follow_up")
         for what, chance in ((self.cancel, 0.3), (self.change, 0.2), (self.guard, 0.5)):
             if rng.random() < chance:
                 self._said(0, what(0))
@@ -114,6 +123,24 @@ class Drawing:
             self._do(0, "unsettle")
         self.model.look()
         return tuple(self._before)
+
+    def theme(self) -> tuple[str, ...]:
+        """What two transactions are about."""
+        theme: tuple[str, ...] = self.rng.choice([*THEMES.values(), tuple(OPS)])
+        return FOLLOWERS if self._follows and self._chains.random() < 0.7 else theme
+
+    def _followers(self) -> None:
+        """Jobs that follow others, or one another."""
+        parents = [row.spec.name for row in self.model.rows.tables.jobs.values()]
+        for name in CHAINED[: self._chains.randint(1, 3)]:
+            parent = self._chains.choice(parents)
+            self._do(0, "change", "added", name, self._following(parent), None, (), None)
+            parents.append(name)
+
+    def _following(self, parent: str) -> Rules:
+        on = self._chains.choice(["success", "failure", "end"])
+        overlap, pool = self._chains.choice(["skip", "wait", "allow"]), self._chains.choice([None, self._pool])
+        return Rules(overlap=overlap, after=parent, on=on, pool=pool)  # type: ignore[arg-type]
 
     def _some_end(self) -> None:
         for run in self._runs_that(RunState.RUNNING):
@@ -194,7 +221,7 @@ class Drawing:
         """One or two statements. A store's own operation on SQLite is a transaction."""
         ops: list[Op] = []
         while len(ops) < self.rng.choice([1, 1, 2]):
-            op: Op | None = OPS[self.rng.choice(theme)](self, who)
+            op: Op | None = (OPS | CHAINS)[self.rng.choice(theme)](self, who)
             if op is None or (self.sqlite and (op.name in {"check", "hold"} or (ops and op.name not in APPLIED))):
                 continue
             ops.append(op)
@@ -250,13 +277,17 @@ class Drawing:
 
     def claim(self, who: int) -> Op:
         self._tokens += 1
-        names, all_ = self._lanes.sample(JOBS, 2), self._lanes.random() < 0.6
+        names, all_ = self._lanes.sample((*JOBS, *CHAINED) if self._follows else JOBS, 2), self._lanes.random() < 0.6
         functions = None if all_ else tuple(function_of(name) for name in names)  # those that this node has
         queues = None if self._lanes.random() < 0.7 else ("default",)
         return Op("claim", (self.nodes[who], f"new {self._tokens}", functions, queues))
 
     def _rest(self, job: Any, what: str) -> tuple[Any, ...]:
         """The rules, the next due time and the due times of a change."""
+        if job.spec.rules.after is not None:
+            keeps = self._chains.random() < 0.5
+            rules = job.spec.rules if keeps else self._following(job.spec.rules.after)
+            return (rules if what in {"added", "updated"} else None), None, ()
         rules = (job.spec.rules if self.rng.random() < 0.5 else self._rules()) if what in {"added", "updated"} else None
         return (rules, 9, self._runs()) if what in {"added", "updated", "resumed"} else (None, None, ())
 
@@ -268,13 +299,18 @@ class Drawing:
         generation = self.rng.choice([None, None, job.generation])
         by_hand = what == "updated" and self._codes.random() < 0.7
         code = job.code.rules if by_hand else None
-        return Op("change", (what, name, *self._rest(job, what), generation if name != "new" else None, code))
+        rest = self._rest(job, what)
+        if name == "new" and self._follows:
+            rest = (self._following(job.spec.name), None, ())
+        return Op("change", (what, name, *rest, generation if name != "new" else None, code))
 
     def sync(self, who: int) -> Op:
         del who
         job = self._job()
         name = self.rng.choice([job.spec.name, job.spec.name, "new"])
         rules, *rest = self._rest(job, "updated")
+        if name == "new" and self._follows:
+            rules, rest = self._following(job.spec.name), [None, ()]
         if job.override is not None and self._codes.random() < 0.5:
             rules = job.code.rules
         return Op("sync", (name, rules, self.rng.choice([0, 1]), *rest))
@@ -391,6 +427,10 @@ class Drawing:
         del who
         return Op("cards", self.nodes)
 
+    def followers(self, who: int) -> Op:
+        del who
+        return Op("followers", (self._chains.choice([None, self._job().spec.name]),))
+
     def unplanned(self, who: int) -> Op:
         del who
         return Op("unplanned", (5.5,))
@@ -408,6 +448,15 @@ OPS: dict[str, Callable[[Drawing, int], Op | None]] = {
     **{name: getattr(Drawing, name) for name in _DRAWN.split()},
     **{name: _bare(name) for name in ("epoch", "unsettle", "raise_epoch", "missed", "jobs", "runs")},
 }
+CHAINS: dict[str, Callable[[Drawing, int], Op | None]] = {
+    "followers": Drawing.followers,
+    **{name: _bare(name) for name in ("follow_up", "owed")},
+}
+"""Drawn only where jobs follow others."""
+FOLLOWERS = (
+    *("follow_up",) * 4, "change", "change", "finish", "finish", "complete", "settle", "reconcile", "put_back",
+    "claim", "ask", "cancel", "prune", "sync", "owed", "followers",
+)  # fmt: skip
 THEMES = {
     theme: tuple(names.split())
     for theme, names in {

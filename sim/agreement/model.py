@@ -161,7 +161,7 @@ class Model:
 RUN = (
     "kind", "state", "generation", "scheduled_for", "due_at", "expires_at", "reason", "count", "until", "by", "kwargs", "attempt",
     "failures", "losses", "interruptions", "reopened", "slot", "looks", "looking_since", "last_look", "pool", "stopping", "node", "label", "token", "asked_to_end", "claimed_at", "started_at", "finished_at",
-    "outcome", "result",
+    "outcome", "result", "owes",
 )  # fmt: skip
 """What is compared of a run, beside its job and its key."""
 
@@ -289,6 +289,8 @@ def dump(rows: Rows) -> State:
         **{("change", record.job, record.generation): record for record in tables.changes},
         **{("guard", *key): guard for key, guard in tables.guards.items()},
         **{("pool", *key): size for key, size in tables.pools.items()},
+        **{("followed", job): True for job in tables.followed},
+        **{("kept", *kept): run for kept, run in tables.kept_keys.items()},
     }
 
 
@@ -307,7 +309,8 @@ def load(rows: Rows, state: State) -> None:
         key[1]: (*row, state.get(("progress", key[1])), logs[key[1]]) for key, row in state.items() if key[0] == "run"
     }
     _fill(tables.runs, runs, memory_tables.MemoryRun)
-    for place in (tables.jobs, tables.names, tables.keys, tables.open, tables.guards, tables.pools):
+    kept = (tables.guards, tables.pools, tables.followed, tables.kept_keys)
+    for place in (tables.jobs, tables.names, tables.keys, tables.open, *kept):
         place.clear()
     for key, row in state.items():
         if key[0] == "job":
@@ -316,6 +319,8 @@ def load(rows: Rows, state: State) -> None:
         tables.add(run)
     tables.guards.update({key[1:]: guard for key, guard in state.items() if key[0] == "guard"})
     tables.pools.update({key[1:]: size for key, size in state.items() if key[0] == "pool"})
+    tables.followed.update(key[1] for key in state if key[0] == "followed")
+    tables.kept_keys.update({(key[1], key[2]): run for key, run in state.items() if key[0] == "kept"})
     tables.changes[:] = [record for key, record in state.items() if key[0] == "change"]
 
 

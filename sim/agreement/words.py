@@ -102,7 +102,8 @@ def _new(hand: Hand, steps: float, expires: float | None, state: str) -> NewRun:
 
 
 def _spec(name: str, rules: Rules, release: int) -> JobSpec:
-    return JobSpec(APPLICATION, name, function_of(name), TRIGGER, rules, release=release)
+    trigger = TRIGGER if rules.after is None else None
+    return JobSpec(APPLICATION, name, function_of(name), trigger, rules, release=release)
 
 
 def function_of(name: str) -> str:
@@ -212,6 +213,9 @@ OPS: dict[str, Callable[..., Any]] = {
         [RunRequest(APPLICATION, name, key, _at(hand, steps), by="somebody", slot=slot, if_waiting=if_waiting)]
     ),
     "cancel": lambda hand, run: hand.ledger.cancel_many([_run(hand, run)], "somebody", ""),
+    "follow_up": lambda hand: hand.ledger.follow_up(APPLICATION, 50),
+    "owed": lambda hand: hand.ledger.owed(APPLICATION, 50),
+    "followers": lambda hand, parent: hand.ledger.followers(APPLICATION, parent),
     "keep_log": lambda hand, run, place: hand.ledger.keep_log(
         [LogLine(_run(hand, run), 1, place, hand.base, f"line {place}")]
     ),

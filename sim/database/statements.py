@@ -28,7 +28,7 @@ from tenure.core.messages import (
     RunRequest,
     Synced,
 )
-from tenure.core.records import Change, JobState, RunId, RunState
+from tenure.core.records import Change, JobId, JobState, RunId, RunKind, RunState
 from tenure.stores.base import Checked
 from tenure.stores.notices import JobsChanged
 
@@ -339,8 +339,21 @@ def claim_now(st: Statement, request: ClaimRequest) -> Claimed:
     return answer
 
 
+def lock_parents(st: Statement, changes: Sequence[JobChange]) -> Work:
+    """The jobs that one of these changes begins to follow, together with those that are changed, by id. Nothing if no
+    job gets its first follower."""
+    tables = st.server.rows.tables
+    named = {(change.application, change.spec.rules.after) for change in changes if change.spec is not None}
+    parents = [row for of in named if of[1] is not None and (row := tables.job(*of)) and row.id not in tables.followed]
+    if parents:
+        changed = [tables.job(change.application, change.name) for change in changes]
+        for job in sorted({row.id for row in (*parents, *changed) if row is not None}):
+            yield ("job", job), "X"
+
+
 def change(st: Statement, change: JobChange) -> Work:
     tables = st.server.rows.tables
+    yield from lock_parents(st, [change])
     if tables.job(change.application, change.name) is None and change.what is Change.ADDED:
         yield ("job's name", (change.application, change.name)), "X"
     row = tables.job(change.application, change.name)
@@ -352,6 +365,7 @@ def change(st: Statement, change: JobChange) -> Work:
 
 def sync(st: Statement, application: str, release: int, changes: Sequence[JobChange]) -> Work:
     tables = st.server.rows.tables
+    yield from lock_parents(st, changes)
     known = {change.name: tables.job(application, change.name) for change in changes}
     for change in changes:
         assert change.spec is not None
@@ -433,7 +447,9 @@ def request_runs(st: Statement, requests: Sequence[RunRequest]) -> Work:
         run = None if row is None else tables.keys[row.id].get(one.key)
         if run is not None and one.backfill and run_rules.reopens(run.state, run.count):
             st.server.checker.reopened((run.job, run.key))
-    return st.server.rows.ledger.request_runs(requests)
+    answers = st.server.rows.ledger.request_runs(requests)
+    st.server.checker.slotted()
+    return answers
 
 
 def _slot(st: Statement, row: Any, one: RunRequest) -> Work:
@@ -458,7 +474,10 @@ def retry(st: Statement, runs: Sequence[RunId], by: str, action: Action | None =
         run = tables.runs.get(one)
         if run is not None and run_rules.retries(run.state, run.count):
             st.server.checker.reopened((run.job, run.key))
-    return st.server.rows.ledger.retry(runs, by, action)
+    before = {one: tables.runs[one].key for one in runs if one in tables.runs}
+    answers = st.server.rows.ledger.retry(runs, by, action)
+    st.server.checker.retried(before)
+    return answers
 
 
 def cancel_many(st: Statement, runs: Sequence[RunId], by: str, why: str, action: Action | None = None) -> Work:
@@ -487,6 +506,7 @@ def prune(st: Statement, application: str, **bounds: Any) -> Work:
     free = {job: [run for run in runs if st.skip(("run", run.id), "X")] for job, runs in free.items()}
     for run in (run for runs in free.values() for run in runs if run.progress is not None):
         yield ("progress", run.id), "X"
+    st.server.checker.forgets(run for runs in free.values() for run in runs)
     ledger._old = lambda row, *_: free.get(row.id, [])  # locked ones are passed by
     try:
         return ledger.prune(application, **bounds)
@@ -592,7 +612,67 @@ def reconcile(st: Statement, node: NodeId, application: str, stopping: bool = Fa
                 held.append(Held(run.id, run.token, run.asked_to_end, must_answer))
     if lost:
         rows.ring(JobsChanged(application))
-    return Reconciled(tuple(held), tuple(lost), rows.now())
+    return Reconciled(tuple(held), tuple(lost), rows.now(), owed=bool(rows.tables.owed(application)))
+
+
+def follow_up(st: Statement, application: str, limit: int) -> Work:
+    """Pass by the followers and the runs that others have locked."""
+    rows = st.server.rows
+    owed = rows.tables.owed(application)
+    parents = sorted({rows.tables.jobs[run.job].spec.name for run in owed})
+    followers = [row for parent in parents for row in rows.tables.followers(application, parent)]
+    free = {row.id for row in followers if st.skip(("job", row.id), "S")}
+    mine = [run for run in _oldest(owed, limit) if st.skip(("run", run.id), "U")]
+    for run in mine:
+        for row in rows.tables.followers(application, rows.tables.jobs[run.job].spec.name):
+            there = rows.tables.keys[row.id].get(run.key)
+            if row.id in free and there is None:
+                yield ("key", (row.id, run.key)), "X"
+            elif row.id in free and _begins_again(rows, row, run):
+                yield ("run", there.id), "U"
+    yield st.gap()
+    return follow_up_now(st, application, limit, mine, free)
+
+
+def _begins_again(rows: Any, row: Any, run: Any) -> bool:
+    """Whether the run of a follower becomes another by what this run of its parent has become."""
+    parent, there = rows.tables.jobs[run.job].spec.name, rows.tables.keys[row.id][run.key]
+    if not run_rules.followed(row.spec.rules.on, run.state, run.attempt):
+        state, reason = RunState.SKIPPED, run_rules.not_followed(parent, run.state, run.reason)
+    elif row.state is JobState.PAUSED and run.kind is RunKind.DUE:
+        state, reason = RunState.SKIPPED, run_rules.PAUSED
+    else:
+        state, reason = RunState.PENDING, ""
+    return run_rules.follows_again(there.row(row.spec.name), run.finished_at, state, reason)
+
+
+def _oldest(owed: Sequence[Any], limit: int) -> list[Any]:
+    """At most so many of each parent."""
+    return [run for place, run in enumerate(owed) if sum(other.job == run.job for other in owed[:place]) < limit]
+
+
+def follow_up_now(st: Statement, application: str, limit: int, mine: Sequence[Any], free: Collection[JobId]) -> Any:
+    """Insert, and take the marks away, in the instant of the commit."""
+    rows, tables = st.server.rows, st.server.rows.tables
+    others = [run for run in tables.owed(application) if all(run is not one for one in mine)]
+    locked = [row for row in tables.followers(application) if row.id not in free]
+    unpaid = unpaid_by(tables, locked)
+    for run in others:
+        run.owes = False
+    for row in locked:
+        tables.jobs[row.id] = replace(row, state=JobState.REMOVED)
+    answer = rows.ledger.follow_up(application, limit)
+    tables.jobs.update({row.id: row for row in locked})
+    for run in (*others, *(run for run in mine if run.job in unpaid)):
+        run.owes = True
+    st.server.checker.followed_up([run for run in mine if not run.owes])
+    return replace(answer, paid=sum(not run.owes for run in mine))
+
+
+def unpaid_by(tables: Any, locked: Sequence[Any]) -> set[JobId]:
+    """The jobs whose runs go on to owe, because of followers that others have locked."""
+    parents = (tables.job(row.spec.application, row.spec.rules.after) for row in locked)
+    return {parent.id for parent in parents if parent is not None}
 
 
 def put_back(st: Statement, held: Sequence[tuple[RunId, str]]) -> Work:
@@ -602,4 +682,6 @@ def put_back(st: Statement, held: Sequence[tuple[RunId, str]]) -> Work:
     for run, token in mine:
         if holds(rows, run, token):
             st.server.checker.taken_back(run, token)
-    return rows.ledger.put_back(mine)
+    back = rows.ledger.put_back(mine)
+    st.server.checker.slotted()
+    return back

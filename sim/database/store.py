@@ -265,6 +265,9 @@ class SimLedger(Ledger):
     def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Any:
         return self._session.ask("reconcile", statements.reconcile, node, application, stopping)
 
+    def follow_up(self, application: str, limit: int) -> Any:
+        return self._session.ask("follow_up", statements.follow_up, application, limit)
+
     def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
         return int(self._session.ask("put_back", statements.put_back, held))
 

@@ -19,6 +19,10 @@ from tenure.stores.notices import Notice
 
 __all__ = ["AttemptOutcome", "Fault", "Plan", "Weather", "draw", "play"]
 
+PEOPLE = frozenset(
+    {"pause", "resume", "update", "retouch", "ask", "later", "slot", "cancel", "backfill", "retry", "resign"}
+)
+"""What people do."""
 FOR_EVER = 120.0
 """Seconds within which five leaders can be ended, one after the other, whatever went wrong before."""
 
@@ -258,7 +262,7 @@ class Play:
             case "storm":
                 self.network.weather = replace(self.network.weather, lost=0.2, slow=0.3, late=0.1)
                 K.after(min(fault.long, 3.0), self._clear)
-            case "pause" | "resume" | "update" | "retouch" | "ask" | "cancel" | "backfill" | "retry" | "resign":
+            case kind if kind in PEOPLE:
                 K.spawn(self.people, lambda: application.people(self.setting, fault.kind, fault.job))
             case _:
                 self.applied[fault.kind] -= 1

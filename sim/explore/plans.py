@@ -134,6 +134,7 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
     again = random.Random(f"again {seed}")
     if again.random() < 0.3:
         drawn.append(Fault(round(again.uniform(15, BEGINNING + TROUBLE), 3), "retry", 0, 0.0, again.choice(jobs)))
+    drawn += _of_new_kinds(seed, (*jobs, *beside), beside, steps=steps)
     plan = Plan(
         seed,
         nodes,
@@ -151,6 +152,22 @@ def draw(seed: object, *, faults: int | None = None) -> Plan:
         deaf=DEAF,
     )
     return leaping(plan, rng) if rng.random() < LEAPS else plan
+
+
+def _of_new_kinds(seed: object, jobs: tuple[str, ...], beside: tuple[str, ...], *, steps: bool) -> list[Fault]:
+    """People request runs for later and in slots, retry runs, and do what they do to jobs that follow others."""
+    rng = random.Random(f"kinds {seed}")
+    drawn = [
+        Fault(round(rng.uniform(BEGINNING, BEGINNING + TROUBLE), 3), kind, 0, 0.0, rng.choice(jobs))
+        for kind in ("later", "slot")
+        for _ in range(rng.choice((0, 0, 3, 6)))
+    ]
+    told = ("ask", "cancel", "retry") if steps else ("ask", "cancel", "retry", "pause", "resume", "retouch")
+    drawn += [
+        Fault(round(rng.uniform(BEGINNING, BEGINNING + TROUBLE), 3), rng.choice(told), 0, 0.0, rng.choice(beside))
+        for _ in range(rng.randrange(7) if beside else 0)
+    ]
+    return drawn
 
 
 def leaping(plan: Plan, rng: random.Random) -> Plan:

@@ -61,6 +61,15 @@ LEISURELY = Cadence.of(20.0, heartbeat_every=5.0, attempt_timeout=2.0, session_g
 PATIENT = Cadence.of(5.0, heartbeat_every=0.5, attempt_timeout=1.7, session_grace=2.0)
 """Answers may take so long that their receiver is declared dead meanwhile, and comes back."""
 
+CHAIN: dict[str, Any] = {"jobs": ("load", "report", "alarm", "sweep"), "keep_for": 100.0}
+"""A job, those that follow it, and a ledger that remembers all of their runs."""
+
+
+def _told(kind: str, job: str, *, first: float = 4.0, last: float = 20.0, apart: float = 1.0) -> tuple[Fault, ...]:
+    """People do it again and again."""
+    return tuple(Fault(round(first + apart * i, 3), kind, 0, 0.0, job) for i in range(int((last - first) / apart)))
+
+
 SCHEDULES: dict[str, tuple[Plan, ...]] = {
     # A slow clock; the answer to the last beat takes nearly the whole time-out; then silence.
     "slow beat": tuple(
@@ -261,5 +270,85 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
             placed=_all("claim", 3, 90, gap=0.35),
         )
         for turn in range(6)
+    ),
+    # Jobs follow others, and some of their runs are requested; half of the bodies complete them in transactions of their own.
+    "followed": tuple(
+        _plan(f"followed {turn}", 2, *_told("ask", "load", apart=2.3), completes=0.4, leaks=0.0, **CHAIN) for turn in range(3)
+    ),
+    # Nodes die amid runs that are followed, and between the ending of one and what follows it.
+    "followed by the dead": tuple(
+        _plan(
+            f"followed by the dead {turn}", 2, *(Fault(5.0 + 2.1 * i + 0.3 * turn, "crash", i % 2) for i in range(7)),
+            placed=_all("follow_up", 1, 90, answer=0.6), **CHAIN,
+        )
+        for turn in range(4)
+    ),
+    # People cancel runs that are followed, whether they have begun or not.
+    "cancelled and followed": tuple(
+        _plan(f"cancelled and followed {turn}", 2, *_told("cancel", "load", apart=0.7), **CHAIN) for turn in range(2)
+    ),
+    # Bodies that take longer than their period, so that due times are skipped.
+    "skipped and followed": tuple(_plan(f"skipped and followed {turn}", 2, deaf=1.0, **CHAIN) for turn in range(3)),
+    # A job is paused while all nodes are frozen, so that its runs are due and have not begun.
+    "paused and followed": tuple(
+        _plan(
+            f"paused and followed {turn}", 2, *(Fault(5.5 + 0.3 * turn + 6.0 * i, "freeze", n, 3.0) for i in range(3) for n in range(2)),
+            *(Fault(8.2 + 0.3 * turn + 6.0 * i, "pause", 0, 0.0, "load") for i in range(3)), **CHAIN,
+        )
+        for turn in range(4)
+    ),
+    # The server is away for longer than the grace.
+    "missed and followed": tuple(
+        _plan(f"missed and followed {turn}", 2, *(Fault(5.0 + 6.0 * i + 0.5 * turn, "server crash", 0, 4.0) for i in range(3)), **CHAIN)
+        for turn in range(3)
+    ),
+    # People retry what has failed, and what has not.
+    "retried and followed": tuple(
+        _plan(f"retried and followed {turn}", 2, *_told("retry", "load", first=7.0, last=26.0, apart=0.6), **CHAIN) for turn in range(3)
+    ),
+    # People hold a follower locked, while runs end that it follows.
+    "locked follower": tuple(
+        _plan(
+            f"locked follower {turn}", 2, *_told("retouch", "report", apart=0.8 + 0.1 * turn), keep_for=0.5,
+            placed=_every("people", "change", 1, 40, gap=0.7), jobs=CHAIN["jobs"],
+        )
+        for turn in range(3)
+    ),
+    # They hold it locked for so long that retention comes by.
+    "long locked follower": tuple(
+        _plan(
+            f"long locked follower {turn}", 2, Fault(4.5 + turn, "retouch", 0, 0.0, "report"), *_told("ask", "load", apart=0.9),
+            keep_for=0.5, placed=_every("people", "change", 1, 2, gap=22.0), jobs=CHAIN["jobs"],
+        )
+        for turn in range(3)
+    ),
+    # The node dies that has one requested run, and nothing else ever ends.
+    "followed by nobody else": tuple(
+        _plan(
+            f"followed by nobody else {turn}", 2, Fault(5.0, "ask", 0, 0.0, "order"), *(Fault(5.05 + 0.3 * turn + 0.1 * i, "crash", i) for i in range(2)),
+            jobs=("tick", "order", "ship"), deaf=1.0,
+        )
+        for turn in range(4)
+    ),
+    # The answers to many claims are lost, while people ask for the slots again that were claimed.
+    "returned to a slot": tuple(
+        _plan(
+            f"returned to a slot {turn}", 2, *_told("slot", "free", apart=0.25), *_told("slot", "tick", apart=0.3),
+            placed=tuple(p for n in ("n0", "n1") for at in range(4, 90, 3) for p in _every(n, "claim", at, at + 1, answer=NEVER)),
+        )
+        for turn in range(3)
+    ),
+    # Claims that take long, of jobs that share a pool.
+    "full pool": tuple(
+        _plan(
+            f"full pool {turn}", 3, *_told("ask", "dock", apart=1.1), *_told("ask", "quay", apart=1.3), jobs=("tick", "dock", "quay"),
+            placed=_all("claim", 2, 90, gap=0.2),
+        )
+        for turn in range(3)
+    ),
+    # Nodes die amid bodies that look for something which is not there.
+    "looks": tuple(
+        _plan(f"looks {turn}", 2, *(Fault(6.0 + 3.0 * i, ("crash", "freeze")[i % 2], i % 2, 7.0) for i in range(4)), jobs=("look", "sweep", "report", "load"))
+        for turn in range(3)
     ),
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from sim.database import rows, statements
 from sim.database.rows import Rows
 from sim.database.store import SimSession
-from sim.runtime import copies
+from sim.runtime import application, copies
 from sim.runtime.kernel import K
 from tenure.core.cluster import Acquired, AcquireOutcome, BeatAnswer, BeatVerdict
 from tenure.core.messages import Claimed, Pruned
@@ -584,6 +585,161 @@ def backfill_forgotten() -> list[Any]:
         (copies.verbs, "backfillable", backfillable),
         (copies.memory_ledger, "_forgotten", lambda _row, _asked: False),
     ]
+
+
+# Followers
+
+
+def forgetting(ended_so: Callable[[Any, Any, str], bool]) -> Callable[[], list[Any]]:
+    """An ending of this kind takes the mark away."""
+
+    def end(self: Any, run: Any, state: Any, reason: str, now: float) -> None:
+        _end(self, run, state, reason, now)
+        if ended_so(run, state, reason):
+            run.owes = False
+
+    return lambda: [(copies.memory_tables.Tables, "end", end)]
+
+
+_end = copies.memory_tables.Tables.end
+
+
+def completed_forgets(self: Any, ending: Any) -> Any:
+    """The completer's ending of a run that succeeded takes the mark away."""
+    ended = _finish(self, ending)
+    if ended.accepted and ended.state is RunState.SUCCEEDED:
+        self._tables.runs[ending.id].owes = False
+    return ended
+
+
+_finish = copies.memory_ledger.MemoryLedger._finish
+
+
+def own_transaction_forgets(setting: Any, run: Any, token: str, work: Any) -> None:
+    """The completion in the body's own transaction takes the mark away."""
+    _succeeded(setting, run, token, work)
+    found = setting.store.server.rows.tables.runs.get(run)
+    if found is not None:
+        found.owes = False
+
+
+_succeeded = application._succeeded
+
+
+def insert_unmarked(self: Any, job: Any, runs: Any) -> int:
+    """What is planned does not owe."""
+    before = set(self.keys[job.id])
+    inserted = _insert(self, job, runs)
+    for key in self.keys[job.id].keys() - before:
+        self.keys[job.id][key].owes = False
+    return int(inserted)
+
+
+def request_unmarked(self: Any, request: Any, noted: Any) -> Any:
+    """What is requested does not owe."""
+    row = _request_run(self, request, noted)
+    if row is not None and row.id in self._tables.runs:
+        self._tables.runs[row.id].owes = False
+    return row
+
+
+_request_run = copies.memory_ledger.MemoryLedger._request_run
+
+
+def reopen_unmarked(self: Any, row: Any, run: Any, by: str) -> Any:
+    """A run that is retried owes what it owed before, and that was paid."""
+    owed = run.owes
+    reopened = _reopen(self, row, run, by)
+    run.owes = owed
+    return reopened
+
+
+_reopen = copies.memory_ledger.MemoryLedger._reopen
+
+
+def paid_first(self: Any, application: str, limit: int) -> Any:
+    """The marks are taken away in one transaction, and the rows are written in the next one."""
+    owing = self._session.ask("follow_up", _take_marks, application)
+    return self._session.ask("follow_up", _pay, owing, application, limit)
+
+
+def _take_marks(st: Any, application: str) -> Any:
+    yield st.gap()
+    owing = st.server.rows.tables.owed(application)
+    for run in owing:
+        run.owes = False
+    return owing
+
+
+def _pay(st: Any, owing: Any, application: str, limit: int) -> Any:
+    yield st.gap()
+    for run in owing:
+        run.owes = run.state.final
+    return st.server.rows.ledger.follow_up(application, limit)
+
+
+def unsaid_debt(st: Any, node: str, application: str, stopping: bool = False) -> Any:
+    """Only who ends a run follows it up."""
+    answer = yield from statements_reconcile(st, node, application, stopping)
+    return replace(answer, owed=False)
+
+
+def old_and_owing(self: Any, row: Any, before: float, keep: int) -> Any:
+    """Retention does not look at marks."""
+    runs = list(self._tables.keys[row.id].values())
+    owing = [run for run in runs if run.owes]
+    for run in owing:
+        run.owes = False
+    try:
+        return list(_old(self, row, before, keep))
+    finally:
+        for run in owing:
+            run.owes = True
+
+
+_old = copies.memory_ledger.MemoryLedger._old
+
+
+def unlinked(self: Any, row: Any) -> None:
+    """Only runs that are inserted later owe a job that begins to follow."""
+    parent = self.job(row.spec.application, row.spec.rules.after or "")
+    before = {} if parent is None else {run.id: run.owes for run in self.open[parent.id].values()}
+    _link(self, row)
+    for run, owed in before.items():
+        self.runs[run].owes = owed
+
+
+_link = copies.memory_tables.Tables.link
+
+
+def begins_anyway(on: str, state: Any, attempt: int) -> bool:
+    """However the run ended that it follows."""
+    del on, state, attempt
+    return True
+
+
+# Slots and retries
+
+
+def slot_kept(self: Any, run: Any, after: Any, now: float) -> None:
+    """A run that is as if it had not been claimed has its slot again."""
+    slot = run.slot
+    _over(self, run, after, now)
+    if not run.state.final:
+        run.slot = slot
+
+
+def reopen_elsewhere(self: Any, row: Any, run: Any, by: str) -> Any:
+    """A retry is a run of another key."""
+    del self._tables.keys[row.id][run.key]
+    run.key += " again"
+    return _reopen(self, row, run, by)
+
+
+def look_is_a_loss(run: Any, ending: Any, *rest: Any, **more: Any) -> Any:
+    """It counts against `max_lost`."""
+    after = _after_look(run, ending, *rest, **more)
+    return after._replace(losses=run.losses + 1)
 
 
 # Clocks

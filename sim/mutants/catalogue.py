@@ -13,7 +13,9 @@ from typing import Any
 from sim.database import rows, statements, store
 from sim.explore.plans import Fault, Plan
 from sim.mutants import broken
-from sim.runtime import copies, hosts
+from sim.runtime import application, copies, hosts
+from tenure.core.records import RunState
+from tenure.core.run_rules import OVERLAP, PAUSED
 
 Patch = tuple[Any, str, Any]
 
@@ -153,7 +155,13 @@ def looks(plan: Plan) -> Plan:
     return replace(plan, jobs=(*plan.jobs[:3], "look"))
 
 
+def chain(plan: Plan) -> Plan:
+    """Jobs that follow others."""
+    return replace(plan, jobs=(*plan.jobs[:1], *application.FOLLOWING))
+
+
 L, R, S = copies.lease, rows.Rows, statements
+ML, MT = copies.memory_ledger.MemoryLedger, copies.memory_tables.Tables
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("trust anchored at the response", "G2", lambda: [(L, "step", broken.anchored_at_response)], quiet, "slow beat"),
     Mutant("death read from a stored time", "1.3, 1.11", lambda: [(S, "beat", broken.reaping_beat)], steps),
@@ -178,8 +186,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("fence without a lock", "1.8", lambda: [(S, "fence", broken.open_fence)], sessions, "slow fence"),
     Mutant("claim without a check of the node", "2.3", broken.claim_of_the_dead, held_up("claim")),
     Mutant("count without the job's lock", "1.2", lambda: [(S, "claim", broken.claim_by_snapshot)], jobs("pair", "tick", "wait", then=held_up("claim"))),
-    Mutant("pool counted without its lock", "pool", lambda: [(S, "claim", broken.pool_by_snapshot)], lambda plan: docks(held_up("claim")(plan))),
-    Mutant("place of a pool that those who wait do not get", "pool", lambda: [(copies.memory_ledger.MemoryLedger, "_promote_pooled", lambda *_: None)], docks),
+    Mutant("pool counted without its lock", "pool", lambda: [(S, "claim", broken.pool_by_snapshot)], lambda plan: docks(held_up("claim")(plan)), schedule="full pool"),
+    Mutant("place of a pool that those who wait do not get", "pool", lambda: [(copies.memory_ledger.MemoryLedger, "_promote_pooled", lambda *_: None)], docks, schedule="full pool"),
     Mutant("pause that claims pass by", "1.15, 2.10", lambda: [(S, "claim", broken.claim_past_pause)], jobs("tick", "free", "once", then=lambda plan: edits(held_up("claim")(plan))), "pause beside a claim"),
     Mutant("pause that does not wait for the nodes", "G4", lambda: [(copies.verbs, "until_answered", lambda *_: ())], jobs("tick", "free", "once", then=lambda plan: edits(held_up("claim")(plan))), "pause beside a claim"),
     Mutant("claim before its time", "1.30", lambda: [(copies.memory_tables.MemoryRun, "ready", lambda run, now: run.state.value == "pending" and not run.expired(now))]),
@@ -195,9 +203,30 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("number of an interrupted attempt given again", "G3", lambda: [(copies.memory_ledger.run_rules, "after_interruption", broken.number_given_back)], stops, schedule="bodies that outlive a stop"),
     Mutant("interrupted body called again under on_lost='fail'", "G3", lambda: [(copies.memory_ledger.run_rules, "after_interruption", broken.interrupted_again)], jobs("once", "swap", "free", then=stops), schedule="bodies that outlive a stop"),
     Mutant("stop counted as a loss", "G4", lambda: [(copies.memory_ledger.run_rules, "after_loss", broken.counted_as_loss)], stops, schedule="bodies that outlive a stop"),
-    Mutant("look counted as a failure", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.look_is_a_failure)], looks),
-    Mutant("look after the wait is over", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.looks_for_ever)], looks),
-    Mutant("wait that begins anew with every look", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.first_look_forgotten)], looks),
+    Mutant("look counted as a failure", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.look_is_a_failure)], looks, "looks"),
+    Mutant("look after the wait is over", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.looks_for_ever)], looks, "looks"),
+    Mutant("wait that begins anew with every look", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.first_look_forgotten)], looks, "looks"),
+    Mutant("look counted as a loss", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.look_is_a_loss)], looks, "looks"),
+    Mutant("mark taken away before the rows are written", "after", lambda: [(store.SimLedger, "follow_up", broken.paid_first)], chain, "followed by the dead"),
+    Mutant("mark taken away though a follower was locked", "after", lambda: [(S, "unpaid_by", lambda *_: set())], chain, "locked follower"),
+    Mutant("completion that takes the mark away", "after", lambda: [(ML, "_finish", broken.completed_forgets)], chain, "followed"),
+    Mutant("completion in the body's transaction that takes the mark away", "after", lambda: [(application, "_succeeded", broken.own_transaction_forgets)], chain, "followed"),
+    Mutant("failure that takes the mark away", "after", broken.forgetting(lambda _run, state, _reason: state is RunState.FAILED), chain, "followed"),
+    Mutant("loss that takes the mark away", "after", broken.forgetting(lambda _run, state, _reason: state is RunState.LOST), chain, "followed by the dead"),
+    Mutant("cancellation that takes the mark away", "after", broken.forgetting(lambda _run, state, _reason: state is RunState.CANCELLED), chain, "cancelled and followed"),
+    Mutant("skip that takes the mark away", "after", broken.forgetting(lambda _run, _state, reason: reason == OVERLAP), chain, "skipped and followed"),
+    Mutant("pause that takes the mark away", "after", broken.forgetting(lambda _run, _state, reason: reason == PAUSED), chain, "paused and followed"),
+    Mutant("settlement of what is missed that takes the mark away", "after", broken.forgetting(lambda _run, _state, reason: reason.startswith("missed")), chain, "missed and followed"),
+    Mutant("planned runs without the mark", "after", lambda: [(MT, "insert", broken.insert_unmarked)], chain, "followed"),
+    Mutant("requested runs without the mark", "after", lambda: [(ML, "_request_run", broken.request_unmarked)], chain, "followed"),
+    Mutant("retried runs without the mark", "after", lambda: [(ML, "_reopen", broken.reopen_unmarked)], chain, "retried and followed"),
+    Mutant("waiting runs that do not owe a new follower", "after", lambda: [(MT, "link", broken.unlinked)], chain, "followed"),
+    Mutant("reconciliation that does not say what is owed", "after", lambda: [(S, "reconcile", broken.unsaid_debt)], chain, "followed by nobody else"),
+    Mutant("retention of what still owes", "after", lambda: [(ML, "_old", broken.old_and_owing)], chain, "long locked follower"),
+    Mutant("follower that begins however its parent ended", "after", lambda: [(copies.admission, "followed", broken.begins_anyway)], chain, "followed"),
+    Mutant("slot that is not left at the claim", "slot", lambda: [(MT, "over", broken.slot_kept)], schedule="returned to a slot"),
+    Mutant("retry under another key", "retry", lambda: [(ML, "_reopen", broken.reopen_elsewhere)], chain, "retried and followed"),
+    Mutant("retry of what has succeeded", "retry", lambda: [(copies.admission, "retries", lambda state, count: state.final and count == 1)], schedule="retried and followed"),
     Mutant("node that leaves while its thread works", "G3", lambda: [(copies.engine.Engine, "_leave_later", broken.leaves_at_once)], stops, schedule="bodies that outlive a stop"),
     Mutant("runs of the dead left to the declaring node", "1.3, 2.3", lambda: [(S, "reconcile", broken.deaf_roll)]),
     Mutant("ending dropped when its answer is lost", "1.6", lambda: [(copies.completer.Completer, "_tell", broken.forgetful_tell)], held_up("finish")),

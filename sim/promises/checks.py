@@ -6,7 +6,9 @@ G3  one run for (job, key); of its attempts never two that can complete; never t
     its attempts are numbered without a hole, and at most the last of them is open;
     never more than `max_running` of a job at once, nor more runs of a pool than its size
     every attempt is a success, a failure, a loss, an interruption or a look, and counted once
+    a run that has succeeded is not called again; a retried run keeps its key; a slot has at most one run that has not begun
 G4  at the end every due time is final or explained (the audit is clean), and nothing is left with a node that is not alive
+    every run of a job that others follow has a run of each of them, of the same key and due time, or a row that says why not
     nothing that was claimed before a pause begins after the pause has returned without naming a node
 G5  what was committed together with the completion of a run took effect once
 G6  at the end everybody is trusted, every election has a leader, and nothing that is due waits
@@ -14,6 +16,7 @@ G6  at the end everybody is trusted, every election has a leader, and nothing th
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,11 +25,12 @@ from typing import Any
 from sim.database.server import Server
 from sim.runtime import copies
 from sim.runtime.kernel import K, Killed, Process
-from tenure.core.audit import audit
+from tenure.core.audit import JobAudit, audit
+from tenure.core.audit_following import ParentPast, audit_follower, followed_jobs, merged
 from tenure.core.cluster import NodeId
 from tenure.core.messages import ClaimedRun, Planned, RunQuery, Synced
-from tenure.core.records import UNSET_SIZE, AttemptOutcome, JobId, JobRow, JobState, RunState
-from tenure.core.run_rules import places
+from tenure.core.records import UNSET_SIZE, AttemptOutcome, JobId, JobRow, JobState, RunId, RunKind, RunState
+from tenure.core.run_rules import AFTER, followed, places
 
 APPLICATION = "sim"
 ELECTION = "exporter"
@@ -208,6 +212,62 @@ class Checker:
             if self.succeeded[work] > 1 and work not in self._exempt:
                 self.broken("G3", f"run {found.key} of job {found.job} succeeded {self.succeeded[work]} times")
 
+    def retried(self, before: Mapping[RunId, str]) -> None:
+        """A person has retried these runs. `before`: the keys that they had."""
+        for run, key in before.items():
+            found = self.server.rows.tables.runs.get(run)
+            if found is None or found.key != key:
+                self.broken("G3", f"run {key} has another key after a retry: {found and found.key}")
+        self.slotted()
+
+    def slotted(self) -> None:
+        """Runs were requested, or are as if they had not been claimed: no slot has two."""
+        for job, runs in self.server.rows.tables.open.items():
+            slots = Counter(run.slot for run in runs.values() if run.slot is not None and run.attempt == 0)
+            for slot, count in slots.items():
+                if count > 1:
+                    self.broken("G3", f"{count} runs of job {job} in {slot} have not begun")
+
+    # Followers
+
+    def followed_up(self, runs: Iterable[Any]) -> None:
+        """The marks of these final runs were taken away."""
+        for run in runs:
+            self._followed(run)
+
+    def forgets(self, runs: Iterable[Any]) -> None:
+        """Retention is about to remove these runs."""
+        for run in runs:
+            if run.owes:
+                self.broken("G4", f"run {run.key} of job {run.job} is forgotten, and its followers are owed theirs")
+            else:
+                self._followed(run)
+
+    def _followed(self, run: Any) -> None:
+        """Nothing is owed for a final run: each follower has what it must have."""
+        tables = self.server.rows.tables
+        parent = tables.jobs[run.job].spec.name
+        for row in tables.followers(APPLICATION, parent):
+            name, mine = row.spec.name, tables.keys[row.id].get(run.key)
+            begins = followed(row.spec.rules.on, run.state, run.attempt)
+            if mine is None:
+                if run.kind is RunKind.MANUAL:
+                    forgotten = (row.id, run.key) in tables.kept_keys
+                else:
+                    forgotten = run.last < row.kept_since
+                if not forgotten:
+                    self.broken("G4", f"run {run.key} of {parent} has ended, and {name} has neither a run nor a reason")
+            elif run.kind is RunKind.MANUAL and mine.scheduled_for != run.scheduled_for:
+                continue  # somebody has requested both under this key
+            elif (mine.scheduled_for, mine.count) != (run.scheduled_for, run.count):
+                self.broken("G4", f"run {run.key} of {name} has another due time than that of {parent}")
+            elif begins and mine.state is RunState.SKIPPED and mine.reason.startswith(AFTER):
+                self.broken(
+                    "G4", f"run {run.key} of {name} is skipped ({mine.reason}), and that of {parent} {run.state}"
+                )
+            elif not begins and mine.state is RunState.PENDING and not (mine.attempt or mine.by or run.reopened):
+                self.broken("G4", f"run {run.key} of {name} is to begin, and that of {parent} {run.state}")
+
     def _tried_again(self, run: Any, work: Work) -> None:
         """Every attempt behind a run is counted once; and nobody looks any longer than `wait_up_to`."""
         counted = run.failures + run.losses + run.interruptions + run.looks
@@ -311,6 +371,8 @@ class Checker:
             self.broken("pause", f"run {run.key} of {run.job} begins on {process} after its job was paused")
         if body.work not in self._exempt:
             self._numbered(run, body.work)
+            if self.succeeded[body.work]:
+                self.broken("G3", f"run {run.key} of {run.job} is called again, though it has succeeded")
         self._called[body.work] = run.attempt
         if body.work not in self._exempt and body.trusted:
             for other in bodies:
@@ -443,13 +505,32 @@ class Checker:
                 self.broken("G6", f"{job.spec.name} is not planned beyond {now - job.next_due:.0f} s ago")
             if job.next_due is not None and job.next_due > now + PUT_OFF:
                 self.broken("G6", f"{job.spec.name} is silent for {job.next_due - now:.0f} s to come")
-            query = RunQuery(APPLICATION, job.spec.name, limit=100_000)
-            books = audit(
-                job, rows.ledger.changes(APPLICATION, job.spec.name), rows.ledger.runs(query),
-                since=0.0 if not job.since else min(c.at for c in rows.tables.changes if c.job == job.id), until=now, now=now,
-            )  # fmt: skip
+            for run in rows.tables.keys[job.id].values():
+                if run.state.final and not run.owes:
+                    self._followed(run)
+                elif run.state.final and (run.finished_at or run.scheduled_for) < now - PATIENCE:
+                    self.broken(
+                        "G4", f"run {run.key} of {job.spec.name} has ended, and still owes its followers theirs"
+                    )
+            books = audited(rows.ledger, job, now)
             if not books.clean:
                 self.broken("G4", " / ".join(books.lines()[:3]))
+
+
+def audited(ledger: Any, job: JobRow, now: float) -> JobAudit:
+    """What the audit says of a job, also of one that follows another."""
+    changes = ledger.changes(APPLICATION, job.spec.name)
+    names = followed_jobs(job, changes)
+    since = min(change.at for change in changes) if job.since and not names else 0.0
+    span = {"since": since, "until": now, "now": now}
+    if not names:
+        return audit(job, changes, ledger.runs(RunQuery(APPLICATION, job.spec.name, limit=100_000)), **span)
+    parents = {}
+    for row in (row for name in names for row in ledger.jobs(APPLICATION, name, removed=True)):
+        owed = [one for one in ledger.owed(APPLICATION, 100_000) if one.job == row.spec.name]
+        parents[row.spec.name] = ParentPast(row, ledger.past([row.id], 0.0, math.inf)[row.id], owed)
+    following, left = audit_follower(job, changes, ledger.past([job.id], 0.0, math.inf)[job.id], parents, **span)
+    return merged(following, audit(job, changes, left.others, plain=left.plain, **span))
 
 
 _WATCHED = (

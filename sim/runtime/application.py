@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sim.database import statements
@@ -15,7 +15,7 @@ from tenure.core.cluster import Cadence
 from tenure.core.records import RunState
 from tenure.errors import NotYet, StoreError, StoreUnavailable, TenureError
 from tenure.jobs.decorators import Definitions
-from tenure.triggers import cron, every
+from tenure.triggers import Trigger, cron, every
 
 JOBS: dict[str, dict[str, Any]] = {
     "tick": {"seconds": 3, "max_lost": 1},
@@ -30,9 +30,20 @@ MORE: dict[str, dict[str, Any]] = {
     "dock": {"seconds": 3, "pool": "port", "max_lost": 9},
     "quay": {"seconds": 4, "pool": "port", "overlap": "wait", "retries": 1, "backoff": 0.5},
 }
-BESIDE = (("look",), ("dock", "quay"))
+FOLLOWING: dict[str, dict[str, Any]] = {
+    "load": {"seconds": 3, "missed": "skip", "grace": 3, "max_lost": 1},
+    "report": {"after": "load", "overlap": "allow", "max_lost": 9, "pool": "gate"},
+    "alarm": {"after": "load", "on": "failure", "overlap": "wait", "retries": 1, "backoff": 0.5},
+    "sweep": {"after": "report", "on": "end", "overlap": "allow", "max_lost": 9, "pool": "gate", "wait_up_to": 4},
+}
+"""A job, two that follow it, and one that follows one of these."""
+BESIDE = (("look",), ("dock", "quay"), tuple(FOLLOWING), tuple(FOLLOWING))
 """Of these, in some of the histories, beside the others."""
-ZONED: dict[str, dict[str, Any]] = {"zone": {"cron": "*/4 * * * * *", "max_lost": 9}}
+DIRECTED: dict[str, dict[str, Any]] = {
+    "zone": {"cron": "*/4 * * * * *", "max_lost": 9},
+    "order": {"max_lost": 1},
+    "ship": {"after": "order", "on": "end"},
+}
 """In directed schedules alone."""
 LONG = {
     "zone": 2.0,
@@ -45,12 +56,20 @@ LONG = {
     "look": 0.5,
     "dock": 1.5,
     "quay": 1.5,
+    "load": 2.5,
+    "report": 0.8,
+    "alarm": 0.8,
+    "sweep": 0.5,
+    "order": 4.0,
+    "ship": 0.5,
 }
 """How long a body may take."""
 BACKFILLED = 40.0
 """How far back people look for due times that did not run: further than the ledger remembers."""
-NOT_YET = 0.6
+NOT_YET = {"look": 0.6, "sweep": 0.2}
 """How often a body of such a job does not find what it needs."""
+SLOTS, KEYS = 2, 4
+"""How many slots people use for a job, and how many keys of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +99,7 @@ class Setting:
 class NoListeners:
     """Nobody wants to hear."""
 
-    of_beats = ()
+    of_beats: tuple[Callable[[str, float], None], ...] = ()
 
     def wants(self, kind: object) -> bool:
         del kind
@@ -168,11 +187,8 @@ def _engine(setting: Setting, process: Process) -> Any:
     for name in setting.jobs:
         if name == job and process.name.partition(".")[0] != node:
             continue
-        policy = dict((JOBS | MORE | ZONED)[name])
-        trigger = (
-            cron(policy.pop("cron"), "Europe/Berlin") if "cron" in policy else every(seconds=policy.pop("seconds"))
-        )
-        definitions.define(_body(setting, name), trigger, name, kwargs=None, process=False, policy=policy)
+        policy = dict((JOBS | MORE | FOLLOWING | DIRECTED)[name])
+        definitions.define(_body(setting, name), _trigger(policy), name, kwargs=None, process=False, policy=policy)
     process.things["definitions"] = definitions
     options = copies.engine.EngineOptions(
         application=APPLICATION,
@@ -186,6 +202,13 @@ def _engine(setting: Setting, process: Process) -> Any:
         session_evidence=setting.session_evidence,
     )
     return copies.engine.Engine(setting.store, definitions.registry, options, NoListeners())
+
+
+def _trigger(policy: dict[str, Any]) -> Trigger | None:
+    """Taken from the words of a definition; None for a job that follows another, or runs on request."""
+    if "cron" in policy:
+        return cron(policy.pop("cron"), "Europe/Berlin")
+    return every(seconds=policy.pop("seconds")) if "seconds" in policy else None
 
 
 def insist(what: Callable[[], Any]) -> Any:
@@ -212,7 +235,7 @@ def _body(setting: Setting, name: str) -> Callable[..., None]:
                 fakes.sleep(2 * long)
             elif not run.wait(long) and draw < 0.5:
                 run.check()
-            if name == "look" and K.rng.random() < NOT_YET:
+            if name in NOT_YET and K.rng.random() < NOT_YET[name]:
                 raise NotYet(K.rng.choice((0.3, 1.5, 9.0)), "not there")
             if draw < 0.15:
                 raise ValueError("it failed")
@@ -305,25 +328,37 @@ def _do(setting: Setting, ledger: Any, job: Any, now: float, what: str) -> None:
             setting.checker.paused(paused)
     elif what == "resume":
         ledger.change(verbs.resumed(job, now))
-    elif what == "update":
+    elif what == "update" and job.spec.trigger is not None:
         ledger.change(verbs.updated(job, now, trigger=every(seconds=K.rng.choice((2, 3, 4)))))
-    elif what == "retouch":
+    elif what in {"update", "retouch"}:
         ledger.change(verbs.updated(job, now, policy={"retries": K.rng.choice((1, 2, 3))}))
     elif what == "ask" and job.spec.rules.pool and K.rng.random() < 0.5:
         ledger.set_pool(APPLICATION, job.spec.rules.pool, K.rng.choice((1, 2)))
     elif what == "ask":
         ledger.request_runs([verbs.requested(job, f"manual-{K.rng.getrandbits(32):08x}", None)])
-    elif what == "backfill":
+    elif what in {"later", "slot"}:
+        ledger.request_runs([_later(job, now, slot=what == "slot")])
+    elif what == "backfill" and job.spec.trigger is not None:
         offered = verbs.backfillable(ledger, job, now - BACKFILLED, now, now)
         ledger.request_runs(verbs.backfilled(job, offered.due))
     elif what == "retry":
-        over = [run for run in ledger.runs(_open(job)) if run.state.value in {"failed", "lost", "cancelled", "skipped"}]
+        over = [run for run in ledger.runs(_open(job)) if run.state.final]  # also such that must not run again
         if over:
             ledger.retry([K.rng.choice(over).id], "somebody")
     elif what == "cancel":
         open_runs = [run for run in ledger.runs(_open(job)) if not run.state.final and run.scheduled_for <= now]
         if open_runs:
             ledger.cancel(K.rng.choice(open_runs).id, "somebody", "")
+
+
+def _later(job: Any, now: float, *, slot: bool) -> Any:
+    """A run at a time to come, under a key that others may use as well, or in a slot."""
+    at = round(now + K.rng.choice((0.0, 0.3, 1.0, 4.0)), 6)
+    if not slot:
+        return replace(copies.verbs.requested(job, f"at {K.rng.randrange(KEYS)}", None), scheduled_for=at)
+    request = copies.verbs.requested(job, f"manual-{K.rng.getrandbits(32):08x}", None)
+    place, if_waiting = f"slot {K.rng.randrange(SLOTS)}", K.rng.choice(("keep", "replace", "later"))
+    return replace(request, scheduled_for=at, slot=place, if_waiting=if_waiting)
 
 
 def _open(job: Any) -> Any:

@@ -55,6 +55,8 @@ COPIED = frozenset(
         "scheduling.engine",
         "scheduling.event_loop",
         "scheduling.executor",
+        "scheduling.figures",
+        "scheduling.followers",
         "scheduling.health",
         "scheduling.loop",
         "scheduling.missed",

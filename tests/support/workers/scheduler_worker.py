@@ -31,7 +31,7 @@ from typing import Any
 import psycopg
 
 from harness import constants
-from tenure.errors import AttemptLost, RunError, StoreUnavailable
+from tenure.errors import AttemptLost, NotYet, RunError, StoreUnavailable
 from tenure.run import Run
 from tenure.scheduler import Scheduler, service_of
 from tenure.stores.postgres.deadline import DeadlineConnection
@@ -160,6 +160,18 @@ class Bodies:
             self.log.write("end", run)
 
         return wavers
+
+    def awaits(self, job: dict[str, Any]) -> Callable[[Run], None]:
+        """Needs something that is there `for` seconds after the due time."""
+
+        def awaits(run: Run) -> None:
+            self.log.write("start", run)
+            if time.time() < run.scheduled_for.timestamp() + job["for"]:
+                self.log.write("not yet", run)
+                raise NotYet(job["again"], "the file is not there")
+            self.log.write("end", run)
+
+        return awaits
 
     def obliging(self, job: dict[str, Any]) -> Callable[[Run], None]:
         """Works for a while, unless it is asked to end."""
