@@ -85,6 +85,7 @@ from tenure.core.records import (
     RunRow,
 )
 from tenure.stores.alert_ledger import AlertLedger
+from tenure.stores.backfill_ledger import BackfillLedger
 
 FIRST = JobId(0)
 """Sorts before all jobs."""
@@ -92,7 +93,7 @@ SUCCESS_WITHIN = 5000
 """Among so many of the newest final runs of a job, the last one that succeeded is looked for."""
 
 
-class Ledger(AlertLedger):
+class Ledger(AlertLedger, BackfillLedger):
     """Jobs and runs over one connection."""
 
     unreadable: tuple[str, ...] = ()

@@ -85,6 +85,7 @@ from tenure.core.stats import EndedRun, FinalRun, durations_of, ends_of, outcome
 from tenure.stores.ledger import FIRST, SUCCESS_WITHIN, Ledger
 from tenure.stores.memory import figures as memory_figures
 from tenure.stores.memory.alerts import MemoryAlerts
+from tenure.stores.memory.backfills import MemoryBackfills
 from tenure.stores.memory.tables import MemoryRun, Tables
 from tenure.stores.notices import JobsChanged, Notice
 from tenure.stores.row_checks import attempt_outcome
@@ -121,7 +122,7 @@ class MemoryWorld(Protocol):
         """Wake the listening nodes."""
 
 
-class MemoryLedger(MemoryAlerts, Ledger):
+class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
     """Jobs and runs of one process."""
 
     def __init__(self, world: MemoryWorld) -> None:
@@ -248,6 +249,8 @@ class MemoryLedger(MemoryAlerts, Ledger):
                     run.until = min(run.until, now)
             if after.state is JobState.ACTIVE:
                 tables.insert(after, runs)
+            if after.state is JobState.REMOVED:
+                self._cancel_backfills(after.id, change.by)
             tables.changes.append(
                 ChangeRecord(
                     after.id,
@@ -1171,6 +1174,8 @@ class MemoryLedger(MemoryAlerts, Ledger):
     def _old(self, row: JobRow, before: Instant, keep: int) -> Iterable[MemoryRun]:
         runs = sorted(self._tables.keys[row.id].values(), key=lambda run: (run.scheduled_for, run.id))
         bound = min((run.scheduled_for for run in runs if not run.state.final), default=before)
+        if (unsettled := self._unsettled(row.id)) is not None:
+            bound = min(bound, unsettled)
         final = [run for run in runs if run.state.final]
         if self._is_over(row, before):
             old = [run for run in final if (run.finished_at or 0.0) < before]
@@ -1240,7 +1245,7 @@ class MemoryLedger(MemoryAlerts, Ledger):
             return Forgotten(len(gone), more=len(found) == limit or len(gone) < len(found))
 
     def _may_be_forgotten(self, row: JobRow, before: Instant) -> bool:
-        if not self._is_over(row, before) or self._tables.keys[row.id]:
+        if not self._is_over(row, before) or self._tables.keys[row.id] or self._unsettled(row.id) is not None:
             return False
         return all(job != row.id for job, _ in self._tables.kept_keys)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tenure.core.alerts import AlertMessage, AlertRow
+from tenure.core.backfills import BackfillRow
 from tenure.core.cluster import NodeId
 from tenure.core.figures import HOUR, Figures
 from tenure.core.keys import due_key
@@ -233,6 +234,33 @@ class MemoryMessage:
 
 
 @dataclass(slots=True)
+class BackfilledTime:
+    """A due time of a backfill."""
+
+    run: RunId | None = None
+    outcome: str = ""
+    """How it was settled; '': it was not."""
+
+    @property
+    def left(self) -> bool:
+        """True if nothing has requested its run."""
+        return self.run is None and not self.outcome
+
+    @property
+    def open(self) -> bool:
+        """True if its run was requested, and is not known to be over."""
+        return self.run is not None and not self.outcome
+
+
+@dataclass(slots=True)
+class MemoryBackfill:
+    """A backfill, and its due times, oldest first."""
+
+    row: BackfillRow
+    due: dict[Instant, BackfilledTime]
+
+
+@dataclass(slots=True)
 class Tables:
     """Jobs, runs, the history of changes, the facts of nodes, and guards."""
 
@@ -258,6 +286,7 @@ class Tables:
     """By application: before this instant, every hour was counted when it was over."""
     alerts: dict[str, AlertRow] = field(default_factory=dict)
     messages: dict[int, MemoryMessage] = field(default_factory=dict)
+    backfills: dict[int, MemoryBackfill] = field(default_factory=dict)
     guards: dict[tuple[str, str], tuple[Instant, str, Instant | None]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 

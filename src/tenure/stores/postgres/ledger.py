@@ -80,6 +80,7 @@ from tenure.stores import statements
 from tenure.stores.ledger import FIRST, SUCCESS_WITHIN, Ledger
 from tenure.stores.postgres.alerts import ALERT, MESSAGE, PostgresAlerts
 from tenure.stores.postgres.arrays import Longs, doubles, longs, texts
+from tenure.stores.postgres.backfills import PostgresBackfills
 from tenure.stores.postgres.claim_floor import Look
 from tenure.stores.postgres.rows import (
     ACTION,
@@ -139,6 +140,7 @@ def load(schema: str, order: str) -> dict[str, str]:
         "actions",
         "figures",
         "alerts",
+        "backfills",
         alert=ALERT,
         message=MESSAGE,
         job=JOB,
@@ -152,7 +154,7 @@ def load(schema: str, order: str) -> dict[str, str]:
     )
 
 
-class PostgresLedger(PostgresAlerts, Ledger):
+class PostgresLedger(PostgresAlerts, PostgresBackfills, Ledger):
     """Jobs and runs over one connection."""
 
     def __init__(self, schema: str, execute: Execute) -> None:

@@ -40,6 +40,8 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "job_day": ("SELECT", "INSERT", "DELETE"),
     "hours_counted": ("SELECT", "INSERT", "UPDATE"),
     "hour_touched": ("SELECT", "INSERT", "DELETE"),
+    "backfill": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "backfill_due": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "guard": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "alert": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "alert_message": ("SELECT", "INSERT", "UPDATE"),  # deleted with the alert

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 
 from tenure.core import run_rules
+from tenure.core.backfills import JOB_REMOVED
 from tenure.core.keys import due_key
 from tenure.core.messages import Action, JobChange, NewRun, RunRequest
 from tenure.core.records import UNBEGUN, Change, JobId, JobRow, JobSpec, JobState, RunId, RunKind, RunRow
@@ -59,6 +60,7 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
     if change.what is Change.REMOVED:
         sqlite_attempts.keep_of_job(connection, after.id)
         execute(connection, "cancel_removed", id=after.id, now=now)
+        _cancel_backfills(connection, after.id, change, now)
     elif change.what is Change.PAUSED:
         execute(connection, "skip_paused", id=after.id, now=now)
     execute(connection, "restamp", id=after.id, generation=after.generation)
@@ -74,6 +76,13 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
     )
     note_action(connection, change.application, change.name, change.action, now=now)
     return job(connection, change.application, change.name)
+
+
+def _cancel_backfills(connection: sqlite3.Connection, job_id: JobId, change: JobChange, now: Micros) -> None:
+    """A job was removed, and its runs that have not begun are cancelled."""
+    execute(connection, "settle_removed", id=job_id)
+    said = {"application": change.application, "by": storable(change.by), "why": JOB_REMOVED}
+    execute(connection, "cancel_removed_backfills", id=job_id, now=now, **said)
 
 
 def _link(connection: sqlite3.Connection, job_id: JobId) -> None:
@@ -248,7 +257,7 @@ def request_run(
     if not inserted:
         if not run_rules.reopens(row.state, row.count):
             return None
-        _reopen(connection, row.id, now, request.by, request.kwargs)
+        reopen(connection, row.id, now, request.by, request.kwargs)
     noted = set() if noted is None else noted
     if (whose := (request.application, request.name)) not in noted:
         noted.add(whose)
@@ -280,7 +289,7 @@ def retry(
     reopened: dict[tuple[str, str], list[RunId]] = {}
     for wanted in runs:
         row = _run(connection, wanted)
-        if row is None or not run_rules.retries(row.state, row.count) or not _reopen(connection, wanted, now, by):
+        if row is None or not run_rules.retries(row.state, row.count) or not reopen(connection, wanted, now, by):
             answers.append(None)
             continue
         answers.append(_run(connection, wanted))
@@ -291,7 +300,8 @@ def retry(
     return answers, list(dict.fromkeys(application for application, _ in reopened))
 
 
-def _reopen(connection: sqlite3.Connection, wanted: RunId, now: Micros, by: str, kwargs: str | None = None) -> bool:
+def reopen(connection: sqlite3.Connection, wanted: RunId, now: Micros, by: str, kwargs: str | None = None) -> bool:
+    """Reopen a final run. False if its job is removed."""
     execute(connection, "touch_hour_of_run", id=wanted, before=now - sqlite_figures.LONG_AGO)
     return execute(connection, "reopen", id=wanted, now=now, by=storable(by), kwargs=kwargs).rowcount == 1
 

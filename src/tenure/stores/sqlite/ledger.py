@@ -84,6 +84,7 @@ from tenure.stores.sqlite import claims as sqlite_claims
 from tenure.stores.sqlite import figures as sqlite_figures
 from tenure.stores.sqlite import followers
 from tenure.stores.sqlite.alerts import SqliteAlerts
+from tenure.stores.sqlite.backfills import SqliteBackfills
 from tenure.stores.sqlite.rows import (
     ALWAYS,
     NEVER,
@@ -118,7 +119,7 @@ class SqliteScope:
     ring: Callable[[Notice], None]
 
 
-class SqliteLedger(SqliteAlerts, Ledger):
+class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
     """Jobs and runs in one file."""
 
     def __init__(self, desk: SqliteScope) -> None:

@@ -61,6 +61,10 @@ _ALERT = (
     "a.id, a.application, a.kind, a.target, a.text, a.since, a.first_seen, a.seen, a.missing, a.opened_at, "
     "a.closed_at, a.version"
 )
+_BACKFILL = (
+    "b.number, b.application, b.job, b.name, b.since, b.until, b.include, b.at_once, b.even_forgotten, b.state, b.by, "
+    "b.why, b.created_at, b.state_by, b.state_why, b.finished_at"
+)
 _MESSAGE = "m.number, m.key, m.event, m.sink, m.made_at, m.tries, m.error, m.claimed_by, m.sent_at, m.given_up"
 
 
@@ -75,7 +79,9 @@ def sql(order: str = "DESC") -> dict[str, str]:
         "actions",
         "figures",
         "alerts",
+        "backfills",
         alert=_ALERT,
+        backfill=_BACKFILL,
         message=_MESSAGE,
         job=_JOB.replace("{state}", "state"),
         job_or_done=_JOB.replace("{state}", _DONE),

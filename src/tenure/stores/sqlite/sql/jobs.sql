@@ -347,6 +347,8 @@ SELECT j.id, j.generation FROM tenure_job j INDEXED BY tenure_job_over
                 IN (SELECT value FROM json_each(:defined)))
    AND NOT EXISTS (SELECT 1 FROM tenure_run r WHERE r.job = j.id)
    AND NOT EXISTS (SELECT 1 FROM tenure_kept_key k WHERE k.job = j.id)
+   AND NOT EXISTS (SELECT 1 FROM tenure_backfill_due d INDEXED BY tenure_backfill_due_unsettled
+                    WHERE d.job = j.id AND d.outcome IS NULL)
  ORDER BY j.defined_at LIMIT :limit
 
 -- name: forget_changes

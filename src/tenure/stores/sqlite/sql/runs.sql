@@ -766,7 +766,7 @@ SELECT attempt, label, claimed_at, started_at, finished_at, coalesce(outcome, st
 
 -- name: prunable
 -- Jobs with runs old enough, and up to which instant they may be deleted: not the newest, and nothing at or after an
--- open run. Of a job that is over, no run is kept.
+-- open run, or a due time that a backfill has not settled. Of a job that is over, no run is kept.
 SELECT j.id,
        min(:before,
            CASE WHEN j.over THEN :before ELSE
@@ -775,7 +775,9 @@ SELECT j.id,
                       ORDER BY scheduled_for DESC LIMIT 1 OFFSET :keep - 1),
                     CASE WHEN :keep > 0 THEN :nothing ELSE :before END) END,
            coalesce((SELECT min(scheduled_for) FROM tenure_run INDEXED BY tenure_run_open
-                      WHERE job = j.id AND (state = 'pending' OR state = 'waiting' OR state = 'running')), :before)),
+                      WHERE job = j.id AND (state = 'pending' OR state = 'waiting' OR state = 'running')), :before),
+           coalesce((SELECT min(d.scheduled_for) FROM tenure_backfill_due d INDEXED BY tenure_backfill_due_unsettled
+                      WHERE d.job = j.id AND d.outcome IS NULL), :before)),
        j.over
   FROM (SELECT id, (state = 'removed' OR (state = 'active' AND next_due IS NULL AND trigger IS NOT NULL))
                    AND defined_at < :before AND since < :before AND coalesce(removed_at, 0) < :before AS over

@@ -220,6 +220,9 @@ BEGIN
                        THEN r.pool END,
            lane = j.lane, entered = pg_current_xact_id()
      WHERE r.job = j.id AND r.state IN ('pending', 'waiting');
+    IF what_ = 'removed' THEN
+        PERFORM {schema}.cancel_backfills(j, change ->> 'by', 'the job was removed');
+    END IF;
     INSERT INTO {schema}.job_change (job, generation, at, what, trigger, by, why, until, after)
     VALUES (j.id, j.generation, now_, what_, j.trigger, change ->> 'by', change ->> 'why',
             to_timestamp((change ->> 'until')::float8), j.after);

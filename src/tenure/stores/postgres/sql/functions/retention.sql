@@ -37,7 +37,9 @@ BEGIN
                                          AND x.defined_at < before AND x.since < before
                                          AND (x.removed_at IS NULL OR x.removed_at < before) AS over
                               FROM {schema}.job x WHERE x.id = p.id) j ON true
-              CROSS JOIN LATERAL (SELECT least(before, min(o.scheduled_for)) AS instant
+              CROSS JOIN LATERAL (SELECT least(before, min(o.scheduled_for),
+                                               (SELECT min(d.scheduled_for) FROM {schema}.backfill_due d
+                                                 WHERE d.job = p.id AND d.outcome IS NULL)) AS instant
                                     FROM {schema}.run o WHERE o.job = j.id AND o.state <= 'running') bound
               CROSS JOIN LATERAL (SELECT f.id, f.job FROM {schema}.run f
                                    WHERE f.job = j.id AND f.state > 'running'
@@ -54,9 +56,12 @@ BEGIN
     SELECT array_agg(l.id) INTO jobs
       FROM (SELECT j.id FROM {schema}.job j WHERE j.id = ANY (jobs) FOR NO KEY UPDATE SKIP LOCKED) l;
     IF jobs IS NULL THEN RETURN; END IF;
-    SELECT array_agg(t.id) INTO doomed   -- a backfill may have reopened one
+    SELECT array_agg(t.id) INTO doomed   -- a retry may have reopened one, and a backfill may have been created
       FROM (SELECT r.id FROM unnest(doomed) AS d (id) JOIN {schema}.run r ON r.id = d.id
              WHERE r.job = ANY (jobs) AND r.state > 'running' AND NOT r.owes
+               AND NOT EXISTS (SELECT FROM {schema}.backfill_due b
+                                WHERE b.job = r.job AND b.outcome IS NULL
+                                  AND b.scheduled_for <= coalesce(r.until, r.scheduled_for))
                FOR UPDATE OF r SKIP LOCKED) t;
     IF doomed IS NULL THEN RETURN; END IF;
     -- Nothing is removed that is not in the figures when this transaction commits.
@@ -127,10 +132,12 @@ BEGIN
                AND j.defined_at < before AND j.since < before AND (j.removed_at IS NULL OR j.removed_at < before)
                AND NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = j.id)
                AND NOT EXISTS (SELECT FROM {schema}.kept_key k WHERE k.job = j.id)
+               AND NOT EXISTS (SELECT FROM {schema}.backfill_due d WHERE d.job = j.id AND d.outcome IS NULL)
              ORDER BY j.defined_at LIMIT at_most FOR UPDATE SKIP LOCKED) l;
     -- Once more, under the locks: from here on no session can request a run of these jobs.
     SELECT array_agg(g.id) INTO found_ FROM unnest(found_) AS g (id)
-     WHERE NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = g.id);
+     WHERE NOT EXISTS (SELECT FROM {schema}.run r WHERE r.job = g.id)
+       AND NOT EXISTS (SELECT FROM {schema}.backfill_due d WHERE d.job = g.id AND d.outcome IS NULL);
     IF found_ IS NULL THEN RETURN; END IF;
     DELETE FROM {schema}.job_change c
      USING (SELECT o.id FROM {schema}.job_change o WHERE o.job = ANY (found_) LIMIT at_most * 10) d WHERE c.id = d.id;

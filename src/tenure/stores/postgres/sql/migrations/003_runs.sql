@@ -1,7 +1,7 @@
 -- Runs, their logs, and the keys that outlive them. No table is UNLOGGED: a run that a crash can erase was never
 -- promised.
 --
--- Lock order: node, then jobs by id, then pools by name, then runs by id. PENDING and WAITING runs of a job change only
+-- Lock order: node, then jobs by id, then pools by name, then backfills, then runs by id. PENDING and WAITING runs of a job change only
 -- under the lock of the job's row. `change_job`, `settle_runs` and `cancel_runs` take that lock FOR UPDATE. This also
 -- excludes the sessions that take it FOR KEY SHARE: claims of jobs without a limit, and those that make a RUNNING run
 -- PENDING again. Claims and planners skip locked rows, so they never wait.
@@ -196,3 +196,45 @@ CREATE TABLE {schema}.hour_touched (
 );
 
 CREATE INDEX hour_touched_job ON {schema}.hour_touched (job);
+
+-- Due times of the past that a person wants to have run: see `stores/backfill_ledger.py`. No references to `job`: a
+-- backfill can be read longer than its job.
+CREATE TABLE {schema}.backfill (
+    number         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    application    int NOT NULL,
+    job            bigint NOT NULL,
+    name           text NOT NULL,
+    since          timestamptz NOT NULL,
+    until          timestamptz NOT NULL,
+    include        text[] NOT NULL,
+    reopens        {schema}.run_state[] NOT NULL,   -- the states of the runs that are opened again
+    at_once        int,   -- NULL: all
+    even_forgotten boolean NOT NULL,
+    state          text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'paused', 'cancelled', 'done')),
+    by             text NOT NULL,
+    why            text NOT NULL,
+    created_at     timestamptz NOT NULL,
+    state_by       text NOT NULL DEFAULT '',   -- who brought it into its state
+    state_why      text NOT NULL DEFAULT '',
+    finished_at    timestamptz   -- when no due time of it was unsettled any more
+);
+
+CREATE INDEX backfill_application ON {schema}.backfill (application, number);
+CREATE INDEX backfill_unfinished ON {schema}.backfill (application, number) WHERE finished_at IS NULL;
+CREATE INDEX backfill_finished ON {schema}.backfill (application, finished_at) WHERE finished_at IS NOT NULL;
+
+CREATE TABLE {schema}.backfill_due (
+    backfill      bigint NOT NULL,
+    scheduled_for timestamptz NOT NULL,
+    job           bigint NOT NULL,
+    key           text COLLATE "C" NOT NULL,
+    run           bigint,   -- NULL: nothing has requested it
+    outcome       text,     -- how its run ended, or 'left', or 'overtaken'; NULL: it is not settled
+    PRIMARY KEY (backfill, scheduled_for)
+);
+
+CREATE INDEX backfill_due_left ON {schema}.backfill_due (backfill, scheduled_for) WHERE outcome IS NULL AND run IS NULL;
+CREATE INDEX backfill_due_open ON {schema}.backfill_due (backfill, scheduled_for)
+ WHERE outcome IS NULL AND run IS NOT NULL;
+-- What retention leaves.
+CREATE INDEX backfill_due_unsettled ON {schema}.backfill_due (job, scheduled_for) WHERE outcome IS NULL;

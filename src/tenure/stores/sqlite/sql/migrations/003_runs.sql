@@ -181,3 +181,43 @@ CREATE TABLE tenure_hour_touched (
     hour  INTEGER NOT NULL,
     PRIMARY KEY (job, hour)
 ) WITHOUT ROWID;
+
+-- Due times of the past that a person wants to have run: see `stores/backfill_ledger.py`.
+CREATE TABLE tenure_backfill (
+    number          INTEGER PRIMARY KEY AUTOINCREMENT,
+    application     TEXT NOT NULL,
+    job             INTEGER NOT NULL,
+    name            TEXT NOT NULL,      -- of the job, whose row may be deleted earlier
+    since           INTEGER NOT NULL,
+    until           INTEGER NOT NULL,
+    include         TEXT NOT NULL,      -- words, separated by commas
+    at_once         INTEGER,            -- NULL: all
+    even_forgotten  INTEGER NOT NULL,
+    state           TEXT NOT NULL,      -- of what is left: running, paused, cancelled, done
+    by              TEXT NOT NULL,
+    why             TEXT NOT NULL,
+    created_at      INTEGER NOT NULL,
+    state_by        TEXT NOT NULL DEFAULT '',   -- who brought it into its state
+    state_why       TEXT NOT NULL DEFAULT '',
+    finished_at     INTEGER             -- when no due time of it was unsettled any more
+);
+
+CREATE INDEX tenure_backfill_unfinished ON tenure_backfill (application, number) WHERE finished_at IS NULL;
+CREATE INDEX tenure_backfill_of_application ON tenure_backfill (application, number);
+CREATE INDEX tenure_backfill_finished ON tenure_backfill (application, finished_at) WHERE finished_at IS NOT NULL;
+
+CREATE TABLE tenure_backfill_due (
+    backfill       INTEGER NOT NULL,
+    scheduled_for  INTEGER NOT NULL,
+    job            INTEGER NOT NULL,
+    run            INTEGER,   -- NULL: nothing has requested it
+    outcome        TEXT,      -- how its run ended, or 'left', or 'overtaken'; NULL: it is not settled
+    PRIMARY KEY (backfill, scheduled_for)
+) WITHOUT ROWID;
+
+CREATE INDEX tenure_backfill_due_left ON tenure_backfill_due (backfill, scheduled_for)
+ WHERE outcome IS NULL AND run IS NULL;
+CREATE INDEX tenure_backfill_due_open ON tenure_backfill_due (backfill, scheduled_for)
+ WHERE outcome IS NULL AND run IS NOT NULL;
+-- What retention leaves.
+CREATE INDEX tenure_backfill_due_unsettled ON tenure_backfill_due (job, scheduled_for) WHERE outcome IS NULL;
