@@ -347,6 +347,8 @@ class _VirtualNode:
         self._executor.acknowledged(attempt)
         self._reporter.ended(attempt, ending, answer)
         self._signals.poke()
+        if attempt.claimed.kind is RunKind.BACKFILL and answer.state.final:
+            self._signals.backfill()
         if attempt.claimed.owes and answer.state.final:
             self._signals.owe()
 

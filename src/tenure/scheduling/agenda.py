@@ -11,6 +11,7 @@ class Step(Enum):
     LEARN = "learn"
     RECONCILE = "reconcile"
     FOLLOW = "follow up"
+    BACKFILL = "advance backfills"
     CLAIM = "claim"
     PLAN = "plan"
     RESOLVE_MISSED = "resolve missed"

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.messages import Ending
-from tenure.core.records import RunId, RunState
+from tenure.core.records import RunId, RunKind, RunState
 from tenure.errors import DataRefused, StoreError
 from tenure.jobs.run_log import Piece, size_of
 from tenure.scheduling.attempt import Attempt
@@ -190,6 +190,8 @@ class Completer(VitalThread):
                 self._executor.acknowledged(attempt)
                 if answer.wakes or attempt.control.completed:  # the transaction of `run.complete()` wakes no node
                     self._signals.poke()
+                if attempt.claimed.kind is RunKind.BACKFILL and answer.state.final:
+                    self._signals.backfill()
                 if attempt.claimed.owes and answer.state.final:
                     self._signals.owe()
                 self._reporter.ended(attempt, ending, answer)

@@ -61,7 +61,7 @@ class LoopSignals:
 
     def __init__(self, node: NodeHandle) -> None:
         self._node = node
-        self.poked = self.freed = self.owed = False
+        self.poked = self.freed = self.owed = self.backfilled = False
         self.pressed = False
         """More is due than the last claim brought."""
 
@@ -78,6 +78,11 @@ class LoopSignals:
     def owe(self) -> None:
         """A run is over whose followers are owed."""
         self.owed = True
+        self._node.wake()
+
+    def backfill(self) -> None:
+        """A run is over that a backfill may have requested."""
+        self.backfilled = True
         self._node.wake()
 
 

@@ -1,4 +1,5 @@
-"""The scheduler's loop: learn, reconcile, follow up, claim, plan, resolve missed due times, prune, count.
+"""The scheduler's loop: learn, reconcile, follow up, advance backfills, claim, plan, resolve missed due times, prune,
+count.
 
 Each step has a module, and the agenda says which is due. The node's control loop hosts it (`LoopService`): one thread,
 one connection. Claims and reconciliations go over that connection one after the other, which `reconciler.py` relies on.
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from tenure.errors import StoreError
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.attempt import MakeRun
+from tenure.scheduling.backfills import BackfillStep
 from tenure.scheduling.claimer import Claimer
 from tenure.scheduling.clock_watch import ClockWatch
 from tenure.scheduling.context import LoopContext
@@ -50,6 +52,7 @@ class SchedulerLoop:
         self.claimer = Claimer(context, self.clock_watch, make_run)
         self.reconciler = Reconciler(context, self.clock_watch, reporter)
         self.followers = FollowUp(context)
+        self.backfills = BackfillStep(context)
         self.missed = MissedResolver(context, reporter)
         self.retention = Retention(context)
         self.figures = FiguresCounter(context)
@@ -72,7 +75,8 @@ class SchedulerLoop:
 
     def next_at(self) -> float:
         """When something is due."""
-        if self._signals.poked or self._signals.freed or self._signals.owed:
+        signals = self._signals
+        if signals.poked or signals.freed or signals.owed or signals.backfilled:
             return 0.0
         if self._context.resting:
             return min(self.agenda.due(Step.RECONCILE), self.agenda.due(Step.FOLLOW))
@@ -99,6 +103,7 @@ class SchedulerLoop:
         self._do(Step.RECONCILE, self.reconciler.reconcile, ledger)  # before the claim, which takes what dead nodes had
         self._do(Step.FOLLOW, self.followers.follow_up, ledger)  # before the claim, too
         if not context.resting:
+            self._do(Step.BACKFILL, self.backfills.advance, ledger)
             self._do(Step.CLAIM, self.claimer.claim, ledger)
             self._do(Step.PLAN, self.planner.plan, ledger)
             self._do(Step.RESOLVE_MISSED, self.missed.resolve, ledger)
@@ -132,6 +137,9 @@ class SchedulerLoop:
         if self._signals.owed:
             self._signals.owed = False
             self.agenda.soon(Step.FOLLOW)
+        if self._signals.backfilled:
+            self._signals.backfilled = False
+            self.backfills.hear()
 
     def _change_identity(self) -> None:
         """The old identity was declared dead: every attempt claimed under it is lost."""

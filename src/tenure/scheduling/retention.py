@@ -20,6 +20,8 @@ ACTIONS, ACTION_BATCH = 100_000, 1000
 """How many lines of the log of actions are kept at the most, and how many are deleted at once."""
 ALERT_BATCH = 500
 """How many closed alerts are deleted at once."""
+BACKFILL_BATCH = 5
+"""How many backfills that are over are deleted at once: each has up to 10,000 due times."""
 FORGET_BATCH = 100
 """How many removed jobs are forgotten at once, with up to ten times as many of their changes."""
 
@@ -87,10 +89,11 @@ class Retention:
         keys_before = before + options.keep_for - options.keep_keys
         actions = ledger.forget_actions(application, before=keys_before, keep=ACTIONS, limit=ACTION_BATCH)
         alerts = ledger.forget_alerts(application, before=keys_before, limit=ALERT_BATCH)
+        backfills = ledger.forget_backfills(application, before=keys_before, limit=BACKFILL_BATCH)
         live = {function for node in ledger.nodes(application) for function in node.functions}
         forgotten = ledger.forget(application, before=before, defined=live, limit=FORGET_BATCH)
         now = boottime()
-        if forgotten.more or actions >= ACTION_BATCH or alerts >= ALERT_BATCH:
+        if forgotten.more or actions >= ACTION_BATCH or alerts >= ALERT_BATCH or backfills >= BACKFILL_BATCH:
             self._context.agenda.at(Step.PRUNE, now + (now - began_at))
             return
         self._rest(now + (PRUNE_SOON if self._found_old or forgotten.jobs > 0 else PRUNE_EVERY))

@@ -54,8 +54,6 @@ class _Step:
     left: list[Micros]
     """The due times whose turn may have come."""
     more: bool
-    over: bool
-    """Nothing of it is unsettled."""
 
 
 class SqliteBackfills(BackfillLedger):
@@ -82,9 +80,7 @@ class SqliteBackfills(BackfillLedger):
 
     def advance_backfills(self, application: str, limit: int) -> Advanced:
         with self._read():
-            if not any(
-                step.settled or step.left or step.over for step in _steps(self._connection, application, limit)
-            ):
+            if not any(step.settled or step.left for step in _steps(self._connection, application, limit)):
                 return Advanced()
         begins = more = False
         with self._write():
@@ -182,17 +178,19 @@ def _steps(connection: sqlite3.Connection, application: str, limit: int) -> list
 
 
 def _step(connection: sqlite3.Connection, row: BackfillRow, limit: int) -> _Step:
-    there = {"number": row.number}
-    ended = execute(connection, "backfill_ended", **there, limit=limit).fetchall()
+    ended = execute(connection, "backfill_ended", number=row.number, limit=limit).fetchall()
     settled = [(str(how), row.number, at) for at, how in ended if how is not None]
-    (count,) = execute(connection, "backfill_open", **there).fetchone()
-    open_ = count - len(settled)
-    room = limit if row.at_once is None else min(limit, row.at_once - open_)
-    if row.state is not BackfillState.RUNNING or room <= 0:
-        return _Step(row, settled, [], len(settled) >= limit, over=not open_ and not _left(connection, row, 1))
-    left = _left(connection, row, limit)
-    more = max(len(settled), room if len(left) >= room else 0) >= limit
-    return _Step(row, settled, left, more, over=not open_ and not left)
+    room = _room(connection, row, limit, len(settled))
+    left = _left(connection, row, limit) if room > 0 else []
+    return _Step(row, settled, left, more=max(len(settled), min(room, len(left))) >= limit)
+
+
+def _room(connection: sqlite3.Connection, row: BackfillRow, limit: int, settled: int = 0) -> int:
+    """How many more of its runs may be open. `settled`: how many of the open ones are over, as is noted later."""
+    if row.state is not BackfillState.RUNNING or row.at_once is None:
+        return limit if row.state is BackfillState.RUNNING else 0
+    (open_,) = execute(connection, "backfill_open", number=row.number).fetchone()
+    return min(limit, row.at_once - int(open_) + settled)
 
 
 def _left(connection: sqlite3.Connection, row: BackfillRow, limit: int) -> list[Micros]:
@@ -204,10 +202,7 @@ def _take(connection: sqlite3.Connection, step: _Step, now: Micros) -> list[RunR
     row, requested = step.row, list[RunRow]()
     execute_many(connection, "settle_backfilled", step.settled)
     job = sqlite_changes.job(connection, row.application, row.name) if step.left else None
-    room = len(step.left)
-    if step.left and row.at_once is not None:
-        (open_,) = execute(connection, "backfill_open", number=row.number).fetchone()
-        room = row.at_once - open_
+    room = _room(connection, row, len(step.left)) if step.left else 0
     for at in step.left:
         if len(requested) >= room:
             break

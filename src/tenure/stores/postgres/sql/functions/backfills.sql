@@ -62,6 +62,7 @@ END $$;
 CREATE OR REPLACE FUNCTION {schema}.room_of_backfill(b {schema}.backfill, at_most bigint) RETURNS bigint
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp {planner} AS $$
     SELECT CASE WHEN b.state <> 'running' THEN 0
+                WHEN b.at_once IS NULL THEN at_most
                 ELSE least(at_most, b.at_once - (SELECT count(*) FROM {schema}.backfill_due d
                                                   WHERE d.backfill = b.number AND d.outcome IS NULL
                                                     AND d.run IS NOT NULL)) END

@@ -1,0 +1,47 @@
+"""Takes the next steps of backfills: notes how their runs ended, and requests the next ones. Carries G4.
+
+Any node may do this, for all backfills of the application. Usually it is the one that ended a run of a backfill; the
+planner looks now and then, for what other nodes have left undone.
+"""
+
+from __future__ import annotations
+
+from tenure.scheduling.agenda import Step
+from tenure.scheduling.context import LoopContext
+from tenure.stores.ledger import Ledger
+from tenure.util.clock import boottime
+
+ADVANCE_EVERY = 5.0
+"""Seconds between two looks of the planner."""
+ADVANCE_BATCH = 200
+"""How many due times of each backfill one step settles, and how many it requests."""
+ADVANCE_AGAIN = 0.05
+"""Seconds until the next step if this one could not do everything: claims have their turn, locks are released."""
+
+
+class BackfillStep:
+    """Due when a run has ended that a backfill may have requested."""
+
+    def __init__(self, context: LoopContext) -> None:
+        self._context = context
+        self._ended = False
+        """A run has ended here that a backfill may have requested."""
+
+    def hear(self) -> None:
+        """Such a run has ended here."""
+        self._ended = True
+        self._context.agenda.soon(Step.BACKFILL)
+
+    def advance(self, ledger: Ledger) -> None:
+        """Settle what is over, and request the next runs."""
+        agenda, began_at = self._context.agenda, boottime()
+        agenda.at(Step.BACKFILL, began_at + ADVANCE_EVERY, wake=False)
+        if not self._ended and not self._context.plans:
+            return
+        self._ended = False
+        done = ledger.advance_backfills(self._context.application, ADVANCE_BATCH)
+        if done.more:
+            self._ended = True
+            agenda.at(Step.BACKFILL, boottime() + ADVANCE_AGAIN)
+        if done.begins:
+            agenda.soon(Step.CLAIM)
