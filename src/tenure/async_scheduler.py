@@ -10,13 +10,14 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Literal, Self, TypeVar, Unpack, overload
 
 from tenure.async_election import NodeOptions
+from tenure.core.backfills import DEFAULT_INCLUDE, Include
 from tenure.core.job_options import Policy
 from tenure.core.messages import JobChange, RunRequest
 from tenure.core.records import IfWaiting
@@ -34,7 +35,7 @@ from tenure.triggers import Trigger
 from tenure.triggers.zones import Zone
 from tenure.util.async_bridge import LoopCaller, enter, undone
 from tenure.util.durations import Duration
-from tenure.views import AsyncRequestedRun, JobView, RunView
+from tenure.views import AsyncRequestedRun, JobView, RequestedBackfill, RunView
 
 R = TypeVar("R")
 
@@ -345,6 +346,8 @@ class AsyncScheduler(Decorators, Listening):
         until: datetime | str,
         *,
         dry_run: Literal[True] = True,
+        include: Include | Collection[Include] = DEFAULT_INCLUDE,
+        at_once: int | None = None,
         even_forgotten: bool = False,
         by: str = "",
         why: str = "",
@@ -357,10 +360,12 @@ class AsyncScheduler(Decorators, Listening):
         until: datetime | str,
         *,
         dry_run: Literal[False],
+        include: Include | Collection[Include] = DEFAULT_INCLUDE,
+        at_once: int | None = None,
         even_forgotten: bool = False,
         by: str = "",
         why: str = "",
-    ) -> list[RunView]: ...
+    ) -> RequestedBackfill: ...
     async def backfill(
         self,
         name: str,
@@ -368,12 +373,15 @@ class AsyncScheduler(Decorators, Listening):
         until: datetime | str,
         *,
         dry_run: bool = True,
+        include: Include | Collection[Include] = DEFAULT_INCLUDE,
+        at_once: int | None = None,
         even_forgotten: bool = False,
         by: str = "",
         why: str = "",
-    ) -> list[datetime] | list[RunView]:
+    ) -> list[datetime] | RequestedBackfill:
         """List the due times that have not run, or run them; see `Scheduler.backfill`."""
-        more: dict[str, Any] = {"even_forgotten": even_forgotten, "by": by, "why": why}
+        which: dict[str, Any] = {"include": include, "at_once": at_once, "even_forgotten": even_forgotten}
+        more = {**which, "by": by, "why": why}
         fill = functools.partial(self._scheduler.backfill, name, since, until, **more)
         if dry_run:
             return await asyncio.to_thread(fill)
@@ -392,6 +400,11 @@ class AsyncScheduler(Decorators, Listening):
         view = await asyncio.to_thread(service.look, lambda ledger: service.retried(ledger, run, row))
         return self._requested(view)
 
+    pause_backfill = _in_thread(Scheduler.pause_backfill)
+    resume_backfill = _in_thread(Scheduler.resume_backfill)
+    cancel_backfill = _in_thread(Scheduler.cancel_backfill)
+    backfills = _in_thread(Scheduler.backfills)
+    find_backfill = _in_thread(Scheduler.find_backfill)
     retry_failed = _in_thread(Scheduler.retry_failed)
     cancel = _in_thread(Scheduler.cancel)
     pool = _in_thread(Scheduler.pool)

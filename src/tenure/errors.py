@@ -89,6 +89,14 @@ class JobExists(JobError):
     """A job of that name exists already."""
 
 
+class BackfillError(JobError):
+    """A problem with a backfill."""
+
+
+class UnknownBackfill(BackfillError):
+    """The backfill does not exist."""
+
+
 class RunError(TenureError):
     """A problem with a run."""
 

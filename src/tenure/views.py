@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, tzinfo
 from functools import lru_cache
@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from tenure.core.arguments import decode_result, plain, shown
 from tenure.core.attention import Concern
+from tenure.core.backfills import LEFT, OVERTAKEN, BackfillRow, BackfillStateName
 from tenure.core.cluster import Leader, TermRecord
 from tenure.core.coverage import Coverage
 from tenure.core.differences import differences, explained
@@ -48,6 +49,7 @@ __all__ = [
     "AsyncRequestedRun",
     "AttemptView",
     "AttentionView",
+    "BackfillView",
     "Explanation",
     "FiguresView",
     "JobView",
@@ -56,6 +58,7 @@ __all__ = [
     "NodeView",
     "PoolView",
     "ProgressView",
+    "RequestedBackfill",
     "RequestedRun",
     "RunView",
     "StatsView",
@@ -554,6 +557,117 @@ class PoolView:
 
 
 @dataclass(frozen=True, slots=True)
+class BackfillView:
+    """A backfill, and how far it is. Its due times were fixed when it was created."""
+
+    number: int
+    job: str
+    state: BackfillStateName
+    """'running', 'paused', 'cancelled' or 'done'."""
+    since: datetime
+    until: datetime
+    include: tuple[str, ...]
+    """Which due times it took: 'missing', 'lost', 'failed'."""
+    at_once: int | None
+    """How many of its runs may be open at once; None: all."""
+    created_at: datetime
+    by: str
+    why: str
+    state_by: str
+    """Who paused, resumed or cancelled it the last time …"""
+    state_why: str
+    """… and why."""
+    finished_at: datetime | None
+    """When the last of its runs was over, and none was left to request."""
+    total: int
+    """How many due times it has. They are counted by how their runs first ended:"""
+    succeeded: int = 0
+    failed: int = 0
+    lost: int = 0
+    cancelled: int = 0
+    skipped: int = 0
+    overtaken: int = 0
+    """When their turn came, their runs had been requested or had ended by other means."""
+    running: int = 0
+    waiting: int = 0
+    """Requested, and not running: they wait for their turn, a free slot, or the next attempt."""
+    left: int = 0
+    """Not requested. Of a backfill that was cancelled, they stay so."""
+
+    @classmethod
+    def of(cls, row: BackfillRow, where: tzinfo) -> Self:
+        """The view of a backfill."""
+        return cls(**_backfill_fields(row, where))
+
+    @property
+    def over(self) -> int:
+        """How many of its due times are settled."""
+        return self.total - self.left - self.waiting - self.running
+
+    @property
+    def progress(self) -> str:
+        """How far it is, in words: '120 of 300 over: 118 succeeded, 2 failed; 2 running, 178 left'."""
+        ended = _counts(self, ("succeeded", "failed", "lost", "cancelled", "skipped", "overtaken"))
+        open_ = _counts(self, ("running", "waiting", "left"))
+        return f"{self.over:,} of {self.total:,} over{f': {ended}' if ended else ''}{f'; {open_}' if open_ else ''}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only texts, numbers, lists and dicts."""
+        return _plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedBackfill(BackfillView):
+    """What `backfill` returns: the backfill as it was created, and a sequence of the runs that it has requested so far.
+
+    `number` is 0 if there was nothing to run: then no backfill was created.
+    """
+
+    runs: tuple[RunView, ...] = ()
+
+    @classmethod
+    def through(cls, row: BackfillRow, where: tzinfo, runs: Iterable[RunView] = ()) -> Self:
+        """The view of a backfill that has just requested these runs."""
+        return cls(**_backfill_fields(row, where), runs=tuple(runs))
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __iter__(self) -> Iterator[RunView]:
+        return iter(self.runs)
+
+    def __getitem__(self, place: int) -> RunView:
+        return self.runs[place]
+
+
+def _backfill_fields(row: BackfillRow, where: tzinfo) -> dict[str, Any]:
+    waiting = row.counts.get(RunState.PENDING, 0) + row.counts.get(RunState.WAITING, 0)
+    words = (*(state.value for state in RunState if state not in UNBEGUN), OVERTAKEN, LEFT)
+    return {
+        "number": row.number,
+        "job": row.name,
+        "state": row.state.value,
+        "since": moment(row.since, where),
+        "until": moment(row.until, where),
+        "include": row.include,
+        "at_once": row.at_once,
+        "created_at": moment(row.created_at, where),
+        "by": row.by,
+        "why": row.why,
+        "state_by": row.state_by,
+        "state_why": row.state_why,
+        "finished_at": _moment(row.finished_at, where),
+        "total": sum(row.counts.values()),
+        "waiting": waiting,
+        **{word: row.counts.get(word, 0) for word in words},
+    }
+
+
+def _counts(view: BackfillView, words: Iterable[str]) -> str:
+    return ", ".join(f"{getattr(view, word):,} {word}" for word in words if getattr(view, word))
+
+
+@dataclass(frozen=True, slots=True)
 class ActionView:
     """What a person did: one line of the log of actions."""
 
@@ -720,6 +834,7 @@ def _plain(
     view: ActionView
     | AttemptView
     | AttentionView
+    | BackfillView
     | FiguresView
     | JobView
     | LogLineView

@@ -315,7 +315,7 @@ def test_backfill_shows_first_and_takes_what_was_not_run(scheduler) -> None:
     assert [run.scheduled_for for run in runs] == due
     assert {(run.kind, run.by, run.state) for run in runs} == {("backfill", "ops", "pending")}
     assert runs[0].key == "2026-11-14T09:00:00Z"
-    assert scheduler.backfill("report", *span, dry_run=False) == [], "they are there already"
+    assert scheduler.backfill("report", *span, dry_run=False).total == 0, "they are there already"
     scheduler.cancel(runs[1].id)
     assert scheduler.backfill("report", *span) == [due[1]], "what was cancelled may be run after all"
     assert scheduler.backfill("report", "-30m", NOON + timedelta(days=9)) == [], "nothing of the future"
@@ -329,6 +329,7 @@ def test_a_backfill_says_what_it_leaves_out_because_it_was_forgotten(scheduler, 
     for run in ran:
         scheduler.cancel(run.id)
     with scheduler._service.ledger() as ledger:
+        ledger.advance_backfills(scheduler.application, 10)
         assert ledger.prune(scheduler.application, before=ledger.now(), keep=0, limit=10).removed == 2
     caplog.clear()
     assert scheduler.backfill("report", *span) == [NOON - timedelta(hours=2), NOON - timedelta(hours=1)]
@@ -652,10 +653,10 @@ def test_what_people_do_is_in_the_log_of_actions(scheduler, clock):
     scheduler.run_now("hourly")
     clock.forward(hours=3)
     scheduler.backfill("hourly", "-2h", "-0s", by="bob")
-    scheduler.backfill("hourly", "-2h", "-0s", dry_run=False, by="bob", why="the printer jammed")
+    number = scheduler.backfill("hourly", "-2h", "-0s", dry_run=False, by="bob", why="the printer jammed").number
     told = [(action.by, action.what, action.target, action.detail, action.why) for action in scheduler.actions()]
     assert told == [
-        ("bob", "backfill", "hourly", "2 due times", "the printer jammed"),
+        ("bob", "backfill", "hourly", f"backfill {number}: 2 due times", "the printer jammed"),
         ("", "run-now", "hourly", "key now", "for the meeting"),
         ("ada", "update", "hourly", "", ""),
         ("ada", "update", "hourly", "retries: 0 → 3", "the printer jams"),

@@ -22,6 +22,7 @@ from tenure.errors import ConfigurationError
 Include = Literal["missing", "lost", "failed"]
 """Which due times a backfill takes: `missing`, those without a run, or with one that was skipped or cancelled; `lost`,
 those whose run was lost; `failed`, those whose run failed or was lost."""
+BackfillStateName = Literal["running", "paused", "cancelled", "done"]
 DEFAULT_INCLUDE: tuple[Include, ...] = ("missing", "lost")
 LEFT = "left"
 """Of a due time: nothing has requested its run. After the end of the backfill, nothing will."""

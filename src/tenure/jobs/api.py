@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal, Unpack, overload
 
 from tenure.core.audit import JobAudit
+from tenure.core.backfills import DEFAULT_INCLUDE, Include, NewBackfill, Steer, included
 from tenure.core.job_options import Policy
 from tenure.core.keys import planner_of
 from tenure.core.records import IfWaiting, States
-from tenure.jobs import operations
+from tenure.jobs import backfills, operations
 from tenure.jobs.calls import Additions, Call, NeedsNothing, P, PlainAdditions, WithRun, additions, requested, requests
 from tenure.jobs.client import JobClient
 from tenure.jobs.decorators import Decorators
 from tenure.jobs.operations import UNSET, ChangeNote, Later, Unset, Which
 from tenure.stores import Store
+from tenure.stores.ledger import Ledger
 from tenure.triggers import Trigger
 from tenure.util.durations import Duration, positive
 from tenure.util.instants import moment
@@ -25,12 +27,14 @@ from tenure.util.plurals import counted
 from tenure.views import (
     ActionView,
     AttentionView,
+    BackfillView,
     Explanation,
     FiguresView,
     JobView,
     LogLineView,
     NodeView,
     PoolView,
+    RequestedBackfill,
     RequestedRun,
     RunView,
     StatsView,
@@ -291,6 +295,8 @@ class SchedulerApi(Decorators):
         until: datetime | str,
         *,
         dry_run: Literal[True] = True,
+        include: Include | Collection[Include] = DEFAULT_INCLUDE,
+        at_once: int | None = None,
         even_forgotten: bool = False,
         by: str = "",
         why: str = "",
@@ -303,10 +309,12 @@ class SchedulerApi(Decorators):
         until: datetime | str,
         *,
         dry_run: Literal[False],
+        include: Include | Collection[Include] = DEFAULT_INCLUDE,
+        at_once: int | None = None,
         even_forgotten: bool = False,
         by: str = "",
         why: str = "",
-    ) -> list[RunView]: ...
+    ) -> RequestedBackfill: ...
     def backfill(
         self,
         name: str,
@@ -314,29 +322,58 @@ class SchedulerApi(Decorators):
         until: datetime | str,
         *,
         dry_run: bool = True,
+        include: Include | Collection[Include] = DEFAULT_INCLUDE,
+        at_once: int | None = None,
         even_forgotten: bool = False,
         by: str = "",
         why: str = "",
-    ) -> list[datetime] | list[RunView]:
+    ) -> list[datetime] | RequestedBackfill:
         """List the due times in [since, until) that have not run; with `dry_run=False`, run them.
+
+        They are fixed then, and the result has the `number` under which the backfill can be looked at, paused and
+        cancelled. `include` says which: "missing" ones, which never ran, were skipped or cancelled; "lost" ones;
+        "failed" ones, which also means lost ones. At most `at_once` of the runs are open at once, the oldest first.
 
         Due times whose runs retention has removed are left out, with a warning: the ledger cannot say whether they ran.
         `even_forgotten=True` includes them, and they may run a second time.
         """
+        words, limit = included(include), backfills.at_once_of(at_once)
         with self._service.ledger() as ledger:
             job, now, said = operations.known(ledger, self.application, name), ledger.now(), ChangeNote(by, why)
             span = operations.point(since, now, "since"), operations.point(until, now, "until")
             where = self._service.lookup.zone(job)
-            found = operations.backfillable(ledger, job, *span, now, even_forgotten=even_forgotten)
+            found = operations.backfillable(ledger, job, *span, now, even_forgotten=even_forgotten, include=words)
             operations.warn_of_forgotten(job, found.forgotten, where, even_forgotten=even_forgotten)
             if dry_run:
                 return [moment(at, where) for at in found.due]
             action = self._service.operations.action("backfill", said, counted(len(found.due), "due time"))
-            wanted = operations.backfilled(job, found.due, said, even_forgotten=even_forgotten, action=action)
-            rows = ledger.request_runs(wanted)
-            views = self._service.lookup.shown_runs(ledger, [row for row in rows if row is not None])
+            more: dict[str, Any] = {"even_forgotten": even_forgotten, "by": by, "why": why, "action": action}
+            wanted = NewBackfill(self.application, name, *span, tuple(found.due), words, limit, **more)
+            row, runs = backfills.created(ledger, wanted)
+            backfill = RequestedBackfill.through(row, where, self._service.lookup.shown_runs(ledger, runs))
         self._service.poke()
-        return views
+        return backfill
+
+    def pause_backfill(self, number: int, *, by: str = "", why: str = "") -> BackfillView:
+        """Request no further runs of a backfill until it is resumed. What it has requested goes on."""
+        return self._steer(number, Steer.PAUSE, ChangeNote(by, why))
+
+    def resume_backfill(self, number: int, *, by: str = "", why: str = "") -> BackfillView:
+        """Go on with a backfill where it was."""
+        return self._steer(number, Steer.RESUME, ChangeNote(by, why))
+
+    def cancel_backfill(self, number: int, *, by: str = "", why: str = "") -> BackfillView:
+        """End a backfill: its runs that have not begun are cancelled, and no further ones are requested. Running ones
+        go on to their end."""
+        return self._steer(number, Steer.CANCEL, ChangeNote(by, why))
+
+    def _steer(self, number: int, steer: Steer, said: ChangeNote) -> BackfillView:
+        action = self._service.operations.action(steer, said, f"backfill {number}")
+        with self._service.ledger() as ledger:
+            row = backfills.steered(ledger, self.application, number, steer, said, action)
+            [view] = self._service.lookup.shown_backfills(ledger, [row])
+        self._service.poke()
+        return view
 
     def retry(self, run_id: int, *, why: str = "", by: str = "", conn: Any = None) -> RequestedRun:
         """Run a run again that failed, was lost, cancelled or skipped: the same key, due time and arguments.
@@ -496,6 +533,19 @@ class SchedulerApi(Decorators):
     def next(self, n: int = 10) -> list[tuple[datetime, str]]:
         """The next due times of all jobs: when, and which."""
         return self._service.look(lambda ledger: self._service.lookup.next(ledger, n))
+
+    def backfills(self, job: str | None = None, *, limit: int = backfills.RECENT) -> list[BackfillView]:
+        """The newest backfills and how far they are, or those of one job."""
+        return self._service.look(lambda ledger: self._service.lookup.backfills(ledger, job, limit))
+
+    def find_backfill(self, number: int) -> BackfillView:
+        """One backfill, by its number."""
+
+        def look(ledger: Ledger) -> BackfillView:
+            row = backfills.numbered(ledger, self.application, number)
+            return self._service.lookup.shown_backfills(ledger, [row])[0]
+
+        return self._service.look(look)
 
     def pools(self) -> list[PoolView]:
         """The pools that jobs name or whose size was set, by name: how many runs have a place, and how many wait."""

@@ -10,11 +10,12 @@ import difflib
 import logging
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Protocol, get_args
 
+from tenure.core.backfills import DEFAULT_INCLUDE, takes
 from tenure.core.following import refuse_circles, refuse_to_follow, unknown_parent
 from tenure.core.job_options import rules
 from tenure.core.keys import digest_of, due_key, generated_key, is_generated
@@ -33,7 +34,7 @@ from tenure.core.records import (
     RunRow,
     RunState,
 )
-from tenure.core.run_rules import reopens, retries
+from tenure.core.run_rules import retries
 from tenure.core.trigger_text import read_trigger
 from tenure.errors import ConfigurationError, JobError, JobExists, RunError, UnknownJob
 from tenure.stores.ledger import Ledger
@@ -483,9 +484,16 @@ def _given(kwargs: str | None) -> str:
 
 
 def backfillable(
-    ledger: Ledger, job: JobRow, since: Instant, until: Instant, now: Instant, *, even_forgotten: bool = False
+    ledger: Ledger,
+    job: JobRow,
+    since: Instant,
+    until: Instant,
+    now: Instant,
+    *,
+    even_forgotten: bool = False,
+    include: Collection[str] = DEFAULT_INCLUDE,
 ) -> Backfillable:
-    """The due times in [since, until), and not after now, that have no run or one that was skipped, cancelled or lost.
+    """The due times in [since, until), and not after now, that a backfill takes.
 
     The ledger cannot say whether a forgotten due time ran, so these are included only with `even_forgotten`.
     """
@@ -512,9 +520,10 @@ def backfillable(
             )
         due.append(at)
     query = RunQuery(job.spec.application, job.spec.name, since=since, before=before, limit=2 * MAX_BACKFILL)
-    runs = {run.key: reopens(run.state, run.count) for run in ledger.runs(query)}
-    forgotten = {at for at in due if at < job.kept_since and due_key(at) not in runs}
-    wanted = [at for at in due if runs.get(due_key(at), even_forgotten or at not in forgotten)]
+    runs = {run.key: takes(include, run.state, run.count) for run in ledger.runs(query)}
+    without_run = takes(include, None)
+    forgotten = {at for at in due if without_run and at < job.kept_since and due_key(at) not in runs}
+    wanted = [at for at in due if runs.get(due_key(at), without_run and (even_forgotten or at not in forgotten))]
     return Backfillable(wanted, len(forgotten))
 
 

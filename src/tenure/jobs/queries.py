@@ -13,6 +13,7 @@ from tenure.core.attention import LIMIT, Concern, concerns
 from tenure.core.audit import JobAudit
 from tenure.core.audit import audit as audit_of
 from tenure.core.audit_following import ParentPast, audit_follower, followed_jobs, merged
+from tenure.core.backfills import BackfillRow
 from tenure.core.coverage import Coverage
 from tenure.core.explain import Explanation, explain
 from tenure.core.figures import DAY, HOUR
@@ -29,7 +30,17 @@ from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
 from tenure.util.names import named
 from tenure.util.plurals import a_type
-from tenure.views import ActionView, AttentionView, FiguresView, JobView, LogLineView, NodeView, RunView, StatsView
+from tenure.views import (
+    ActionView,
+    AttentionView,
+    BackfillView,
+    FiguresView,
+    JobView,
+    LogLineView,
+    NodeView,
+    RunView,
+    StatsView,
+)
 
 MAX_RUNS = 10_000
 """The most runs in one answer."""
@@ -213,6 +224,19 @@ class Lookup:
         row = operations.found(ledger, self._application, run, job)
         where = self._zone_of(ledger, row)
         return [LogLineView.of(line, where) for line in with_gaps(ledger.log(row.id))]
+
+    def backfills(self, ledger: Ledger, job: str | None, limit: int) -> list[BackfillView]:
+        """The newest backfills, or those of a job, which may be removed."""
+        if job is not None:
+            self._row(ledger, job)
+        if type(limit) is not int or limit < 1:
+            raise ConfigurationError(f"limit: {limit!r:.40} is not a number from 1 on.")
+        return self.shown_backfills(ledger, ledger.backfills(self._application, job=job, limit=limit))
+
+    def shown_backfills(self, ledger: Ledger, rows: list[BackfillRow]) -> list[BackfillView]:
+        """The views of backfills, each in the zone of its job."""
+        triggers = ledger.triggers({row.job for row in rows}) if rows else {}
+        return [BackfillView.of(row, zone_of(triggers.get(row.job), row.since, default=self._tz)) for row in rows]
 
     def actions(
         self,

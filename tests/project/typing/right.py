@@ -7,7 +7,7 @@ import psycopg
 
 from tenure import AsyncScheduler, Call, Run, Scheduler, at, call, cron, every
 from tenure.events import RunEvent, RunFailed, RunLost
-from tenure.views import AsyncRequestedRun, JobView, RequestedRun, RunView
+from tenure.views import AsyncRequestedRun, BackfillView, JobView, RequestedBackfill, RequestedRun, RunView
 
 scheduler = Scheduler("sqlite:///jobs.db", tz="Asia/Seoul")
 
@@ -69,7 +69,7 @@ def verbs() -> None:
     assert_type(scheduler.update("x", trigger=every("1h"), overlap="skip"), JobView)
     assert_type(scheduler.run_now("x", by="ops"), RequestedRun)
     assert_type(scheduler.backfill("x", "-1d", datetime.now(UTC)), list[datetime])
-    assert_type(scheduler.backfill("x", "-1d", datetime.now(UTC), dry_run=False), list[RunView])
+    assert_type(scheduler.backfill("x", "-1d", datetime.now(UTC), dry_run=False), RequestedBackfill)
     with scheduler.once("x") as first:
         assert_type(first, bool)
 
@@ -112,7 +112,7 @@ async def other_colour() -> None:
         assert_type(await other.run_now("x"), AsyncRequestedRun)
         assert_type(await other.runs("x", state="failed", limit=3), list[RunView])
         assert_type(await other.add_many("x", {}, by="ops", retries=2), list[JobView])
-        assert_type(await other.backfill("x", "-1d", datetime.now(UTC), dry_run=False), list[RunView])
+        assert_type(await other.backfill("x", "-1d", datetime.now(UTC), dry_run=False), RequestedBackfill)
         async with other.once("x") as first:
             assert_type(first, bool)
 
