@@ -274,22 +274,6 @@ def _retry_one(arguments: argparse.Namespace, number: int) -> int:
     return 0
 
 
-def backfill(arguments: argparse.Namespace) -> int:
-    """Run due times of the past; without --yes, only list them."""
-    with application(arguments) as scheduler:
-        span, even = (arguments.job, arguments.since, arguments.until), arguments.even_forgotten
-        forgotten = _forgotten(scheduler, *span) if arguments.json else 0
-        if not arguments.yes:
-            return _would_fill(arguments, scheduler.backfill(*span, even_forgotten=even), forgotten)
-        who = person(arguments)
-        asked = scheduler.backfill(*span, dry_run=False, even_forgotten=even, by=who, why=arguments.why)
-    if arguments.json:
-        as_json({"dry_run": False, "runs": [run.as_dict() for run in asked], "forgotten": forgotten})
-    else:
-        show(f"{counted(len(asked), 'due time')} of {arguments.job!r} will run, as many at once as its options allow")
-    return 0
-
-
 def pool(arguments: argparse.Namespace) -> int:
     """Set the size of a pool."""
     with application(arguments) as scheduler:
@@ -315,36 +299,6 @@ def pools(arguments: argparse.Namespace) -> int:
             for one in found
         ]
         table(["pool", "size", "running", "waiting"], rows)
-    return 0
-
-
-def _forgotten(scheduler: Scheduler, name: str, since: str, until: str) -> int:
-    """The number of due times of which the ledger cannot say whether they ran."""
-
-    def count(ledger: Ledger) -> int:
-        job, now = operations.known(ledger, scheduler.application, name), ledger.now()
-        span = operations.point(since, now, "since"), operations.point(until, now, "until")
-        return operations.backfillable(ledger, job, *span, now).forgotten
-
-    return service_of(scheduler).look(count)
-
-
-def _would_fill(arguments: argparse.Namespace, due: Sequence[datetime], forgotten: int) -> int:
-    if arguments.json:
-        as_json({"dry_run": True, "due": due, "forgotten": forgotten})
-        return 0
-    for at in due[:SHOWN]:
-        show(shown_time(at))
-    if len(due) > SHOWN:
-        show(f"… and {len(due) - SHOWN} more")
-    if due:
-        what = counted(len(due), "due time")
-        say(
-            f"{what} of {arguments.job!r} would run. Nothing was changed; "
-            f"add --yes to run {'it' if len(due) == 1 else 'them'}."
-        )
-    else:
-        say(f"No due times of {arguments.job!r} would run.")
     return 0
 
 

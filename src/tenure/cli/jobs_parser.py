@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable
 from typing import get_args
 
-from tenure.cli import actions, job_list, job_operations, jobs, metrics, one_run, show, status, web
+from tenure.cli import actions, backfills, job_list, job_operations, jobs, metrics, one_run, show, status, web
 from tenure.cli import run as running
 from tenure.cli.watch import EVERY, watchable
+from tenure.core.backfills import Include
 from tenure.core.records import IfWaiting, RunState
 from tenure.errors import ConfigurationError
 from tenure.util.durations import positive
@@ -485,25 +486,65 @@ def _backfill(command: Command) -> None:
     backfill = _by(
         command(
             "backfill",
-            job_operations.backfill,
+            backfills.backfill,
             "run due times of the past",
             "List the due times in [SINCE, UNTIL) that have not run: never planned, skipped, cancelled or lost. With "
-            "--yes they run, each under its own key. Due times whose runs retention has removed are left out unless "
-            "--even-forgotten is given: the ledger cannot say whether they ran, so they may run a second time.",
+            "--yes they run, each under its own key, as one backfill: it has a number, and its due times are fixed. "
+            "--include says which: missing, lost, failed (and lost). With --at-once at most so many of its runs are "
+            "open, the oldest first; without, all. Due times whose runs retention has removed are left out unless "
+            "--even-forgotten is given: the ledger cannot say whether they ran, so they may run a second time.\n\n"
+            "With the number of a backfill, show how far it is, or pause, resume or cancel it. A paused one requests "
+            "no further runs. A cancelled one also cancels its runs that have not begun; running ones go on to their "
+            "end. With --wait, exit code 1 unless all succeeded.",
             "tenure backfill daily_aggregate 2026-11-01T00:00Z 2026-11-08T00:00Z",
-            "tenure backfill daily_aggregate -7d -0s --yes",
+            "tenure backfill daily_aggregate -7d -0s --include missing --include failed --at-once 2 --yes",
+            "tenure backfill 17 --wait",
+            "tenure backfill 17 --pause --why 'the disk is full'",
             json=True,
         )
     )
-    _job(backfill)
-    backfill.add_argument("since", metavar="SINCE", help="from this time on: 2026-11-01T00:00Z, or -7d for a week ago")
-    backfill.add_argument("until", metavar="UNTIL", help="before this time")
+    backfill.add_argument("target", metavar="JOB|NUMBER", help="the job, or the number of a backfill")
+    backfill.add_argument(
+        "since", metavar="SINCE", nargs="?", help="from this time on: 2026-11-01T00:00Z, or -7d for a week ago"
+    )
+    backfill.add_argument("until", metavar="UNTIL", nargs="?", help="before this time")
     backfill.add_argument("--yes", action="store_true", help="run them (default: only list them)")
+    backfill.add_argument(
+        "--include",
+        action="append",
+        choices=get_args(Include),
+        help="which due times; may be given several times (default: missing and lost)",
+    )
+    backfill.add_argument("--at-once", type=count, metavar="N", help="how many may be open at once (default: all)")
     backfill.add_argument(
         "--even-forgotten",
         action="store_true",
         help="include due times whose runs retention has removed; they may run a second time",
     )
+    steer = backfill.add_mutually_exclusive_group()
+    for verb, what in (
+        ("pause", "request no further runs of it"),
+        ("resume", "go on with it"),
+        ("cancel", "end it, and its runs that have not begun"),
+    ):
+        steer.add_argument(f"--{verb}", dest="steer", action="store_const", const=verb, help=what)
+    backfill.add_argument(
+        "--wait", metavar="DURATION", nargs="?", const="1d", help="wait until it is over, and say how far it is (1d)"
+    )
+    listed = _of_application(
+        command(
+            "backfills",
+            watchable(backfills.backfills),
+            "list backfills, newest first",
+            "List backfills: of which job, in which state, how many of their due times are over, failed, and left.",
+            "tenure backfills",
+            "tenure backfills daily_aggregate --watch",
+            json=True,
+        )
+    )
+    listed.add_argument("job", metavar="JOB", nargs="?", help="the job (default: all)")
+    listed.add_argument("--limit", type=count, default=20, metavar="N", help="how many (default: 20)")
+    _watch(listed)
 
 
 def _of_application(added: argparse.ArgumentParser) -> argparse.ArgumentParser:
