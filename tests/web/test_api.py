@@ -17,6 +17,7 @@ from tenure.views import (
     ActionView,
     AttemptView,
     AttentionView,
+    BackfillView,
     JobView,
     LogLineView,
     NodeView,
@@ -39,6 +40,9 @@ BODIES = {
     "/cancel": {"run": 1, "why": "too slow"},
     "/retry": {"run": 1},
     "/backfill": {"job": "sync_stock", "since": "-10s", "until": "-0s", "dry_run": False},
+    "/pause-backfill": {"backfill": 1, "why": "the disk is full"},
+    "/resume-backfill": {"backfill": 1},
+    "/cancel-backfill": {"backfill": 1, "why": "wrong month"},
     "/resign": {},
 }
 """A request of each operation that would do something."""
@@ -101,7 +105,8 @@ def test_every_address_is_described_and_every_description_has_an_address(describ
     for method, path in served:
         operation = described.operations[method, path]
         assert operation["summary"], path
-        assert operation["operationId"] == path.strip("/").replace("runs/{number}", "run").removesuffix(".json"), path
+        named = path.replace("runs/{number}", "run").replace("backfills/{number}", "one-backfill")
+        assert operation["operationId"] == named.strip("/").removesuffix(".json"), path
         if method == "post":
             assert operation["operationId"] in OPERATIONS
             schema = described.resolved(operation["requestBody"])["content"]["application/json"]["schema"]
@@ -121,6 +126,7 @@ def test_every_address_is_described_and_every_description_has_an_address(describ
         ("Node", NodeView, set()),
         ("Pool", PoolView, set()),
         ("Action", ActionView, set()),
+        ("Backfill", BackfillView, set()),
         ("Planner", Leader, set()),
         ("Term", TermRecord, {"gap_at_most"}),
     ],
@@ -185,6 +191,28 @@ def test_every_answer_is_as_the_file_says(scheduler, client, described, ended):
         dry_run=False,
     )
     assert [run["kind"] for run in ran["runs"]] == ["backfill"] * 4
+    assert (ran["backfill"]["total"], ran["backfill"]["by"]) == (4, "ann")
+    filled = api.do(
+        "/backfill",
+        job="nightly",
+        since="2019-01-01T00:00Z",
+        until="2020-01-01T00:00Z",
+        include=["missing", "failed"],
+        at_once=1,
+        even_forgotten=True,
+        dry_run=False,
+        why="the audit",
+    )
+    number = filled["backfill"]["number"]
+    assert (len(filled["runs"]), filled["backfill"]["total"]) == (1, 365)
+    paused = api.do("/pause-backfill", backfill=number, why="the disk is full")
+    assert (paused["state"], paused["state_by"], paused["state_why"]) == ("paused", "ann", "the disk is full")
+    assert "is paused already by ann" in api.do("/pause-backfill", 409, backfill=number)["detail"]
+    assert api.do("/resume-backfill", backfill=number)["state"] == "running"
+    assert api.do("/cancel-backfill", backfill=number, why="wrong year")["state"] == "cancelled"
+    assert api.ask(f"/backfills/{number}")["why"] == "the audit"
+    assert "no backfill 999999" in api.ask("/backfills/999999", 404)["detail"]
+    assert [one["number"] for one in api.ask("/backfills", job="nightly", limit=1)] == [number]
     eventually(lambda: api.ask("/runs", job="nightly", state="succeeded") != [], within=20)
     for path, query in {
         "/openapi.json": {},
@@ -212,7 +240,8 @@ def test_every_answer_is_as_the_file_says(scheduler, client, described, ended):
     assert described.seen == set(described.operations), "each was answered well at least once"
     done = [(action.what, action.by) for action in reversed(scheduler.actions(by="ann"))]
     assert [what for what, _ in done] == [
-        "run-now", "retry", "run-now", "cancel", "pause", "resume", "reset", "remove", "restore", "backfill", "resign"
+        "run-now", "retry", "run-now", "cancel", "pause", "resume", "reset", "remove", "restore",
+        "backfill", "backfill", "pause-backfill", "resume-backfill", "cancel-backfill", "resign",
     ]  # fmt: skip
 
 

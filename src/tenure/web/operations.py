@@ -128,7 +128,8 @@ ROUTES = {
 }
 
 
-NAMES = tuple(sorted({*(path.removeprefix("/do/") for path in ROUTES), "add", "update", "pool"}))
+_BACKFILLS = ("backfill", "pause-backfill", "resume-backfill", "cancel-backfill")
+NAMES = tuple(sorted({*(path.removeprefix("/do/") for path in ROUTES), "add", "update", "pool", *_BACKFILLS}))
 """How the log of actions calls what people do."""
 
 

@@ -26,6 +26,7 @@ from tenure.errors import (
     StoreError,
     StoreUnavailable,
     TenureError,
+    UnknownBackfill,
     UnknownJob,
 )
 from tenure.scheduler import Scheduler
@@ -327,6 +328,8 @@ def _refused(error: Exception) -> Refused | None:
             return error
         case UnknownJob():
             return Refused(404, "No such job", str(error))
+        case UnknownBackfill():
+            return Refused(404, "No such backfill", str(error))
         case Busy() | JobExists():
             return Refused(409, "Not now", str(error))
         case RunError():

@@ -15,8 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenure.core.arguments import decode
+from tenure.core.backfills import DEFAULT_INCLUDE
 from tenure.errors import UnreadableArguments
-from tenure.views import JobView, RunView
+from tenure.views import BackfillView, JobView, RunView
 from tenure.web.api.answers import BASE, done, hidden
 from tenure.web.operations import carry_out, until_of
 from tenure.web.page_request import NUMBERS, PageRequest, Refused, body_of
@@ -38,13 +39,24 @@ class OperationFields:
         return value
 
     def number(self, name: str) -> int:
-        """The number of a run."""
+        """A number, such as that of a run."""
         value = self.given.get(name)
         if isinstance(value, float) and value.is_integer():
             value = int(value)  # to JSON, 7.0 is the integer 7
         if type(value) is not int or not 0 <= value <= NUMBERS:
-            raise Refused(400, "No such number", f"{name}: {_json(value)} is not a number. Write that of a run.")
+            raise Refused(400, "No such number", f"{name}: {_json(value)} is not a number. Write a whole one.")
         return value
+
+    def number_or_none(self, name: str) -> int | None:
+        """A number, which may be left out or null."""
+        return None if self.given.get(name) is None else self.number(name)
+
+    def words(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """A list of texts, which may be left out."""
+        value = self.given.get(name, list(default))
+        if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+            raise Refused(400, "Not a list", f"{name}: {_json(value)} is not a list of texts. {_LEFT_OUT}")
+        return tuple(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """True or false."""
@@ -129,17 +141,34 @@ async def _retry(request: PageRequest, fields: OperationFields) -> Any:
 async def _backfill(request: PageRequest, fields: OperationFields) -> Any:
     name, since, until = fields.text("job"), fields.text("since"), fields.text("until")
     dry_run, even_forgotten = fields.flag("dry_run", default=True), fields.flag("even_forgotten", default=False)
+    include, at_once = fields.words("include", DEFAULT_INCLUDE), fields.number_or_none("at_once")
     why, scheduler = fields.text("why", ""), request.site.scheduler
 
-    def list_or_run() -> tuple[list[str], list[dict[str, Any]]]:
-        more: dict[str, Any] = {"even_forgotten": even_forgotten, "why": why, "by": request.by}
+    def list_or_run() -> dict[str, Any]:
+        more: dict[str, Any] = {"include": include, "at_once": at_once, "even_forgotten": even_forgotten}
+        more |= {"why": why, "by": request.by}
         if dry_run:
-            return [at.isoformat() for at in scheduler.backfill(name, since, until, dry_run=True, **more)], []
-        runs = scheduler.backfill(name, since, until, dry_run=False, **more)
-        return [run.scheduled_for.isoformat() for run in runs], [_shown_run(request, run) for run in runs]
+            due = scheduler.backfill(name, since, until, dry_run=True, **more)
+            return {"due": [at.isoformat() for at in due], "runs": [], "backfill": None}
+        made = scheduler.backfill(name, since, until, dry_run=False, **more)
+        return {
+            "due": [run.scheduled_for.isoformat() for run in made],
+            "runs": [_shown_run(request, run) for run in made],
+            "backfill": scheduler.find_backfill(made.number).as_dict() if made.number else None,
+        }
 
-    due, runs = await carry_out(request, list_or_run)
-    return {"job": name, "dry_run": dry_run, "due": due, "runs": runs}
+    return {"job": name, "dry_run": dry_run, **await carry_out(request, list_or_run)}
+
+
+def _on_backfill(verb: str) -> Callable[[PageRequest, OperationFields], Awaitable[Any]]:
+    """`pause_backfill`, `resume_backfill` and `cancel_backfill` take the same."""
+
+    async def steer(request: PageRequest, fields: OperationFields) -> Any:
+        number, why = fields.number("backfill"), fields.text("why", "")
+        method: Callable[..., BackfillView] = getattr(request.site.scheduler, verb)
+        return (await carry_out(request, lambda: method(number, why=why, by=request.by))).as_dict()
+
+    return steer
 
 
 async def _resign(request: PageRequest, fields: OperationFields) -> Any:
@@ -158,7 +187,14 @@ CHANGES = {
         ApiOperation("reset", ("job", "why"), _on_job("reset")),
         ApiOperation("cancel", ("run", "why"), _cancel),
         ApiOperation("retry", ("run", "why"), _retry),
-        ApiOperation("backfill", ("job", "since", "until", "dry_run", "even_forgotten", "why"), _backfill),
+        ApiOperation(
+            "backfill",
+            ("job", "since", "until", "dry_run", "include", "at_once", "even_forgotten", "why"),
+            _backfill,
+        ),
+        ApiOperation("pause-backfill", ("backfill", "why"), _on_backfill("pause_backfill")),
+        ApiOperation("resume-backfill", ("backfill", "why"), _on_backfill("resume_backfill")),
+        ApiOperation("cancel-backfill", ("backfill", "why"), _on_backfill("cancel_backfill")),
         ApiOperation("resign", ("why",), _resign),
     )
 }

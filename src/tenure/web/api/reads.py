@@ -17,7 +17,7 @@ from tenure.errors import ConfigurationError
 from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
-from tenure.views import ActionView, PoolView, RunView
+from tenure.views import ActionView, BackfillView, PoolView, RunView
 from tenure.web.api.answers import chosen, flat, found, hidden, limit, shows_arguments
 from tenure.web.ledger_reads import check_name
 from tenure.web.page_request import Handler, PageRequest, Refused, whole
@@ -153,6 +153,22 @@ async def _run(request: PageRequest) -> Response:
     return found(request, {**shown, "log": [line.as_dict() for line in page.log], "log_lines_before": page.cut})
 
 
+async def _backfills(request: PageRequest) -> Response:
+    reads, job, most = request.site.reads, request.asked("job") or None, limit(request)
+
+    def look(session: Session) -> list[BackfillView]:
+        return reads.lookup.backfills(session.ledger, job, most)
+
+    rows = await run_in_threadpool(reads.read, ("api backfills", job, most), look)
+    return found(request, [one.as_dict() for one in rows])
+
+
+async def _backfill(request: PageRequest) -> Response:
+    number = whole(request.http.path_params["number"], "backfill")
+    one = await run_in_threadpool(request.site.scheduler.find_backfill, number)
+    return found(request, one.as_dict())
+
+
 async def _actions(request: PageRequest) -> Response:
     reads, most, below = request.site.reads, limit(request), request.number("after") or None
     job, by = request.asked("job") or None, request.asked("by") or None
@@ -205,6 +221,8 @@ READS: dict[str, Handler] = {
     "/api/v1/why": _why,
     "/api/v1/runs": _runs,
     "/api/v1/runs/{number}": _run,
+    "/api/v1/backfills": _backfills,
+    "/api/v1/backfills/{number}": _backfill,
     "/api/v1/actions": _actions,
     "/api/v1/audit": _audit,
 }
