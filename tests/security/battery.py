@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 
 from tenure.core.alerts import AlertKind, AlertRules, Symptom, steps
+from tenure.core.backfills import NewBackfill, Steer
 from tenure.core.cluster import Acquire, AcquireOutcome, Beat, BeatVerdict, NodeCard
 from tenure.core.messages import (
     Action,
@@ -70,6 +71,32 @@ def elections(url: str, session: Session) -> None:
     session.listen(first)
 
 
+def backfills(ledger: Ledger, application: str, session: Session) -> None:
+    """A backfill that runs to its end, and one that is paused, resumed, cancelled and forgotten."""
+    now, node = round(ledger.now()), join(session)
+    assert ledger.change(change(application, "filled", Change.ADDED, queue="filled"))
+    due = tuple(float(now - ago) for ago in (7200, 7100, 7000))
+    number, (first,) = ledger.create_backfill(NewBackfill(application, "filled", due[0], due[-1], due[:2], at_once=1))
+    assert number is not None
+    token = str(uuid.uuid4())
+    assert [run.id for run in ledger.claim(ClaimRequest(node, application, token, 1, queues=("filled",))).runs] == [first.id]
+    ledger.finish([Ending(first.id, token, RunState.FAILED)])
+    assert ledger.advance_backfills(application, 10).begins
+    again, _ = ledger.create_backfill(NewBackfill(application, "filled", due[0], due[-1], due, ("failed", "missing"), 1))
+    assert again is not None
+    for one in (number, again):
+        assert ledger.steer_backfill(application, one, Steer.CANCEL, by="", why="")
+    last, _ = ledger.create_backfill(
+        NewBackfill(application, "filled", due[0], due[-1], due, at_once=1, action=Action("backfill", "ada"))
+    )
+    assert last is not None
+    for steer in (Steer.PAUSE, Steer.RESUME, Steer.CANCEL):
+        assert ledger.steer_backfill(application, last, steer, by="ada", why="why", action=Action(steer, "ada"))
+    assert len(ledger.backfills(application)) == 3
+    assert ledger.forget_backfills(application, ledger.now() + 60, 10) == 3
+    session.leave(node, "bye")
+
+
 def jobs(url: str, session: Session) -> None:
     ledger, application = session.ledger, f"app {uuid.uuid4()}"
     now = ledger.now()
@@ -99,6 +126,7 @@ def jobs(url: str, session: Session) -> None:
     assert ledger.follow_up(application, 10).paid == 1
     assert ledger.followers(application, "parent")
     figures(ledger, application)
+    backfills(ledger, application, session)
     for what in (Change.PAUSED, Change.RESUMED, Change.UPDATED, Change.REMOVED):
         assert ledger.change(change(application, "planned", what))
     assert ledger.unbegun(unplanned.id, 99) == []
