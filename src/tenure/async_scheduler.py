@@ -16,6 +16,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Literal, Self, TypeVar, Unpack, overload
 
+from tenure.alerts.options import AlertReceiver
 from tenure.async_election import NodeOptions
 from tenure.core.backfills import DEFAULT_INCLUDE, Include
 from tenure.core.job_options import Policy
@@ -149,6 +150,27 @@ class AsyncScheduler(Decorators, Listening):
             except BaseException:  # a cancellation, for one
                 await self.stop()  # which wakes the stage, and so ends the thread
                 raise
+
+    def alert_to(
+        self,
+        *told: AlertReceiver,
+        failing: int = 3,
+        paused: Duration = "7d",
+        no_planner: Duration = "30s",
+        orphaned: Duration = "1m",
+        open_after: int = 1,
+        close_after: int = 1,
+    ) -> None:
+        """Tell these when something is wrong; see `Scheduler.alert_to`."""
+        self._scheduler.alert_to(
+            *told,
+            failing=failing,
+            paused=paused,
+            no_planner=no_planner,
+            orphaned=orphaned,
+            open_after=open_after,
+            close_after=close_after,
+        )
 
     def _listen(self, kinds: tuple[type[AnyEvent], ...]) -> Callable[[Listener], Listener]:
         register = self._service.listeners.on(*kinds)
@@ -449,6 +471,7 @@ class AsyncScheduler(Decorators, Listening):
     explain = _in_thread(Scheduler.explain)
     nodes = _in_thread(Scheduler.nodes)
     attention = _in_thread(Scheduler.attention)
+    alerts = _in_thread(Scheduler.alerts)
 
     async def health(self) -> Health:
         """The state of this node, without asking the database."""

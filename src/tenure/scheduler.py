@@ -17,6 +17,8 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
+from tenure.alerts.options import AlertOptions, AlertReceiver
+from tenure.core.alerts import AlertRules
 from tenure.core.cluster import Cadence
 from tenure.errors import ConfigurationError
 from tenure.events import AnyEvent
@@ -163,6 +165,32 @@ class Scheduler(SchedulerApi, Listening):
             except BaseException:
                 self.stop()
                 raise
+
+    def alert_to(
+        self,
+        *told: AlertReceiver,
+        failing: int = 3,
+        paused: Duration = "7d",
+        no_planner: Duration = "30s",
+        orphaned: Duration = "1m",
+        open_after: int = 1,
+        close_after: int = 1,
+    ) -> None:
+        """Tell these when something is wrong: `alert_to(Log(), Webhook(url))`, all in one call, before the start.
+
+        A job is `failing` after so many runs in a row that failed. The durations say how long a job may be paused, no
+        node may plan, and no node may have the function of a job. An alert opens after `open_after` looks in a row that
+        find it, and closes after `close_after` without it. A look comes about every 15 seconds.
+        """
+        rules = AlertRules.of(
+            failing=failing,
+            paused=paused,
+            no_planner=no_planner,
+            orphaned=orphaned,
+            open_after=open_after,
+            close_after=close_after,
+        )
+        self._service.alert_to(AlertOptions.of(told, rules))
 
     def _listen(self, kinds: tuple[type[AnyEvent], ...]) -> Callable[[Listener], Listener]:
         register = self._service.listeners.on(*kinds)

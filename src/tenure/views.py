@@ -10,6 +10,7 @@ from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any, Self
 
+from tenure.core.alerts import AlertMessage, AlertRow
 from tenure.core.arguments import decode_result, plain, shown
 from tenure.core.attention import Concern
 from tenure.core.backfills import LEFT, OVERTAKEN, BackfillRow, BackfillStateName
@@ -46,6 +47,8 @@ from tenure.util.instants import moment
 
 __all__ = [
     "ActionView",
+    "AlertMessageView",
+    "AlertView",
     "AsyncRequestedRun",
     "AttemptView",
     "AttentionView",
@@ -793,6 +796,83 @@ class AttentionView:
         return _plain(self)
 
 
+@dataclass(frozen=True, slots=True)
+class AlertMessageView:
+    """What one sink was told of an alert, or is still to be told."""
+
+    sink: str
+    event: str
+    """'opened' or 'closed'."""
+    sent_at: datetime | None
+    """When the sink accepted it; None if it has not."""
+    tries: int
+    """How many times it has not."""
+    error: str
+    """How the last of these failed."""
+    given_up: bool
+    """It is not sent again."""
+
+    @classmethod
+    def of(cls, message: AlertMessage, where: tzinfo) -> Self:
+        """The view of a message."""
+        return cls(
+            sink=message.sink,
+            event=message.event,
+            sent_at=_moment(message.sent_at, where),
+            tries=message.tries,
+            error=message.error,
+            given_up=message.given_up,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AlertView:
+    """Something that was wrong, or is, and of which the sinks of `alert_to` are told."""
+
+    id: str
+    kind: str
+    """A stable word, such as 'failing': see docs/how-to/alerts.md."""
+    target: str
+    """The name of the job or the label of the node; '*' for many of them, '' for the application."""
+    text: str
+    """What is wrong, or was, in a sentence or two."""
+    since: datetime
+    """Since when it is wrong."""
+    opened_at: datetime
+    closed_at: datetime | None
+    """None while it is open."""
+    messages: tuple[AlertMessageView, ...]
+
+    @classmethod
+    def of(cls, row: AlertRow, messages: Iterable[AlertMessage], tz: str) -> Self:
+        """The view of an alert that was opened."""
+        where = zone_of(None, default=tz)
+        return cls(
+            id=row.id,
+            kind=row.kind,
+            target=row.target,
+            text=row.text,
+            since=moment(row.since, where),
+            opened_at=moment(row.first_seen if row.opened_at is None else row.opened_at, where),
+            closed_at=_moment(row.closed_at, where),
+            messages=tuple(AlertMessageView.of(one, where) for one in messages),
+        )
+
+    @property
+    def open(self) -> bool:
+        """True if it is not over."""
+        return self.closed_at is None
+
+    @property
+    def untold(self) -> tuple[AlertMessageView, ...]:
+        """What a sink has not accepted yet, or never will."""
+        return tuple(one for one in self.messages if one.sent_at is None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only texts, numbers, lists and dicts."""
+        return {**_plain(self), "open": self.open}
+
+
 @lru_cache(maxsize=4096)
 def _explained(trigger: str | None) -> str:
     return explained(trigger)
@@ -832,6 +912,7 @@ def _number(value: float) -> str:
 
 def _plain(
     view: ActionView
+    | AlertView
     | AttemptView
     | AttentionView
     | BackfillView

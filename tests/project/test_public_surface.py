@@ -25,6 +25,7 @@ OPERATIONS = {
 OPERATIONS |= {"resume", "add_many", "pool", "run_at", "run_now", "run_now_many", "update"}
 QUERIES = {
     "actions",
+    "alerts",
     "application",
     "attention",
     "audit",
@@ -45,7 +46,7 @@ QUERIES = {
 }
 QUERIES |= {"history", "pools", "stats", "why"}
 DEFINING = {"after", "around", "at", "calendar", "cron", "every", "job", "scheduled"}
-TAKING_PART = {"lifespan", "on", "run", "start", "stop"}
+TAKING_PART = {"alert_to", "lifespan", "on", "run", "start", "stop"}
 
 SCHEDULER = OPERATIONS | QUERIES | DEFINING | TAKING_PART
 RUN = {"attempt", "cancelled", "check", "complete", "id", "job", "key", "kind", "log", "lost", "once", "reason"}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import get_args
 
-from tenure.cli import actions, backfills, job_list, job_operations, jobs, metrics, one_run, show, status, web
+from tenure.cli import actions, alerts, backfills, job_list, job_operations, jobs, metrics, one_run, show, status, web
 from tenure.cli import run as running
 from tenure.cli.watch import EVERY, watchable
 from tenure.core.backfills import Include
@@ -286,6 +286,22 @@ def _queries(command: Command) -> None:
     log_of_actions.add_argument("--by", metavar="WHO", dest="who", help="by this person (default: everyone)")
     _span(log_of_actions, since=None)
     log_of_actions.add_argument("--limit", type=count, default=20, metavar="N", help="how many (default: 20)")
+    told = _of_application(
+        command(
+            "alerts",
+            alerts.alerts,
+            "list alerts, and try their sinks",
+            "List what is wrong or was, and who has not been told: open alerts first, then past ones. `test` imports "
+            "an application and sends a test message to each of its sinks (`scheduler.alert_to`); check-ins are left "
+            "out, because their monitors would believe them. Exit code 1 if a sink did not accept it.",
+            "tenure alerts",
+            "tenure alerts test app.jobs:scheduler",
+            json=True,
+        )
+    )
+    told.add_argument("action", nargs="?", choices=["list", "test"], default="list", help="list (default) or test")
+    told.add_argument("place", metavar="MODULE:SCHEDULER", nargs="?", help="with test: where the scheduler is")
+    told.add_argument("--limit", type=count, default=20, metavar="N", help="how many (default: 20)")
     preview = command(
         "next",
         jobs.next_,

@@ -26,7 +26,7 @@ from tenure.scheduler import service_of
 from tenure.util.clock import walltime
 from tenure.util.instants import moment
 from tenure.util.plurals import counted
-from tenure.views import AttentionView, RunView
+from tenure.views import AlertView, AttentionView, RunView
 
 NEXT = 5
 CONCERNS, GROUPS, NAMES = 10, 5, 3
@@ -36,6 +36,8 @@ COUNTED = 10_000
 OPEN_READ = 10_000
 """At most this many running and pending runs are read for what they wait for."""
 LABEL = 9
+ALERTS = 1000
+"""At most this many open alerts are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class StatusReport:
     awaited: list[str]
     not_yet: list[str]
     due: list[tuple[datetime, str]]
+    alerts: list[AlertView]
+    """The alerts that are open, the newest first."""
     now: datetime
 
     @property
@@ -117,6 +121,7 @@ class StatusReport:
             "attention": [concern.as_dict() for concern in self.attention],
             "failing": [_outcome(one) for one in self.failing],
             "recovered": [one.name for one in self.recovered],
+            "alerts": [alert.as_dict() for alert in self.alerts],
             "open": self.open,
             "running_by_node": self.running,
             "running": [run.as_dict() for run in self.longest],
@@ -151,6 +156,7 @@ def _look(arguments: argparse.Namespace) -> StatusReport:
             attention, outcomes = lookup.attention(ledger), lookup.failing(ledger)
             planner = session.leader(planner_of(scheduler.application))
             due = lookup.next_of(ledger, rows, now, NEXT)
+            alerts = [alert for alert in lookup.alerts(ledger, ALERTS) if alert.open]
         held = scheduler.runs(state="running", until=NOW, limit=OPEN_READ)
         pending = scheduler.runs(state="pending", until=NOW, limit=OPEN_READ)
         return StatusReport(
@@ -167,6 +173,7 @@ def _look(arguments: argparse.Namespace) -> StatusReport:
             awaited=[f"{run.job} {run.key} on {run.node}" for run in held if run.stopping],
             not_yet=[f"{run.job} {run.key}: {run.waiting}" for run in pending if run.waiting],
             due=due,
+            alerts=alerts,
             now=moment(now),
         )
 
@@ -229,6 +236,9 @@ def _rest(seen: StatusReport) -> None:
         since = about(max((walltime() - seen.planner.since).total_seconds(), 0.0))
         show(f"{'planner':{LABEL}}{seen.planner.label}, for {since}", silent)
     _fact("jobs", f"{seen.jobs}{f', paused: {few(seen.paused)}' if seen.paused else ''}")
+    if seen.alerts:
+        names = few([f"{alert.kind} {alert.target}".rstrip() for alert in seen.alerts])
+        _fact("alerts", f"{len(seen.alerts)} open: {names} (tenure alerts)")
     by_node = few([f"{label}: {count}" for label, count in sorted(seen.running.items())])
     counts = ", ".join(f"{n} {state}" for state, n in seen.open.items())
     _fact("runs", f"{counts}{f' ({by_node})' if seen.running else ''}; {seen.bad:,} failed or lost in the last 24 h")

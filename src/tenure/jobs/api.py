@@ -26,6 +26,7 @@ from tenure.util.names import named
 from tenure.util.plurals import counted
 from tenure.views import (
     ActionView,
+    AlertView,
     AttentionView,
     BackfillView,
     Explanation,
@@ -583,3 +584,7 @@ class SchedulerApi(Decorators):
     def attention(self) -> list[AttentionView]:
         """What needs attention, the worst first: orphaned jobs, overdue due times, jobs removed against the code."""
         return self._service.look(self._service.lookup.attention)
+
+    def alerts(self, limit: int = 100) -> list[AlertView]:
+        """What the sinks of `alert_to` are told of: open alerts first, then past ones, each the newest first."""
+        return self._service.look(lambda ledger: self._service.lookup.alerts(ledger, limit))

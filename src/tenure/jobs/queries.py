@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from itertools import islice
 
+from tenure.core.alerts import AlertMessage
 from tenure.core.attention import LIMIT, Concern, concerns
 from tenure.core.audit import JobAudit
 from tenure.core.audit import audit as audit_of
@@ -32,6 +33,7 @@ from tenure.util.names import named
 from tenure.util.plurals import a_type
 from tenure.views import (
     ActionView,
+    AlertView,
     AttentionView,
     BackfillView,
     FiguresView,
@@ -121,6 +123,21 @@ class Lookup:
     def attention(self, ledger: Ledger) -> list[AttentionView]:
         """The same for people."""
         return [AttentionView.of(concern, self._tz) for concern in self.concerns(ledger)]
+
+    def alerts(self, ledger: Ledger, limit: int) -> list[AlertView]:
+        """The alerts that were opened: open ones first, then the others, each the newest first."""
+        if type(limit) is not int or not 1 <= limit <= MAX_RUNS:
+            raise ConfigurationError(f"limit: {limit!r} must be a whole number from 1 to {MAX_RUNS:,}.")
+        there = [row for row in ledger.open_alerts(self._application) if row.open]
+        there.sort(key=lambda row: row.opened_at or 0.0, reverse=True)
+        if len(there) < limit:
+            known = {row.id for row in there}
+            there += [row for row in ledger.alert_history(self._application, limit) if row.id not in known]
+        rows = there[:limit]
+        told: dict[str, list[AlertMessage]] = {row.id: [] for row in rows}
+        for message in ledger.alert_messages(self._application, list(told)):
+            told[message.alert.id].append(message)
+        return [AlertView.of(row, told[row.id], self._tz) for row in rows]
 
     def rows(
         self,

@@ -53,6 +53,7 @@ OF_STORE = (
     Metric("tenure_oldest_overdue_seconds", "For how long the oldest of them has been due; 0 if there is none."),
     Metric("tenure_jobs", "Jobs of the application.", ("state",)),
     Metric("tenure_orphaned_jobs", "Active jobs that no live node can run; counted up to 1,000."),
+    Metric("tenure_alerts_open", "Alerts that are open. 0 if no worker has sinks for alerts.", ("kind",)),
     Metric("tenure_jobs_not_exported", "Jobs without series of their own: left out by `jobs`, or more than 2,000."),
     Metric("tenure_job_info", "Always 1; what the job is.", (*_JOB, "queue", "trigger", "tz")),
     Metric("tenure_job_next_due_timestamp_seconds", "When the job is due next.", _JOB),

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from tenure.core.alerts import AlertKind
 from tenure.core.coverage import Coverage
 from tenure.core.differences import explained
 from tenure.core.expected import KNOWN, expected_by, usual_limit
@@ -81,6 +82,7 @@ class LedgerReader:
             Sample("tenure_overdue_runs", len(overdue)),
             Sample("tenure_oldest_overdue_seconds", max(now - oldest, 0.0)),
             Sample("tenure_orphaned_jobs", len(orphaned)),
+            *_alerts(ledger, application),
             *self._planner(session, now),
             *_of_nodes((node.label, node.capacity, running.get(node.node, 0), node.clock_offset) for node in nodes),
         ]
@@ -185,6 +187,13 @@ def _of_nodes(nodes: Iterable[tuple[str, int, int, float | None]]) -> list[Sampl
         *(Sample("tenure_node_running", runs, (label,)) for label, runs in running.items()),
         *(Sample("tenure_node_clock_offset_seconds", ahead, (label,)) for label, ahead in offset.items()),
     ]
+
+
+def _alerts(ledger: Ledger, application: str) -> list[Sample]:
+    """Open alerts by kind, also the kinds of which none is open."""
+    counts = Counter(row.kind for row in ledger.open_alerts(application) if row.open)
+    kinds = (kind.value for kind in AlertKind if kind is not AlertKind.NO_ANSWER)
+    return [Sample("tenure_alerts_open", counts[kind], (kind,)) for kind in kinds]
 
 
 def _open(ledger: Ledger, application: str, queues: Iterable[str]) -> list[Sample]:

@@ -19,6 +19,8 @@ class Step(Enum):
     COUNT = "count"
     REPLAN = "replan"
     CHECK = "check the deploy"
+    LOOK = "look for alerts"
+    TELL = "tell alerts"
 
     __hash__ = object.__hash__  # members are singletons, and this one is not written in Python
 

@@ -15,6 +15,7 @@ from tenure.core.records import Instant, RunId
 from tenure.jobs.functions import Registry
 from tenure.jobs.run_log import LogQueue
 from tenure.scheduling.agenda import Agenda
+from tenure.scheduling.alert_sender import AlertSender
 from tenure.scheduling.attempt import Attempt
 from tenure.scheduling.engine_options import EngineOptions
 from tenure.util.clock import boottime
@@ -61,7 +62,7 @@ class LoopSignals:
 
     def __init__(self, node: NodeHandle) -> None:
         self._node = node
-        self.poked = self.freed = self.owed = self.backfilled = False
+        self.poked = self.freed = self.owed = self.backfilled = self.sent = False
         self.pressed = False
         """More is due than the last claim brought."""
 
@@ -83,6 +84,11 @@ class LoopSignals:
     def backfill(self) -> None:
         """A run is over that a backfill may have requested."""
         self.backfilled = True
+        self._node.wake()
+
+    def note_sent(self) -> None:
+        """A sink has been told what was claimed for it, or has not accepted it."""
+        self.sent = True
         self._node.wake()
 
 
@@ -117,6 +123,8 @@ class LoopContext:
     options: EngineOptions
     signals: LoopSignals
     agenda: Agenda = field(default_factory=Agenda)
+    sender: AlertSender | None = None
+    """Tells the sinks of this node. None: no alert is looked for."""
     identity: NodeId = ""
     """The node's id as of the last turn. The node may have another one by now."""
     resting: bool = False

@@ -32,6 +32,9 @@ from tenure.jobs.operations import refuse_parent
 from tenure.jobs.run_log import AttemptLog
 from tenure.jobs.start_report import StartReport
 from tenure.run import Run, RunControl
+from tenure.scheduling.alert_sender import AlertSender
+from tenure.scheduling.alert_watch import AlertWatch
+from tenure.scheduling.check_in_sender import CheckInSender
 from tenure.scheduling.completer import Completer
 from tenure.scheduling.context import EndingQueue, LoopContext, LoopSignals
 from tenure.scheduling.engine_options import EngineOptions
@@ -54,6 +57,8 @@ GOODBYE = 5.0
 """Seconds that the last endings may take."""
 LAST_WORDS = 1.0
 """Seconds that bodies have to end after they were told to at the end of `drain`."""
+LAST_SENDING = 2.0
+"""Seconds that an alert on its way to a sink, and the last check-ins, may take at a stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class Parts:
     executor: Executor
     completer: Completer
     loop: SchedulerLoop
+    alerts: AlertWatch
 
 
 class Engine:
@@ -77,6 +83,7 @@ class Engine:
         self._pid = 0
         self._parts: Parts | None = None
         self._leaving: Parts | None = None
+        self._check_ins: CheckInSender | None = None
         self._gone = threading.Event()
         """The node has left after a stop."""
         self._stopping = threading.RLock()
@@ -111,11 +118,13 @@ class Engine:
             return jobs
         parts = self._assemble()
         parts.executor.use(loop)
-        self._pid, self._parts = os.getpid(), parts
+        self._pid, self._parts, self._check_ins = os.getpid(), parts, parts.alerts.check_ins
         try:
             parts.completer.start()
             parts.election.start()
             parts.node.serve(parts.loop)
+            parts.alerts.check_ins.listen(self._listeners)
+            parts.alerts.start()
         except BaseException:
             self._parts = None
             parts.completer.stop(GOODBYE)
@@ -153,9 +162,20 @@ class Engine:
         completer = Completer(
             self._store, endings, executor, signals, reporter, clock=clock, label=node.label, timeout=within
         )
-        context = LoopContext(node, election, executor, self._registry, clock, options, signals)
+        told, application = options.alerts, options.application
+        sender = AlertSender(told.sinks, application, node.label, signals.note_sent)
+        context = LoopContext(node, election, executor, self._registry, clock, options, signals, sender=sender)
         loop = SchedulerLoop(context, reporter, functools.partial(_make_run, node, options, endings.logs.note))
-        return Parts(node, election, clock, signals, executor, completer, loop)
+        alerts = AlertWatch(
+            sender,
+            CheckInSender(told.check_ins, application, node.label, lambda: executor.in_hand),
+            told.pings,
+            label=node.label,
+            plans=lambda: election.is_leader,
+            answers=lambda: loop.alert_messages.answers,
+            problem=lambda: node.problem,
+        )
+        return Parts(node, election, clock, signals, executor, completer, loop, alerts)
 
     def stop(self, drain: float) -> bool:
         """Claim no more, let others plan, wait for what runs, then leave. True if everything had ended in time.
@@ -200,6 +220,8 @@ class Engine:
         told = parts.completer.stop(GOODBYE) if ended else parts.executor.told(GOODBYE)
         if not ended:
             parts.loop.reconciler.stop_recorded.wait(GOODBYE)  # the process may end when this returns
+        parts.alerts.stop()
+        parts.alerts.sender.stop(LAST_SENDING)
         if self._parts is None:  # a signal handler has stopped it meanwhile
             return self._leaving is None
         self._parts, self._leaving = None, parts
@@ -208,6 +230,12 @@ class Engine:
         else:
             self._leave_later(parts)
         return drained and told
+
+    def last_check_ins(self) -> None:
+        """After the listeners have heard how the last runs ended."""
+        if self._check_ins is not None and not self.waits_for:
+            self._check_ins.unlisten(self._listeners)
+            self._check_ins.stop(LAST_SENDING)
 
     def use(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run coroutines on this loop, if their old one does not run any more."""
@@ -230,6 +258,7 @@ class Engine:
             parts.completer.stop(None)
             self._leave()
             self._listeners.stop(GOODBYE)
+            self.last_check_ins()
             logger.info("the last body has ended; the node has left", extra={"action": "left_later"})
 
         try:

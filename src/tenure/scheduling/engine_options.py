@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tenure.alerts.options import AlertOptions
 from tenure.core.cluster import Cadence
 
 
@@ -24,3 +25,4 @@ class EngineOptions:
     host_evidence: bool = True
     session_evidence: bool = True
     schema: str = "tenure"
+    alerts: AlertOptions = field(default_factory=AlertOptions)

@@ -97,7 +97,13 @@ def health_of(parts: Parts, store: Store, options: EngineOptions, registry: Regi
     problem = "" if left > 0 else f"no answer from {store.shown} for too long"
     if not problem and (stands := executor.no_loop()) and (coroutines := registry.coroutines):
         problem = without_loop(stands, coroutines)
-    fallen = (*node.dead_threads, *dead(parts.completer), *executor.dead_threads, *listeners.dead_threads)
+    fallen = (
+        *node.dead_threads,
+        *dead(parts.completer),
+        *executor.dead_threads,
+        *listeners.dead_threads,
+        *parts.alerts.dead_threads,
+    )
     if fallen:
         problem = f"a thread of tenure died: {', '.join(fallen)}. Restart this process."
     ok = not problem
@@ -118,7 +124,7 @@ def health_of(parts: Parts, store: Store, options: EngineOptions, registry: Regi
         clock_doubted=parts.clock.doubts,
         problem=problem,
         dead_threads=fallen,
-        notes=parts.loop.planner.notes,
+        notes=(*parts.loop.planner.notes, *parts.alerts.problems),
         live=not fallen and not node.stalled,
         draining=executor.stopping,
         clock_offset=walltime().timestamp() - parts.clock.now(boottime()) if parts.clock.known else None,

@@ -1,5 +1,5 @@
 """The scheduler's loop: learn, reconcile, follow up, advance backfills, claim, plan, resolve missed due times, prune,
-count.
+count, look for alerts.
 
 Each step has a module, and the agenda says which is due. The node's control loop hosts it (`LoopService`): one thread,
 one connection. Claims and reconciliations go over that connection one after the other, which `reconciler.py` relies on.
@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 from tenure.errors import StoreError
 from tenure.scheduling.agenda import Step
+from tenure.scheduling.alert_look import AlertLook
+from tenure.scheduling.alert_messages import AlertMessages
 from tenure.scheduling.attempt import MakeRun
 from tenure.scheduling.backfills import BackfillStep
 from tenure.scheduling.claimer import Claimer
@@ -57,6 +59,7 @@ class SchedulerLoop:
         self.retention = Retention(context)
         self.figures = FiguresCounter(context)
         self.deploy_check = DeployCheck(context, reporter)
+        self.alert_look, self.alert_messages = AlertLook(context), AlertMessages(context)
         self._turning = threading.Lock()
 
     def rest(self) -> None:
@@ -76,7 +79,7 @@ class SchedulerLoop:
     def next_at(self) -> float:
         """When something is due."""
         signals = self._signals
-        if signals.poked or signals.freed or signals.owed or signals.backfilled:
+        if signals.poked or signals.freed or signals.owed or signals.backfilled or signals.sent:
             return 0.0
         if self._context.resting:
             return min(self.agenda.due(Step.RECONCILE), self.agenda.due(Step.FOLLOW))
@@ -111,6 +114,8 @@ class SchedulerLoop:
             self._do(Step.COUNT, self.figures.count, ledger)
             self._do(Step.REPLAN, self.planner.replan, ledger)
             self._do(Step.CHECK, self.deploy_check.check, ledger)
+            self._do(Step.LOOK, self.alert_look.look, ledger)
+        self._do(Step.TELL, self.alert_messages.tell, ledger)
 
     def _do(self, step: Step, work: Callable[[Ledger], None], ledger: Ledger) -> None:
         """Do a step if it is due. If it fails because of what it read, the other steps and this node's elections carry
@@ -140,6 +145,9 @@ class SchedulerLoop:
         if self._signals.backfilled:
             self._signals.backfilled = False
             self.backfills.hear()
+        if self._signals.sent:
+            self._signals.sent = False
+            self.agenda.soon(Step.TELL)
 
     def _change_identity(self) -> None:
         """The old identity was declared dead: every attempt claimed under it is lost."""

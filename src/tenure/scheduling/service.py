@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
+from tenure.alerts.options import AlertOptions
 from tenure.errors import ConfigurationError, TenureError
 from tenure.events import RunEvent
 from tenure.jobs.client import JobClient
@@ -127,6 +128,7 @@ class SchedulerService(JobClient):
         if engine is not None:
             drained = engine.stop(self._drain if asked is None else asked)
             self.listeners.stop(LAST_EVENTS)
+            engine.last_check_ins()
             with self._mutex:  # two threads may stop it
                 self._left_later = [*dict.fromkeys((*self._left_later, engine))]
                 if self._engine is engine:
@@ -194,6 +196,14 @@ class SchedulerService(JobClient):
             lines = [f"tenure: the jobs of {self.application!r} cannot be listed now: {error}"]
         for text in lines:
             say(text)
+
+    def alert_to(self, told: AlertOptions) -> None:
+        """See `Scheduler.alert_to`."""
+        if self.started:
+            raise ConfigurationError("alert_to(): the scheduler is started. Call it before start() or run().")
+        if self.options.alerts != AlertOptions():
+            raise ConfigurationError("alert_to() was called already. Give all sinks in one call.")
+        self.options = replace(self.options, alerts=told)
 
     def use(self, store: Store | None, answer: Callable[[], None] | None = None) -> None:
         """Use another store from now on; None means that of the URL again."""

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand
 from tenure.ext.django.project import scheduler, tenure_setting, url_of
 
 
-class Command(BaseCommand):  # type: ignore[misc]
+class ManageCommand(BaseCommand):  # type: ignore[misc]
     """All commands of `tenure`, as one command of `manage.py`."""
 
     help = "Run the project's jobs (start), show them (status, jobs, runs, why …), or change them (run-now, pause …)."
@@ -32,6 +32,10 @@ class Command(BaseCommand):  # type: ignore[misc]
                 scheduler.run(lines=True)
             case _:
                 sys.exit(_call(words))
+
+
+Command = ManageCommand
+"""The name by which Django finds it."""
 
 
 def _call(words: list[str]) -> int:

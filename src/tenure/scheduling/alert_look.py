@@ -1,0 +1,233 @@
+"""Looks for what a person must be told: every node judges by what it reads from the ledger, again and again.
+
+The rules are in `core/alert_rules.py`; `core/alerts.py` says what a look changes, and the ledger applies that only to
+the versions of the alerts that were read before the look. So any number of nodes may look at the same time, a node that
+was frozen in the middle changes nothing, and where nothing is wrong nothing is written.
+
+A look reads in slices. Claims come first, and between two slices the loop does what else is due.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+
+from tenure.core import alert_rules
+from tenure.core.alerts import EVERYTHING, AlertKind, AlertRow, AlertStep, JobMarks, Symptom, gathered, steps
+from tenure.core.attention import LIMIT
+from tenure.core.coverage import Coverage
+from tenure.core.messages import JobStats, RunQuery
+from tenure.core.overdue import SLACK
+from tenure.core.records import Change, Instant, JobId, JobRow, JobState, RunState
+from tenure.core.trigger_text import read_trigger
+from tenure.errors import StoreError
+from tenure.scheduling.agenda import Step
+from tenure.scheduling.context import LoopContext
+from tenure.stores.ledger import FIRST, Ledger
+from tenure.util.clock import boottime
+from tenure.util.randomness import between
+
+LOOK_EVERY = 15.0
+"""About so many seconds between two looks of the planner, and of all the other nodes together, but at least …"""
+LOOK_RESTS = 30.0
+"""… so many times as long as the last look has worked."""
+SHARED = 20
+"""The other nodes take turns, as if they were at most so many."""
+LOOK_JOBS, LOOK_TIME = (5, 500), 0.008
+"""A slice judges so many jobs at the least and at the most, as many as take `LOOK_TIME`: claims wait meanwhile."""
+LOOK_WAITS = 0.03
+"""Seconds for which a slice may be put off because a claim is due before it would end."""
+STALLED = 10.0
+"""After so many seconds without a slice a look is given up: what it has read may not be true any more."""
+PART = 12.0
+"""After so many seconds a look at many jobs notes what it has found so far: the ledger refuses old looks."""
+DEPTH, FAILURES, RUNS = 300, 10_000, 1000
+"""How many final runs of a job, failed runs of the application, and runs that are running are read."""
+RECENT = 86400.0
+FIGURES, KEPT = 100, 300.0
+"""Statistics are of so many runs of a job, and are taken to be true for so many seconds."""
+
+OF_MARKS = (AlertKind.OVERDUE, AlertKind.NEVER_RAN, AlertKind.MISSED, AlertKind.PAUSED)
+"""Kinds for which each job is looked at."""
+OF_ALL = tuple(kind for kind in AlertKind if kind not in {*OF_MARKS, AlertKind.NO_ANSWER})
+"""Kinds that a few questions about the application decide."""
+
+
+class AlertLook:
+    """The looks of one node. Without sinks it never looks."""
+
+    def __init__(self, context: LoopContext) -> None:
+        self._context, self._rules = context, context.options.alerts.rules
+        self._sinks = () if context.sender is None else context.sender.names
+        self._slices: Iterator[None] | None = None
+        self._ledger: Ledger | None = None
+        self._worked, self._last_at, self._not_after, self._jobs = 0.0, 0.0, 0.0, 20
+        self._nodes = 1
+        self._figures: dict[str, tuple[float, JobStats]] = {}
+        self._paused_at: dict[tuple[JobId, int], Instant] = {}
+        self.looks = 0
+        """How many looks were complete."""
+        if self._sinks:
+            self._rest(boottime() + LOOK_EVERY * between(0.8, 1.2))
+        else:
+            context.agenda.at(Step.LOOK, math.inf)
+
+    def _rest(self, until: float) -> None:
+        """The first turn after this moment will do: the loop does not wake for it."""
+        self._context.agenda.at(Step.LOOK, until, wake=False)
+
+    def look(self, ledger: Ledger) -> None:
+        """Look at a slice, unless a claim is due first."""
+        context, agenda, clock, began_at = self._context, self._context.agenda, self._context.clock, boottime()
+        if not self._sinks:
+            agenda.at(Step.LOOK, math.inf)
+            return
+        if not clock.known or began_at < clock.believed_since + LOOK_EVERY / 2:
+            self._rest(began_at + LOOK_EVERY / 2)
+            return
+        claims_at = agenda.due(Step.CLAIM)
+        if claims_at < began_at + LOOK_TIME and began_at < self._not_after:
+            agenda.at(Step.LOOK, max(claims_at, began_at))
+            return
+        if self._slices is None or began_at > self._last_at + STALLED:
+            self._slices, self._worked = self._look(), 0.0
+        self._ledger = ledger
+        try:
+            over = next(self._slices, self) is self
+        except (StoreError, OSError):  # perhaps it is too much for one statement: less next time, and not at once
+            self._slices = None
+            self._jobs = max(self._jobs // 2, LOOK_JOBS[0])
+            self._rest(boottime() + LOOK_EVERY)
+            raise
+        except BaseException:
+            self._slices = None
+            raise
+        now = self._last_at = boottime()
+        took = now - began_at
+        self._worked += took
+        self._not_after = now + took + LOOK_WAITS
+        if over:
+            self._slices = None
+            self.looks += 1
+            others = 1 if context.plans else min(max(self._nodes - 1, 1), SHARED)
+            self._rest(now + max(LOOK_EVERY * others, LOOK_RESTS * self._worked) * between(0.8, 1.2))
+        else:
+            agenda.at(Step.LOOK, now + took)
+
+    # One look
+
+    def _look(self) -> Iterator[None]:
+        """The slices of a look."""
+        ledger, application, rules = self._read, self._context.application, self._rules
+        now, rows = ledger.now(), ledger.open_alerts(application)
+        if self._context.clock.doubts:  # what is late cannot be known
+            self._note(rows, now, alert_rules.clock_doubted(now), (AlertKind.CLOCK_DOUBTED,))
+            return
+        coverage = Coverage(application, ledger.nodes(application), ledger.running(application))
+        self._nodes = len(coverage.nodes)
+        found = alert_rules.no_planner(coverage, now)
+        labels = {node.label: node.since for node in coverage.nodes}
+        found += alert_rules.silent(ledger.dead_nodes(application, now - alert_rules.AWAY), labels, now)
+        yield
+        unserved = self._read.unserved(application, coverage.served, LIMIT)
+        late = alert_rules.orphaned(coverage, unserved, now)
+        late += alert_rules.not_started(coverage, self._read.overdue(application, now - SLACK, LIMIT))
+        yield
+        outcomes = self._read.outcomes(application, since=now - RECENT, failing=FAILURES)
+        found += alert_rules.failing(outcomes, rules)
+        yield
+        running = self._read.runs(RunQuery(application, states=(RunState.RUNNING,), limit=RUNS))
+        found += alert_rules.too_long(running, self._stats, now)
+        yield
+        self._note(rows, now, [*found, *late], OF_ALL)
+        yield
+        yield from self._look_at_jobs({one.target for one in late})
+
+    def _look_at_jobs(self, explained: Collection[str]) -> Iterator[None]:
+        """Look at each job. After `PART` seconds note what was found so far, and go on as if anew."""
+        application, beyond, seen = self._context.application, FIRST, set[str]()
+        together = set[str]()
+        while True:
+            part_began, names, found = boottime(), set[str](), list[Symptom]()
+            now, rows = self._read.now(), self._read.open_alerts(application)
+            more = True
+            while more and boottime() < part_began + PART:
+                began_at = boottime()
+                page = self._read.job_marks(application, beyond, self._jobs, DEPTH)
+                more = len(page) == self._jobs
+                for marks in page:
+                    found += self._judged(marks, now, explained)
+                    names.add(marks.row.spec.name)
+                    beyond = marks.row.id
+                took = boottime() - began_at
+                fits = int(self._jobs * LOOK_TIME / max(took, 0.000_1))
+                self._jobs = min(max(min(fits, self._jobs * 2), LOOK_JOBS[0]), LOOK_JOBS[1])
+                yield
+            # A job that is gone is on no page; and one alert for many is over only when no part has found it.
+            mine = [row for row in rows if row.target in {*names, EVERYTHING} or (not more and row.target not in seen)]
+            seen |= names
+            known = {(row.kind, row.target): row for row in mine}
+            here = {one.kind.value for one in gathered(found, known) if one.target == EVERYTHING}
+            together |= here
+            left = here if more else {row.kind for row in mine if row.kind in here or row.kind not in together}
+            mine = [row for row in mine if row.target != EVERYTHING or row.kind in left]
+            made = self._steps(mine, now, found, OF_MARKS)
+            self._write(made, now)
+            if not more:
+                return
+            yield
+
+    def _judged(self, marks: JobMarks, now: Instant, explained: Collection[str]) -> Iterator[Symptom]:
+        row = marks.row
+        if row.state is JobState.PAUSED:
+            yield from alert_rules.paused([(row, self._pause_of(row))], now, self._rules)
+            return
+        trigger, _ = read_trigger(row.spec.trigger)
+        yield from alert_rules.of_marks(marks, trigger, self._stats, now, row.spec.name in explained)
+
+    # What it reads
+
+    @property
+    def _read(self) -> Ledger:
+        """The connection of this turn."""
+        assert self._ledger is not None  # noqa: S101 - `look` has put it there
+        return self._ledger
+
+    def _stats(self, name: str) -> JobStats:
+        known = self._figures.get(name)
+        if known is None or boottime() > known[0] + KEPT:
+            if len(self._figures) > LIMIT:
+                self._figures.clear()
+            known = boottime(), self._read.stats(self._context.application, name, FIGURES)
+            self._figures[name] = known
+        return known[1]
+
+    def _pause_of(self, row: JobRow) -> Instant:
+        """When it was paused. A pause raises the generation."""
+        key = row.id, row.generation
+        if key not in self._paused_at:
+            changes = self._read.changes(self._context.application, row.spec.name)
+            pauses = [change.at for change in changes if change.what is Change.PAUSED]
+            if len(self._paused_at) > LIMIT:
+                self._paused_at.clear()
+            self._paused_at[key] = max(pauses, default=row.since)
+        return self._paused_at[key]
+
+    # What it writes
+
+    def _note(
+        self, rows: Sequence[AlertRow], now: Instant, found: Sequence[Symptom], kinds: Collection[AlertKind]
+    ) -> None:
+        self._write(self._steps(rows, now, found, kinds), now)
+
+    def _steps(
+        self, rows: Sequence[AlertRow], now: Instant, found: Sequence[Symptom], kinds: Collection[AlertKind]
+    ) -> list[AlertStep]:
+        return steps(self._context.application, rows, found, judged=kinds, now=now, rules=self._rules)
+
+    def _write(self, made: Sequence[AlertStep], now: Instant) -> None:
+        if not made:
+            return
+        applied = self._read.note_alerts(self._context.application, now, made, self._sinks)
+        if any(done and step.event for done, step in zip(applied, made, strict=True)):
+            self._context.agenda.soon(Step.TELL)
