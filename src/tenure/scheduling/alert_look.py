@@ -151,7 +151,7 @@ class AlertLook:
             part_began, names, found = boottime(), set[str](), list[Symptom]()
             now, rows = self._read.now(), self._read.open_alerts(application)
             more = True
-            while more and boottime() < part_began + PART:
+            while more:
                 began_at = boottime()
                 page = self._read.job_marks(application, beyond, self._jobs, DEPTH)
                 more = len(page) == self._jobs
@@ -163,6 +163,8 @@ class AlertLook:
                 fits = int(self._jobs * LOOK_TIME / max(took, 0.000_1))
                 self._jobs = min(max(min(fits, self._jobs * 2), LOOK_JOBS[0]), LOOK_JOBS[1])
                 yield
+                if boottime() >= part_began + PART:
+                    break
             # A job that is gone is on no page; and one alert for many is over only when no part has found it.
             mine = [row for row in rows if row.target in {*names, EVERYTHING} or (not more and row.target not in seen)]
             seen |= names
