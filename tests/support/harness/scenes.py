@@ -83,8 +83,10 @@ class Scene:
         jobs: Sequence[Job],
         ttl: float = 2.0,
         constants: Mapping[str, object] | None = None,
+        alerts: Mapping[str, Any] | None = None,
         **scheduler: object,
     ) -> None:
+        self.alerts = alerts
         self.url, self.jobs, self.constants = url, _with_bodies(jobs), constants or {}
         self.options: dict[str, Any] = {"application": APPLICATION, "ttl": ttl, **scheduler}
         if ttl < 10:  # as few beats as the arithmetic allows would do, but a busy machine must be given its time
@@ -124,6 +126,7 @@ class Scene:
             "jobs": self.jobs if jobs is None else _with_bodies(jobs),
             "scheduler": {**self.options, **scheduler},
             "constants": self.constants,
+            "alerts": self.alerts,
         }
         worker = SchedulerWorker(label, options, {"TENURE_RUNTIME_DIR": str(self.runtime), **(env or {})})
         self.workers.append(worker.start())

@@ -31,6 +31,7 @@ from typing import Any
 import psycopg
 
 from harness import constants
+from tenure.alerts import CheckIn, PlannerPing, Webhook
 from tenure.errors import AttemptLost, NotYet, RunError, StoreUnavailable
 from tenure.run import Run
 from tenure.scheduler import Scheduler, service_of
@@ -172,6 +173,18 @@ class Bodies:
             self.log.write("end", run)
 
         return awaits
+
+    def fails(self, job: dict[str, Any]) -> Callable[[Run], None]:
+        """Works for a while and fails, until it is told to go on."""
+
+        def fails(run: Run) -> None:
+            self.log.write("start", run)
+            time.sleep(job.get("for", 0.0))
+            if not self.go.is_set():
+                raise ValueError("not yet")
+            self.log.write("end", run)
+
+        return fails
 
     def obliging(self, job: dict[str, Any]) -> Callable[[Run], None]:
         """Works for a while, unless it is asked to end."""
@@ -375,6 +388,13 @@ def define(scheduler: Scheduler, bodies: Bodies, jobs: Sequence[dict[str, Any]])
                 scheduler.job(name=name, **policy)(body)
 
 
+def tell(scheduler: Scheduler, alerts: dict[str, Any]) -> None:
+    """`{"webhook": {"url": …}, "check_in": {"url": …, "style": …}, "ping": {"url": …}, "rules": {"failing": 2}}`"""
+    kinds = {"webhook": Webhook, "check_in": CheckIn, "ping": PlannerPing}
+    told = [kind(**alerts[name]) for name, kind in kinds.items() if name in alerts]
+    scheduler.alert_to(*told, **alerts.get("rules", {}))
+
+
 def run_as_a_supervisor_would(scheduler: Scheduler) -> None:
     """Again and again: the database may be away, or slow on a busy machine."""
     for _ in range(50):
@@ -393,6 +413,8 @@ def main() -> None:
     scheduler = Scheduler(options["url"], label=options["label"], **options["scheduler"])
     bodies = Bodies(options)
     define(scheduler, bodies, options["jobs"])
+    if options.get("alerts"):
+        tell(scheduler, options["alerts"])
     orders = Orders(scheduler, bodies)
     if failpoint := os.environ.get("TENURE_TEST_FAILPOINT"):
         orders.arm(failpoint)
