@@ -41,8 +41,9 @@ STALLED = 10.0
 """After so many seconds without a slice a look is given up: what it has read may not be true any more."""
 PART = 12.0
 """After so many seconds a look at many jobs notes what it has found so far: the ledger refuses old looks."""
-DEPTH, FAILURES, RUNS = 300, 10_000, 1000
-"""How many final runs of a job, failed runs of the application, and runs that are running are read."""
+DEPTH, FAILURES, RUNS, LATE = 300, 10_000, 1000, 100
+"""How many final runs of a job, failed runs of the application, runs that are running, and due times that are overdue
+(the earliest) are read."""
 RECENT = 86400.0
 FIGURES, KEPT = 100, 300.0
 """Statistics are of so many runs of a job, and are taken to be true for so many seconds."""
@@ -131,7 +132,7 @@ class AlertLook:
         yield
         unserved = self._read.unserved(application, coverage.served, LIMIT)
         late = alert_rules.orphaned(coverage, unserved, now)
-        late += alert_rules.not_started(coverage, self._read.overdue(application, now - SLACK, LIMIT))
+        late += alert_rules.not_started(coverage, self._read.overdue(application, now - SLACK, LATE))
         yield
         outcomes = self._read.outcomes(application, since=now - RECENT, failing=FAILURES)
         found += alert_rules.failing(outcomes, rules)

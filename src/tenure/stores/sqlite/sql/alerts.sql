@@ -18,7 +18,7 @@ SELECT {job},
        EXISTS (SELECT 1 FROM tenure_run o INDEXED BY tenure_run_open
                 WHERE o.job = tenure_job.id AND (o.state = 'pending' OR o.state = 'waiting' OR o.state = 'running')
                   AND (o.attempt > 0 OR o.state = 'waiting'))
-  FROM tenure_job
+  FROM tenure_job NOT INDEXED   -- by id: an index of the application would sort all of its jobs for each page
  WHERE id > :beyond AND application = :application AND (state = 'paused' OR (state = 'active' AND trigger IS NOT NULL))
  ORDER BY id LIMIT :limit
 
