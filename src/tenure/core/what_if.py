@@ -1,0 +1,148 @@
+"""What would happen: to the due times of a schedule, and to those that fall into an outage. Pure, and nothing is written.
+
+An outage asks the rules that production uses: `plan` says which due times become rows of their own, and `settle` which
+of the missed ones are made up for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from tenure.core.load import LoadCounter, LoadJob, QueueLoad
+from tenure.core.messages import MissedJob, MissedRun, NewRun, Unplanned
+from tenure.core.planning import SLICE, plan, settle
+from tenure.core.records import Instant, JobId, RunId, RunState
+from tenure.errors import ConfigurationError
+from tenure.triggers import Trigger
+from tenure.triggers.base import ClockChange
+from tenure.util.instants import moment
+
+TIMES = 20
+"""How many due times of a schedule are told."""
+ONE_JOB = 8
+"""What a job counts as in an outage, besides its due times."""
+_TICK = 0.000_001
+_THERE = JobId(0)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfSchedule:
+    """A schedule that no job has yet."""
+
+    explanation: str
+    times: tuple[datetime, ...]
+    clock_changes: tuple[ClockChange, ...]
+    load: QueueLoad
+    """When its runs would begin in the next 24 h."""
+    cut: bool
+    """There were too many due times to count them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutageOfJob:
+    """What becomes of the due times of a job that fall into an outage of all nodes."""
+
+    job: str
+    due: int
+    late: int
+    """They run when the nodes are back: within `grace`, so none of them is missed."""
+    made_up: tuple[Instant, ...]
+    """Due times that are missed and made up for when the nodes are back."""
+    skipped: int
+    """Due times that are missed and never run."""
+    first_skipped: Instant | None
+    last_skipped: Instant | None
+    unharmed: int
+    """They begin only after the outage: their `spread` or `jitter` is not over before."""
+    work: float
+    """Seconds that the runs take that are ready when the nodes are back."""
+    cut: bool
+    """There were too many due times to go through all of them."""
+
+    @property
+    def at_once(self) -> int:
+        """How many runs are ready when the nodes are back."""
+        return self.late + len(self.made_up)
+
+
+def schedule(job: LoadJob, application: str, now: Instant, steps: int) -> WhatIfSchedule:
+    """What a job with a trigger would be due for."""
+    trigger = _trigger(job)
+    preview = trigger.preview(TIMES, moment(now))
+    counter = LoadCounter(application, now)
+    taken, cut = 0, False
+    for one in counter.add(job):
+        taken += one
+        if taken >= steps:
+            cut = True
+            break
+    load = counter.load()
+    return WhatIfSchedule(preview.explanation, preview.times, preview.changes, load.whole, cut)
+
+
+def outage(job: LoadJob, application: str, start: Instant, end: Instant, steps: int) -> OutageOfJob | None:
+    """What becomes of the due times of a job from the beginning of an outage of all nodes to its end. None if it has
+    none."""
+    trigger = _trigger(job)
+    next_due = trigger.following(max(start, job.begins) - _TICK)
+    runs: list[NewRun] = []
+    last = end - _TICK
+    while next_due is not None and next_due <= last and steps > 0:
+        unplanned = Unplanned(_THERE, job.name, 0, next_due, "", job.rules)
+        planned = plan(unplanned, trigger, application=application, now=end, horizon=last, steps=min(steps, SLICE))
+        if planned is None:
+            break
+        # A visit that does not reach the end plans its newest due times again: see `plan`.
+        steps -= ONE_JOB + sum(min(run.count, SLICE) for run in planned.runs)
+        runs += planned.runs
+        next_due = planned.then_due
+    if not runs:
+        return None
+    return _told(job, runs, end, cut=next_due is not None and next_due <= last)
+
+
+def cost(found: OutageOfJob | None) -> int:
+    """How many steps a job took."""
+    return ONE_JOB if found is None else ONE_JOB + min(found.due, SLICE)
+
+
+def _told(job: LoadJob, runs: list[NewRun], end: Instant, *, cut: bool) -> OutageOfJob:
+    older = [run for run in runs if run.state is RunState.SKIPPED]
+    own = [run for run in runs if run.state is RunState.PENDING]
+    missed = [run for run in own if run.expires_at is not None and run.expires_at <= end]
+    late = [run for run in own if run not in missed and run.due_at <= end]
+    made_up: tuple[Instant, ...] = ()
+    skipped = list(_skipped(older))
+    if missed:
+        numbered = tuple(MissedRun(RunId(place), run.scheduled_for) for place, run in enumerate(missed))
+        in_time = any(run.scheduled_for > missed[-1].scheduled_for for run in late)
+        verdict = settle(MissedJob(_THERE, job.name, 0, job.rules, numbered, in_time), now=end)
+        made_up = tuple(missed[place].scheduled_for for place in verdict.make_up)
+        skipped += [(missed[place].scheduled_for,) * 2 for place in verdict.skip]
+    return OutageOfJob(
+        job=job.name,
+        due=sum(run.count for run in runs),
+        late=len(late),
+        made_up=made_up,
+        skipped=sum(run.count for run in older) + len(missed) - len(made_up),
+        first_skipped=min((first for first, _ in skipped), default=None),
+        last_skipped=max((last for _, last in skipped), default=None),
+        unharmed=len(own) - len(missed) - len(late),
+        work=(job.took or 0.0) * (len(late) + len(made_up)),
+        cut=cut,
+    )
+
+
+def _skipped(older: list[NewRun]) -> Iterator[tuple[Instant, Instant]]:
+    for run in older:
+        yield run.scheduled_for, run.scheduled_for if run.until is None else run.until
+
+
+def _trigger(job: LoadJob) -> Trigger:
+    if job.trigger is None:
+        raise ConfigurationError(f"{job.name} has no trigger: it runs only on request.")
+    return job.trigger
+
+
