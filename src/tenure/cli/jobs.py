@@ -15,10 +15,10 @@ from tenure.cli.person import origin
 from tenure.cli.times import here, short
 from tenure.core.audit import OPEN, JobAudit
 from tenure.core.explain import last_line
+from tenure.core.trigger_text import trigger_from
 from tenure.errors import ConfigurationError
 from tenure.jobs.queries import MAX_RUNS, Lookup
 from tenure.scheduler import Scheduler, service_of
-from tenure.triggers import Trigger, cron, every
 from tenure.util.clock import boottime, walltime
 from tenure.util.durations import readable
 from tenure.util.instants import moment
@@ -118,7 +118,7 @@ def _node(node: NodeView) -> dict[str, str]:
 def next_(arguments: argparse.Namespace) -> int:
     """Show the next due times of an expression. Needs no database."""
     after = walltime() if arguments.after is None else datetime_of(arguments.after, "after")
-    preview = trigger_of(arguments.expr, arguments.tz).preview(arguments.count, after)
+    preview = trigger_from(arguments.expr, arguments.tz).preview(arguments.count, after)
     if arguments.json:
         as_json(
             {
@@ -164,15 +164,6 @@ def audit(arguments: argparse.Namespace) -> int:
         else paint("NOT everything is accounted for", RED)
     )
     return code
-
-
-def trigger_of(expr: str, tz: str | None) -> Trigger:
-    """`0 3 * * *` and `@daily` are cron, `30s` and `every 30s` are elapsed time."""
-    text = expr.strip()
-    period = text.removeprefix("every ").strip()
-    if period != text or not (" " in text or text.startswith("@")):
-        return every(period, tz=tz)
-    return cron(text, tz)
 
 
 @contextmanager

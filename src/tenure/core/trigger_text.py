@@ -1,4 +1,5 @@
-"""Reads the text of a trigger, as rows store it, once, and finds its zone. Every other module reads triggers here."""
+"""Reads the text of a trigger, as rows store it, once, and finds its zone; or as people type it. Every other module
+reads triggers here."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from functools import lru_cache
 
 from tenure.core.records import Instant
 from tenure.errors import ConfigurationError, TenureError
-from tenure.triggers import Trigger, from_json, zone
+from tenure.triggers import Trigger, cron, every, from_json, zone
+from tenure.triggers.zones import Zone
 
 
 @lru_cache(maxsize=10_000)
@@ -36,3 +38,12 @@ def zone_of(trigger: Trigger | str | None, due: Instant | None = None, *, defaul
     """
     found = trigger if trigger is None or isinstance(trigger, Trigger) else read_trigger(trigger)[0]
     return zone((None if found is None else found.zone_at(due)) or default)
+
+
+def trigger_from(expr: str, tz: Zone | None) -> Trigger:
+    """The trigger that people mean: `0 3 * * *` and `@daily` are cron, `30s` and `every 30s` are elapsed time."""
+    text = expr.strip()
+    period = text.removeprefix("every ").strip()
+    if period != text or not (" " in text or text.startswith("@")):
+        return every(period, tz=tz)
+    return cron(text, tz)

@@ -47,7 +47,10 @@ class OutageOfJob:
     job: str
     due: int
     late: int
-    """They run when the nodes are back: within `grace`, so none of them is missed."""
+    """They may begin when the nodes are back: within `grace`, so none of them is missed."""
+    overlapping: int
+    """So many of these come while others of them go on: `overlap` decides what becomes of them."""
+    overlap: str
     made_up: tuple[Instant, ...]
     """Due times that are missed and made up for when the nodes are back."""
     skipped: int
@@ -56,15 +59,16 @@ class OutageOfJob:
     last_skipped: Instant | None
     unharmed: int
     """They begin only after the outage: their `spread` or `jitter` is not over before."""
-    work: float
-    """Seconds that the runs take that are ready when the nodes are back."""
+    took: float | None
+    """Seconds that a run takes on average."""
     cut: bool
-    """There were too many due times to go through all of them."""
+    """There were too many due times to go through all of them: `due` is how far it came, and nothing else is known."""
 
     @property
     def at_once(self) -> int:
-        """How many runs are ready when the nodes are back."""
-        return self.late + len(self.made_up)
+        """How many runs are ready when the nodes are back, and are not skipped at once."""
+        skipped = self.overlapping if self.overlap == "skip" else 0
+        return self.late - skipped + len(self.made_up)
 
 
 def schedule(job: LoadJob, application: str, now: Instant, steps: int) -> WhatIfSchedule:
@@ -109,6 +113,9 @@ def cost(found: OutageOfJob | None) -> int:
 
 
 def _told(job: LoadJob, runs: list[NewRun], end: Instant, *, cut: bool) -> OutageOfJob:
+    due = sum(run.count for run in runs)
+    if cut:
+        runs = []
     older = [run for run in runs if run.state is RunState.SKIPPED]
     own = [run for run in runs if run.state is RunState.PENDING]
     missed = [run for run in own if run.expires_at is not None and run.expires_at <= end]
@@ -123,14 +130,16 @@ def _told(job: LoadJob, runs: list[NewRun], end: Instant, *, cut: bool) -> Outag
         skipped += [(missed[place].scheduled_for,) * 2 for place in verdict.skip]
     return OutageOfJob(
         job=job.name,
-        due=sum(run.count for run in runs),
+        due=due,
         late=len(late),
+        overlapping=0 if job.rules.max_running is None else max(len(late) - job.rules.max_running, 0),
+        overlap=job.rules.overlap,
         made_up=made_up,
         skipped=sum(run.count for run in older) + len(missed) - len(made_up),
         first_skipped=min((first for first, _ in skipped), default=None),
         last_skipped=max((last for _, last in skipped), default=None),
         unharmed=len(own) - len(missed) - len(late),
-        work=(job.took or 0.0) * (len(late) + len(made_up)),
+        took=job.took,
         cut=cut,
     )
 
