@@ -87,6 +87,21 @@ def test_one_herd_is_told_once_and_its_spread_is_shorter_than_its_period(schedul
     assert herd.text.startswith("530 jobs are due in the same minute, next at Wed 06:00 CEST")
 
 
+def test_a_spread_that_is_too_long_is_as_long_as_it_may_be(scheduler):
+    for number in range(40):
+        scheduler.cron("*/15 * * * *", name=f"often:{number}")(body)
+    (herd,) = found(scheduler)
+    assert "spread='5m'" in herd.text, "and not 10 minutes, which is more than half of their period"
+
+
+def test_herds_of_nearly_the_same_jobs_are_told_once(scheduler):
+    for number in range(20):
+        scheduler.cron("0 * * * *", name=f"hourly:{number}")(body)
+    for hour in range(24):
+        scheduler.cron(f"0 {hour} * * *", name=f"daily:{hour}", tz="UTC")(body)
+    assert len(found(scheduler)) == 1
+
+
 def test_due_times_that_never_come_are_wrong_and_one_that_has_passed_is_a_warning(scheduler):
     scheduler.scheduled(at(datetime(2026, 1, 1, tzinfo=UTC)), name="new_year")(body)
     scheduler.calendar(days=1, start="2026-01-01", at="09:00", name="spread", spread="25h")(body)

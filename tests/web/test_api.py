@@ -228,6 +228,8 @@ def test_every_answer_is_as_the_file_says(scheduler, client, described, ended):
         f"/runs/{failed}": {},
         "/actions": {},
         "/audit": {},
+        "/load": {},
+        "/what-if": {"expr": "30 2 * * *", "from": "+1h", "to": "3d"},
     }.items():
         assert api.ask(path, **query), path
         again = api.get(path, params=query)

@@ -38,7 +38,7 @@ texts = st.builds(
 )
 ALLOWED = {
     "html", "head", "meta", "title", "link", "script", "body", "a", "header", "nav", "div", "span", "form", "button", "main",
-    "section", "h1", "h2", "h3", "p", "ul", "ol", "li", "strong", "small", "table", "thead", "tbody", "tr", "th", "td", "svg",
+    "section", "h1", "h2", "h3", "h4", "p", "ul", "ol", "li", "strong", "small", "table", "thead", "tbody", "tr", "th", "td", "svg",
     "path", "rect", "line", "text", "time", "label", "input", "select", "option", "details", "summary", "textarea", "dl", "dt",
     "dd", "pre", "code", "br", "footer", "article", "dialog", "kbd", "g", "datalist",
 }  # fmt: skip

@@ -35,11 +35,15 @@ class TouchedJobs:
 
 def told(change: ClockChange) -> str:
     """'Sun 25 Oct 2026 03:00 → 02:00 (Europe/Berlin): 02:30 comes twice: it runs the first time only'."""
+    return f"{at_of(change)}: {change.effect.rstrip('.')}"
+
+
+def at_of(change: ClockChange) -> str:
+    """'Sun 25 Oct 2026 03:00 → 02:00 (Europe/Berlin)'."""
     after = change.at.replace(tzinfo=None, fold=0)
     before = after - change.by
     zone = getattr(change.at.tzinfo, "key", change.at.tzinfo)
-    effect = change.effect.rstrip(".")
-    return f"{before:%a} {before.day} {before:%b %Y %H:%M} → {after:%H:%M} ({zone}): {effect}"
+    return f"{before:%a} {before.day} {before:%b %Y %H:%M} → {after:%H:%M} ({zone})"
 
 
 class ClockChangeFinder:

@@ -93,15 +93,16 @@ class HerdFinder:
                 return
             yield len(names)
             herd = frozenset(names)
-            if len(herd) < HERD or any(herd <= larger for larger in told):
-                continue
+            if len(herd) < HERD or any(len(herd - larger) < HERD for larger in told):
+                continue  # what it has besides a herd that is told of is none by itself
             told.append(herd)
             self.found.append(Herd(self._shown[minute], tuple(dict.fromkeys(names)), self._suggested(names)))
 
     def _suggested(self, names: Sequence[str]) -> float:
         most = min((self._gaps[name] for name in names if name in self._gaps), default=SPREADS[-1]) / 2
         wanted = min(len(names) * SECONDS_EACH, most)
-        return next((spread for spread in SPREADS if wanted <= spread <= most), SPREADS[0])
+        fit = [spread for spread in SPREADS if spread <= most] or [SPREADS[0]]
+        return next((spread for spread in fit if spread >= wanted), fit[-1])
 
 
 class SpreadHerd:

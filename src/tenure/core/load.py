@@ -249,7 +249,7 @@ class LoadCounter:
         if trigger is None:
             return
         lanes = _Lanes(self._lanes(job.rules), job.took or 0.0, job.rules)
-        often = trigger.count(self._now, self._end)
+        often = None if trigger in self._known else trigger.count(self._now, self._end)
         if often is not None and often > WALKED:
             yield from self._count_minutes(lanes, trigger, shift, max(self._now, clock.begins))
         else:

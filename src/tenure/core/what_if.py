@@ -23,6 +23,8 @@ TIMES = 20
 """How many due times of a schedule are told."""
 ONE_JOB = 8
 """What a job counts as in an outage, besides its due times."""
+MOST_EACH = 20_000
+"""Steps that one job of an outage may take."""
 _TICK = 0.000_001
 _THERE = JobId(0)
 
@@ -63,6 +65,24 @@ class OutageOfJob:
     """Seconds that a run takes on average."""
     cut: bool
     """There were too many due times to go through all of them: `due` is how far it came, and nothing else is known."""
+
+    @property
+    def lost(self) -> bool:
+        """Something was due, and nothing runs instead."""
+        return bool(self.skipped) and not self.at_once
+
+    @property
+    def text(self) -> str:
+        """'12 due: 3 begin late, within grace, 1 made up for, 8 missed and never run'."""
+        if self.cut:
+            return f"more than {self.due:,} due, which are too many to go through"
+        counts = {
+            "begin late, within grace": self.late,
+            "made up for": len(self.made_up),
+            "missed and never run": self.skipped,
+            "begin only after it": self.unharmed,
+        }
+        return f"{self.due:,} due: {', '.join(f'{count:,} {word}' for word, count in counts.items() if count)}"
 
     @property
     def at_once(self) -> int:
@@ -155,3 +175,37 @@ def _trigger(job: LoadJob) -> Trigger:
     return job.trigger
 
 
+
+
+class OutageForecast:
+    """An outage of all nodes, job by job, until the steps are `spent` or the caller has had enough."""
+
+    def __init__(self, application: str, start: Instant, end: Instant, steps: int) -> None:
+        self._application = application
+        self.start, self.end = start, end
+        self._left = steps
+        self.jobs: list[OutageOfJob] = []
+        """The jobs that have due times in it."""
+        self.looked_at = 0
+        self.unknown: list[str] = []
+        """Jobs whose due times cannot be computed."""
+
+    @property
+    def spent(self) -> bool:
+        """The steps are used up."""
+        return self._left <= 0
+
+    def add(self, job: LoadJob) -> None:
+        """Look at a job."""
+        self.looked_at += 1
+        if job.trigger is None:
+            return
+        try:
+            found = outage(job, self._application, self.start, self.end, min(self._left, MOST_EACH))
+        except ConfigurationError:
+            self.unknown.append(job.name)
+            self._left -= MOST_EACH
+            return
+        self._left -= cost(found)
+        if found is not None:
+            self.jobs.append(found)

@@ -22,6 +22,7 @@ from tenure.jobs.queries import RECENT, Lookup
 from tenure.scheduler import Scheduler, service_of
 from tenure.stores.base import Session
 from tenure.util.clock import boottime
+from tenure.web.load_counter import BackgroundLoad
 
 AT_ONCE, PATIENCE = 2, 5.0
 """Pages that are read at a time, and how many seconds another one waits for its turn."""
@@ -63,6 +64,8 @@ class LedgerReads:
         """Answers, and until when they serve."""
         self._forgotten_at = 0.0
         self._mutex = threading.Lock()
+        self.load = BackgroundLoad(scheduler.application, self._service.ledger)
+        """The load ahead, which is counted in the background."""
 
     @property
     def application(self) -> str:

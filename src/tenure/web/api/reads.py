@@ -18,6 +18,7 @@ from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
 from tenure.views import ActionView, BackfillView, PoolView, RunView
+from tenure.web.api import load
 from tenure.web.api.answers import chosen, flat, found, hidden, limit, shows_arguments
 from tenure.web.ledger_reads import check_name
 from tenure.web.page_request import Handler, PageRequest, Refused, whole
@@ -225,6 +226,8 @@ READS: dict[str, Handler] = {
     "/api/v1/backfills/{number}": _backfill,
     "/api/v1/actions": _actions,
     "/api/v1/audit": _audit,
+    "/api/v1/load": load.load_,
+    "/api/v1/what-if": load.what_if,
 }
 
 
