@@ -19,7 +19,7 @@ import pytest
 from harness import constants
 from harness.scratch import eventually
 from stores.ledger.scene import Worker
-from tenure import Run, Scheduler, every
+from tenure import Run, Scheduler, cron, every
 from tenure.cli import main
 from tenure.core.messages import JobChange, NewRun, Planned
 from tenure.core.records import Change, RunState
@@ -704,6 +704,23 @@ def test_looking_needs_tables_and_creates_none(tenure, tmp_path):
     before = sorted(path.name for path in tmp_path.iterdir())
     assert tenure("jobs")[0] in {3, 4}
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_the_load_ahead_hour_by_hour(url, tenure, asked):
+    with shop(url, capacity=1) as scheduler:
+        for number in range(12):
+            scheduler.add("greet", cron("30 2 * * *", tz="Europe/Berlin"), name=f"nightly:{number}", queue="etl")
+        code, said = tenure("load")[:2]
+        assert code == 0
+        assert said.startswith("13 runs may begin in the next 24 h, the most in one minute at ")
+        assert re.search(r"\n\w{3} \d\d:\d\d .*12 at \d\d:30", said)
+        assert re.search(r"\netl +12 +12 at \w{3} \d\d:30", said)
+        assert "No run of them was measured yet" in said
+        assert "herd: 12 jobs are due in the same minute" in said
+        assert "clock change: nightly:0, nightly:1, nightly:10, nightly:11, nightly:2 and 7 more:" in said
+        found = asked("load")
+        assert (found["jobs"], sum(hour["due"] for hour in found["hours"]), found["places"]) == (13, 13, 1)
+    assert tenure("load")[0] == 1, "no node is alive"
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,9 @@ def test_what_users_write_is_shown_as_text_on_every_page(world, text, other):
         f"/?queue={quote(text[:100])}&tag={quote(other[:100])}&sort=next", f"/?sort={quote(text[:100])}",
         "/terms", f"/terms?span={quote(text[:100])}", f"/terms?after={quote(text[:100])}&election={quote(other[:100])}&asked=1",
         "/actions", f"/actions?by={quote(text[:300])}", f"/actions?on={link}", f"/actions?since={quote(text[:100])}",
+        "/load", f"/load?queue={quote(text[:300])}", f"/load?expr={quote(text[:150])}&tz={quote(other[:50])}",
+        f"/load?expr=*/5+*+*+*+*&job={link}&missed={quote(text[:100])}", f"/load?from={quote(text[:100])}&to=4h",
+        f"/load?to=2h&jobs={quote(other[:100])}", "/load?to=26h",
     ]  # fmt: skip
     for path in pages:
         answer = browser.get(path)

@@ -4,6 +4,7 @@ import re
 import threading
 import uuid
 from datetime import datetime, timedelta
+from urllib.parse import quote
 
 import pytest
 
@@ -12,10 +13,12 @@ from harness.web import Browser, served_wsgi
 from tenure import Scheduler, cron
 from tenure.core.figures import Figures, Measure, bucket_of
 from tenure.core.load import MINUTES
+from tenure.errors import TenureError
 from tenure.jobs.load_count import PAGE, SLICE, LoadCount
 from tenure.web import Caller, web_wsgi
 from tenure.web.load_counter import BackgroundLoad
 from tenure.web.what_if import AskedOutage, AskedSchedule
+from web.test_hostile import WICKED, look_at
 
 MANY = 2000
 BODY = lambda: None  # noqa: E731 - nothing of it runs here
@@ -195,7 +198,7 @@ def test_an_outage_is_answered_job_by_job(crowd, opened):
     tomorrow = (datetime.now().astimezone() + timedelta(days=2)).strftime("%Y-%m-%d")
     page = browser.get("/load", params={"from": f"{tomorrow} 02:00", "to": "4h"})
     said = text_of(page.text)
-    assert re.search(r"64 due times of 61 jobs fall into it: 0 begin late, within their grace; 61 are missed", said), said
+    assert "64 due times of 61 jobs fall into it: 0 begin late, within their grace; 61 are missed" in said
     assert "3 are missed and never run" in said or "2 are missed and never run" in said
     assert "61 runs are ready at once for 2 places" in said
     one = browser.get("/load", params={"from": f"{tomorrow} 02:00", "to": f"{tomorrow} 06:00", "jobs": "HOURLY"})
@@ -264,3 +267,21 @@ def test_what_is_asked_is_a_value_that_serves_others_too():
     given = {"expr": " 30s ", "tz": "", "missed": "all", "grace": ""}
     assert AskedSchedule.of(given) == AskedSchedule("30s", "", "", (("missed", "all"),))
     assert AskedSchedule.of({}) is AskedOutage.of({}) is None
+
+
+def test_names_of_others_are_text_on_the_page_and_in_json(opened):
+    scheduler = crowded(0)
+    for number, wicked in enumerate(WICKED):
+        for name, queue in ((f"{number}{wicked}"[:190], wicked[:90]), (f"plain {number}", "default")):
+            try:
+                scheduler.cron("30 2 * * *", name=name, queue=queue, pool=queue)(BODY)
+            except TenureError:  # it cannot be called that
+                continue
+    with scheduler:
+        browser = opened(scheduler)
+        loaded(browser)
+        queues = browser.get("/api/v1/load").json()["load"]["queues"]
+        assert len(queues) > 5
+        for path in ("/load", "/load?to=30h", *(f"/load?queue={quote(one['queue'], safe='')}" for one in queues)):
+            look_at(browser.get(path))
+        assert browser.get("/api/v1/load").text.isascii()

@@ -7,7 +7,20 @@ import re
 from collections.abc import Callable
 from typing import get_args
 
-from tenure.cli import actions, alerts, backfills, job_list, job_operations, jobs, metrics, one_run, show, status, web
+from tenure.cli import (
+    actions,
+    alerts,
+    backfills,
+    job_list,
+    job_operations,
+    jobs,
+    load,
+    metrics,
+    one_run,
+    show,
+    status,
+    web,
+)
 from tenure.cli import run as running
 from tenure.cli.watch import EVERY, watchable
 from tenure.core.backfills import Include
@@ -302,6 +315,20 @@ def _queries(command: Command) -> None:
     told.add_argument("action", nargs="?", choices=["list", "test"], default="list", help="list (default) or test")
     told.add_argument("place", metavar="MODULE:SCHEDULER", nargs="?", help="with test: where the scheduler is")
     told.add_argument("--limit", type=count, default=20, metavar="N", help="how many (default: 20)")
+    _of_application(
+        command(
+            "load",
+            load.load,
+            "show what is due in the next 24 h, and whether it fits",
+            "Count how many runs may begin in each hour of the next 24, and forecast from measured durations how many "
+            "go on at a time and how long they wait for a place. Then herds with a spread that keeps them apart, jobs "
+            "that are due while they still run, and jobs that the next two clock changes touch. Exit code 1 if the "
+            "live nodes cannot take it. Writes nothing.",
+            "tenure load",
+            "tenure load --json | jq '.hours[] | select(.longest_wait > 60)'",
+            json=True,
+        )
+    )
     preview = command(
         "next",
         jobs.next_,

@@ -1,4 +1,4 @@
-"""Which jobs do not simply run as always when the clocks change: `tenure check`, the page and `tenure load` ask here."""
+"""Which jobs do not simply run as always when the clocks change: `tenure check`, the page and `tenure load` ask."""
 
 from __future__ import annotations
 

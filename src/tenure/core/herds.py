@@ -124,9 +124,7 @@ class SpreadHerd:
         return tuple(self._minutes[minute] for minute in range(round(self.herd.spread / _MINUTE)))
 
 
-def next_times(
-    trigger: Trigger, now: datetime, count: int = PER_JOB, until: datetime | None = None
-) -> list[datetime]:
+def next_times(trigger: Trigger, now: datetime, count: int = PER_JOB, until: datetime | None = None) -> list[datetime]:
     """The next due times, as far as they can be found: what is wrong with a trigger is told elsewhere."""
     times: list[datetime] = []
     try:

@@ -124,8 +124,11 @@ def _told(load: Load, whole: QueueOutlook, queues: tuple[QueueOutlook, ...], zon
             f"{said} From {since} {until} more is due{which} than {_many(worst.places, 'place')} can take: by the "
             f"forecast runs wait up to {readable(worst.longest)}."
         )
+    if not whole.most:
+        return True, f"{said} No run of them was measured yet, so whether it fits is not known."
     share = f"{whole.most:.1f}".removesuffix(".0")
-    return True, f"{said} It fits: by the forecast at most {share} of {_many(whole.places, 'place')} are taken at a time."
+    taken = f"{share} of {_many(whole.places, 'place')}"
+    return True, f"{said} It fits: by the forecast at most {taken} are taken at a time."
 
 
 def _many(number: int, noun: str) -> str:

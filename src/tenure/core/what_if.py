@@ -1,4 +1,4 @@
-"""What would happen: to the due times of a schedule, and to those that fall into an outage. Pure, and nothing is written.
+"""What would happen to the due times of a schedule, and to those that fall into an outage. Nothing is written.
 
 An outage asks the rules that production uses: `plan` says which due times become rows of their own, and `settle` which
 of the missed ones are made up for.
@@ -173,8 +173,6 @@ def _trigger(job: LoadJob) -> Trigger:
     if job.trigger is None:
         raise ConfigurationError(f"{job.name} has no trigger: it runs only on request.")
     return job.trigger
-
-
 
 
 class OutageForecast:

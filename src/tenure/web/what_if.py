@@ -159,7 +159,7 @@ def answer_schedule(asked: AskedSchedule, counted: CountedLoad, application: str
         raise ConfigurationError(
             f"job: {asked.job!r:.80} is not among the jobs that were counted. Leave it empty for a new job."
         )
-    policy = {word: value for word, value in asked.options}
+    policy = dict(asked.options)
     given = rules(policy, where="what-if") if known is None else amended(known.rules, policy, where="what-if")
     trigger = trigger_from(asked.expr, asked.tz or None).in_zone(str(zone))
     job = LoadJob(NEW if known is None else known.name, trigger, given, None if known is None else known.took)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from tenure.core.clock_changes import TouchedJobs
-from tenure.core.load import MINUTE, QueueLoad
-from tenure.core.load_outlook import QueueOutlook
+from tenure.core.load import MINUTE
 from tenure.core.what_if import OutageOfJob
-from tenure.triggers import ClockChange
-from tenure.util.durations import written
+from tenure.jobs.load_view import NAMES, change_as_dict, load_as_dict
 from tenure.util.instants import moment
 from tenure.web.api.answers import found
 from tenure.web.page_request import PageRequest, Refused
 from tenure.web.pages import load
-from tenure.web.pages.load import LoadPage, LoadView
+from tenure.web.pages.load import LoadView
 from tenure.web.what_if import OutageAnswer, ScheduleAnswer
-
-NAMES = 1000
-"""Names of a list of jobs."""
 
 
 async def load_(request: PageRequest) -> Response:
@@ -34,7 +28,7 @@ async def load_(request: PageRequest) -> Response:
         {
             "counting": None if progress is None else {"done": progress[0], "of": progress[1]},
             "problem": page.state.problem,
-            "load": None if page.view is None else _load(page, page.view),
+            "load": None if page.view is None else _load(page.view),
         },
     )
 
@@ -48,96 +42,27 @@ async def what_if(request: PageRequest) -> Response:
     if answers.trouble:
         raise Refused(503, "Not counted yet", answers.trouble)
     zone = request.site.reads.zone
+
+    def time(at: float) -> str:
+        return moment(at, zone).isoformat()
+
     return found(
         request,
         {
             "schedule": None if answers.schedule is None else _schedule(answers.schedule),
-            "outage": None if answers.outage is None else _outage(answers.outage, lambda at: moment(at, zone).isoformat()),
+            "outage": None if answers.outage is None else _outage(answers.outage, time),
         },
     )
 
 
-def _load(page: LoadPage, view: LoadView) -> dict[str, Any]:
-    counted, outlook, ahead = view.counted, view.outlook, view.counted.load
-    zone = view.zone
-
-    def queue(one: QueueOutlook) -> dict[str, Any]:
-        return {
-            **_minutes(one.load),
-            "queue": one.load.queue,
-            "nodes": one.nodes,
-            "places": one.places,
-            "longest_wait": round(one.longest, 3),
-        }
-
+def _load(view: LoadView) -> dict[str, Any]:
+    counted = view.counted
     return {
-        "ok": outlook.ok,
-        "text": outlook.text,
         "counted_at": view.counted_at.isoformat(),
         "took": round(counted.took, 3),
-        "from": moment(ahead.start, zone).isoformat(),
-        "until": moment(ahead.start + MINUTE * len(outlook.whole.load.starts), zone).isoformat(),
-        "jobs": ahead.jobs,
         "paused": counted.paused,
-        "unmeasured": ahead.unmeasured,
-        "requested": ahead.requested,
-        "unreadable": list(ahead.unreadable[:NAMES]),
-        "nodes": outlook.whole.nodes,
-        "places": outlook.whole.places,
-        "longest_wait": round(outlook.whole.longest, 3),
-        "hours": [
-            {
-                "at": hour.at.isoformat(),
-                "due": hour.due,
-                "busiest": hour.busiest.isoformat(),
-                "most_due": hour.most_due,
-                "most_busy": hour.most_busy,
-                "longest_wait": round(hour.longest_wait, 3),
-            }
-            for hour in view.hours
-        ],
-        "queues": [queue(one) for one in outlook.queues[:NAMES]],
-        "pools": [
-            {
-                "pool": one.pool.name,
-                "size": one.pool.size,
-                "due": one.due,
-                "most_busy": one.most,
-                "longest_wait": round(one.longest_wait, 3),
-            }
-            for one in view.pools
-        ],
-        "held_back": [
-            {"job": one.job, "due": one.due, "held": one.held, "took": one.took, "overlap": one.overlap}
-            for one in ahead.held_back
-        ],
-        "herds": [
-            {
-                "at": one.herd.herd.at.isoformat(),
-                **_named(one.herd.herd.jobs),
-                "spread": written(one.herd.herd.spread),
-                "with_spread": list(one.herd.minutes),
-            }
-            for one in ahead.herds
-        ],
-        "clock_changes": [_touched(one) for one in ahead.clock_changes],
+        **load_as_dict(counted.load, view.outlook, view.pools, view.zone),
     }
-
-
-def _minutes(load: QueueLoad) -> dict[str, Any]:
-    return {"due": load.total, "starts": list(load.starts), "busy": list(load.busy)}
-
-
-def _named(jobs: Sequence[str]) -> dict[str, Any]:
-    return {"count": len(jobs), "jobs": list(jobs[:NAMES])}
-
-
-def _touched(one: TouchedJobs) -> dict[str, Any]:
-    return {**_change(one.change), **_named(one.jobs)}
-
-
-def _change(change: ClockChange) -> dict[str, Any]:
-    return {"at": change.at.isoformat(), "by": change.by.total_seconds(), "effect": change.effect}
 
 
 def _schedule(one: ScheduleAnswer) -> dict[str, Any]:
@@ -146,7 +71,7 @@ def _schedule(one: ScheduleAnswer) -> dict[str, Any]:
         "job": one.job,
         "text": one.found.explanation,
         "times": [time.isoformat() for time in one.found.times],
-        "clock_changes": [_change(change) for change in one.found.clock_changes],
+        "clock_changes": [change_as_dict(change) for change in one.found.clock_changes],
         "due": one.found.load.total,
         "before": None if one.before is None else one.before.total,
         "starts": list(one.found.load.starts),

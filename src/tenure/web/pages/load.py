@@ -12,10 +12,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from tenure.core.clock_changes import TouchedJobs, at_of
-from tenure.core.load import QueueLoad, waits
+from tenure.core.load import QueueLoad
 from tenure.core.load_outlook import HourOfLoad, Outlook, QueueOutlook, outlook
 from tenure.core.records import Instant, NodeFacts, PoolRow
 from tenure.errors import ConfigurationError
+from tenure.jobs.load_view import PoolLine, pool_lines
 from tenure.stores.base import Session
 from tenure.util.durations import written
 from tenure.util.instants import moment
@@ -41,17 +42,6 @@ LISTED = 500
 """… up to so many."""
 ASKED = ("expr", "tz", "job", "queue", "spread", "missed", "grace", "overlap", "from", "to", "jobs")
 """What the forms of what-if ask."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolLine:
-    """A pool, and the forecast for it."""
-
-    pool: PoolRow
-    due: int
-    most: float
-    """How many of its runs go on at a time, at most, if all of them begin when they may."""
-    longest_wait: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +117,13 @@ def read(reads: LedgerReads, queue: str = "") -> LoadPage:
     shown = next((one for one in found.queues if queue and one.load.queue == queue), found.whole)
     if queue and shown is found.whole:
         raise Refused(404, "No such queue", f"Nothing is due on a queue {queue!r:.80} in the next 24 h.")
-    view = LoadView(counted, zone, now, found, shown, _pools(counted, pools))
+    view = LoadView(counted, zone, now, found, shown, pool_lines(counted.load, pools))
     return LoadPage(moment(now, zone), state, view)
 
 
 def _now(application: str, session: Session) -> tuple[Instant, list[NodeFacts], list[PoolRow]]:
     ledger = session.ledger
     return ledger.now(), ledger.nodes(application), ledger.pools(application)
-
-
-def _pools(counted: CountedLoad, pools: Sequence[PoolRow]) -> tuple[PoolLine, ...]:
-    ahead = {one.queue: one for one in counted.load.pools}
-    lines = []
-    for pool in pools:
-        load = ahead.get(pool.name)
-        busy = (0.0,) if load is None else load.busy
-        longest = max(waits(busy, 1 if pool.size is None else pool.size))
-        lines.append(PoolLine(pool, 0 if load is None else load.total, max(busy), longest))
-    return tuple(lines)
 
 
 def what_if(reads: LedgerReads, given: dict[str, str]) -> WhatIf:
@@ -212,12 +191,12 @@ async def show(request: PageRequest) -> Response:
     )
 
 
-def _drawn_beginnings(view: LoadView, queues: Sequence[QueueLoad]) -> Markup:
-    return load_drawings.beginnings(queues, view.counted.load.start, view.zone)
+def _drawn_beginnings(view: LoadView | None, queues: Sequence[QueueLoad]) -> Markup:
+    return Markup("") if view is None else load_drawings.beginnings(queues, view.counted.load.start, view.zone)
 
 
-def _drawn_forecast(view: LoadView) -> Markup:
-    return load_drawings.forecast(view.shown, view.counted.load.start, view.zone)
+def _drawn_forecast(view: LoadView | None) -> Markup:
+    return Markup("") if view is None else load_drawings.forecast(view.shown, view.counted.load.start, view.zone)
 
 
 def _beside(answer: ScheduleAnswer, zone: tzinfo) -> Markup:
