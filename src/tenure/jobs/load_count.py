@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 
 from tenure.core.figures import DAY, HOURS_KEPT
 from tenure.core.load import Load, LoadCounter, LoadJob
-from tenure.core.messages import JobPage, RunQuery
+from tenure.core.messages import JobPageQuery, RunQuery
 from tenure.core.records import Instant, JobId, JobRow, JobState, RunState
 from tenure.core.trigger_text import read_trigger
 from tenure.stores.ledger import Ledger
@@ -96,7 +96,7 @@ class LoadCount:
         """Those whose pause ends by itself."""
         first = 0
         while True:
-            page = JobPage(self._application, state=JobState.PAUSED, limit=PAGE, skip=first)
+            page = JobPageQuery(self._application, state=JobState.PAUSED, limit=PAGE, skip=first)
             with self._opened() as ledger:
                 rows, total = ledger.job_page(page)
                 jobs = self._jobs(ledger, [row for row in rows if row.paused_until is not None])
