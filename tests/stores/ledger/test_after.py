@@ -435,6 +435,28 @@ def test_retention_leaves_what_is_owed(pair, worker):
     assert run.parent == FollowedRun("load", run.key, None)
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_retention_waits_for_older_runs_of_the_parent(scene, worker, ended):
+    """Else the follower of a run that takes long would count as forgotten when that ends, and never begin."""
+    scene.add("load", overlap="allow", max_running=None)
+    scene.add("report", trigger=None, function="g", after="load")
+    scene.plan("load", 600)
+    long = worker.take()
+    scene.plan("load", 60)
+    worker.finish(worker.take().id)
+    follow(scene)
+    worker.finish(worker.take().id)
+    if ended:
+        worker.finish(long.id)
+    before = scene.ledger.now() + 60
+    assert scene.ledger.prune(scene.application, before=before, keep=0, limit=100).removed == ended
+    if not ended:
+        worker.finish(long.id)
+    assert follow(scene) == FollowedUp(1, begins=True)
+    assert worker.take().key == long.key
+    assert scene.told("report") == ["running", "succeeded"]
+
+
 def test_the_runs_of_a_removed_parent_are_followed_before_they_are_forgotten(pair, worker):
     pair.plan("load", 60)
     pair.remove("load")

@@ -1173,7 +1173,10 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
 
     def _old(self, row: JobRow, before: Instant, keep: int) -> Iterable[MemoryRun]:
         runs = sorted(self._tables.keys[row.id].values(), key=lambda run: (run.scheduled_for, run.id))
-        bound = min((run.scheduled_for for run in runs if not run.state.final), default=before)
+        parent = self._tables.job(row.spec.application, row.spec.rules.after or "")
+        owing = () if parent is None or row.state is JobState.REMOVED else (*self._tables.keys[parent.id].values(),)
+        left = [*(run for run in runs if not run.state.final), *(run for run in owing if run.owes)]
+        bound = min((run.scheduled_for for run in left), default=before)
         if (unsettled := self._unsettled(row.id)) is not None:
             bound = min(bound, unsettled)
         final = [run for run in runs if run.state.final]

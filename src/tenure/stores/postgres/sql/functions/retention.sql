@@ -35,12 +35,21 @@ BEGIN
               JOIN LATERAL (SELECT x.id, (x.state = 'removed'
                                           OR (x.state = 'active' AND x.next_due IS NULL AND x.trigger IS NOT NULL))
                                          AND x.defined_at < before AND x.since < before
-                                         AND (x.removed_at IS NULL OR x.removed_at < before) AS over
+                                         AND (x.removed_at IS NULL OR x.removed_at < before) AS over,
+                                     (SELECT f.id FROM {schema}.job f
+                                       WHERE f.application = app AND f.name = x.after AND x.state <> 'removed') AS parent
                               FROM {schema}.job x WHERE x.id = p.id) j ON true
-              CROSS JOIN LATERAL (SELECT least(before, min(o.scheduled_for),
+              -- `kept_since` would say of what the parent owes, or will owe, that it may have run.
+              CROSS JOIN LATERAL (SELECT least(before,
+                                               (SELECT min(o.scheduled_for) FROM {schema}.run o
+                                                 WHERE o.job = j.id AND o.state <= 'running'),
+                                               (SELECT min(o.scheduled_for) FROM {schema}.run o
+                                                 WHERE o.job = j.parent AND o.owes AND o.state <= 'running'),
+                                               (SELECT min(o.scheduled_for) FROM {schema}.run o
+                                                 WHERE o.application = app AND o.job = j.parent AND o.owes
+                                                   AND o.state > 'running'),
                                                (SELECT min(d.scheduled_for) FROM {schema}.backfill_due d
-                                                 WHERE d.job = p.id AND d.outcome IS NULL)) AS instant
-                                    FROM {schema}.run o WHERE o.job = j.id AND o.state <= 'running') bound
+                                                 WHERE d.job = j.id AND d.outcome IS NULL)) AS instant) bound
               CROSS JOIN LATERAL (SELECT f.id, f.job FROM {schema}.run f
                                    WHERE f.job = j.id AND f.state > 'running'
                                      AND f.scheduled_for < bound.instant AND NOT f.owes
