@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ from chaos import picture, report  # noqa: E402 - the tests are no package
 from chaos.faults import PLAYS as FAULTS  # noqa: E402
 from chaos.progress import Progress  # noqa: E402
 from chaos.report import Failure, Occasion, Result  # noqa: E402
-from harness import plays, processes, scratch  # noqa: E402
+from harness import plays, plays_kinds, processes, scratch  # noqa: E402
 from harness.clocks import ShiftedClock, available  # noqa: E402
 from harness.postgres import Postgres  # noqa: E402
 from harness.scenes import Broken, stage  # noqa: E402
@@ -104,6 +105,18 @@ def places(result: Result, store: str, _seconds: float, _dice: random.Random) ->
         result.remarks["most of a job at once"] = max(result.remarks["most of a job at once"], *most.values())
 
 
+def kinds(result: Result, store: str, seconds: float, dice: random.Random) -> None:
+    """Kill -9, freeze and replacement of workers, while runs are requested for later and in slots, and are retried: 18
+    jobs that follow 6 others, 3 that look for something, a pool, 3 workers, ttl 2.5 s"""
+    with opened(store) as (url, _), stage(scratch.new_folder("chaos")) as make:
+        scene = make(url, jobs=plays_kinds.KINDS, ttl=2.5).start(3)
+        found = plays_kinds.kinds(scene, seconds, dice)
+        result.take(scene)
+        most = {name: found.pop(name) for name in list(found) if name.startswith("most ")}
+        result.remarks += found
+        result.remarks |= Counter(most)
+
+
 def jumps(result: Result, _store: str, _seconds: float, dice: random.Random) -> None:
     """The clock of the database jumps by a year, or by 65 s, for ten seconds: 3 jobs every 100 ms, 2 workers"""
     clock, jump = ShiftedClock(), dice.choice((plays.YEAR, -plays.YEAR, 65.0))
@@ -126,6 +139,8 @@ PLAYS: list[tuple[Play, str, float]] = [
     (effects, "SQLite", 0.05),
     (places, "PostgreSQL", 0.05),
     (places, "SQLite", 0.03),
+    (kinds, "PostgreSQL", 0.1),
+    (kinds, "SQLite", 0.05),
     (jumps, "PostgreSQL", 0.06),
     *FAULTS,
 ]

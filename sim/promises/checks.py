@@ -522,7 +522,7 @@ def audited(ledger: Any, job: JobRow, now: float) -> JobAudit:
     changes = ledger.changes(APPLICATION, job.spec.name)
     names = followed_jobs(job, changes)
     since = min(change.at for change in changes) if job.since and not names else 0.0
-    span = {"since": since, "until": now, "now": now}
+    span: dict[str, Any] = {"since": since, "until": now, "now": now}
     if not names:
         return audit(job, changes, ledger.runs(RunQuery(APPLICATION, job.spec.name, limit=100_000)), **span)
     parents = {}
