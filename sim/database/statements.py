@@ -6,12 +6,14 @@ Mutants replace single functions of this module, so each rule of the protocol st
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from sim.database.server import Statement, Work
 from tenure.core import run_rules
+from tenure.core.backfills import NewBackfill, takes
 from tenure.core.cluster import Acquire, Acquired, AcquireOutcome, Advert, Beat, NodeId, Pulse, Vacancy
 from tenure.core.keys import due_key
 from tenure.core.messages import (
@@ -548,7 +550,66 @@ def set_pool(st: Statement, application: str, name: str, size: int, action: Any 
     st.server.rows.ledger.set_pool(application, name, size, action)
 
 
+def create_backfill(st: Statement, wanted: NewBackfill) -> Work:
+    """Lock the job, and the runs that are opened again; pass by what is locked."""
+    rows = st.server.rows
+    row = rows.tables.there(wanted.application, wanted.name)
+    if row is not None:
+        yield ("job", row.id), "U"
+    yield st.gap()
+    with requesting(st):
+        answer = rows.ledger.create_backfill(wanted)
+    check_at_once(st)
+    return answer
+
+
+def advance_backfills(st: Statement, application: str, limit: int) -> Work:
+    """Pass by the backfills, the jobs and the runs that others have locked."""
+    yield st.gap()
+    ledger = st.server.rows.ledger
+    free = [one for one in ledger._of(application) if st.skip(("backfill", one.row.number), "U")]
+    free = [one for one in free if st.skip(("job", one.row.job), "S")]
+    ledger._of = lambda _application: free
+    try:
+        with requesting(st):
+            answer = ledger.advance_backfills(application, limit)
+    finally:
+        del ledger._of
+    check_at_once(st)
+    return answer
+
+
+@contextmanager
+def requesting(st: Statement) -> Iterator[None]:
+    """Runs that backfills open again are opened only if nobody has locked them."""
+    ledger, requested = st.server.rows.ledger, st.server.rows.ledger._requested
+
+    def request(job: Any, backfill: Any, at: float) -> Any:
+        run = st.server.rows.tables.keys[job.id].get(due_key(at))
+        if run is not None and takes(backfill.include, run.state, run.count):
+            if not st.skip(("run", run.id), "U"):
+                return None
+            st.server.checker.reopened((run.job, run.key))
+        return requested(job, backfill, at)
+
+    ledger._requested = request
+    try:
+        yield
+    finally:
+        del ledger._requested
+
+
+def check_at_once(st: Statement) -> None:
+    """Of no backfill are more runs open than may be."""
+    for one in st.server.rows.tables.backfills.values():
+        open_ = sum(time.open for time in one.due.values())
+        if one.row.at_once is not None and open_ > one.row.at_once:
+            st.server.checker.broken("G4", f"backfill {one.row.number} has {open_} runs open, of {one.row.at_once}")
+
+
 LOCKING: dict[str, Any] = {
+    "create_backfill": create_backfill,
+    "advance_backfills": advance_backfills,
     "keep_progress": keep_progress,
     "set_pool": set_pool,
     "note_begun": note_begun,

@@ -11,6 +11,7 @@ from sim.database.store import SimStore
 from sim.promises.checks import APPLICATION, ELECTION, Checker
 from sim.runtime import copies, fakes
 from sim.runtime.kernel import K, Process
+from tenure.core.backfills import NewBackfill
 from tenure.core.cluster import Cadence
 from tenure.core.records import RunState
 from tenure.errors import NotYet, StoreError, StoreUnavailable, TenureError
@@ -64,6 +65,8 @@ LONG = {
     "ship": 0.5,
 }
 """How long a body may take."""
+NUMBERED, AT_ONCE = frozenset({"free", "wait"}), 2
+"""The jobs that people backfill a few due times at a time, and how many; those of others are requested all at once."""
 BACKFILLED = 40.0
 """How far back people look for due times that did not run: further than the ledger remembers."""
 NOT_YET = {"look": 0.6, "sweep": 0.2}
@@ -322,6 +325,11 @@ def people(setting: Setting, what: str, name: str) -> None:
 
 def _do(setting: Setting, ledger: Any, job: Any, now: float, what: str) -> None:
     verbs = copies.verbs
+    if what == "backfill" and job.spec.name in NUMBERED:
+        since = now - BACKFILLED
+        due = verbs.backfillable(ledger, job, since, now, now).due
+        ledger.create_backfill(NewBackfill(APPLICATION, job.spec.name, since, now, tuple(due), at_once=AT_ONCE))
+        return
     if what == "pause":
         paused = ledger.change(verbs.paused(job, now, K.rng.choice((2.0, 6.0))))
         if paused is not None and not verbs.until_answered(ledger, paused):

@@ -46,6 +46,7 @@ COPIED = frozenset(
         "run",
         "scheduling.agenda",
         "scheduling.attempt",
+        "scheduling.backfills",
         "scheduling.base_executor",
         "scheduling.claimer",
         "scheduling.clock_watch",
