@@ -155,10 +155,7 @@ def test_wait_ends_with_the_backfill(tenure, url):
     with shop(url, 4) as scheduler:
         code, out, err = tenure("backfill", "daily", *SPAN, "--yes", "--at-once", "2", "--wait")
         number = scheduler.backfills()[0].number
-    assert (code, out.splitlines()[-1]) == (
-        0,
-        f"backfill {number} of 'daily' is done, 5 of 5 over: 5 succeeded",
-    ), err
+    assert (code, out.splitlines()[-1]) == (0, f"backfill {number} of 'daily' is done, 5 of 5 over: 5 succeeded"), err
     assert f"backfill {number} of 'daily' is running, 0 of 5 over" in err
 
 

@@ -94,10 +94,7 @@ def test_pause_resume_and_cancel(scheduler, worker):
     resumed = scheduler.resume_backfill(number, by="ada")
     assert (resumed.state, resumed.waiting) == ("running", 1)
     cancelled = scheduler.cancel_backfill(number, by="bob", why="wrong month")
-    assert (cancelled.state, cancelled.progress) == (
-        "cancelled",
-        "2 of 5 over: 1 succeeded, 1 cancelled; 3 left",
-    )
+    assert (cancelled.state, cancelled.progress) == ("cancelled", "2 of 5 over: 1 succeeded, 1 cancelled; 3 left")
     assert [(action.what, action.by, action.target, action.detail) for action in scheduler.actions()] == [
         ("cancel-backfill", "bob", "report", f"backfill {number}"),
         ("resume-backfill", "ada", "report", f"backfill {number}"),
@@ -148,7 +145,7 @@ def test_a_refusal_says_in_which_state_the_backfill_is(scheduler):
 
 def test_a_backfill_that_has_requested_all_of_its_runs_cannot_be_paused(scheduler):
     number = scheduler.backfill("report", *SPAN, dry_run=False).number
-    with pytest.raises(BackfillError, match="5 runs of it are not over. Cancel it, or pause 'report'"):
+    with pytest.raises(BackfillError, match=r"5 runs of it are not over. Cancel it, or pause 'report'"):
         scheduler.pause_backfill(number)
 
 

@@ -10,7 +10,7 @@ from tenure.core.records import RunState
 
 DUE, AT_ONCE = 300, 6
 JOBS: list[Job] = [
-    {"name": "load", "every": 60, "body": "note", "for": 0.02, "policy": {"overlap": "allow", "max_lost": 100}},
+    {"name": "load", "every": 60, "body": "note", "for": 0.02, "policy": {"overlap": "allow", "max_lost": 100}}
 ]
 
 

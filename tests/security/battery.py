@@ -79,10 +79,14 @@ def backfills(ledger: Ledger, application: str, session: Session) -> None:
     number, (first,) = ledger.create_backfill(NewBackfill(application, "filled", due[0], due[-1], due[:2], at_once=1))
     assert number is not None
     token = str(uuid.uuid4())
-    assert [run.id for run in ledger.claim(ClaimRequest(node, application, token, 1, queues=("filled",))).runs] == [first.id]
+    assert [run.id for run in ledger.claim(ClaimRequest(node, application, token, 1, queues=("filled",))).runs] == [
+        first.id
+    ]
     ledger.finish([Ending(first.id, token, RunState.FAILED)])
     assert ledger.advance_backfills(application, 10).begins
-    again, _ = ledger.create_backfill(NewBackfill(application, "filled", due[0], due[-1], due, ("failed", "missing"), 1))
+    again, _ = ledger.create_backfill(
+        NewBackfill(application, "filled", due[0], due[-1], due, ("failed", "missing"), 1)
+    )
     assert again is not None
     for one in (number, again):
         assert ledger.steer_backfill(application, one, Steer.CANCEL, by="", why="")

@@ -23,7 +23,6 @@ from tenure.jobs import operations
 from tenure.jobs.deferred_operations import DeferredOperation
 from tenure.jobs.queries import MAX_RUNS
 from tenure.scheduler import Scheduler, service_of
-from tenure.stores.ledger import Ledger
 from tenure.util.clock import boottime, sleep
 from tenure.util.durations import positive, seconds
 from tenure.util.plurals import counted

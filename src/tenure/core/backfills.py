@@ -1,10 +1,10 @@
 """Backfills: due times of the past that are run on request, all at once or a few at a time (G4).
 
-    running ──the last run is over──▶ done
-      │ ▲
-    pause resume      cancel, or the removal of the job ──▶ cancelled
-      ▼ │
-    paused
+running ──the last run is over──▶ done
+  │ ▲
+pause resume      cancel, or the removal of the job ──▶ cancelled
+  ▼ │
+paused
 """
 
 from __future__ import annotations

@@ -371,7 +371,7 @@ class SchedulerApi(Decorators):
     def _steer(self, number: int, steer: Steer, said: ChangeNote) -> BackfillView:
         action = self._service.operations.action(steer, said, f"backfill {number}")
         with self._service.ledger() as ledger:
-            row = backfills.steered(ledger, self.application, number, steer, said, action)
+            row = backfills.steered(ledger, self.application, number, steer, said=said, action=action)
             [view] = self._service.lookup.shown_backfills(ledger, [row])
         self._service.poke()
         return view

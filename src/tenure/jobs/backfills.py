@@ -68,7 +68,7 @@ def numbered(ledger: Ledger, application: str, number: int) -> BackfillRow:
 
 
 def steered(
-    ledger: Ledger, application: str, number: int, steer: Steer, said: ChangeNote, action: Action | None
+    ledger: Ledger, application: str, number: int, steer: Steer, *, said: ChangeNote, action: Action | None
 ) -> BackfillRow:
     """Pause, resume or cancel a backfill. Raises an error that says why that cannot be done."""
     row = numbered(ledger, application, number)

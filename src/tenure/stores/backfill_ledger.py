@@ -31,8 +31,8 @@ class BackfillLedger(ABC):
     def create_backfill(self, wanted: NewBackfill) -> tuple[int | None, list[RunRow]]:
         """Create a backfill and request its first runs: its number and these runs, oldest first.
 
-        Takes those of the due times that `core.backfills.takes` says, decided under the lock of the job. Without any, and
-        for a job that does not exist or is REMOVED, nothing is created: None.
+        Takes those of the due times that `core.backfills.takes` says, decided under the lock of the job. Without any,
+        and for a job that does not exist or is REMOVED, nothing is created: None.
 
         A requested run is of kind BACKFILL, PENDING and due now, without expiry, `by` the one who created the backfill
         ('backfill 7' if that is not known). A run that exists is reopened, as by `retry`. The action's detail begins

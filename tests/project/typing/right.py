@@ -7,7 +7,7 @@ import psycopg
 
 from tenure import AsyncScheduler, Call, Run, Scheduler, at, call, cron, every
 from tenure.events import RunEvent, RunFailed, RunLost
-from tenure.views import AsyncRequestedRun, BackfillView, JobView, RequestedBackfill, RequestedRun, RunView
+from tenure.views import AsyncRequestedRun, JobView, RequestedBackfill, RequestedRun, RunView
 
 scheduler = Scheduler("sqlite:///jobs.db", tz="Asia/Seoul")
 

@@ -192,7 +192,11 @@ def test_a_step_waits_for_no_lock(server_scene, ledger_database):
     worker.finish(worker.take().id)
     failed = next(run for run in scene.runs() if run.state is RunState.FAILED)
     for statement, values, open_ in (
-        ("SELECT tenure.change_job(%s)", [json.dumps(written_change(JobChange(scene.application, "job", Change.PAUSED)))], 0),
+        (
+            "SELECT tenure.change_job(%s)",
+            [json.dumps(written_change(JobChange(scene.application, "job", Change.PAUSED)))],
+            0,
+        ),
         ("SELECT FROM tenure.backfill WHERE number = %s FOR UPDATE", [number], 0),
         ("SELECT FROM tenure.run WHERE id = %s FOR UPDATE", [failed.id], 1),
     ):

@@ -174,7 +174,7 @@ def test_a_failure_is_counted_and_does_not_stop_the_others(scene, worker):
 
 def test_a_run_between_two_attempts_is_still_open(scene, worker):
     scene.add("job", overlap="allow", max_running=None, retries=1)
-    number, _ = create(scene, 7200, 7100, at_once=1)
+    _, _ = create(scene, 7200, 7100, at_once=1)
     run = worker.take()
     worker.finish(run.id, RunState.PENDING, again_in=0.0)
     assert not advance(scene).begins
@@ -450,7 +450,7 @@ def test_a_job_with_an_unfinished_backfill_is_not_forgotten(scene, worker):
 
 def test_old_backfills_are_forgotten(scene, worker):
     scene.add("job")
-    number, _ = create(scene, 7200)
+    _, _ = create(scene, 7200)
     open_, _ = create(scene, 7100)
     worker.finish(worker.take().id)
     advance(scene)

@@ -22,7 +22,7 @@ from tenure.core.backfills import (
 )
 from tenure.core.keys import due_key
 from tenure.core.messages import Action
-from tenure.core.records import UNBEGUN, Instant, JobId, JobRow, JobState, RunId, RunKind, RunRow, RunState
+from tenure.core.records import UNBEGUN, Instant, JobId, JobRow, RunId, RunKind, RunRow, RunState
 from tenure.stores.backfill_ledger import BackfillLedger
 from tenure.stores.memory.tables import BackfilledTime, MemoryBackfill, MemoryRun, Tables
 
@@ -249,4 +249,3 @@ class MemoryBackfills(BackfillLedger):
             ),
             default=None,
         )
-

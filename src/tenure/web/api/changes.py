@@ -188,9 +188,7 @@ CHANGES = {
         ApiOperation("cancel", ("run", "why"), _cancel),
         ApiOperation("retry", ("run", "why"), _retry),
         ApiOperation(
-            "backfill",
-            ("job", "since", "until", "dry_run", "include", "at_once", "even_forgotten", "why"),
-            _backfill,
+            "backfill", ("job", "since", "until", "dry_run", "include", "at_once", "even_forgotten", "why"), _backfill
         ),
         ApiOperation("pause-backfill", ("backfill", "why"), _on_backfill("pause_backfill")),
         ApiOperation("resume-backfill", ("backfill", "why"), _on_backfill("resume_backfill")),
