@@ -180,7 +180,7 @@ class Scheduler(SchedulerApi, Listening):
 
         A job is `failing` after so many runs in a row that failed. The durations say how long a job may be paused, no
         node may plan, and no node may have the function of a job. An alert opens after `open_after` looks in a row that
-        find it, and closes after `close_after` without it. A look comes about every 15 seconds.
+        find it, and closes after `close_after` without it. Nodes look about every 15 seconds.
         """
         rules = AlertRules.of(
             failing=failing,

@@ -12,8 +12,9 @@ from harness.scenes import APPLICATION, stage
 from harness.scratch import eventually
 from receiver import Receiver, receiver
 from tenure import AsyncScheduler, Scheduler
-from tenure.alerts import AlertNews, NotAccepted
+from tenure.alerts import AlertNews, CheckIn, NotAccepted, Webhook
 from tenure.core.alerts import NAMESPACE
+from tenure.events import RunFailed
 
 QUICK = {"LOOK_EVERY": 0.3, "TELL_EVERY": 0.2, "LOOK_RESTS": 1.0, "PAUSES": (0.05, 0.05), "AGAIN_IN": 0.3}
 FAILING = [{"name": "bad", "every": 1, "body": "fails"}]
@@ -343,3 +344,50 @@ def test_whichever_node_plans_pings_for_all(url, make):
         scene.planner()
         server.wait(lambda: len(server.received) >= before + 3)
         assert {(one.method, one.path) for one in server.received} == {("GET", "/alive")}
+
+
+def test_a_stop_notes_what_was_sent(url, monkeypatch):
+    """Or another node would send it again."""
+    quick(monkeypatch)
+    with receiver(hold=True) as server:
+        scheduler = Scheduler(url, application="shop")
+
+        @scheduler.every("0.2s", overlap="allow")
+        def bad() -> None:
+            raise ValueError
+
+        scheduler.alert_to(Webhook(server.url), failing=1)
+        scheduler.start()
+        server.wait(lambda: server.received)
+        threading.Timer(0.3, server.release).start()
+        scheduler.stop()
+        [alert, *_] = scheduler.alerts()
+        assert alert.untold == ()
+        scheduler.close()
+
+
+def test_a_child_that_is_forked_sends_nothing_of_its_parent(sqlite_url):
+    scheduler = Scheduler(sqlite_url, application="shop")
+    scheduler.job(name="idle")(lambda: None)
+    with receiver() as server:
+        scheduler.alert_to(CheckIn(f"{server.url}/{{job}}", style="healthchecks"))
+        with scheduler:
+            listeners = scheduler._service.listeners
+            assert listeners.wants(RunFailed)
+            scheduler._service.forked()  # as the hook does in a child
+            assert not listeners.wants(RunFailed)
+            [scheduler._service._engine] = scheduler._service._inherited
+
+
+def test_a_scheduler_that_is_started_again_checks_in_once_for_each_run(sqlite_url, caplog):
+    scheduler = Scheduler(sqlite_url, application="shop")
+    scheduler.job(name="idle")(lambda: None)
+    with receiver() as server:
+        scheduler.alert_to(CheckIn(f"{server.url}/{{job}}", style="healthchecks"))
+        for key in ("one", "two", "three"):
+            with scheduler:
+                scheduler.run_now("idle", key=key).wait(timeout=10)
+        assert [one.query["rid"] for one in server.received if one.path == "/idle"] == [
+            str(uuid.uuid5(NAMESPACE, f"shop\nidle\n{key}\n1")) for key in ("one", "two", "three")
+        ]
+        assert "check-ins" not in caplog.text

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
-import urllib.error
-import urllib.request
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tenure.errors import ConfigurationError
 from tenure.util.durations import Duration, positive
 from tenure.util.plurals import a_type
 from tenure.util.version import __version__
+
+if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
 
 TIMEOUT, LONGEST_TIMEOUT = 5.0, 15.0
 """Seconds for one try: by default, and at most. Three tries must be over before a claim of 60 s lapses."""
@@ -32,22 +34,32 @@ class HttpRequest:
     method: str = "POST"
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would become a GET without its body."""
+@functools.cache
+def _opener() -> OpenerDirector:
+    """Imported when something is sent: most programs that import tenure never do."""
+    from urllib.request import HTTPRedirectHandler, build_opener
 
-    def redirect_request(self, *_: object) -> None:
-        return None
+    class NoRedirects(HTTPRedirectHandler):
+        """A redirected POST would become a GET without its body."""
+
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    return build_opener(NoRedirects)
 
 
 def send(request: HttpRequest, timeout: float) -> None:
     """Send it. Raises `NotAccepted` unless the answer is 2xx."""
+    import http.client
+    import urllib.error
+    import urllib.request
+
     headers = {"User-Agent": f"tenure/{__version__}", **request.headers}
     made = urllib.request.Request(  # noqa: S310 - `checked_url` has seen it
         request.url, request.body, headers, method=request.method
     )
-    opener = urllib.request.build_opener(_NoRedirects)
     try:
-        with opener.open(made, timeout=timeout):
+        with _opener().open(made, timeout=timeout):
             return
     except urllib.error.HTTPError as error:
         error.close()

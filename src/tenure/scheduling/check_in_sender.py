@@ -47,6 +47,7 @@ class CheckInSender:
     ) -> None:
         self._application, self._label, self._in_hand = application, label, in_hand
         self._monitors = [_Monitor(check_in, label) for check_in in check_ins]
+        self._listener = self.ended  # one object, by which it is found again
         self._begun: set[tuple[RunId, int]] = set()
         self._mutex = threading.Lock()
         """An end is put after its start: its event comes only after the attempt has left RUNNING."""
@@ -57,11 +58,11 @@ class CheckInSender:
     def listen(self, listeners: Listeners) -> None:
         """From now on, hear how runs end."""
         if self._monitors:
-            listeners.on(RunEvent)(self.ended)
+            listeners.on(RunEvent)(self._listener)
 
     def unlisten(self, listeners: Listeners) -> None:
         """The opposite."""
-        listeners.off(self.ended)
+        listeners.off(self._listener)
 
     def look(self) -> None:
         """Tell of runs that have begun."""

@@ -231,6 +231,11 @@ class Engine:
             self._leave_later(parts)
         return drained and told
 
+    def forked(self) -> None:
+        """In a forked child: this engine stayed in the parent, and hears of no run of the child."""
+        if self._check_ins is not None:
+            self._check_ins.unlisten(self._listeners)
+
     def last_check_ins(self) -> None:
         """After the listeners have heard how the last runs ended."""
         if self._check_ins is not None and not self.waits_for:

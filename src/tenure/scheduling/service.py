@@ -222,6 +222,8 @@ class SchedulerService(JobClient):
         self._mutex = threading.RLock()
         self._inherited += [*self._left_later, *([self._engine] if self._engine is not None else [])]
         self._engine, self._left_later = None, []
+        for engine in self._inherited:
+            engine.forked()
         self._stages = []
 
     def _headline(self, *, in_log: bool) -> list[str]:
