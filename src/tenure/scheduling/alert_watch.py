@@ -55,8 +55,17 @@ class AlertWatch:
 
     def start(self) -> None:
         """Begin."""
-        if self.sender.names or self.check_ins or self._pings:
+        if not (self.sender.names or self.check_ins or self._pings):
+            return
+        try:
             self._thread.start()
+        except RuntimeError as error:  # the runs go on all the same
+            logger.error(  # noqa: TRY400 - a traceback says no more
+                "the system refuses a thread (%s): no check-in of a run that begins, no ping of the planner, and no "
+                "alert if the database is away, until this process is started again",
+                error,
+                extra={"action": "watch_failed"},
+            )
 
     def stop(self) -> None:
         """Look at nothing more. What waits to be sent stays."""
