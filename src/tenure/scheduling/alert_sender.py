@@ -166,7 +166,7 @@ class AlertSender:
         if answers != own.answers:
             own.answers, own.misses = answers, 0
             if own.news is not None and own.news.event == OPENED:
-                told = {name for name, key in own.accepted if key == own.news.id}
+                told = {name for name, key in tuple(own.accepted) if key == own.news.id}
                 own.news = self._news(CLOSED, own.since, own.news.text) if told else None
                 own.missing = told
         else:
@@ -180,7 +180,7 @@ class AlertSender:
                 own.missing = set(self._sinks)
         if own.news is None:
             return
-        own.missing -= {name for name, key in own.accepted if key == own.news.id}
+        own.missing -= {name for name, key in tuple(own.accepted) if key == own.news.id}
         for name in own.missing:
             if not self._threads[name].busy:
                 self._threads[name].put(_Claimed(own.news, None, boottime() + CLAIM_LASTS))
