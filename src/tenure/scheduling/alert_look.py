@@ -34,7 +34,7 @@ LOOK_RESTS = 30.0
 SHARED = 20
 """The other nodes take turns, as if they were at most so many."""
 LOOK_JOBS, LOOK_TIME = (5, 500), 0.008
-"""A slice judges so many jobs at the least and at the most, as many as take `LOOK_TIME`: claims wait meanwhile."""
+"""A slice looks at so many jobs at the least and at the most, as many as take `LOOK_TIME`: claims wait meanwhile."""
 LOOK_WAITS = 0.03
 """Seconds for which a slice may be put off because a claim is due before it would end."""
 STALLED = 10.0
@@ -45,8 +45,10 @@ DEPTH, FAILURES, RUNS, LATE = 300, 10_000, 1000, 100
 """How many final runs of a job, failed runs of the application, runs that are running, and due times that are overdue
 (the earliest) are read."""
 RECENT = 86400.0
-FIGURES, KEPT = 100, 300.0
-"""Statistics are of so many runs of a job, and are taken to be true for so many seconds."""
+FIGURES, KEPT, CACHED = 100, 300.0, 20_000
+"""Statistics are of so many runs of a job, are taken to be true for so many seconds, and are kept of so many jobs."""
+AT_ONCE = 10
+"""Of so many runs that are running a slice asks for statistics at most."""
 
 OF_MARKS = (AlertKind.OVERDUE, AlertKind.NEVER_RAN, AlertKind.MISSED, AlertKind.PAUSED)
 """Kinds for which each job is looked at."""
@@ -138,8 +140,9 @@ class AlertLook:
         found += alert_rules.failing(outcomes, rules)
         yield
         running = self._read.runs(RunQuery(application, states=(RunState.RUNNING,), limit=RUNS))
-        found += alert_rules.too_long(running, self._stats, now)
-        yield
+        for first in range(0, len(running), AT_ONCE):  # each may ask for statistics
+            found += alert_rules.too_long(running[first : first + AT_ONCE], self._stats, now)
+            yield
         self._note(rows, now, [*found, *late], OF_ALL)
         yield
         yield from self._look_at_jobs({one.target for one in late})
@@ -156,23 +159,27 @@ class AlertLook:
                 began_at = boottime()
                 page = self._read.job_marks(application, beyond, self._jobs, DEPTH)
                 more = len(page) == self._jobs
+                took = boottime() - began_at
                 for marks in page:
                     found += self._judged(marks, now, explained)
                     names.add(marks.row.spec.name)
                     beyond = marks.row.id
-                took = boottime() - began_at
-                fits = int(self._jobs * LOOK_TIME / max(took, 0.000_1))
+                    if boottime() >= began_at + 2 * LOOK_TIME:  # it asked for statistics
+                        yield
+                        began_at = boottime()
+                fits = int(self._jobs * LOOK_TIME / 2 / max(took, 0.000_1))
                 self._jobs = min(max(min(fits, self._jobs * 2), LOOK_JOBS[0]), LOOK_JOBS[1])
                 yield
                 if boottime() >= part_began + PART:
                     break
             # A job that is gone is on no page; and one alert for many is over only when no part has found it.
-            mine = [row for row in rows if row.target in {*names, EVERYTHING} or (not more and row.target not in seen)]
+            here = {*names, EVERYTHING}
+            mine = [row for row in rows if row.target in here or (not more and row.target not in seen)]
             seen |= names
             known = {(row.kind, row.target): row for row in mine}
-            here = {one.kind.value for one in gathered(found, known) if one.target == EVERYTHING}
-            together |= here
-            left = here if more else {row.kind for row in mine if row.kind in here or row.kind not in together}
+            many = {one.kind.value for one in gathered(found, known) if one.target == EVERYTHING}
+            together |= many
+            left = many if more else {row.kind for row in mine if row.kind in many or row.kind not in together}
             mine = [row for row in mine if row.target != EVERYTHING or row.kind in left]
             made = self._steps(mine, now, found, OF_MARKS)
             self._write(made, now)
@@ -199,7 +206,7 @@ class AlertLook:
     def _stats(self, name: str) -> JobStats:
         known = self._figures.get(name)
         if known is None or boottime() > known[0] + KEPT:
-            if len(self._figures) > LIMIT:
+            if len(self._figures) > CACHED:
                 self._figures.clear()
             known = boottime(), self._read.stats(self._context.application, name, FIGURES)
             self._figures[name] = known
@@ -211,7 +218,7 @@ class AlertLook:
         if key not in self._paused_at:
             changes = self._read.changes(self._context.application, row.spec.name)
             pauses = [change.at for change in changes if change.what is Change.PAUSED]
-            if len(self._paused_at) > LIMIT:
+            if len(self._paused_at) > CACHED:
                 self._paused_at.clear()
             self._paused_at[key] = max(pauses, default=row.since)
         return self._paused_at[key]
