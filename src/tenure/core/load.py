@@ -1,6 +1,6 @@
 """The load ahead: how many runs may begin in each minute of the next 24 h, by queue, and a forecast of how many go on.
 
-Pure, and made in small steps: `LoadCounter` yields how much it has done, so that whoever runs it can rest in between.
+Pure, and made in small steps: `LoadCounter` yields how much it has done, so that its caller can rest in between.
 
 A run counts in the minute in which it may begin: its due time, and the shift of `spread` and `jitter`. The forecast
 assumes that each run takes as long as the runs of its job took on average, and that a run begins when it may.
@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import floor
+from math import ceil, floor
 
 from tenure.core.clock_changes import ClockChangeFinder, TouchedJobs
 from tenure.core.herds import HerdFinder, SpreadHerd
@@ -44,6 +44,7 @@ AT_ONCE = 100
 """After so many due times a step ends."""
 HELD_BACK = 10
 """Jobs of which runs are held back that are named."""
+_TICK = 0.000_001
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +158,10 @@ class LoadCounter:
     """Is given jobs one by one, and tells the load of all of them together."""
 
     def __init__(self, application: str, now: Instant) -> None:
-        self._application, self._now = application, now
-        self.start = floor(now / MINUTE) * MINUTE
+        self._application = application
+        self.start = ceil(now / MINUTE) * MINUTE
+        """The next whole minute: so a daily job is due once in the period, whenever it is counted."""
+        self._now = self.start - _TICK
         self._end = self.start + MINUTES * MINUTE
         self._queues: dict[str, _Lane] = {}
         self._pools: dict[str, _Lane] = {}
@@ -188,6 +191,10 @@ class LoadCounter:
         yield self._herds.add(job.name, job.trigger, job.rules)
         yield self._changes.add(job.name, job.trigger)
 
+    def add_unreadable(self, name: str) -> None:
+        """A job whose trigger cannot be read is not counted, and named."""
+        self._unreadable.append(name)
+
     def add_followers(self) -> Iterator[int]:
         """Count the jobs that follow others, when all are there: each run of a parent has one of its follower."""
         for job in list(self._clocked.values()):
@@ -211,9 +218,9 @@ class LoadCounter:
     def add_running(self, name: str, began_at: Instant) -> None:
         """A run that goes on now keeps its place until it has taken as long as others."""
         job = self._clocked.get(name)
-        if job is not None and job.took is not None and began_at + job.took > self._now:
+        if job is not None and job.took is not None and began_at + job.took > self.start:
             for lane in self._lanes(job.rules):
-                lane.occupy(self._now - self.start, began_at + job.took - self.start)
+                lane.occupy(0.0, began_at + job.took - self.start)
 
     def look(self) -> Iterator[int]:
         """Find the herds, when all jobs are there. Yields how many steps each part took."""
@@ -305,9 +312,6 @@ class LoadCounter:
         if rules.pool is not None:
             found.append(self._pools.setdefault(rules.pool, _Lane()))
         return found
-
-
-_TICK = 0.000_001
 
 
 class _Lane:

@@ -6,7 +6,7 @@ of the missed ones are made up for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -91,8 +91,10 @@ class OutageOfJob:
         return self.late - skipped + len(self.made_up)
 
 
-def schedule(job: LoadJob, application: str, now: Instant, steps: int) -> WhatIfSchedule:
-    """What a job with a trigger would be due for."""
+def schedule(
+    job: LoadJob, application: str, now: Instant, steps: int, rest: Callable[[], None] = lambda: None
+) -> WhatIfSchedule:
+    """What a job with a trigger would be due for. `rest` is called between its parts."""
     trigger = _trigger(job)
     preview = trigger.preview(TIMES, moment(now))
     counter = LoadCounter(application, now)
@@ -102,6 +104,7 @@ def schedule(job: LoadJob, application: str, now: Instant, steps: int) -> WhatIf
         if taken >= steps:
             cut = True
             break
+        rest()
     load = counter.load()
     return WhatIfSchedule(preview.explanation, preview.times, preview.changes, load.whole, cut)
 

@@ -1,14 +1,15 @@
 """Counts the load of an application from its ledger, in bounded slices: the page and `tenure load` use it.
 
-A slice reads one page of jobs, or goes through a bounded number of due times. Between two of them whoever runs it can
-let others have their turn. Jobs come in the order of their next due times, page by page. A job that is planned further
-meanwhile comes again and is left out then; none is passed by, because planning only moves forward.
+A slice reads one page of jobs, or goes through a bounded number of due times. Between two of them the caller can let
+other threads have their turn. Jobs come in the order of their next due times, page by page. A job that is planned
+further meanwhile comes again and is left out then; none is passed by, because planning only moves forward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from tenure.core.figures import DAY, HOURS_KEPT
 from tenure.core.load import Load, LoadCounter, LoadJob
@@ -35,6 +36,7 @@ class LoadCount:
         self._application, self._opened = application, opened
         self._work = self._all()
         self._seen: set[JobId] = set()
+        self._unreadable: list[str] = []
         self._counter: LoadCounter | None = None
         self.now: Instant = 0.0
         """When it began, by the clock of the ledger."""
@@ -75,6 +77,8 @@ class LoadCount:
                 for job in jobs:
                     self.done += 1
                     yield from counter.add(job)
+        for name in self._unreadable:
+            counter.add_unreadable(name)
         yield from counter.add_followers()
         yield from self._runs(counter)
         yield from counter.look()
@@ -117,6 +121,9 @@ class LoadCount:
     def _jobs(self, ledger: Ledger, rows: Sequence[JobRow]) -> list[LoadJob]:
         new = [row for row in rows if row.id not in self._seen]
         self._seen.update(row.id for row in new)
+        for row in new:
+            if row.spec.trigger is not None and read_trigger(row.spec.trigger)[0] is None:
+                self._unreadable.append(row.spec.name)
         took = took_of(ledger, self._application, [row.spec.name for row in new], self.now)
         return [load_job(row, took.get(row.spec.name)) for row in new]
 
@@ -126,6 +133,15 @@ class LoadCount:
             running = ledger.runs(RunQuery(self._application, states=(RunState.RUNNING,), limit=RUNS))
             coming = ledger.coming(self._application, RUNS)
         yield SLICE
+        only_requested = sorted({run.name for run in (*running, *coming)} - counter.jobs.keys())
+        for first in range(0, len(only_requested), PAGE):
+            names = tuple(only_requested[first : first + PAGE])
+            with self._opened() as ledger:
+                rows, _ = ledger.job_page(JobPage(self._application, names=names, limit=PAGE))
+                jobs = self._jobs(ledger, rows)
+            yield SLICE
+            for job in jobs:
+                yield from counter.add(replace(job, trigger=None))  # paused or over: nothing else of it runs
         for run in running:
             if run.started_at is not None:
                 counter.add_running(run.name, run.started_at)

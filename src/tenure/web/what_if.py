@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
@@ -18,8 +18,8 @@ from tenure.util.durations import readable, seconds
 from tenure.util.instants import moment
 from tenure.web.load_counter import PATIENCE, CountedLoad, Pacer
 
-STEPS = 300_000
-"""Steps of one question."""
+STEPS = 200_000
+"""Steps of one question: ten thousand jobs and their due times in an outage of a day."""
 LONGEST_OUTAGE = 31 * 86400.0
 FARTHEST = 10 * 366 * 86400.0
 """Seconds from now."""
@@ -164,10 +164,11 @@ def answer_schedule(asked: AskedSchedule, counted: CountedLoad, application: str
     trigger = trigger_from(asked.expr, asked.tz or None).in_zone(str(zone))
     job = LoadJob(NEW if known is None else known.name, trigger, given, None if known is None else known.took)
     now = counted.at
-    found = schedule(job, application, now, STEPS)
+    rest = Pacer().rest
+    found = schedule(job, application, now, STEPS, rest)
     before = None
     if known is not None and known.trigger is not None:
-        before = schedule(known, application, now, STEPS).load
+        before = schedule(known, application, now, STEPS, rest).load
     others = _without(counted.load.whole, before)
     first = found.times[0].timestamp() if found.times else None
     return ScheduleAnswer(
@@ -177,7 +178,7 @@ def answer_schedule(asked: AskedSchedule, counted: CountedLoad, application: str
         before=before,
         others=others,
         start=counted.load.start,
-        examples=() if first is None else tuple(_examples(job, application, first)),
+        examples=() if first is None else tuple(_examples(job, application, first, rest)),
         quiet=_quiet(found.load, others, moment(counted.load.start, zone).minute),
     )
 
@@ -188,8 +189,11 @@ def _without(whole: QueueLoad, part: QueueLoad | None) -> QueueLoad:
     return replace(whole, starts=tuple(max(a - b, 0) for a, b in zip(whole.starts, part.starts, strict=True)))
 
 
-def _examples(job: LoadJob, application: str, first: Instant) -> Iterator[tuple[float, OutageOfJob | None]]:
+def _examples(
+    job: LoadJob, application: str, first: Instant, rest: Callable[[], None]
+) -> Iterator[tuple[float, OutageOfJob | None]]:
     for length in EXAMPLES:
+        rest()
         yield length, outage(job, application, first - 1, first - 1 + length, STEPS // 10)
 
 

@@ -35,7 +35,7 @@ async def load_(request: PageRequest) -> Response:
 
 async def what_if(request: PageRequest) -> Response:
     """What a schedule or an outage would do."""
-    given = load.asked(request)
+    given = load.question_of(request)
     if not any(given[word].strip() for word in ("expr", "from", "to")):
         raise Refused(400, "What if what?", "Write expr=… for a schedule, or from=… and to=… for an outage.")
     answers = await run_in_threadpool(load.what_if, request.site.reads, given)

@@ -145,7 +145,7 @@ def what_if(reads: LedgerReads, given: dict[str, str]) -> WhatIf:
     )
 
 
-def asked(request: PageRequest) -> dict[str, str]:
+def question_of(request: PageRequest) -> dict[str, str]:
     """What a request asks of what-if."""
     return {word: request.asked(word) for word in ASKED}
 
@@ -164,7 +164,7 @@ def _answers(reads: LedgerReads, given: dict[str, str]) -> WhatIf:
 
 async def show(request: PageRequest) -> Response:
     """Answer a request."""
-    reads, given = request.site.reads, asked(request)
+    reads, given = request.site.reads, question_of(request)
     queue = "" if given["expr"] else request.asked("queue")
     if "\0" in queue:
         raise Refused(400, "No such queue", "The name of a queue cannot contain the character NUL.")
