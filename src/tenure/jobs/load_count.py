@@ -137,7 +137,7 @@ class LoadCount:
         for first in range(0, len(only_requested), PAGE):
             names = tuple(only_requested[first : first + PAGE])
             with self._opened() as ledger:
-                rows, _ = ledger.job_page(JobPage(self._application, names=names, limit=PAGE))
+                rows, _ = ledger.job_page(JobPageQuery(self._application, names=names, limit=PAGE))
                 jobs = self._jobs(ledger, rows)
             yield SLICE
             for job in jobs:
