@@ -1,11 +1,13 @@
 -- Backfills: due times that are fixed once, and requested a few at a time.
 --
--- The lock of the backfill's row decides who takes its next step. Steps wait for no lock; what people do waits first for
--- the job and then for the backfill.
+-- The lock of the backfill's row decides who takes its next step. Steps wait for no lock; what people do waits first
+-- for the job and then for the backfill.
 
 -- Requests the next runs of a backfill, at most `room`; and returns them. The caller has locked the job KEY SHARE, like
 -- that of any requested run, and the backfill. `held`: a run that another transaction has locked was passed by.
-CREATE OR REPLACE FUNCTION {schema}.request_backfilled(of_backfill bigint, room bigint, OUT opened bigint[], OUT held boolean)
+CREATE OR REPLACE FUNCTION {schema}.request_backfilled(
+    of_backfill bigint, room bigint, OUT opened bigint[], OUT held boolean
+)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
 DECLARE
     b     {schema}.backfill%ROWTYPE;

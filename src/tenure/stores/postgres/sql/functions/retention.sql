@@ -37,7 +37,8 @@ BEGIN
                                          AND x.defined_at < before AND x.since < before
                                          AND (x.removed_at IS NULL OR x.removed_at < before) AS over,
                                      (SELECT f.id FROM {schema}.job f
-                                       WHERE f.application = app AND f.name = x.after AND x.state <> 'removed') AS parent
+                                       WHERE f.application = app AND f.name = x.after
+                                         AND x.state <> 'removed') AS parent
                               FROM {schema}.job x WHERE x.id = p.id) j ON true
               -- `kept_since` would say of what the parent owes, or will owe, that it may have run.
               CROSS JOIN LATERAL (SELECT least(before,

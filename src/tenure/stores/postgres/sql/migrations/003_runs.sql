@@ -1,10 +1,10 @@
 -- Runs, their logs, and the keys that outlive them. No table is UNLOGGED: a run that a crash can erase was never
 -- promised.
 --
--- Lock order: node, then jobs by id, then pools by name, then backfills, then runs by id. PENDING and WAITING runs of a job change only
--- under the lock of the job's row. `change_job`, `settle_runs` and `cancel_runs` take that lock FOR UPDATE. This also
--- excludes the sessions that take it FOR KEY SHARE: claims of jobs without a limit, and those that make a RUNNING run
--- PENDING again. Claims and planners skip locked rows, so they never wait.
+-- Lock order: node, then jobs by id, then pools by name, then backfills, then runs by id. PENDING and WAITING runs of a
+-- job change only under the lock of the job's row. `change_job`, `settle_runs` and `cancel_runs` take that lock FOR
+-- UPDATE. This also excludes the sessions that take it FOR KEY SHARE: claims of jobs without a limit, and those that
+-- make a RUNNING run PENDING again. Claims and planners skip locked rows, so they never wait.
 
 -- Up to 'running' a run is open, after that it is final. The indexes rely on this order.
 CREATE TYPE {schema}.run_state AS ENUM
