@@ -8,10 +8,10 @@ import pytest
 from harness.scenes import Job, Scene, stage
 from tenure.core.records import RunState
 
-DUE, AT_ONCE = 300, 6
-JOBS: list[Job] = [
-    {"name": "load", "every": 60, "body": "note", "for": 0.02, "policy": {"overlap": "allow", "max_lost": 100}}
-]
+DUE, AT_ONCE, FREE = 300, 6, 40
+LOAD: Job = {"name": "load", "every": 60, "body": "note", "for": 0.02, "policy": {"overlap": "allow", "max_lost": 100}}
+HALTS: Job = {**LOAD, "body": "halts", "free": FREE}
+"""Each process runs `FREE` of them, and holds the next ones until it is told to go on."""
 
 
 @pytest.fixture
@@ -23,7 +23,19 @@ def make(tmp_path):
 @pytest.fixture(params=["sqlite", "postgres"])
 def scene(request, make) -> Scene:
     url = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "database")
-    return make(url, jobs=JOBS, ttl=2.5)
+    return make(url, jobs=[LOAD], ttl=2.5)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def halting(request, make) -> Scene:
+    """Its backfills cannot be over before they are stopped."""
+    url = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "database")
+    return make(url, jobs=[HALTS], ttl=2.5, capacity=10)
+
+
+def go_on(scene: Scene) -> None:
+    for worker in scene.alive:
+        worker.say(do="go")
 
 
 def span() -> tuple[datetime, datetime]:
@@ -96,11 +108,12 @@ def test_a_node_that_dies_at_a_step_leaves_the_rest_to_others(scene, failpoint):
 
 
 @pytest.mark.timeout(180)
-def test_pause_stops_and_resume_goes_on_where_it_was(scene):
-    scene.start(2)
+def test_pause_stops_and_resume_goes_on_where_it_was(halting):
+    scene = halting.start(2)
     number = create(scene, at_once=AT_ONCE)
-    over(scene, number, 40)
+    over(scene, number, FREE)
     scene.scheduler.pause_backfill(number, by="bob")
+    go_on(scene)
 
     def quiet() -> bool:
         view = scene.scheduler.find_backfill(number)
@@ -108,9 +121,10 @@ def test_pause_stops_and_resume_goes_on_where_it_was(scene):
 
     scene.eventually(quiet)
     left = scene.scheduler.find_backfill(number).left
-    assert 0 < left <= DUE - 40
+    assert 0 < left <= DUE - FREE
     scene.kill(scene.planner())
     scene.add()
+    go_on(scene)
     scene.planner()
     assert scene.scheduler.find_backfill(number).left == left, "another planner does not resume it"
     scene.scheduler.resume_backfill(number, by="bob")
@@ -120,11 +134,12 @@ def test_pause_stops_and_resume_goes_on_where_it_was(scene):
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("at_once", [AT_ONCE, None])
-def test_cancel_ends_what_has_not_begun_and_nothing_else(scene, at_once):
-    scene.start(2)
+def test_cancel_ends_what_has_not_begun_and_nothing_else(halting, at_once):
+    scene = halting.start(2)
     number = create(scene, at_once=at_once)
-    scene.eventually(lambda: scene.scheduler.find_backfill(number).over >= 40, within=90)
+    scene.eventually(lambda: scene.scheduler.find_backfill(number).over >= FREE, within=90)
     scene.scheduler.cancel_backfill(number, by="bob", why="wrong month")
+    go_on(scene)
     scene.eventually(lambda: scene.scheduler.find_backfill(number).finished_at is not None)
     view = scene.scheduler.find_backfill(number)
     assert view.state == "cancelled"

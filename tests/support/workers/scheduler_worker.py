@@ -16,6 +16,7 @@ from the start.
 import asyncio
 import ctypes
 import functools
+import itertools
 import json
 import logging
 import os
@@ -133,6 +134,19 @@ class Bodies:
             self.log.write("end", run)
 
         return note
+
+    def halts(self, job: dict[str, Any]) -> Callable[[Run], None]:
+        """Works for a while. Once `free` bodies have begun in this process, each one waits until it is told to go on."""
+        begun = itertools.count(1)
+
+        def halts(run: Run) -> None:
+            self.log.write("start", run)
+            if next(begun) > job["free"]:
+                self.go.wait()
+            time.sleep(job.get("for", 0.0))
+            self.log.write("end", run)
+
+        return halts
 
     def writes(self, job: dict[str, Any]) -> Callable[[Run], None]:
         """Works for a while; then its effect and its completion are one transaction."""
