@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import psycopg
+from psycopg.rows import namedtuple_row
 from scheduler_load import APPLICATION
 
 from tenure.stores.postgres.arrays import doubles, longs, register, texts
@@ -25,7 +26,7 @@ JOIN = "INSERT INTO tenure.node (id, ttl, label) VALUES (%s, 3600, 'bare')"
 
 
 def connect(url: str) -> psycopg.Connection[Any]:
-    connection = psycopg.connect(url, autocommit=True, prepare_threshold=0)
+    connection = psycopg.connect(url, autocommit=True, prepare_threshold=0, row_factory=namedtuple_row)
     register(connection)
     return connection
 
@@ -76,13 +77,12 @@ class Bare:
         }
         row = self._claims.execute(SQL["claim"], values, binary=True).fetchone()
         assert row
-        lanes, others, *seen, _, _, next_at, more, _, ids, _, _, _, _, _, ready, _, _, _ = row
-        self._look |= dict(zip(("server", "seen", "due_from", "expires_from"), seen, strict=True))
-        if lanes is not None:
-            self._look |= {"lanes": longs(lanes), "others": longs(others)}
-        if ids:
-            self._ended.put((ids, token))
-        return next_at, more, ids or [], ready or []
+        self._look |= {name: getattr(row, name) for name in ("server", "seen", "due_from", "expires_from")}
+        if row.lanes is not None:
+            self._look |= {"lanes": longs(row.lanes), "others": longs(row.others)}
+        if row.ids:
+            self._ended.put((row.ids, token))
+        return row.next_at, row.more, row.ids or [], row.ready or []
 
     def _end(self) -> None:
         while (claimed := self._ended.get()) is not None:
@@ -96,6 +96,8 @@ class Bare:
                 "started": doubles([now] * size),
                 "finished": doubles([now] * size),
                 "reasons": None,
+                "waits": None,
+                "results": None,
             }
             self._ends.execute(SQL["finish"], values, binary=True)
 
