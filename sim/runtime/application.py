@@ -108,6 +108,9 @@ class NoListeners:
         del kind
         return False
 
+    def off(self, listener: Callable[..., object]) -> None:
+        """None was on."""
+
     def stop(self, patience: float) -> None:
         """Nobody to wait for."""
 
