@@ -1,4 +1,4 @@
-"""What is wrong now: the rules behind the alerts. Pure: the facts come from the ledger (`alerts/look.py`).
+"""What is wrong now: the rules behind the alerts. Pure: the facts come from the ledger (`scheduling/alert_look.py`).
 
 What `status` and the page call orphaned, overdue or unplanned is decided by the same functions: `Coverage.gap`,
 `Coverage.late`, `Ledger.overdue`, `expected_by` and `JobOutcome.failures`.

@@ -66,7 +66,7 @@ class AlertSender:
     def __init__(self, sinks: Iterable[Sink], application: str, label: str, told: Callable[[], None]) -> None:
         self._application, self._label = application, label
         self._sinks = {sink.name: sink for sink in sinks}
-        self._threads = {
+        self._sending = {
             name: SendingThread(f"tenure alerts {label} {name}", partial(self._send, sink), WAITING, told)
             for name, sink in self._sinks.items()
         }
@@ -84,7 +84,7 @@ class AlertSender:
     @property
     def free(self) -> tuple[str, ...]:
         """Those that send nothing at the moment."""
-        return tuple(name for name, thread in self._threads.items() if not thread.busy)
+        return tuple(name for name, thread in self._sending.items() if not thread.busy)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -94,19 +94,19 @@ class AlertSender:
     @property
     def dead_threads(self) -> tuple[str, ...]:
         """The names of threads that died."""
-        return tuple(name for thread in self._threads.values() for name in thread.dead_threads)
+        return tuple(name for thread in self._sending.values() for name in thread.dead_threads)
 
     def take(self, messages: Iterable[AlertMessage], claimed_at: float) -> None:
         """Send these, which this node has claimed."""
         for message in messages:
             news = AlertNews.of(message, self._label)
-            self._threads[message.sink].put(_Claimed(news, message, claimed_at + CLAIM_LASTS))
+            self._sending[message.sink].put(_Claimed(news, message, claimed_at + CLAIM_LASTS))
 
     def stop(self, patience: float) -> None:
         """Wait for what is being sent, and for the loop to note it. What is left is sent by another node."""
         until = boottime() + patience
         self._stopping.set()
-        for thread in self._threads.values():
+        for thread in self._sending.values():
             thread.finish(until)
             thread.stop()
         while self.outcomes and boottime() < until:
@@ -182,8 +182,8 @@ class AlertSender:
             return
         own.missing -= {name for name, key in tuple(own.accepted) if key == own.news.id}
         for name in own.missing:
-            if not self._threads[name].busy:
-                self._threads[name].put(_Claimed(own.news, None, boottime() + CLAIM_LASTS))
+            if not self._sending[name].busy:
+                self._sending[name].put(_Claimed(own.news, None, boottime() + CLAIM_LASTS))
         if own.news.event == CLOSED and not own.missing:
             own.news = None
             own.accepted.clear()
