@@ -243,7 +243,7 @@ def test_every_verb_has_help_with_an_example(capsys):
         main(["--help"])
     verbs = re.findall(r"^    ([\w-]+)\s", capsys.readouterr().out, re.MULTILINE)
     assert " ".join(verbs) == (
-        "start web metrics status jobs show nodes runs log why audit actions next run-now run-at pause resume remove restore reset cancel retry backfill backfills pool pools check diff lead once import leader terms resign "
+        "start web metrics status jobs show nodes runs log why audit actions alerts load next run-now run-at pause resume remove restore reset cancel retry backfill backfills pool pools check diff lead once import leader terms resign "
         "elections migrate epoch doctor demo completion"
     )
     for verb in verbs:
