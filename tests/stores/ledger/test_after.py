@@ -323,6 +323,34 @@ def test_runs_of_a_follower_are_no_proposals(pair, worker):
     assert pair.told("report") == ["skipped(after: load failed)", "skipped(paused)"]
 
 
+def test_what_a_clock_that_was_ahead_has_skipped_is_withdrawn_with_what_followed(pair, worker):
+    """These due times are planned anew, and are followed anew."""
+    pair.add("mail", trigger=None, function="h", after="report")
+    skipped = {"due_ago": 60, "state": RunState.SKIPPED, "reason": "missed"}
+    begun, ahead, cancelled = pair.new(50, until=pair.at(-900), count=9, **skipped), pair.new(-600, **skipped), -700
+    pair.plan("load", begun, ahead, pair.new(cancelled))
+    (to_come,) = pair.runs("load", [RunState.PENDING])
+    pair.ledger.cancel(to_come.id, "ops", "not today")
+    while follow(pair).paid:
+        pass
+    for name in ("report", "mail"):
+        assert [(run.scheduled_for, run.until) for run in pair.runs(name)] == [
+            (pair.at(50), pair.at(-900)),
+            (pair.at(-600), None),
+            (pair.at(cancelled), None),
+        ]
+    pair.change(Change.UPDATED, "load", spec=pair.spec("load"), next_due=pair.at(-60))
+    for name in ("load", "report", "mail"):
+        first, last = pair.runs(name)
+        assert (first.scheduled_for, last.scheduled_for) == (pair.at(50), pair.at(cancelled))
+        assert first.until is not None
+        assert first.until < pair.at(-60)
+    pair.plan("load", pair.new(-600, due_ago=10))
+    worker.finish(worker.take().id)
+    assert follow(pair).begins
+    assert worker.take().name == "report"
+
+
 # Reopened runs
 
 

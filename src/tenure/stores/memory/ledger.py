@@ -243,10 +243,15 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
                     if run.pool:
                         run.state, run.pool = RunState.PENDING, ""
             for run in [run for run in tables.keys[after.id].values() if run.state is RunState.SKIPPED]:
+                behind = tables.behind(after, run.key)
                 if run.kind is RunKind.DUE and run.scheduled_for > now and not follows:
                     tables.delete(run)
-                elif run.until is not None:
-                    run.until = min(run.until, now)
+                    for one in behind:  # else it would not run when this due time is planned anew
+                        if one.attempt == 0 and one.reason.startswith(run_rules.AFTER):
+                            tables.delete(one)
+                elif run.until is not None and run.until > now:
+                    for one in (run, *behind):
+                        one.until = None if one.until is None else min(one.until, now)
             if after.state is JobState.ACTIVE:
                 tables.insert(after, runs)
             if after.state is JobState.REMOVED:

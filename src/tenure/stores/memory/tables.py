@@ -333,6 +333,18 @@ class Tables:
             and parent in {None, row.spec.rules.after}
         ]
 
+    def behind(self, row: JobRow, key: str) -> list[MemoryRun]:
+        """The skipped runs with this key of the jobs that follow this one, and of those that follow them."""
+        found: list[MemoryRun] = []
+        parents = [row]
+        for parent in parents:
+            for follower in self.of(row.spec.application):
+                if follower.spec.rules.after == parent.spec.name and follower not in parents:
+                    parents.append(follower)
+                    run = self.keys[follower.id].get(key)
+                    found += [run] if run is not None and run.state is RunState.SKIPPED else []
+        return found
+
     def owed(self, application: str) -> list[MemoryRun]:
         """The runs that are over and owe their followers, oldest first."""
         found = (run for row in self.of(application) for run in self.keys[row.id].values())

@@ -6,6 +6,7 @@ together with other work. The write lock of the file is the lock of every row.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -52,6 +53,10 @@ def change(connection: sqlite3.Connection, change: JobChange, now: Micros) -> Jo
     after = _move(connection, row, change, now)
     _link(connection, after.id)
     follows = row is not None and row.spec.rules.after is not None  # then nothing of it is only proposed
+    behind = json.dumps([job_id for (job_id,) in execute(connection, "behind", id=after.id)])
+    if behind != "[]":
+        for follows_it in ("end_skipped_behind",) if follows else ("withdraw_behind", "end_skipped_behind"):
+            execute(connection, follows_it, id=after.id, now=now, behind=behind)
     for proposals in ("end_skipped",) if follows else ("withdraw", "withdraw_skipped", "end_skipped"):
         execute(connection, proposals, id=after.id, now=now)
     if after.state in {JobState.ACTIVE, JobState.DONE} or change.what in {Change.PAUSED, Change.REMOVED}:

@@ -204,6 +204,20 @@ SELECT {job_or_done}
    AND state <> 'removed'
  ORDER BY name
 
+-- name: behind
+-- The jobs that follow this one, and those that follow them.
+WITH RECURSIVE behind (id, application, name) AS (
+    SELECT f.id, f.application, f.name
+      FROM tenure_job p CROSS JOIN tenure_job f INDEXED BY tenure_job_after
+        ON f.application = p.application AND f.after = p.name AND f.after IS NOT NULL
+     WHERE p.id = :id
+    UNION
+    SELECT f.id, f.application, f.name
+      FROM behind b CROSS JOIN tenure_job f INDEXED BY tenure_job_after
+        ON f.application = b.application AND f.after = b.name AND f.after IS NOT NULL
+)
+SELECT id FROM behind
+
 -- name: get_followed
 -- Note that a job is followed if another follows it.
 UPDATE tenure_job SET followed = 1

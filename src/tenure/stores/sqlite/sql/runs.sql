@@ -13,6 +13,24 @@ ON CONFLICT (job, key) DO NOTHING
 DELETE FROM tenure_run INDEXED BY tenure_run_open
  WHERE job = :id AND kind = 'due' AND state = 'pending' AND attempt = 0 AND scheduled_for > :now
 
+-- name: withdraw_behind
+-- Delete what followed the runs that `withdraw_skipped` deletes: else the followers would not run when these due times
+-- are planned anew.
+DELETE FROM tenure_run
+ WHERE id IN (SELECT x.id
+                FROM tenure_run r INDEXED BY tenure_run_of_job CROSS JOIN json_each(:behind) b
+                CROSS JOIN tenure_run x ON x.job = b.value AND x.key = r.key
+               WHERE r.job = :id AND r.scheduled_for > :now AND r.kind = 'due' AND r.state = 'skipped'
+                 AND x.state = 'skipped' AND x.attempt = 0 AND substr(x.reason, 1, 7) = 'after: ')
+
+-- name: end_skipped_behind
+-- Let the spans end that followed those that `end_skipped` ends.
+UPDATE tenure_run SET until = :now
+ WHERE id IN (SELECT x.id
+                FROM tenure_run r INDEXED BY tenure_run_several CROSS JOIN json_each(:behind) b
+                CROSS JOIN tenure_run x ON x.job = b.value AND x.key = r.key
+               WHERE r.job = :id AND r.until > :now AND r.state = 'skipped' AND x.state = 'skipped' AND x.until > :now)
+
 -- name: withdraw_skipped
 -- Delete future runs that were skipped while the clock was ahead.
 DELETE FROM tenure_run INDEXED BY tenure_run_of_job

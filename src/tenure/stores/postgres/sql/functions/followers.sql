@@ -123,3 +123,25 @@ BEGIN
     more := more OR (full_ AND paid > 0);
     IF begins THEN PERFORM {schema}.notify_nodes(app); END IF;
 END $$;
+
+-- A change of a job has withdrawn runs that were skipped while the clock was ahead, and has shortened others. Does the
+-- same to what followed them: else the followers would not run when these due times are planned anew.
+CREATE OR REPLACE FUNCTION {schema}.withdraw_behind(
+    parent {schema}.job, withdrawn text[], shortened text[], now_ timestamptz
+) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+DECLARE
+    behind bigint[];   -- its followers, and theirs
+BEGIN
+    WITH RECURSIVE follows AS (
+        SELECT f.id, f.name FROM {schema}.job f WHERE f.application = parent.application AND f.after = parent.name
+        UNION
+        SELECT f.id, f.name FROM follows p JOIN {schema}.job f ON f.application = parent.application AND f.after = p.name
+    )
+    SELECT array_agg(f.id) INTO behind FROM follows f;
+    DELETE FROM {schema}.run r
+     WHERE r.job = ANY (behind) AND r.key = ANY (withdrawn) AND r.state = 'skipped' AND r.attempt = 0
+       AND starts_with(r.reason, 'after: ');
+    UPDATE {schema}.run r SET until = now_
+     WHERE r.job = ANY (behind) AND r.key = ANY (shortened) AND r.state = 'skipped' AND r.until > now_;
+END $$;

@@ -93,6 +93,8 @@ DECLARE
     was     {schema}.job%ROWTYPE;
     now_    timestamptz;
     done    boolean;   -- and added at run time: such a job may be added again
+    withdrawn text[];
+    shortened text[];
 BEGIN
     SELECT a.id INTO app FROM {schema}.application a WHERE a.name = change ->> 'application';
     -- Before now is read: no later due time of the parent can begin until this is committed.
@@ -192,11 +194,22 @@ BEGIN
     DELETE FROM {schema}.run r   -- until they are due, planned runs are only proposals
      WHERE r.job = j.id AND r.state = 'pending' AND r.kind = 'due' AND r.attempt = 0 AND r.scheduled_for > now_
        AND was.after IS NULL;
-    DELETE FROM {schema}.run r   -- skipped while the clock was ahead
-     WHERE r.job = j.id AND r.state > 'running' AND r.scheduled_for > now_ AND r.state = 'skipped' AND r.kind = 'due'
-       AND was.after IS NULL;
-    UPDATE {schema}.run r SET until = now_
-     WHERE r.job = j.id AND r.state > 'running' AND r.state = 'skipped' AND r.until > now_;
+    WITH gone AS (   -- skipped while the clock was ahead
+        DELETE FROM {schema}.run r
+         WHERE r.job = j.id AND r.state > 'running' AND r.scheduled_for > now_ AND r.state = 'skipped'
+           AND r.kind = 'due' AND was.after IS NULL
+        RETURNING r.key
+    )
+    SELECT array_agg(g.key) INTO withdrawn FROM gone g;
+    WITH cut AS (
+        UPDATE {schema}.run r SET until = now_
+         WHERE r.job = j.id AND r.state > 'running' AND r.state = 'skipped' AND r.until > now_
+        RETURNING r.key
+    )
+    SELECT array_agg(c.key) INTO shortened FROM cut c;
+    IF coalesce(withdrawn, shortened) IS NOT NULL AND j.followed THEN
+        PERFORM {schema}.withdraw_behind(j, coalesce(withdrawn, '{}'), coalesce(shortened, '{}'), now_);
+    END IF;
     IF j.state = 'active' OR what_ IN ('paused', 'removed') THEN   -- what was due before ends with the others
         PERFORM {schema}.insert_runs(j, change -> 'runs');
     END IF;
