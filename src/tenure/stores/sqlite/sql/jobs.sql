@@ -213,8 +213,8 @@ WITH RECURSIVE behind (id, application, name) AS (
      WHERE p.id = :id
     UNION
     SELECT f.id, f.application, f.name
-      FROM behind b CROSS JOIN tenure_job f INDEXED BY tenure_job_after
-        ON f.application = b.application AND f.after = b.name AND f.after IS NOT NULL
+      FROM behind CROSS JOIN tenure_job f INDEXED BY tenure_job_after
+        ON f.application = behind.application AND f.after = behind.name AND f.after IS NOT NULL
 )
 SELECT id FROM behind
 

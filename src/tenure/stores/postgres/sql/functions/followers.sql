@@ -136,7 +136,8 @@ BEGIN
     WITH RECURSIVE follows AS (
         SELECT f.id, f.name FROM {schema}.job f WHERE f.application = parent.application AND f.after = parent.name
         UNION
-        SELECT f.id, f.name FROM follows p JOIN {schema}.job f ON f.application = parent.application AND f.after = p.name
+        SELECT f.id, f.name
+          FROM follows p JOIN {schema}.job f ON f.application = parent.application AND f.after = p.name
     )
     SELECT array_agg(f.id) INTO behind FROM follows f;
     DELETE FROM {schema}.run r
