@@ -123,11 +123,12 @@ def jobs(url: str, session: Session) -> None:
         missed.id, missed.generation, make_up=[], skip=[one.id for one in missed.runs], reason="missed"
     )
     runs(url, session, application)
-    skipped = NewRun(now - 3, now - 3, None, RunState.SKIPPED, "missed")
+    skipped, ahead = (NewRun(at, at, None, RunState.SKIPPED, "missed") for at in (now - 3, now + 600))
     assert ledger.change(change(application, "follows", Change.ADDED, after="parent"))
-    assert ledger.change(change(application, "parent", Change.ADDED, runs=(skipped,)))
+    assert ledger.change(change(application, "parent", Change.ADDED, runs=(skipped, ahead)))
     assert ledger.owed(application, 10)
-    assert ledger.follow_up(application, 10).paid == 1
+    assert ledger.follow_up(application, 10).paid == 2
+    assert ledger.change(change(application, "parent", Change.UPDATED))
     assert ledger.followers(application, "parent")
     figures(ledger, application)
     backfills(ledger, application, session)

@@ -70,11 +70,12 @@ class TestNodes:
         grant(owned, role)
         battery.run(as_role(owned, role))
 
-    def test_nothing_is_granted_that_is_not_needed(self, owned, role):
+    @pytest.mark.parametrize("quarter", range(4))  # each takes the battery dozens of times
+    def test_nothing_is_granted_that_is_not_needed(self, owned, role, quarter):
         grant(owned, role)
         parts = [f"{right} ON tenure.{table}" for table, rights in roles.TABLES.items() for right in rights]
         parts += [re.fullmatch("GRANT (.*) TO .*;", line)[1] for line in LINES if "EXECUTE" in line or "USAGE" in line]
-        for part in parts:
+        for part in parts[quarter::4]:
             execute(owned, f"REVOKE {part} FROM {role}")
             with pytest.raises((StoreError, pg.InsufficientPrivilege)):
                 battery.run(as_role(owned, role))
