@@ -216,6 +216,12 @@ def bench(args: list[str]) -> int:
     return run("python", "bench/scheduler.py", *args)
 
 
+def bench_page(args: list[str]) -> int:
+    """Measure the page beside 1,000,000 runs, and what open browsers cost the workers; `--quick` only shows that it works."""
+    prepare("test", groups=["test"])
+    return run("python", "bench/page.py", *args)
+
+
 def soak(args: list[str]) -> int:
     """Run a cluster for twenty minutes (`--minutes N`, `--snapshot SECONDS`) and look for anything that grows."""
     prepare("test", groups=["test"])
@@ -256,6 +262,7 @@ WORDS: dict[str, Callable[[list[str]], int]] = {
     "check": check,
     "bench": bench,
     "bench-election": bench_election,
+    "bench-page": bench_page,
     "soak": soak,
     "chaos": chaos,
     "chaos-peers": chaos_peers,
