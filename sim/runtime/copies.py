@@ -71,6 +71,7 @@ COPIED = frozenset(
         "scheduling.reporting",
         "scheduling.retention",
         "scheduling.sending_thread",
+        "scheduling.slices",
         "scheduling.timeouts",
         "stores.memory.ledger",
         "stores.memory.tables",

@@ -19,10 +19,11 @@ from tenure.jobs.operations import paused, requested, updated
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext, LoopSignals
 from tenure.scheduling.engine_options import EngineOptions
-from tenure.scheduling.figures import COUNT_EVERY, COUNT_TIME, COUNT_WAITS, RESTS
+from tenure.scheduling.figures import COUNT_EVERY, COUNT_TIME, RESTS
 from tenure.scheduling.loop import SchedulerLoop
 from tenure.scheduling.planner import PLAN_BURST
-from tenure.scheduling.retention import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME, PRUNE_WAITS
+from tenure.scheduling.retention import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME
+from tenure.scheduling.slices import WAITS
 from tenure.stores.memory.store import MemoryStore
 from tenure.stores.notices import JobsChanged
 from tenure.triggers import cron, every
@@ -82,7 +83,8 @@ class Stage:
     def __init__(self, monkeypatch, *, plans=True, keep_for=HOUR, leap=0.0, executor=FullExecutor):
         self.executor = executor
         self.steady, self.leap, self.plans = 1000.0, leap, plans
-        for module in ("loop", "claimer", "clock_watch", "missed", "planner", "reconciler", "retention", "figures"):
+        modules = "loop", "claimer", "clock_watch", "missed", "planner", "reconciler", "retention", "figures", "slices"
+        for module in modules:
             monkeypatch.setattr(f"tenure.scheduling.{module}.boottime", lambda: self.steady)
         monkeypatch.setattr(
             "tenure.scheduling.clock_watch.walltime", lambda: datetime.fromtimestamp(NOON + self.steady, UTC)
@@ -455,12 +457,12 @@ def test_retention_is_put_off_for_a_claim_but_not_for_ever(stage):
     scene.go_on(int(PRUNE_EVERY) + 2)
     loop, ledger = scene.loop, scene.ledger
     soon = scene.steady + PRUNE_TIME / 2
-    loop.retention._not_after = scene.steady + PRUNE_WAITS
+    loop.retention._timer.not_after = scene.steady + WAITS
     loop.agenda.soon(Step.PRUNE)
     loop.agenda.at(Step.CLAIM, soon)
     loop.retention.prune(ledger)
     assert loop.agenda.due(Step.PRUNE) == soon
-    scene.steady += PRUNE_WAITS
+    scene.steady += WAITS
     loop.agenda.at(Step.CLAIM, scene.steady)
     loop.retention.prune(ledger)
     assert loop.agenda.due(Step.PRUNE) > scene.steady, "a slice was done"
@@ -540,11 +542,11 @@ def test_counting_is_put_off_for_a_claim_but_not_for_ever(stage):
     scene.go_on(int(COUNT_EVERY) * 2 + 2)
     loop, ledger = scene.loop, scene.ledger
     soon = scene.steady + COUNT_TIME / 2
-    loop.figures._not_after = scene.steady + COUNT_WAITS
+    loop.figures._timer.not_after = scene.steady + WAITS
     loop.agenda.at(Step.CLAIM, soon)
     loop.figures.count(ledger)
     assert loop.agenda.due(Step.COUNT) == soon
-    scene.steady += COUNT_WAITS
+    scene.steady += WAITS
     loop.agenda.at(Step.CLAIM, scene.steady)
     assert not loop.figures._pass.closing
     loop.figures.count(ledger)

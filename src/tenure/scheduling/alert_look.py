@@ -23,6 +23,7 @@ from tenure.core.trigger_text import read_trigger
 from tenure.errors import StoreError
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext
+from tenure.scheduling.slices import SliceSize, SliceTimer
 from tenure.stores.ledger import FIRST, Ledger
 from tenure.util.clock import boottime
 from tenure.util.randomness import between
@@ -35,8 +36,6 @@ SHARED = 20
 """The other nodes take turns, as if they were at most so many."""
 LOOK_JOBS, LOOK_TIME = (5, 500), 0.008
 """A slice looks at so many jobs at the least and at the most, as many as take `LOOK_TIME`: claims wait meanwhile."""
-LOOK_WAITS = 0.03
-"""Seconds for which a slice may be put off because a claim is due before it would end."""
 STALLED = 10.0
 """After so many seconds without a slice a look is given up: what it has read may not be true any more."""
 PART = 12.0
@@ -64,33 +63,29 @@ class AlertLook:
         self._sinks = () if context.sender is None else context.sender.names
         self._slices: Iterator[None] | None = None
         self._ledger: Ledger | None = None
-        self._worked, self._last_at, self._not_after, self._jobs = 0.0, 0.0, 0.0, 20
+        self._timer = SliceTimer(context.agenda, Step.LOOK, LOOK_TIME)
+        self._jobs = SliceSize(20, LOOK_JOBS, LOOK_TIME / 2)
+        self._worked = self._last_at = 0.0
         self._nodes = 1
         self._figures: dict[str, tuple[float, JobStats]] = {}
         self._paused_at: dict[tuple[JobId, int], Instant] = {}
         self.looks = 0
         """How many looks were complete."""
         if self._sinks:
-            self._rest(boottime() + LOOK_EVERY * between(0.8, 1.2))
+            self._timer.rest(boottime() + LOOK_EVERY * between(0.8, 1.2))
         else:
             context.agenda.at(Step.LOOK, math.inf)
 
-    def _rest(self, until: float) -> None:
-        """The first turn after this moment will do: the loop does not wake for it."""
-        self._context.agenda.at(Step.LOOK, until, wake=False)
-
     def look(self, ledger: Ledger) -> None:
         """Look at a slice, unless a claim is due first."""
-        context, agenda, clock, began_at = self._context, self._context.agenda, self._context.clock, boottime()
+        context, clock, began_at = self._context, self._context.clock, boottime()
         if not self._sinks:
-            agenda.at(Step.LOOK, math.inf)
+            context.agenda.at(Step.LOOK, math.inf)
             return
         if not clock.known or began_at < clock.believed_since + LOOK_EVERY / 2:
-            self._rest(began_at + LOOK_EVERY / 2)
+            self._timer.rest(began_at + LOOK_EVERY / 2)
             return
-        claims_at = agenda.due(Step.CLAIM)
-        if claims_at < began_at + LOOK_TIME and began_at < self._not_after:
-            agenda.at(Step.LOOK, max(claims_at, began_at))
+        if self._timer.put_off(began_at):
             return
         if self._slices is None or began_at > self._last_at + STALLED:
             self._slices, self._worked = self._look(), 0.0
@@ -99,23 +94,19 @@ class AlertLook:
             over = next(self._slices, self) is self
         except (StoreError, OSError):  # perhaps it is too much for one statement: less next time, and not at once
             self._slices = None
-            self._jobs = max(self._jobs // 2, LOOK_JOBS[0])
-            self._rest(boottime() + LOOK_EVERY)
+            self._jobs.halve()
+            self._timer.rest(boottime() + LOOK_EVERY)
             raise
         except BaseException:
             self._slices = None
             raise
-        now = self._last_at = boottime()
-        took = now - began_at
-        self._worked += took
-        self._not_after = now + took + LOOK_WAITS
+        self._worked += self._timer.worked(began_at)
+        self._last_at = boottime()
         if over:
             self._slices = None
             self.looks += 1
             others = 1 if context.plans else min(max(self._nodes - 1, 1), SHARED)
-            self._rest(now + max(LOOK_EVERY * others, LOOK_RESTS * self._worked) * between(0.8, 1.2))
-        else:
-            agenda.at(Step.LOOK, now + took)
+            self._timer.rest(self._last_at + max(LOOK_EVERY * others, LOOK_RESTS * self._worked) * between(0.8, 1.2))
 
     # One look
 
@@ -157,8 +148,8 @@ class AlertLook:
             more = True
             while more:
                 began_at = boottime()
-                page = self._read.job_marks(application, beyond, self._jobs, DEPTH)
-                more = len(page) == self._jobs
+                page = self._read.job_marks(application, beyond, self._jobs.now, DEPTH)
+                more = len(page) == self._jobs.now
                 took = boottime() - began_at
                 for marks in page:
                     found += self._judged(marks, now, explained)
@@ -167,8 +158,7 @@ class AlertLook:
                     if boottime() >= began_at + 2 * LOOK_TIME:  # it asked for statistics
                         yield
                         began_at = boottime()
-                fits = int(self._jobs * LOOK_TIME / 2 / max(took, 0.000_1))
-                self._jobs = min(max(min(fits, self._jobs * 2), LOOK_JOBS[0]), LOOK_JOBS[1])
+                self._jobs.adapt(took)
                 yield
                 if boottime() >= part_began + PART:
                     break

@@ -27,6 +27,7 @@ from tenure.jobs.stored_arguments import NAMED, ArgumentCheck
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext
 from tenure.scheduling.reporting import Reporter
+from tenure.scheduling.slices import SliceTimer
 from tenure.stores.ledger import Ledger
 from tenure.util.clock import boottime
 from tenure.util.plurals import counted
@@ -37,8 +38,6 @@ QUIET, AT_MOST = 10.0, 40.0
 """Look when the facts have not changed for `QUIET` seconds; `AT_MOST` seconds after a change in any case."""
 SLICE, SLICE_TIME = (100, 2000), 0.01
 """How many jobs are looked at at once: within these bounds, as many as take `SLICE_TIME`, because claims wait."""
-WAITS = 0.03
-"""Seconds for which a slice may be put off because a claim is due before it would end."""
 FUNCTIONS = 20
 """How many functions with unfit arguments have a line of their own."""
 TOLD = 100
@@ -62,7 +61,8 @@ class DeployCheck:
         self._mine: frozenset[str] = frozenset()
         self._after: str | None = None
         """Where the next slice begins; None: no pass is under way."""
-        self._size, self._not_after = SLICE[0], 0.0
+        self._size = SLICE[0]
+        self._timer = SliceTimer(context.agenda, Step.CHECK, SLICE_TIME)
         self._arguments = ArgumentCheck(context.registry)
 
     def learned(self, nodes: Sequence[NodeFacts]) -> None:
@@ -81,9 +81,7 @@ class DeployCheck:
     def check(self, ledger: Ledger) -> None:
         """Look at the stored jobs, or at the next slice of them."""
         began_at = boottime()
-        claims_at = self._agenda.due(Step.CLAIM)
-        if claims_at < began_at + SLICE_TIME and began_at < self._not_after:
-            self._agenda.at(Step.CHECK, max(claims_at, began_at))
+        if self._timer.put_off(began_at):
             return
         if self._pending:
             self._pending = False
@@ -93,10 +91,9 @@ class DeployCheck:
             self._arguments = ArgumentCheck(self._context.registry)
         elif self._after is not None:
             self._slice(ledger)
-        now = boottime()
-        took = now - began_at
-        self._not_after = now + took + WAITS
-        self._agenda.at(Step.CHECK, now + took if self._after is not None else math.inf)
+        self._timer.worked(began_at)
+        if self._after is None:
+            self._agenda.at(Step.CHECK, math.inf)
 
     # Orphaned and removed jobs
 

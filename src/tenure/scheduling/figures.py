@@ -13,6 +13,7 @@ from tenure.core.records import Instant, JobId
 from tenure.errors import StoreError
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext
+from tenure.scheduling.slices import SliceSize, SliceTimer
 from tenure.stores.ledger import FIRST, Ledger
 from tenure.util.clock import boottime
 
@@ -22,8 +23,6 @@ RESTS = 30.0
 """… and at least so many times as long as the last pass has worked."""
 COUNT_JOBS, COUNT_TIME = (1, 500), 0.008
 """A slice counts so many jobs at the least and at the most, as many as take `COUNT_TIME`: claims wait meanwhile."""
-COUNT_WAITS = 0.03
-"""Seconds for which a slice may be put off because a claim is due before it would end."""
 CLOSE = 100
 """How many days are made of hours at once."""
 
@@ -45,51 +44,41 @@ class FiguresCounter:
 
     def __init__(self, context: LoopContext) -> None:
         self._context = context
-        self._jobs, self._not_after = 20, 0.0
+        self._timer = SliceTimer(context.agenda, Step.COUNT, COUNT_TIME)
+        self._jobs = SliceSize(20, COUNT_JOBS, COUNT_TIME)
         self._pass = _Pass()
-        self._rest(boottime() + COUNT_EVERY)
-
-    def _rest(self, until: float) -> None:
-        """The first turn after this moment will do: the loop does not wake for it."""
-        self._context.agenda.at(Step.COUNT, until, wake=False)
+        self._timer.rest(boottime() + COUNT_EVERY)
 
     def count(self, ledger: Ledger) -> None:
         """Count a slice, unless a claim is due first."""
-        context, agenda, clock, began_at = self._context, self._context.agenda, self._context.clock, boottime()
+        context, clock, began_at = self._context, self._context.clock, boottime()
         if not context.plans or clock.doubts or began_at < clock.believed_since + COUNT_EVERY:
             self._pass = _Pass()
-            self._rest(began_at + COUNT_EVERY)
+            self._timer.rest(began_at + COUNT_EVERY)
             return
-        claims_at = agenda.due(Step.CLAIM)
-        if claims_at < began_at + COUNT_TIME and began_at < self._not_after:
-            agenda.at(Step.COUNT, max(claims_at, began_at))
+        if self._timer.put_off(began_at):
             return
         counts = not self._pass.closing
         try:
             over = self._count(ledger, clock.now(began_at)) if counts else self._close(ledger)
         except (StoreError, OSError):  # perhaps it is too much for one statement: less next time, and not at once
-            self._jobs = max(self._jobs // 2, COUNT_JOBS[0])
-            self._rest(boottime() + COUNT_EVERY)
+            self._jobs.halve()
+            self._timer.rest(boottime() + COUNT_EVERY)
             raise
-        now = boottime()
-        took = now - began_at
+        took = self._timer.worked(began_at)
         self._pass.worked += took
-        self._not_after = now + took + COUNT_WAITS
         if over:
-            self._rest(now + max(COUNT_EVERY, RESTS * self._pass.worked))
+            self._timer.rest(boottime() + max(COUNT_EVERY, RESTS * self._pass.worked))
             self._pass = _Pass()
-            return
-        if counts:
-            fits = int(self._jobs * COUNT_TIME / max(took, 0.000_1))
-            self._jobs = min(max(min(fits, self._jobs * 2), COUNT_JOBS[0]), COUNT_JOBS[1])
-        agenda.at(Step.COUNT, now + took)
+        elif counts:
+            self._jobs.adapt(took)
 
     def _count(self, ledger: Ledger, wall: Instant) -> bool:
         """Count the next jobs. After the last one comes what is old."""
         if self._pass.since is None:
             self._pass.began_at = wall
         counted = ledger.count_hours(
-            self._context.application, since=self._pass.since, beyond=self._pass.up_to, jobs=self._jobs
+            self._context.application, since=self._pass.since, beyond=self._pass.up_to, jobs=self._jobs.now
         )
         self._pass.since, self._pass.up_to = counted.since, counted.up_to or FIRST
         self._pass.runs += counted.runs

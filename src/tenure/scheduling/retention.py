@@ -6,6 +6,7 @@ from tenure.core.records import Instant, JobId
 from tenure.errors import StoreError
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext
+from tenure.scheduling.slices import SliceTimer
 from tenure.stores.ledger import Ledger
 from tenure.util.batch_size import QUICK
 from tenure.util.clock import boottime
@@ -14,8 +15,6 @@ PRUNE_EVERY, PRUNE_SOON = 60.0, 5.0
 """Seconds between two passes over all jobs: after a pass that found nothing, and after one that removed something."""
 PRUNE_BATCH, PRUNE_JOBS, PRUNE_TIME = (50, 1000), 100, 0.008
 """A slice deletes runs of up to `PRUNE_JOBS` jobs: as many as take `PRUNE_TIME`, because claims wait meanwhile."""
-PRUNE_WAITS = 0.03
-"""Seconds for which a slice may be put off because a claim is due before it would end."""
 ACTIONS, ACTION_BATCH = 100_000, 1000
 """How many lines of the log of actions are kept at the most, and how many are deleted at once."""
 ALERT_BATCH = 500
@@ -31,33 +30,28 @@ class Retention:
 
     def __init__(self, context: LoopContext) -> None:
         self._context = context
-        self._pruned_up_to, self._batch, self._not_after = JobId(0), PRUNE_BATCH[0], 0.0
+        self._timer = SliceTimer(context.agenda, Step.PRUNE, PRUNE_TIME)
+        self._pruned_up_to, self._batch = JobId(0), PRUNE_BATCH[0]
         self._found_old = False
-        self._rest(boottime() + PRUNE_EVERY)
-
-    def _rest(self, until: float) -> None:
-        """The first turn after this moment will do: the loop does not wake for it."""
-        self._context.agenda.at(Step.PRUNE, until, wake=False)
+        self._timer.rest(boottime() + PRUNE_EVERY)
 
     def prune(self, ledger: Ledger) -> None:
         """Remove a slice of what is old, unless a claim is due first."""
-        context, agenda, clock, began_at = self._context, self._context.agenda, self._context.clock, boottime()
+        context, clock, began_at = self._context, self._context.clock, boottime()
         if not context.plans or clock.doubts or began_at < clock.believed_since + PRUNE_EVERY:
-            self._rest(began_at + PRUNE_EVERY)
+            self._timer.rest(began_at + PRUNE_EVERY)
             return
-        claims_at = agenda.due(Step.CLAIM)
-        if claims_at < began_at + PRUNE_TIME and began_at < self._not_after:
-            agenda.at(Step.PRUNE, max(claims_at, began_at))
+        if self._timer.put_off(began_at):
             return
         try:
             self._prune_slice(ledger, began_at, clock.now(began_at))
         except (StoreError, OSError):  # perhaps it is too much for one statement: less next time, and not at once
             self._batch = max(self._batch // 2, 1)
-            agenda.at(Step.PRUNE, boottime() + PRUNE_SOON)
+            context.agenda.at(Step.PRUNE, boottime() + PRUNE_SOON)
             raise
 
     def _prune_slice(self, ledger: Ledger, began_at: float, wall: Instant) -> None:
-        options, batch, agenda = self._context.options, self._batch, self._context.agenda
+        options, batch = self._context.options, self._batch
         pruned = ledger.prune(
             self._context.application,
             before=wall - options.keep_for,
@@ -67,11 +61,8 @@ class Retention:
             jobs=PRUNE_JOBS,
             keys_before=wall - options.keep_keys,
         )
-        now = boottime()
-        took = now - began_at
+        took = self._timer.worked(began_at)
         self._found_old |= pruned.more or pruned.removed > 0
-        self._not_after = now + took + PRUNE_WAITS
-        agenda.at(Step.PRUNE, now + took)
         if pruned.more:
             fits = int(batch * PRUNE_TIME / max(took, 0.000_1))
             least = batch * 2 if took < QUICK else batch  # below the lower bound only after failures
@@ -80,7 +71,7 @@ class Retention:
             return  # go on with the same jobs; if other transactions have all of them locked, come back later
         self._pruned_up_to = pruned.up_to or JobId(0)
         if not self._pruned_up_to:
-            self._forget(ledger, wall - options.keep_for, now)
+            self._forget(ledger, wall - options.keep_for, boottime())
 
     def _forget(self, ledger: Ledger, before: Instant, began_at: float) -> None:
         """The end of a pass: forget jobs that were removed so long ago and that no live node defines, and actions
@@ -96,5 +87,5 @@ class Retention:
         if forgotten.more or actions >= ACTION_BATCH or alerts >= ALERT_BATCH or backfills >= BACKFILL_BATCH:
             self._context.agenda.at(Step.PRUNE, now + (now - began_at))
             return
-        self._rest(now + (PRUNE_SOON if self._found_old or forgotten.jobs > 0 else PRUNE_EVERY))
+        self._timer.rest(now + (PRUNE_SOON if self._found_old or forgotten.jobs > 0 else PRUNE_EVERY))
         self._found_old = False

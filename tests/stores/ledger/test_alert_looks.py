@@ -24,6 +24,7 @@ from tenure.scheduling.alert_messages import AlertMessages
 from tenure.scheduling.alert_sender import AlertSender
 from tenure.scheduling.context import LoopContext, LoopSignals
 from tenure.scheduling.engine_options import EngineOptions
+from tenure.scheduling.slices import SliceSize
 from tenure.stores import store_for
 from tenure.triggers import every
 from tenure.util.clock import boottime
@@ -243,8 +244,7 @@ def test_many_jobs_of_which_one_cause_stops_all_are_one_alert(watcher, scene, no
         scene.add(name, trigger=SOON, expect_within=0.05)
     time.sleep(1.2)
     monkeypatch.setattr("tenure.scheduling.alert_look.PART", 0.0)
-    watcher.looker._jobs = MANY + 1
-    monkeypatch.setattr("tenure.scheduling.alert_look.LOOK_JOBS", (MANY + 1, MANY + 1))
+    watcher.looker._jobs = SliceSize(MANY + 1, (MANY + 1, MANY + 1), 1.0)
     assert watcher.look() == [("overdue", EVERYTHING)]
     assert watcher.look() == [("overdue", EVERYTHING)]
     for name in names[:-1]:
@@ -261,8 +261,7 @@ def test_an_alert_of_a_job_that_is_removed_closes_whichever_part_comes_last(watc
         scene.add(name, trigger=SOON, expect_within=0.05)
     time.sleep(1.2)
     monkeypatch.setattr("tenure.scheduling.alert_look.PART", 0.0)
-    monkeypatch.setattr("tenure.scheduling.alert_look.LOOK_JOBS", (5, 5))
-    watcher.looker._jobs = 5
+    watcher.looker._jobs = SliceSize(5, (5, 5), 1.0)
     assert sorted(watcher.look()) == sorted(("overdue", name) for name in names)
     scene.remove(names[1])
     scene.remove(names[-1])
@@ -308,7 +307,7 @@ def test_a_claim_goes_first(watcher, scene):
     watcher.slice()
     soon = boottime() + 0.004
     watcher.agenda.at(Step.CLAIM, soon)
-    watcher.looker._not_after = soon + 1.0
+    watcher.looker._timer.not_after = soon + 1.0
     looks, worked = watcher.looker.looks, watcher.looker._worked
     watcher.slice()
     assert watcher.agenda.due(Step.LOOK) >= soon
@@ -324,7 +323,7 @@ def test_a_look_that_fails_reads_less_and_comes_later(watcher, scene, monkeypatc
     monkeypatch.setattr(scene.ledger, "job_marks", job_marks)
     with pytest.raises(StoreUnavailable):
         watcher.look()
-    assert watcher.looker._jobs == 10
+    assert watcher.looker._jobs.now == 10
     assert watcher.agenda.due(Step.LOOK) > boottime() + 10
     monkeypatch.undo()
     assert watcher.look() == []
