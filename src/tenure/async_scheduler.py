@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Literal, Self, TypeVar, Unpack, overload
 
 from tenure.alerts.options import AlertReceiver
 from tenure.async_election import NodeOptions
+from tenure.core.alerts import AlertThresholds
 from tenure.core.backfills import DEFAULT_INCLUDE, Include
 from tenure.core.job_options import Policy
 from tenure.core.messages import JobChange, RunRequest
@@ -151,26 +152,9 @@ class AsyncScheduler(Decorators, Listening):
                 await self.stop()  # which wakes the stage, and so ends the thread
                 raise
 
-    def alert_to(
-        self,
-        *told: AlertReceiver,
-        failing: int = 3,
-        paused: Duration = "7d",
-        no_planner: Duration = "30s",
-        orphaned: Duration = "1m",
-        open_after: int = 1,
-        close_after: int = 1,
-    ) -> None:
+    def alert_to(self, *told: AlertReceiver, **thresholds: Unpack[AlertThresholds]) -> None:
         """Tell these when something is wrong; see `Scheduler.alert_to`."""
-        self._scheduler.alert_to(
-            *told,
-            failing=failing,
-            paused=paused,
-            no_planner=no_planner,
-            orphaned=orphaned,
-            open_after=open_after,
-            close_after=close_after,
-        )
+        self._scheduler.alert_to(*told, **thresholds)
 
     def _listen(self, kinds: tuple[type[AnyEvent], ...]) -> Callable[[Listener], Listener]:
         register = self._service.listeners.on(*kinds)

@@ -15,10 +15,10 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from tenure.alerts.options import AlertOptions, AlertReceiver
-from tenure.core.alerts import AlertRules
+from tenure.core.alerts import AlertLimits, AlertThresholds
 from tenure.core.cluster import Cadence
 from tenure.errors import ConfigurationError
 from tenure.events import AnyEvent
@@ -166,31 +166,15 @@ class Scheduler(SchedulerApi, Listening):
                 self.stop()
                 raise
 
-    def alert_to(
-        self,
-        *told: AlertReceiver,
-        failing: int = 3,
-        paused: Duration = "7d",
-        no_planner: Duration = "30s",
-        orphaned: Duration = "1m",
-        open_after: int = 1,
-        close_after: int = 1,
-    ) -> None:
+    def alert_to(self, *told: AlertReceiver, **thresholds: Unpack[AlertThresholds]) -> None:
         """Tell these when something is wrong: `alert_to(Log(), Webhook(url))`, all in one call, before the start.
 
-        A job is `failing` after so many runs in a row that failed. The durations say how long a job may be paused, no
-        node may plan, and no node may have the function of a job. An alert opens after `open_after` looks in a row that
-        find it, and closes after `close_after` without it. Nodes look about every 15 seconds.
+        `failing` is how many runs of a job in a row must have failed (default: 3). Durations say how long a job may be
+        `paused` ("7d"), how long there may be `no_planner` ("30s"), and how long a job may be `orphaned` ("1m"). An
+        alert opens after `open_after` checks in a row that find it (1), and closes after `close_after` that do not (1).
+        Nodes check about every 15 seconds.
         """
-        rules = AlertRules.of(
-            failing=failing,
-            paused=paused,
-            no_planner=no_planner,
-            orphaned=orphaned,
-            open_after=open_after,
-            close_after=close_after,
-        )
-        self._service.alert_to(AlertOptions.of(told, rules))
+        self._service.alert_to(AlertOptions.of(told, AlertLimits.of(**thresholds)))
 
     def _listen(self, kinds: tuple[type[AnyEvent], ...]) -> Callable[[Listener], Listener]:
         register = self._service.listeners.on(*kinds)

@@ -16,7 +16,7 @@ from receiver import receiver
 from tenure import AsyncScheduler, Scheduler
 from tenure.alerts import AlertNews, CheckIn, Command, Log, NotAccepted, PlannerPing, Webhook
 from tenure.alerts.options import AlertOptions
-from tenure.core.alerts import AlertRules
+from tenure.core.alerts import AlertLimits
 from tenure.errors import ConfigurationError
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
@@ -145,7 +145,7 @@ PLACES = ("https://hooks.example/T0PSECRET", "https://hc.example/T0PSECRET/{job}
     ids=lambda made: type(made).__name__,
 )
 def test_no_secret_is_in_a_repr(made):
-    shown = repr(made) + str(made) + repr(AlertOptions.of((made,), AlertRules()))
+    shown = repr(made) + str(made) + repr(AlertOptions.of((made,), AlertLimits()))
     assert "T0PSECRET" not in shown
     assert SECRET[6:] not in shown
 
@@ -175,6 +175,7 @@ def test_no_secret_is_in_a_repr(made):
         (lambda: Scheduler("memory://").alert_to(lambda _: None), "has no name. Write a function with def"),
         (lambda: Scheduler("memory://").alert_to(Log(), failing=0), "failing: 0 must be a whole number"),
         (lambda: AsyncScheduler("memory://").alert_to(Log(), paused="x"), "paused: 'x'"),
+        (lambda: Scheduler("memory://").alert_to(Log(), failures=2), "failures= is not an option. The options are fai"),
     ],
 )
 def test_what_makes_no_sense_is_refused_where_it_is_written_without_quoting_a_secret(make, said):

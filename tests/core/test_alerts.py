@@ -11,8 +11,8 @@ from tenure.core.alerts import (
     MANY,
     OPENED,
     AlertKind,
+    AlertLimits,
     AlertRow,
-    AlertRules,
     DeadNode,
     JobMarks,
     Symptom,
@@ -33,15 +33,15 @@ NO_FIGURES = JobStats(0, 0, None, None, None, None, None, None)
 class Looks:
     """The alerts after some looks, ten seconds apart, and what was told."""
 
-    def __init__(self, **rules: int | str) -> None:
-        self.rules = AlertRules.of(**rules)
+    def __init__(self, **given: int | str) -> None:
+        self.limits = AlertLimits.of(**given)
         self.rows: dict[str, AlertRow] = {}
         self.now = NOW
 
     def look(self, *findings: Symptom, judged=tuple(AlertKind)) -> list[str]:
         self.now += 10
         rows = [row for row in self.rows.values() if row.closed_at is None]
-        made = steps("app", rows, findings, judged=judged, now=self.now, rules=self.rules)
+        made = steps("app", rows, findings, judged=judged, now=self.now, limits=self.limits)
         for step in made:
             if step.gone:
                 del self.rows[step.row.id]
@@ -83,10 +83,10 @@ def test_alerts_of_kinds_that_were_not_judged_stay():
 
 
 def test_the_key_of_a_message_is_the_same_for_all_who_send_it_and_differs_between_events():
-    (opened,) = steps("app", [], [FAILS], judged=(), now=NOW, rules=AlertRules())
-    (closed,) = steps("app", [opened.row], [], judged=(AlertKind.FAILING,), now=NOW + 10, rules=AlertRules())
+    (opened,) = steps("app", [], [FAILS], judged=(), now=NOW, limits=AlertLimits())
+    (closed,) = steps("app", [opened.row], [], judged=(AlertKind.FAILING,), now=NOW + 10, limits=AlertLimits())
     assert (opened.event, closed.event) == (OPENED, CLOSED)
-    assert opened.key == steps("app", [], [FAILS], judged=(), now=NOW, rules=AlertRules())[0].key != closed.key
+    assert opened.key == steps("app", [], [FAILS], judged=(), now=NOW, limits=AlertLimits())[0].key != closed.key
 
 
 def test_many_new_alerts_of_a_kind_are_one():
@@ -105,7 +105,7 @@ def test_many_new_alerts_of_a_kind_are_one():
 
 
 @pytest.mark.parametrize(
-    ("rules", "said"),
+    ("given", "said"),
     [
         ({"failing": 0}, "failing: 0 must be a whole number, 1 or more"),
         ({"failing": True}, "failing: True"),
@@ -114,9 +114,9 @@ def test_many_new_alerts_of_a_kind_are_one():
         ({"no_planner": 0}, "no_planner: 0"),
     ],
 )
-def test_rules_that_make_no_sense_are_refused(rules, said):
+def test_thresholds_that_make_no_sense_are_refused(given, said):
     with pytest.raises(ConfigurationError, match=said.replace(".", r"\.")):
-        AlertRules.of(**rules)
+        AlertLimits.of(**given)
 
 
 # What is wrong
@@ -194,11 +194,11 @@ def test_a_job_on_request_is_never_overdue():
 
 
 def test_a_job_fails_n_times_in_a_row():
-    rules = AlertRules(failing=3)
+    limits = AlertLimits(failing=3)
 
     def found(failures):
         outcome = JobOutcome("job", RunId(1), RunState.FAILED, NOW, "Traceback …\nValueError: no", failures, NOW - 60)
-        return alert_rules.failing([outcome], rules)
+        return alert_rules.failing([outcome], limits)
 
     assert found(2) == []
     (three,) = found(3)
@@ -253,10 +253,10 @@ def test_of_several_runs_that_take_too_long_the_oldest_is_told():
 
 def test_a_job_that_is_paused_for_long_is_told_unless_its_pause_has_an_end():
     row, week = job(), 7 * 86400.0
-    assert alert_rules.paused([(row, NOW - week)], NOW, AlertRules()) == []
-    assert [one.target for one in alert_rules.paused([(row, NOW - week - 1)], NOW, AlertRules())] == ["job"]
+    assert alert_rules.paused([(row, NOW - week)], NOW, AlertLimits()) == []
+    assert [one.target for one in alert_rules.paused([(row, NOW - week - 1)], NOW, AlertLimits())] == ["job"]
 
-    assert alert_rules.paused([(replace(row, paused_until=NOW + 5), NOW - week - 1)], NOW, AlertRules()) == []
+    assert alert_rules.paused([(replace(row, paused_until=NOW + 5), NOW - week - 1)], NOW, AlertLimits()) == []
 
 
 def test_no_planner_is_told_only_while_nodes_are_alive():

@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 
-from tenure.core.alerts import AlertKind, AlertRules, Symptom, steps
+from tenure.core.alerts import AlertKind, AlertLimits, Symptom, steps
 from tenure.core.backfills import NewBackfill, Steer
 from tenure.core.cluster import Acquire, AcquireOutcome, Beat, BeatVerdict, NodeCard
 from tenure.core.messages import (
@@ -171,11 +171,11 @@ def _late(ledger: Ledger, application: str, due: float) -> Planned:
 
 
 def alerts(ledger: Ledger, application: str) -> None:
-    rules, fails = AlertRules(), Symptom(AlertKind.FAILING, "job", "it fails", ledger.now())
+    limits, fails = AlertLimits(), Symptom(AlertKind.FAILING, "job", "it fails", ledger.now())
     orphaned = Symptom(AlertKind.ORPHANED, "job", "it is orphaned", ledger.now())
     for found in ([orphaned], [fails], []):
         now, known = ledger.now(), ledger.open_alerts(application)
-        made = steps(application, known, found, judged=tuple(AlertKind), now=now, rules=rules)
+        made = steps(application, known, found, judged=tuple(AlertKind), now=now, limits=limits)
         assert all(ledger.note_alerts(application, now, made, ["log"]))
     (message,) = ledger.claim_messages(application, "me", ["log"], 60.0, 10)
     assert ledger.end_message(message.number, "me")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tenure.alerts.check_ins import CheckIn, PlannerPing
 from tenure.alerts.news import AlertNews
 from tenure.alerts.sinks import Sink, sink_of
-from tenure.core.alerts import AlertRules
+from tenure.core.alerts import AlertLimits
 from tenure.errors import ConfigurationError
 
 AlertReceiver = Sink | CheckIn | PlannerPing | Callable[[AlertNews], object]
@@ -23,10 +23,10 @@ class AlertOptions:
     sinks: tuple[Sink, ...] = ()
     check_ins: tuple[CheckIn, ...] = ()
     pings: tuple[PlannerPing, ...] = ()
-    rules: AlertRules = field(default_factory=AlertRules)
+    limits: AlertLimits = field(default_factory=AlertLimits)
 
     @classmethod
-    def of(cls, told: tuple[AlertReceiver, ...], rules: AlertRules) -> AlertOptions:
+    def of(cls, told: tuple[AlertReceiver, ...], limits: AlertLimits) -> AlertOptions:
         """Check what was given, and sort it."""
         if not told:
             raise ConfigurationError("alert_to(): nothing is told. Write alert_to(Log()), or alert_to(Webhook(url)).")
@@ -38,4 +38,4 @@ class AlertOptions:
             raise ConfigurationError(
                 f"alert_to(): two sinks are called {twice[0]!r}. Give one of them a name of its own: name='…'."
             )
-        return cls(sinks, check_ins, pings, rules)
+        return cls(sinks, check_ins, pings, limits)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tenure.core.alerts import AlertKind, AlertRules, DeadNode, JobMarks, Symptom
+from tenure.core.alerts import AlertKind, AlertLimits, DeadNode, JobMarks, Symptom
 from tenure.core.causes import Cause
 from tenure.core.coverage import Coverage
 from tenure.core.expected import allowance, awaited_due, least_allowance, usual_limit
@@ -58,14 +58,14 @@ def not_started(coverage: Coverage, overdue: Iterable[Overdue]) -> list[Symptom]
     return found
 
 
-def failing(outcomes: Iterable[JobOutcome], rules: AlertRules) -> list[Symptom]:
+def failing(outcomes: Iterable[JobOutcome], limits: AlertLimits) -> list[Symptom]:
     """Jobs of which several runs in a row failed or were lost."""
     found = []
     for one in outcomes:
-        if one.failures >= rules.failing:
+        if one.failures >= limits.failing:
             since = one.at if one.since is None else one.since
             error = last_line(one.reason) or one.state.value
-            text = f"{one.name!r} has failed at least {counted(rules.failing, 'time')} in a row since {shown(since)}"
+            text = f"{one.name!r} has failed at least {counted(limits.failing, 'time')} in a row since {shown(since)}"
             found.append(Symptom(AlertKind.FAILING, one.name, f"{text}: {error}", since))
     return found
 
@@ -134,11 +134,11 @@ def _overdue(marks: JobMarks, trigger: Trigger, figures: Figures, now: Instant) 
     yield Symptom(AlertKind.OVERDUE, row.spec.name, text, due + allowed)
 
 
-def paused(jobs: Iterable[tuple[JobRow, Instant]], now: Instant, rules: AlertRules) -> list[Symptom]:
+def paused(jobs: Iterable[tuple[JobRow, Instant]], now: Instant, limits: AlertLimits) -> list[Symptom]:
     """Jobs that have been paused for long, each with the instant of its pause."""
     found = []
     for row, at in jobs:
-        if now - at > rules.paused and row.paused_until is None:
+        if now - at > limits.paused and row.paused_until is None:
             by = f" by {row.paused_by}" if row.paused_by else ""
             why = f" ({row.paused_why})" if row.paused_why else ""
             text = f"{row.spec.name!r} was paused{by}{why} at {shown(at)} and stays paused until it is resumed."

@@ -10,9 +10,10 @@ ledger applies a step only to the version of the alert that the node has read.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any, TypedDict, Unpack
 
 from tenure.core.coverage import several
 from tenure.core.records import Instant, JobRow
@@ -73,9 +74,20 @@ OF_JOBS = (
 """Kinds whose target is a job."""
 
 
+class AlertThresholds(TypedDict, total=False):
+    """The thresholds of `alert_to`, as users write them. One that is not given has the default of `AlertLimits`."""
+
+    failing: int
+    paused: Duration
+    no_planner: Duration
+    orphaned: Duration
+    open_after: int
+    close_after: int
+
+
 @dataclass(frozen=True, slots=True)
-class AlertRules:
-    """When alerts open and close, in numbers. `AlertRules.of` makes them from what users write."""
+class AlertLimits:
+    """When alerts open and close, in seconds and counts, with the defaults. `AlertLimits.of` reads what users write."""
 
     failing: int = 3
     paused: float = 7 * 86400.0
@@ -85,25 +97,12 @@ class AlertRules:
     close_after: int = 1
 
     @classmethod
-    def of(
-        cls,
-        *,
-        failing: int = 3,
-        paused: Duration = "7d",
-        no_planner: Duration = "30s",
-        orphaned: Duration = "1m",
-        open_after: int = 1,
-        close_after: int = 1,
-    ) -> AlertRules:
-        """The rules in seconds and counts. Refuses what makes no sense."""
-        return cls(
-            failing=_count(failing, "failing"),
-            paused=positive(paused, "paused"),
-            no_planner=positive(no_planner, "no_planner"),
-            orphaned=positive(orphaned, "orphaned"),
-            open_after=_count(open_after, "open_after"),
-            close_after=_count(close_after, "close_after"),
-        )
+    def of(cls, **given: Unpack[AlertThresholds]) -> AlertLimits:
+        """The limits that were given, and the defaults of the others. Refuses what makes no sense."""
+        if unknown := given.keys() - _READ.keys():
+            word = min(unknown)
+            raise ConfigurationError(f"alert_to(): {word}= is not an option. The options are {', '.join(_READ)}.")
+        return cls(**{word: _READ[word](value, word) for word, value in given.items()})
 
     def hold(self, kind: AlertKind) -> float:
         """For how many seconds it must have been seen before it opens."""
@@ -224,7 +223,7 @@ def steps(
     *,
     judged: Collection[AlertKind],
     now: Instant,
-    rules: AlertRules,
+    limits: AlertLimits,
 ) -> list[AlertStep]:
     """What a look changes.
 
@@ -233,9 +232,9 @@ def steps(
     """
     known = {(row.kind, row.target): row for row in rows}
     there = {(one.kind.value, one.target): one for one in gathered(findings, known)}
-    made = [_seen(application, known.get(key), found, now, rules) for key, found in there.items()]
+    made = [_seen(application, known.get(key), found, now, limits) for key, found in there.items()]
     kinds = {kind.value for kind in judged}
-    made += [_missing(row, now, rules) for key, row in known.items() if row.kind in kinds and key not in there]
+    made += [_missing(row, now, limits) for key, row in known.items() if row.kind in kinds and key not in there]
     return [step for step in made if step is not None]
 
 
@@ -263,7 +262,9 @@ def _together(kind: AlertKind, ones: Sequence[Symptom]) -> Symptom:
     return Symptom(kind, EVERYTHING, text, first.since)
 
 
-def _seen(application: str, row: AlertRow | None, found: Symptom, now: Instant, rules: AlertRules) -> AlertStep | None:
+def _seen(
+    application: str, row: AlertRow | None, found: Symptom, now: Instant, limits: AlertLimits
+) -> AlertStep | None:
     if row is not None and row.open:
         if row.missing == 0 and row.text == found.text:
             return None
@@ -281,17 +282,17 @@ def _seen(application: str, row: AlertRow | None, found: Symptom, now: Instant, 
     else:
         since = min(row.since, found.since)
         after = replace(row, text=found.text, since=since, seen=row.seen + 1, version=row.version + 1)
-    opens = after.seen >= rules.open_after and now - after.first_seen >= rules.hold(found.kind)
+    opens = after.seen >= limits.open_after and now - after.first_seen >= limits.hold(found.kind)
     if opens:
         after = replace(after, opened_at=now)
     return AlertStep(after, 0 if row is None else row.version, OPENED if opens else "")
 
 
-def _missing(row: AlertRow, now: Instant, rules: AlertRules) -> AlertStep:
+def _missing(row: AlertRow, now: Instant, limits: AlertLimits) -> AlertStep:
     if not row.open:
         return AlertStep(row, row.version, gone=True)
     after = replace(row, missing=row.missing + 1, version=row.version + 1)
-    if after.missing < rules.close_after:
+    if after.missing < limits.close_after:
         return AlertStep(after, row.version)
     return AlertStep(replace(after, closed_at=now), row.version, CLOSED)
 
@@ -300,3 +301,13 @@ def _count(value: object, what: str) -> int:
     if type(value) is not int or value < 1:
         raise ConfigurationError(f"{what}: {value!r} must be a whole number, 1 or more.")
     return value
+
+
+_READ: Mapping[str, Callable[[Any, str], Any]] = {
+    "failing": _count,
+    "paused": positive,
+    "no_planner": positive,
+    "orphaned": positive,
+    "open_after": _count,
+    "close_after": _count,
+}

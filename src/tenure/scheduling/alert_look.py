@@ -59,7 +59,7 @@ class AlertLook:
     """The looks of one node. Without sinks it never looks."""
 
     def __init__(self, context: LoopContext) -> None:
-        self._context, self._rules = context, context.options.alerts.rules
+        self._context, self._limits = context, context.options.alerts.limits
         self._sinks = () if context.sender is None else context.sender.names
         self._slices: Iterator[None] | None = None
         self._ledger: Ledger | None = None
@@ -112,7 +112,7 @@ class AlertLook:
 
     def _look(self) -> Iterator[None]:
         """The slices of a look."""
-        ledger, application, rules = self._read, self._context.application, self._rules
+        ledger, application, limits = self._read, self._context.application, self._limits
         now, rows = ledger.now(), ledger.open_alerts(application)
         if self._context.clock.doubts:  # what is late cannot be known
             self._note(rows, now, alert_rules.clock_doubted(now), (AlertKind.CLOCK_DOUBTED,))
@@ -128,7 +128,7 @@ class AlertLook:
         late += alert_rules.not_started(coverage, self._read.overdue(application, now - SLACK, LATE))
         yield
         outcomes = self._read.outcomes(application, since=now - RECENT, failing=FAILURES)
-        found += alert_rules.failing(outcomes, rules)
+        found += alert_rules.failing(outcomes, limits)
         yield
         running = self._read.runs(RunQuery(application, states=(RunState.RUNNING,), limit=RUNS))
         for first in range(0, len(running), AT_ONCE):  # each may ask for statistics
@@ -180,7 +180,7 @@ class AlertLook:
     def _judged(self, marks: JobMarks, now: Instant, explained: Collection[str]) -> Iterator[Symptom]:
         row = marks.row
         if row.state is JobState.PAUSED:
-            yield from alert_rules.paused([(row, self._pause_of(row))], now, self._rules)
+            yield from alert_rules.paused([(row, self._pause_of(row))], now, self._limits)
             return
         trigger, _ = read_trigger(row.spec.trigger)
         yield from alert_rules.of_marks(marks, trigger, self._stats, now, row.spec.name in explained)
@@ -223,7 +223,7 @@ class AlertLook:
     def _steps(
         self, rows: Sequence[AlertRow], now: Instant, found: Sequence[Symptom], kinds: Collection[AlertKind]
     ) -> list[AlertStep]:
-        return steps(self._context.application, rows, found, judged=kinds, now=now, rules=self._rules)
+        return steps(self._context.application, rows, found, judged=kinds, now=now, limits=self._limits)
 
     def _write(self, made: Sequence[AlertStep], now: Instant) -> None:
         if not made:

@@ -12,7 +12,7 @@ from stores.ledger.scene import Scene
 from tenure.alerts import AlertNews
 from tenure.alerts.options import AlertOptions
 from tenure.alerts.sinks import Sink
-from tenure.core.alerts import EVERYTHING, MANY, AlertRules
+from tenure.core.alerts import EVERYTHING, MANY, AlertLimits
 from tenure.core.cluster import Acquire, Cadence
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.keys import planner_of
@@ -48,11 +48,11 @@ class Watcher:
 
     id, label, lease_until, is_leader = "watcher", "watcher", float("inf"), True
 
-    def __init__(self, scene: Scene, **rules: float) -> None:
+    def __init__(self, scene: Scene, **limits: float) -> None:
         self.scene, self.sink, self.clock = scene, Accepting(), DatabaseClock()
         self.believe(0.0)
-        rules = {"no_planner": 0.0, "orphaned": 0.0, **rules}
-        told = AlertOptions((self.sink,), rules=AlertRules(**rules))
+        limits = {"no_planner": 0.0, "orphaned": 0.0, **limits}
+        told = AlertOptions((self.sink,), limits=AlertLimits(**limits))
         options = EngineOptions(scene.application, "UTC", Cadence(), alerts=told)
         sender = AlertSender(told.sinks, scene.application, self.label, self.wake)
         context = LoopContext(self, self, None, None, self.clock, options, LoopSignals(self), sender=sender)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from stores.ledger.scene import Scene
-from tenure.core.alerts import CLOSED, OPENED, AlertKind, AlertRow, AlertRules, Symptom, steps
+from tenure.core.alerts import CLOSED, OPENED, AlertKind, AlertLimits, AlertRow, Symptom, steps
 from tenure.core.messages import Planned
 from tenure.core.records import JobState, NodeFacts, RunState
 
-RULES = AlertRules()
+LIMITS = AlertLimits()
 ALL = tuple(AlertKind)
 SINKS = ("log", "webhook")
 
@@ -26,7 +26,7 @@ def look(
     """One look by one node, which may have read the alerts earlier."""
     now = scene.ledger.now()
     read = scene.ledger.open_alerts(scene.application) if rows is None else rows
-    made = steps(scene.application, read, findings, judged=ALL, now=now, rules=RULES)
+    made = steps(scene.application, read, findings, judged=ALL, now=now, limits=LIMITS)
     return scene.ledger.note_alerts(scene.application, now, made, sinks)
 
 
@@ -98,7 +98,7 @@ def test_an_alert_can_open_again(scene):
 def test_a_look_from_before_an_alert_was_closed_does_not_open_it_again(scene):
     """As of a node that was frozen between reading and writing."""
     seen_at = scene.ledger.now()
-    late = steps(scene.application, [], [found(scene)], judged=ALL, now=seen_at, rules=RULES)
+    late = steps(scene.application, [], [found(scene)], judged=ALL, now=seen_at, limits=LIMITS)
     look(scene, found(scene))
     look(scene)
     assert scene.ledger.note_alerts(scene.application, seen_at, late, SINKS) == [False]
@@ -107,7 +107,7 @@ def test_a_look_from_before_an_alert_was_closed_does_not_open_it_again(scene):
 
 def test_a_look_that_is_too_old_changes_nothing(scene):
     seen_at = scene.ledger.now() - 31
-    made = steps(scene.application, [], [found(scene)], judged=ALL, now=seen_at, rules=RULES)
+    made = steps(scene.application, [], [found(scene)], judged=ALL, now=seen_at, limits=LIMITS)
     assert scene.ledger.note_alerts(scene.application, seen_at, made, SINKS) == [False]
     assert scene.ledger.open_alerts(scene.application) == []
 
