@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +11,7 @@ from tenure.core.alerts import AlertMessage, AlertRow, AlertStep, DeadNode, JobM
 from tenure.core.records import Instant, JobId
 from tenure.stores.alert_ledger import STALE, TOO_FAR, AlertLedger
 from tenure.stores.row_checks import clamped, storable
+from tenure.stores.sqlite.part import SqlitePart
 from tenure.stores.sqlite.rows import (
     Micros,
     count_of,
@@ -32,18 +30,8 @@ _MARKS = 4
 """Columns after those of the job."""
 
 
-class SqliteAlerts(AlertLedger):
+class SqliteAlerts(SqlitePart, AlertLedger):
     """The part of the ledger that keeps alerts."""
-
-    @property
-    @abstractmethod
-    def _connection(self) -> sqlite3.Connection: ...
-    @abstractmethod
-    def _read(self) -> AbstractContextManager[None]: ...
-    @abstractmethod
-    def _write(self) -> AbstractContextManager[None]: ...
-    @abstractmethod
-    def _now(self) -> Micros: ...
 
     def job_marks(self, application: str, beyond: JobId, limit: int, depth: int) -> list[JobMarks]:
         with self._read():

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +27,7 @@ from tenure.stores.row_checks import storable
 from tenure.stores.sqlite import attempts as sqlite_attempts
 from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite import figures as sqlite_figures
+from tenure.stores.sqlite.part import SqlitePart
 from tenure.stores.sqlite.rows import (
     Micros,
     count_of,
@@ -56,20 +55,8 @@ class _Step:
     more: bool
 
 
-class SqliteBackfills(BackfillLedger):
+class SqliteBackfills(SqlitePart, BackfillLedger):
     """The part of the ledger that keeps backfills."""
-
-    @property
-    @abstractmethod
-    def _connection(self) -> sqlite3.Connection: ...
-    @abstractmethod
-    def _read(self) -> AbstractContextManager[None]: ...
-    @abstractmethod
-    def _write(self) -> AbstractContextManager[None]: ...
-    @abstractmethod
-    def _now(self) -> Micros: ...
-    @abstractmethod
-    def _wake(self, *applications: str) -> None: ...
 
     def create_backfill(self, wanted: NewBackfill) -> tuple[int | None, list[RunRow]]:
         with self._write():

@@ -7,10 +7,7 @@ for no other connection, and decides again under the lock only if there is somet
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import islice
 from typing import Any
@@ -76,7 +73,6 @@ from tenure.core.records import (
 )
 from tenure.core.stats import Began, EndedRun, FinalRun, durations_of, ends_of, outcome_of, stats_of
 from tenure.stores.ledger import FIRST, SUCCESS_WITHIN, Ledger
-from tenure.stores.notices import JobsChanged, Notice
 from tenure.stores.row_checks import Complaints, figures_of, is_count, job_problem, storable
 from tenure.stores.sqlite import attempts as sqlite_attempts
 from tenure.stores.sqlite import changes as sqlite_changes
@@ -85,6 +81,7 @@ from tenure.stores.sqlite import figures as sqlite_figures
 from tenure.stores.sqlite import followers
 from tenure.stores.sqlite.alerts import SqliteAlerts
 from tenure.stores.sqlite.backfills import SqliteBackfills
+from tenure.stores.sqlite.part import SqliteScope
 from tenure.stores.sqlite.rows import (
     ALWAYS,
     NEVER,
@@ -106,33 +103,19 @@ from tenure.stores.sqlite.rows import (
     sql,
     text_or_none,
 )
-from tenure.util.clock import walltime
-
-
-@dataclass(frozen=True, slots=True)
-class SqliteScope:
-    """What a session lends to its ledger."""
-
-    connection: Callable[[], sqlite3.Connection]
-    read: Callable[[], AbstractContextManager[None]]
-    write: Callable[[], AbstractContextManager[None]]
-    ring: Callable[[Notice], None]
 
 
 class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
     """Jobs and runs in one file."""
 
-    def __init__(self, desk: SqliteScope) -> None:
-        self._desk = desk
+    def __init__(self, scope: SqliteScope) -> None:
+        super().__init__(scope)
         self._complaints = Complaints()
         self._left_out = 0
 
-    def now(self) -> Instant:
-        return walltime().timestamp()
-
     def write_facts(self, facts: NodeFacts) -> None:
         key = set_key(facts.functions)
-        with self._desk.write():
+        with self._write():
             execute(self._connection, "write_functions", hash=key, names=json.dumps(sorted(facts.functions)))
             execute(
                 self._connection,
@@ -152,37 +135,37 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         self._wake(facts.application)
 
     def remove_facts(self, node: NodeId, application: str) -> None:
-        with self._desk.write():
+        with self._write():
             execute(self._connection, "remove_facts", node=node, application=application)
 
     def nodes(self, application: str) -> list[NodeFacts]:
-        with self._desk.read():
+        with self._read():
             found = execute(
                 self._connection, "nodes", application=application, planner=planner_of(application)
             ).fetchall()
         return [node_facts(application, row) for row in found]
 
     def running(self, application: str) -> dict[NodeId, int]:
-        with self._desk.read():
+        with self._read():
             found = execute(self._connection, "running", application=application).fetchall()
         return {node: runs for node, runs in found if isinstance(node, str)}
 
     def unserved(self, application: str, served: Collection[tuple[str, str | None]], limit: int) -> list[LaneJob]:
-        with self._desk.read():
+        with self._read():
             found = execute(
                 self._connection, "unserved", application=application, served=json.dumps(list(served)), limit=limit
             ).fetchall()
         return [LaneJob(JobId(job), str(name), str(function), str(queue)) for job, name, function, queue in found]
 
     def stored_arguments(self, application: str, after: str, limit: int) -> list[StoredArguments]:
-        with self._desk.read():
+        with self._read():
             found = execute(
                 self._connection, "stored_arguments", application=application, after=after, limit=limit
             ).fetchall()
         return [StoredArguments(str(name), str(function), str(kwargs)) for name, function, kwargs in found]
 
     def overdue(self, application: str, before: Instant, limit: int) -> list[Overdue]:
-        with self._desk.read():
+        with self._read():
             jobs = execute(self._connection, "overdue_jobs", application=application, before=micros(before))
             unplanned = (
                 Overdue(JobId(job), name, function, queue, due, latest_start(due, rules_of(rules)), None)
@@ -203,12 +186,12 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         return found
 
     def functions(self, application: str) -> frozenset[str]:
-        with self._desk.read():
+        with self._read():
             found = execute(self._connection, "functions", application=application).fetchall()
         return frozenset(name for (name,) in found if isinstance(name, str))
 
     def change(self, change: JobChange) -> JobRow | None:
-        with self._desk.write():
+        with self._write():
             changed = sqlite_changes.change(self._connection, change, self._now())
         if changed is not None:
             self._wake(change.application)
@@ -217,17 +200,17 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
     def change_many(self, changes: Sequence[JobChange]) -> list[JobRow | None]:
         if not changes:
             return []
-        with self._desk.write():
+        with self._write():
             now = self._now()
             changed = [sqlite_changes.change(self._connection, change, now) for change in changes]
         self._wake(*{row.spec.application for row in changed if row is not None})
         return changed
 
     def sync(self, application: str, release: int, changes: Sequence[JobChange]) -> list[Synced]:
-        with self._desk.read():
+        with self._read():
             rows = before = self._given(application, changes)
         if sqlite_changes.to_sync(rows, release, changes, self._now()):
-            with self._desk.write():
+            with self._write():
                 before = self._given(application, changes)
                 changed = sqlite_changes.sync(self._connection, before, release, changes, self._now())
                 rows = self._given(application, changes)
@@ -236,7 +219,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         return [Synced(row, before.get(name)) for name, row in sorted(rows.items())]
 
     def jobs(self, application: str, name: str | None = None, *, removed: bool = False) -> list[JobRow]:
-        with self._desk.read():
+        with self._read():
             if name is None:
                 rows = [job_row(row) for row in execute(self._connection, "jobs", application=application)]
             else:
@@ -245,7 +228,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         return [row for row in rows if removed or row.state is not JobState.REMOVED]
 
     def find_jobs(self, query: JobQuery) -> list[JobRow]:
-        with self._desk.read():
+        with self._read():
             found = execute(
                 self._connection,
                 "find_jobs",
@@ -258,7 +241,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         return [job_row(row) for row in found]
 
     def count_jobs(self, application: str) -> int:
-        with self._desk.read():
+        with self._read():
             ((count,),) = execute(self._connection, "count_jobs", application=application)
         return int(count)
 
@@ -271,7 +254,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             "queue": page.queue,
             "names": None if page.names is None else json.dumps(page.names),
         }
-        with self._desk.read():
+        with self._read():
             (total,) = execute(self._connection, "count_job_page", **values).fetchone()
             rows = execute(
                 self._connection,
@@ -286,7 +269,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
 
     def strips(self, jobs: Sequence[JobId], before: Instant, limit: int) -> dict[JobId, list[StripRun]]:
         found: dict[JobId, list[StripRun]] = {}
-        with self._desk.read():
+        with self._read():
             for job in jobs:
                 rows = execute(self._connection, "strip", job=job, before=micros(before), limit=limit).fetchall()
                 if rows:
@@ -300,36 +283,36 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
 
     def removed(self, application: str, names: Sequence[str] | None = None) -> list[JobRow]:
         wanted = None if names is None else json.dumps(list(names))
-        with self._desk.read():
+        with self._read():
             found = execute(self._connection, "removed", application=application, names=wanted).fetchall()
         return [job_row(row) for row in found]
 
     def planned_by_others(self, application: str, tzdata: str, limit: int) -> list[JobRow]:
-        with self._desk.read():
+        with self._read():
             found = execute(
                 self._connection, "planned_by_others", application=application, tzdata=tzdata, limit=limit
             ).fetchall()
         return [job_row(row) for row in found]
 
     def planned_by_older(self, application: str, limit: int) -> list[JobRow]:
-        with self._desk.read():
+        with self._read():
             found = execute(self._connection, "planned_by_older", application=application, limit=limit).fetchall()
         return [job_row(row) for row in found]
 
     def planned_beyond(self, application: str, after: tuple[Instant, JobId], limit: int) -> list[JobRow]:
         due, job = after
-        with self._desk.read():
+        with self._read():
             found = execute(
                 self._connection, "planned_beyond", application=application, due=micros(due), id=job, limit=limit
             ).fetchall()
         return [job_row(row) for row in found]
 
     def applications(self) -> list[str]:
-        with self._desk.read():
+        with self._read():
             return [name for (name,) in execute(self._connection, "applications")]
 
     def changes(self, application: str, name: str | None = None) -> list[ChangeRecord]:
-        with self._desk.read():
+        with self._read():
             if name is None:
                 rows = execute(self._connection, "changes", application=application).fetchall()
             else:
@@ -354,7 +337,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             "overdue": micros(overdue),
             "limit": limit + self._left_out,  # unreadable jobs must not take the places of the others
         }
-        with self._desk.read():
+        with self._read():
             due = execute(self._connection, "unplanned", before=micros(before), **wanted).fetchall()
             resuming = execute(self._connection, "resuming", now=now, **wanted).fetchall()
         rows = [(row, False) for row in due] + [(row, True) for row in resuming]
@@ -394,11 +377,11 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
     def plan(self, batch: Sequence[Planned]) -> int:
         planned = {one.id: one for one in batch}
         wanted = json.dumps([(one.id, one.generation, micros(one.next_due)) for one in planned.values()])
-        with self._desk.read():
+        with self._read():
             there = execute(self._connection, "plannable", planned=wanted).fetchone()
         if there is None:
             return 0
-        with self._desk.write():
+        with self._write():
             ours = execute(self._connection, "plannable", planned=wanted).fetchall()
             execute_many(
                 self._connection,
@@ -415,18 +398,18 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             )
 
     def claim(self, request: ClaimRequest) -> Claimed:
-        with self._desk.read():
+        with self._read():
             now = self._now()
             if not sqlite_claims.claimable(self._connection, request, now):
                 return sqlite_claims.nothing_claimed(self._connection, request, now)
-        with self._desk.write():
+        with self._write():
             claimed, asked_to_end = sqlite_claims.claim(self._connection, request, self._now(), self._complaints)
         if asked_to_end:
             self._wake(request.application)
         return claimed
 
     def missed(self, application: str, limit: int, functions: tuple[str, ...] | None = None) -> list[MissedJob]:
-        with self._desk.read():
+        with self._read():
             now = self._now()
             jobs = execute(
                 self._connection,
@@ -447,7 +430,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
     def settle(
         self, job: JobId, generation: int, *, make_up: Sequence[RunId], skip: Sequence[RunId], reason: str
     ) -> bool:
-        with self._desk.write():
+        with self._write():
             return sqlite_claims.settle(
                 self._connection, job, generation, self._now(), make_up=make_up, skip=skip, reason=reason
             )
@@ -455,17 +438,17 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
     def finish(self, endings: Sequence[Ending]) -> list[Ended]:
         if not endings:
             return []
-        with self._desk.write():
+        with self._write():
             ended, waking = sqlite_claims.finish(self._connection, endings, self._now())
         self._wake(*waking)
         return ended
 
     def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Reconciled:
-        with self._desk.read():
+        with self._read():
             marks = stopping and sqlite_claims.unmarked(self._connection, node, application)
             if not marks and not sqlite_claims.orphans(self._connection, application):
                 return sqlite_claims.reconcile(self._connection, node, application, (), self._now())
-        with self._desk.write():
+        with self._write():
             now = self._now()
             if marks:
                 sqlite_claims.mark_stopping(self._connection, node, application)
@@ -476,36 +459,36 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         return called
 
     def follow_up(self, application: str, limit: int) -> FollowedUp:
-        with self._desk.read():
+        with self._read():
             if not execute(self._connection, "is_owed", application=application).fetchone()[0]:
                 return FollowedUp(0)
-        with self._desk.write():
+        with self._write():
             done = followers.follow_up(self._connection, application, limit, self._now())
         if done.begins:
             self._wake(application)
         return done
 
     def owed(self, application: str, limit: int) -> list[OwedRun]:
-        with self._desk.read():
+        with self._read():
             return followers.owed(self._connection, application, limit)
 
     def followers(self, application: str, parent: str | None = None) -> list[JobRow]:
-        with self._desk.read():
+        with self._read():
             found = execute(self._connection, "followers", application=application, parent=parent).fetchall()
         return [job_row(row) for row in found]
 
     def note_begun(self, begun: Sequence[tuple[RunId, str, Instant]]) -> None:
-        with self._desk.write():
+        with self._write():
             sqlite_claims.note_begun(self._connection, begun)
 
     def unbegun(self, job: JobId, generation: int) -> list[tuple[str, float]]:
-        with self._desk.read():
+        with self._read():
             return sqlite_claims.unbegun(self._connection, job, generation)
 
     def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
         if not held:
             return 0
-        with self._desk.write():
+        with self._write():
             count, waking = sqlite_claims.put_back(self._connection, held, self._now())
         self._wake(*waking)
         return count
@@ -513,21 +496,21 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
     def request_runs(self, requests: Sequence[RunRequest]) -> list[RunRow | None]:
         if not requests:
             return []
-        with self._desk.write():
+        with self._write():
             noted: set[tuple[str, str]] = set()
             answers = [sqlite_changes.request_run(self._connection, one, self._now(), noted) for one in requests]
         self._wake(*{one.application for one, answer in zip(requests, answers, strict=True) if answer})
         return answers
 
     def traceparents(self, runs: Collection[RunId]) -> dict[RunId, str]:
-        with self._desk.read():
+        with self._read():
             found = execute(self._connection, "traceparents", runs=json.dumps(sorted(runs))).fetchall()
         return {RunId(run): traceparent for run, traceparent in found}
 
     def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
         if not runs:
             return []
-        with self._desk.write():
+        with self._write():
             answers, waking = sqlite_changes.retry(self._connection, runs, by, now=self._now(), action=action)
         self._wake(*waking)
         return answers
@@ -535,20 +518,20 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
     def cancel_many(
         self, runs: Sequence[RunId], by: str, why: str, action: Action | None = None
     ) -> list[RunRow | None]:
-        with self._desk.write():
+        with self._write():
             answers, waking = sqlite_changes.cancel(self._connection, runs, by, why, now=self._now(), action=action)
         self._wake(*waking)
         return answers
 
     def set_pool(self, application: str, name: str, size: int, action: Action | None = None) -> None:
-        with self._desk.write():
+        with self._write():
             if not execute(self._connection, "set_pool", application=application, name=name, size=size).rowcount:
                 return
             sqlite_changes.note_action(self._connection, application, name, action, now=self._now())
         self._wake(application)
 
     def pools(self, application: str) -> list[PoolRow]:
-        with self._desk.read():
+        with self._read():
             return [PoolRow(*row) for row in execute(self._connection, "pools", application=application)]
 
     def runs(self, query: RunQuery) -> list[RunRow]:
@@ -565,7 +548,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             "slot": query.slot,
             "limit": query.limit,
         }
-        with self._desk.read():
+        with self._read():
             finals: Iterable[str] = (state for state in query.states if state.final)
             if not query.states:
                 finals = [
@@ -584,7 +567,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             return
         dropped = ((trim.run, trim.attempt, trim.first, trim.before) for trim in trims)
         kept = ((line.run, line.attempt, line.place, micros(line.at), storable(line.text)) for line in lines)
-        with self._desk.write():
+        with self._write():
             execute_many(self._connection, "trim_log", dropped)
             execute_many(self._connection, "keep_log", kept)
 
@@ -592,17 +575,17 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         if not progress:
             return
         written = ((one.run, one.attempt, one.done, one.total, storable(one.text), micros(one.at)) for one in progress)
-        with self._desk.write():
+        with self._write():
             execute_many(self._connection, "keep_progress", written)
 
     def attempts(self, run: RunId) -> list[AttemptRow]:
-        with self._desk.read():
+        with self._read():
             return sqlite_attempts.attempts(self._connection, run)
 
     def keep_results(self, results: Sequence[Result]) -> None:
         if not results:
             return
-        with self._desk.write():
+        with self._write():
             execute_many(
                 self._connection,
                 "keep_result",
@@ -610,37 +593,37 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             )
 
     def coming(self, application: str, limit: int) -> list[RunRow]:
-        with self._desk.read():
+        with self._read():
             rows = execute(self._connection, "coming", application=application, now=self._now(), limit=limit)
             return [run_row(row) for row in rows]
 
     def result(self, run: RunId) -> str | None:
-        with self._desk.read():
+        with self._read():
             found = execute(self._connection, "result", id=run).fetchone()
         return text_or_none(found[0]) if found else None
 
     def log_ends(self, runs: Collection[RunId]) -> dict[RunId, tuple[int, int]]:
-        with self._desk.read():
+        with self._read():
             rows = execute(self._connection, "log_ends", runs=json.dumps(list(runs))).fetchall()
         return {RunId(run): (attempt, place) for run, attempt, place in rows}
 
     def log(self, run: RunId) -> list[LogLine]:
-        with self._desk.read():
+        with self._read():
             return [log_line(row) for row in execute(self._connection, "log", id=run)]
 
     def progress(self, runs: Collection[RunId]) -> dict[RunId, Progress]:
-        with self._desk.read():
+        with self._read():
             found = map(progress_of, execute(self._connection, "progress", runs=json.dumps(sorted(runs))))
             return {one.run: one for one in found}
 
     def stats(self, application: str, name: str, last: int = 1000) -> JobStats:
-        with self._desk.read():
+        with self._read():
             rows = execute(self._connection, "last_runs", application=application, name=name, last=last).fetchall()
         return stats_of([run_row(row) for row in rows])
 
     def figures(self, application: str, last: int) -> dict[str, JobStats]:
         statement = sql()["figures"]
-        with self._desk.read():
+        with self._read():
             jobs = [job_row(row) for row in execute(self._connection, "jobs", application=application)]
             return {row.spec.name: self._figures(statement, row.id, last) for row in jobs}
 
@@ -652,7 +635,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         self, application: str, *, since: Instant, name: str | None = None, failing: int | None = None
     ) -> list[JobOutcome]:
         bounds: dict[str, object] = {"application": application, "since": micros(since)}
-        with self._desk.read():
+        with self._read():
             recent = dict(execute(self._connection, "recent_failures", **bounds).fetchall())
             if failing is None:
                 jobs = execute(self._connection, "job_names", application=application, name=name).fetchall()
@@ -666,12 +649,12 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         return [one for one in found if one is not None and (failing is None or one.failures or one.recent)]
 
     def triggers(self, jobs: Collection[JobId]) -> dict[JobId, str | None]:
-        with self._desk.read():
+        with self._read():
             rows = execute(self._connection, "triggers", jobs=json.dumps(sorted(jobs))).fetchall()
         return {JobId(job): trigger for job, trigger in rows}
 
     def tally(self, application: str, since: Instant, limit: int) -> list[Tally]:
-        with self._desk.read():
+        with self._read():
             found = execute(self._connection, "tally_open", application=application, now=self._now()).fetchall()
             for state in (RunState.FAILED, RunState.LOST):
                 ((count,),) = execute(
@@ -687,7 +670,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
 
     def open_runs(self, application: str, limit: int) -> list[OpenRuns]:
         values = {"application": application, "limit": limit}
-        with self._desk.read():
+        with self._read():
             found = execute(self._connection, "open_in_lanes", now=self._now(), **values).fetchall()
             for name in ("open_waiting", "open_running"):
                 found += execute(self._connection, name, **values).fetchall()
@@ -695,7 +678,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
 
     def last_ends(self, application: str, jobs: Sequence[JobId], *, failing: int = 10_000) -> list[JobEnds]:
         failed: dict[JobId, int] = {}
-        with self._desk.read():
+        with self._read():
             for state in (RunState.FAILED, RunState.LOST):
                 rows = execute(self._connection, "last_failures", application=application, state=state, limit=failing)
                 for job, at in rows:
@@ -711,14 +694,14 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
 
     def durations(self, jobs: Sequence[JobId], last: int) -> dict[JobId, tuple[int, float | None]]:
         statement = sql()["figures"]
-        with self._desk.read():
+        with self._read():
             return {job: durations_of(map(_began, self._connection.execute(statement, (job, last)))) for job in jobs}
 
     def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
         values = {"jobs": json.dumps(jobs), "since": micros(since), "before": micros(before)}
         plain: dict[JobId, dict[RunState, list[int]]] = {job: {} for job in jobs}
         others: dict[JobId, list[RunRow]] = {job: [] for job in jobs}
-        with self._desk.read():
+        with self._read():
             for job, state, text in execute(self._connection, "past", **values):
                 plain[job][RunState(state)] = list(map(int, text.split(",")))
             for name in ("past_others", "past_reaching"):
@@ -738,7 +721,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         keys_before: Instant = 0.0,
     ) -> Pruned:
         bounds = {"application": application, "keys_before": micros(keys_before), "limit": limit}
-        with self._desk.read():
+        with self._read():
             page = [
                 job
                 for (job,) in execute(
@@ -750,7 +733,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             (keys,) = execute(self._connection, "old_keys", **bounds).fetchone()
             if not keys and not self._old(application, among, micros(before), keep, limit):
                 return Pruned(0, up_to)
-        with self._desk.write():
+        with self._write():
             old = self._old(application, among, micros(before), keep, limit)
             self._keep_keys([one for _, one, _ in old], micros(keys_before))
             gone = sqlite_figures.by_hour_of_run([(job, self._to_count(one)) for job, one, _ in old])
@@ -802,7 +785,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         return found
 
     def count_hours(self, application: str, *, since: Instant | None, beyond: JobId, jobs: int) -> CountedHours:
-        with self._desk.read():
+        with self._read():
             found = execute(self._connection, "page", application=application, beyond=beyond, jobs=jobs).fetchall()
             page, now = [JobId(job) for (job,) in found], self._now()
             least = now // sqlite_figures.HOUR * sqlite_figures.HOUR - sqlite_figures.HOUR
@@ -811,7 +794,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             runs, changed, touched = sqlite_figures.differences(self._connection, page, start, now)
         written = 0
         if changed or touched:
-            with self._desk.write():
+            with self._write():
                 again = sorted({*changed, *touched})
                 _, changed, touched = sqlite_figures.differences(self._connection, again, start, self._now())
                 written = sqlite_figures.write(self._connection, application, changed)
@@ -819,7 +802,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         return CountedHours(instant(start), page[-1] if len(page) == jobs else None, runs, written)
 
     def note_counted(self, application: str, up_to: Instant) -> None:
-        with self._desk.write():
+        with self._write():
             execute(self._connection, "note_counted", application=application, up_to=micros(up_to))
 
     def close_days(self, application: str, *, before: Instant, oldest: Instant, limit: int) -> int:
@@ -831,10 +814,10 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             old = execute(connection, "old_days", **bounds).fetchall()
             return execute(connection, "days_to_close", **bounds).fetchall(), old
 
-        with self._desk.read():
+        with self._read():
             if found() == ([], []):
                 return 0
-        with self._desk.write():
+        with self._write():
             days, old = found()
             sqlite_figures.close_days(self._connection, application, [(JobId(job), day) for job, day in days])
             execute_many(self._connection, "forget_day", old)
@@ -842,21 +825,21 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
 
     def hours(self, application: str, name: str, since: Instant, before: Instant) -> list[FiguresRow]:
         period = {"since": micros(since), "before": micros(before)}
-        with self._desk.read():
+        with self._read():
             found = execute(self._connection, "figures_by_hour", application=application, name=name, **period)
             return sqlite_figures.by_hour(found)
 
     def days(self, application: str, name: str, since: Instant, before: Instant) -> list[FiguresRow]:
         first, last = whole_days(since, before)
         period = {"since": micros(since), "before": micros(before)}
-        with self._desk.read():
+        with self._read():
             over = execute(self._connection, "figures_by_day", application=application, name=name, **period)
             closed = sqlite_figures.rows_of(over)
         return by_day([*closed, *self.hours(application, name, first, last)])
 
     def totals(self, application: str, since: Instant, names: Collection[str] | None = None) -> dict[str, Figures]:
         values: dict[str, object] = {"application": application, "since": micros(since)}
-        with self._desk.read():
+        with self._read():
             if names is None:
                 found = execute(self._connection, "figures_of_jobs", **values)
             else:
@@ -873,11 +856,11 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             "seen_before": now - (now - old) // 10,
             "limit": limit,
         }
-        with self._desk.read():
+        with self._read():
             seen = execute(self._connection, "live_code", **bounds).fetchone()
             if seen is None and execute(self._connection, "forgettable", **bounds).fetchone() is None:
                 return Forgotten(0)
-        with self._desk.write():
+        with self._write():
             for (job,) in execute(self._connection, "live_code", **bounds).fetchall():
                 execute(self._connection, "see_defined", id=job, now=now)
             found = execute(self._connection, "forgettable", **bounds).fetchall()
@@ -894,7 +877,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
 
     def actions(self, query: ActionQuery) -> list[ActionRecord]:
         name = "actions" if query.target is None else "actions_on"
-        with self._desk.read():
+        with self._read():
             rows = execute(
                 self._connection,
                 name,
@@ -911,19 +894,19 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
 
     def forget_actions(self, application: str, *, before: Instant, keep: int, limit: int) -> int:
         values: dict[str, object] = {"application": application, "before": micros(before), "keep": keep, "limit": limit}
-        with self._desk.read():
+        with self._read():
             if execute(self._connection, "old_actions", **values).fetchone() is None:
                 return 0
-        with self._desk.write():
+        with self._write():
             old = execute(self._connection, "old_actions", **values).fetchall()
             return execute_many(self._connection, "forget_action", old)
 
     def guard(self, name: str, key: str, within: float | None, by: str) -> bool:
-        with self._desk.read():
+        with self._read():
             last = execute(self._connection, "guarded", name=name, key=key).fetchone()
             if last is not None and last[0] > self._before(within):
                 return False
-        with self._desk.write():
+        with self._write():
             now, before = self._now(), self._before(within)
             until = None if within is None else now + micros(within)
             passed = execute(self._connection, "guard", name=name, key=key, now=now, before=before, by=by, until=until)
@@ -934,31 +917,14 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
         return ALWAYS if within is None else self._now() - micros(within)
 
     def unguard(self, name: str, key: str, by: str) -> None:
-        with self._desk.write():
+        with self._write():
             execute(self._connection, "unguard", name=name, key=key, by=by)
-
-    @property
-    def _connection(self) -> sqlite3.Connection:
-        return self._desk.connection()
-
-    def _now(self) -> Micros:
-        return micros(self.now())
-
-    def _read(self) -> AbstractContextManager[None]:
-        return self._desk.read()
-
-    def _write(self) -> AbstractContextManager[None]:
-        return self._desk.write()
 
     def _given(self, application: str, changes: Sequence[JobChange]) -> dict[str, JobRow]:
         """The existing jobs that these changes are about."""
         names = {change.name for change in changes}
         rows = (sqlite_changes.job(self._connection, application, name) for name in names)
         return {row.spec.name: row for row in rows if row is not None}
-
-    def _wake(self, *applications: str) -> None:
-        for application in applications:
-            self._desk.ring(JobsChanged(application))
 
 
 def _began(row: tuple[Any, ...]) -> Began:

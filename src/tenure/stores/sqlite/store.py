@@ -48,7 +48,8 @@ from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite import file as sqlite_file
 from tenure.stores.sqlite import filesystem
 from tenure.stores.sqlite.fork_gate import gate, inherited
-from tenure.stores.sqlite.ledger import SqliteLedger, SqliteScope
+from tenure.stores.sqlite.ledger import SqliteLedger
+from tenure.stores.sqlite.part import SqliteScope
 from tenure.stores.sqlite.wakeup_pipe import WakeupPipe
 from tenure.util.clock import boottime, sleep, walltime
 from tenure.util.printable import printable
