@@ -496,6 +496,6 @@ async def _awaited(outcome: Any) -> Any:
     return await outcome if inspect.isawaitable(outcome) else outcome
 
 
-def threaded_of(scheduler: AsyncScheduler) -> Scheduler:
-    """The scheduler behind an async one, for tenure's own modules."""
-    return scheduler._scheduler  # noqa: SLF001 - the one way in
+def threaded_of(scheduler: Scheduler | AsyncScheduler) -> Scheduler:
+    """The scheduler behind an async one, or the scheduler itself; for tenure's own modules."""
+    return scheduler._scheduler if isinstance(scheduler, AsyncScheduler) else scheduler  # noqa: SLF001 - the one way in

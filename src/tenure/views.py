@@ -318,7 +318,7 @@ class RunView:
         attempts: Iterable[AttemptRow] = (),
     ) -> Self:
         """The view of a row."""
-        since = row.claimed_at if row.started_at is None else row.started_at
+        since = row.began_at
         running_for = None
         if row.state is RunState.RUNNING and now is not None and since is not None:
             running_for = max(round(now - since, 3), 0.0)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from tenure.alerts import AlertNews, NotAccepted
 from tenure.alerts.news import TEST
-from tenure.async_scheduler import AsyncScheduler, threaded_of
+from tenure.async_scheduler import threaded_of
 from tenure.cli.jobs import application
 from tenure.cli.output import GREEN, RED, as_json, paint, show, show_text, table
 from tenure.cli.run import find
@@ -52,7 +52,7 @@ def _test(arguments: argparse.Namespace) -> int:
         raise ConfigurationError("whose sinks? Write `tenure alerts test MODULE:SCHEDULER`, as for `tenure start`.")
     with only_looking():
         found = find(arguments.place)
-    service = service_of(threaded_of(found) if isinstance(found, AsyncScheduler) else found)
+    service = service_of(threaded_of(found))
     sinks = service.options.alerts.sinks
     if not sinks:
         raise ConfigurationError(f"{arguments.place} has no sinks. Write scheduler.alert_to(Log(), Webhook(url)).")

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from tenure.async_scheduler import AsyncScheduler, threaded_of
+from tenure.async_scheduler import threaded_of
 from tenure.cli.elections import STATEMENT_TIMEOUT
 from tenure.cli.jobs import datetime_of
 from tenure.cli.output import BOLD, GREEN, RED, YELLOW, as_json, paint, show
@@ -144,7 +144,7 @@ def _looked_at(place: str) -> SchedulerService:
     """The service of the scheduler, imported without starting anything."""
     with only_looking():
         found = find(place)
-    return service_of(threaded_of(found) if isinstance(found, AsyncScheduler) else found)
+    return service_of(threaded_of(found))
 
 
 def _runs_at_import(place: str) -> Problem:

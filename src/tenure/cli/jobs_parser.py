@@ -55,8 +55,7 @@ def once(command: Command) -> None:
         "run a command unless another process has",
         "Run the command unless a command has already run under this name on any host, or has run within that time. If "
         "the command fails or cannot be started, it does not count: the next caller may run it. Ends with the exit "
-        "code "
-        "of the command; or with 0, without running anything, if another process has run it.",
+        "code of the command; or with 0, without running anything, if another process has run it.",
         "tenure once nightly --within 12h -- ./report     # in cron on every host: one runs it",
         "tenure once load-2026 -- ./load                  # once for ever",
     )
@@ -74,8 +73,8 @@ def _start(command: Command) -> None:
         running.start,
         "run a scheduler",
         "Import a scheduler and run it until SIGTERM, SIGINT or SIGHUP. Then it starts no more runs and waits for "
-        "those "
-        "that are running (`drain`); a second signal gives them one second; a third ends the process at once.\n\n"
+        "those that are running (`drain`); a second signal gives them one second; a third ends the process at once."
+        "\n\n"
         "The current folder is on Python's path. The store is the scheduler's own, or TENURE_URL if it names none.",
         "tenure start app.jobs:scheduler",
         store=False,

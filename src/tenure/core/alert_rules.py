@@ -74,7 +74,7 @@ def too_long(running: Iterable[RunRow], figures: Figures, now: Instant) -> list[
     """Runs that take more than three times as long as 99 of 100 runs of their jobs."""
     found: dict[str, Symptom] = {}
     for run in running:
-        began = run.claimed_at if run.started_at is None else run.started_at
+        began = run.began_at
         if began is None or now - began <= LONG:
             continue
         stats = figures(run.name)

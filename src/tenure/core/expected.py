@@ -1,8 +1,8 @@
 """By when a job is expected to have succeeded: the rule behind the alert "overdue", `expect_within` and the metric.
 
 A job is expected to succeed for every due time, within an allowance. What counts is the first due time after the last
-one that succeeded: a later due time that succeeds makes up for earlier ones, and so does a run that was
-requested later.
+one that succeeded: a later due time that succeeds makes up for earlier ones, and so does a run that was requested
+later.
 """
 
 from __future__ import annotations

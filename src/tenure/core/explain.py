@@ -435,7 +435,7 @@ class _Answer:
                     cause = Cause.PARENT
                 return cause, f"was skipped: {self._skipped(run)}", {}
             case RunState.RUNNING:
-                since = run.claimed_at if run.started_at is None else run.started_at
+                since = run.began_at
                 stops = (
                     ". That node was asked to stop and is waiting for it; if its process is gone, the next node to "
                     "notice takes the run over"
@@ -499,7 +499,7 @@ class _Answer:
     def _behind(self, run: RunRow) -> str:
         """The earlier run that this one had to wait for, or was skipped for."""
         for other in reversed(self._runs):
-            began = other.claimed_at if other.started_at is None else other.started_at
+            began = other.began_at
             if other.id == run.id or began is None or began > max(run.due_at, run.scheduled_for) + NEAR:
                 continue
             ended = other.finished_at if other.state.final else None

@@ -364,6 +364,11 @@ class RunRow:
     only the outcome and the times are kept."""
 
     @property
+    def began_at(self) -> Instant | None:
+        """When its last attempt began: its body, or as long as that is not known, the claim."""
+        return self.claimed_at if self.started_at is None else self.started_at
+
+    @property
     def looking(self) -> bool:
         """True if its last attempt raised `NotYet`, and the next one has not begun."""
         return self.state is RunState.PENDING and self.looks > 0 and self.last_look == self.attempt

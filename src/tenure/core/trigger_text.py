@@ -30,6 +30,11 @@ def trigger_of(text: str) -> Trigger:
     return trigger
 
 
+def first_sentence(text: str) -> str:
+    """The first sentence of an explanation, without its full stop."""
+    return text.partition(". ")[0].rstrip(".")
+
+
 def zone_of(trigger: Trigger | str | None, due: Instant | None = None, *, default: str = "UTC") -> tzinfo:
     """The zone of a job, in which its due times are shown: to bodies, to users and in tests. `default` is for triggers
     without one.

@@ -41,7 +41,7 @@ def instrument(scheduler: Scheduler | AsyncScheduler) -> None:
 
     For bodies with `process=True`, the module that defines them has to set up the SDK, because the process imports it.
     """
-    threaded = threaded_of(scheduler) if isinstance(scheduler, AsyncScheduler) else scheduler
+    threaded = threaded_of(scheduler)
     threaded.around(attempt_span)
     service = service_of(threaded)
     service.operations.traceparent = _traceparent

@@ -15,7 +15,7 @@ from itertools import pairwise
 from tenure.core.differences import Difference, before_and_after, differences, explained, in_force
 from tenure.core.messages import NewRun, Synced
 from tenure.core.records import Change, ChangeRecord, Instant, JobRow, JobSpec, JobState
-from tenure.core.trigger_text import zone_of
+from tenure.core.trigger_text import first_sentence, zone_of
 from tenure.jobs.operations import why_done
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import shown
@@ -176,7 +176,7 @@ class DefinitionNews:
 
 
 def _new(job: JobRow) -> News:
-    trigger = explained(job.spec.trigger).partition(". ")[0].rstrip(".") or "on request"
+    trigger = first_sentence(explained(job.spec.trigger)) or "on request"
     return News(NewsKind.NEW, job.spec.name, f"job {job.spec.name!r} is new: {trigger}", remark=trigger)
 
 

@@ -625,14 +625,13 @@ class Ledger(AlertLedger, BackfillLedger):
         """Remove at most `limit` final runs scheduled before this instant, in the next `jobs` jobs with ids above
         `beyond`.
 
-        Never removes the newest `keep` of a job, nor any run at or after the job's oldest open run, nor any of a job
-        that follows another at or after the oldest run of its parent that owes it one or will: `kept_since` would say
-        that this may have run. For a job that is
-        REMOVED or DONE, and was written, removed and last seen in code before this instant, no newest runs are kept
-        except those that finished since. The job's `kept_since` moves to just after the removed runs. If a run was
-        requested under a key of the caller's own, its key and outcome are kept until the run is scheduled before
-        `keys_before`. Rows that other transactions have locked are left. `more` says whether to prune the same jobs
-        again.
+        Never removes the newest `keep` of a job, nor any run at or after the job's oldest open run. Of a job that
+        follows another, it removes no run at or after the oldest run of the parent that owes it one, or will: otherwise
+        `kept_since` would say that the owed run may have run. For a job that is REMOVED or DONE, and was written,
+        removed and last seen in code before this instant, no newest runs are kept except those that finished since.
+        The job's `kept_since` moves to just after the removed runs. If a run was requested under a key of the caller's
+        own, its key and outcome are kept until the run is scheduled before `keys_before`. Rows that other transactions
+        have locked are left. `more` says whether to prune the same jobs again.
         """
 
     # Figures

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -435,6 +436,18 @@ def covering(line: Timeline, start: int, steps: Steps | None = None) -> Timeline
     if start >= line.end and steps is not None:
         steps.take()
     return line.covering(start)
+
+
+def date_of(value: date | str, what: str) -> date:
+    """The date that a user wrote. `what` names it in errors, with the value."""
+    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
+        try:
+            return date.fromisoformat(value)
+        except ValueError as error:
+            raise ConfigurationError(f"{what}: {error}. Write a date that exists.") from None
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise ConfigurationError(f"{what} is not a date. Write date(2026, 12, 25) or '2026-12-25'.")
+    return date(value.year, value.month, value.day)
 
 
 def _listed(readings: list[int], *, with_date: bool = False) -> str:

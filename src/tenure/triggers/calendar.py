@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime, time
+from datetime import date, time
 from typing import Any, ClassVar
 
 from tenure.errors import ConfigurationError
-from tenure.triggers.base import WallClock, zone_line
+from tenure.triggers.base import WallClock, date_of, zone_line
 from tenure.triggers.zones import DAY, FOREVER, Timeline, Zone, zone_key
 
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
@@ -41,7 +41,11 @@ def calendar(
         wrong = " and ".join(units) if units else "no step"
         raise ConfigurationError(f"calendar: {wrong} was given. Write one of days=, weeks=, months= or years=.")
     return Calendar(
-        units[0], _step(units[0], given[units[0]]), _date(start), _time(at), None if tz is None else zone_key(tz)
+        units[0],
+        _step(units[0], given[units[0]]),
+        date_of(start, f"calendar: start={start!r}"),
+        _time(at),
+        None if tz is None else zone_key(tz),
     )
 
 
@@ -115,17 +119,6 @@ def _step(unit: str, value: object) -> int:
     if type(value) is not int or not 0 < value <= _MOST:
         raise ConfigurationError(f"calendar: {unit}={value!r} must be a whole number from 1 to {_MOST}.")
     return value
-
-
-def _date(value: date | str) -> date:
-    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
-        try:
-            return date.fromisoformat(value)
-        except ValueError as error:
-            raise ConfigurationError(f"calendar: start={value!r}: {error}. Write a date that exists.") from None
-    if not isinstance(value, date) or isinstance(value, datetime):
-        raise ConfigurationError(f"calendar: start={value!r} is not a date. Write date(2026, 1, 31) or '2026-01-31'.")
-    return date(value.year, value.month, value.day)
 
 
 def _time(value: time | str) -> time:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, ClassVar
 
 from tenure.errors import ConfigurationError
-from tenure.triggers.base import ClockChange, Combined, Steps, Trigger, covering
+from tenure.triggers.base import ClockChange, Combined, Steps, Trigger, covering, date_of
 from tenure.triggers.text import checked, from_dict
 from tenure.triggers.zones import DAY, EPOCH, FOREVER, LAST, Timeline, Zone, seconds_of, timeline, zone_key
 from tenure.util.plurals import a_type
@@ -109,7 +109,7 @@ def closed(
     for what, value in lists.items():
         if isinstance(value, str | date) or not isinstance(value, Iterable):
             raise ConfigurationError(f"closed {name!r}: {what}={value!r} is not a list. Write {what}=[{value!r}].")
-    days = tuple(sorted({_date(name, day) for day in dates}))
+    days = tuple(sorted({date_of(day, f"closed {name!r}: {day!r}") for day in dates}))
     windows = tuple(dict.fromkeys(_window_text(name, window) for window in weekly))
     if not days and not windows:
         raise ConfigurationError(f"closed {name!r} is never closed. Write dates=[…] or weekly=[…].")
@@ -267,17 +267,6 @@ def _parts(trigger: Trigger, closed: tuple[Closed, ...]) -> Iterator[tuple[Trigg
             yield from ((part, (*before, *closed)) for part, before in trigger.parts)
         case _:
             yield trigger, closed
-
-
-def _date(name: str, value: date | str) -> date:
-    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
-        try:
-            return date.fromisoformat(value)
-        except ValueError as error:
-            raise ConfigurationError(f"closed {name!r}: {value!r}: {error}. Write a date that exists.") from None
-    if not isinstance(value, date) or isinstance(value, datetime):
-        raise ConfigurationError(f"closed {name!r}: {value!r} is not a date. Write date(2026, 12, 25) or '2026-12-25'.")
-    return date(value.year, value.month, value.day)
 
 
 def _window_text(name: str, window: str) -> str:

@@ -265,12 +265,16 @@ class CalendarIntervalTrigger(BaseTrigger):
         return f"calendarinterval[{self._rule.step} {self._rule.unit}]"
 
 
-class OrTrigger(BaseTrigger):
-    """Due when one of its parts is."""
+class _CombiningTrigger(BaseTrigger):
+    """A trigger that is made of others. Without a jitter of its own it has the largest of theirs."""
 
     def __init__(self, triggers: Sequence[Any], jitter: float | None = None) -> None:
         self.triggers = [understood(trigger) for trigger in triggers]
         self.jitter = jitter or max((part.jitter or 0 for part in self.triggers), default=0) or None
+
+
+class OrTrigger(_CombiningTrigger):
+    """Due when one of its parts is."""
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         return self.within(previous_fire_time, now, None)
@@ -289,12 +293,11 @@ class OrTrigger(BaseTrigger):
         return f"or[{', '.join(map(str, self.triggers))}]"
 
 
-class AndTrigger(BaseTrigger):
+class AndTrigger(_CombiningTrigger):
     """Due when all its parts are. For cron triggers in one zone that is another cron trigger."""
 
     def __init__(self, triggers: Sequence[Any], jitter: float | None = None) -> None:
-        self.triggers = [understood(trigger) for trigger in triggers]
-        self.jitter = jitter or max((part.jitter or 0 for part in self.triggers), default=0) or None
+        super().__init__(triggers, jitter)
         self._cron = _one_cron(self.triggers)
 
     def pure(self, now: datetime) -> Trigger | None:

@@ -84,6 +84,7 @@ from tenure.stores.postgres.backfills import PostgresBackfills
 from tenure.stores.postgres.claim_floor import Look
 from tenure.stores.postgres.rows import (
     ACTION,
+    FIGURES_SINCE,
     JOB,
     REACHING,
     RUN,
@@ -149,6 +150,7 @@ def load(schema: str, order: str) -> dict[str, str]:
         span=SPAN,
         reaching=REACHING,
         action=ACTION,
+        figures_since=FIGURES_SINCE,
         order=order,
         schema=schema,
     )

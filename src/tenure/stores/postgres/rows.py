@@ -49,6 +49,14 @@ ACTION = (
     "AND x.at < coalesce(to_timestamp(%(before)s::float8), 'infinity')"
 )
 """Actions that a person asks for, as `x`."""
+FIGURES_SINCE = (
+    "SELECT sum(h.succeeded)::bigint, sum(h.failed)::bigint, sum(h.lost)::bigint, sum(h.cancelled)::bigint, "
+    "sum(h.skipped)::bigint, sum(h.missed)::bigint, sum(h.open)::bigint, "
+    "sum(h.late_total)::bigint, max(h.late_most), string_agg(h.late, ','), "
+    "sum(h.took_total)::bigint, max(h.took_most), string_agg(h.took, ',') "
+    "FROM {schema}.job_hour h WHERE h.job = j.id AND h.hour >= to_timestamp(%(since)s) HAVING count(*) > 0"
+)
+"""The figures of the job `j` over its hours since an instant; no row if it has none."""
 
 
 def written_change(change: JobChange) -> dict[str, Any]:

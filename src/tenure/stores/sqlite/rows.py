@@ -65,6 +65,18 @@ _BACKFILL = (
     "b.number, b.application, b.job, b.name, b.since, b.until, b.include, b.at_once, b.even_forgotten, b.state, b.by, "
     "b.why, b.created_at, b.state_by, b.state_why, b.finished_at"
 )
+_LISTED = """application = :application
+   AND (CASE :state WHEN 'removed' THEN state = 'removed' AND (in_code OR override IS NOT NULL)
+                    WHEN 'paused' THEN state = 'paused'
+                    WHEN 'active' THEN {state_or_done} = 'active'
+                    WHEN 'done' THEN {state_or_done} = 'done'
+                    ELSE state <> 'removed' END)
+   AND instr(lower(name), lower(:contains)) > 0
+   AND (:queue IS NULL OR queue = :queue)
+   AND (:tag IS NULL
+        OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(rules) THEN rules ELSE '{}' END, '$.tags') t
+                    WHERE t.value = :tag))
+   AND (:names IS NULL OR name IN (SELECT value FROM json_each(:names)))"""
 _MESSAGE = "m.number, m.key, m.event, m.sink, m.made_at, m.tries, m.error, m.claimed_by, m.sent_at, m.given_up"
 
 
@@ -85,6 +97,7 @@ def sql(order: str = "DESC") -> dict[str, str]:
         message=_MESSAGE,
         job=_JOB.replace("{state}", "state"),
         job_or_done=_JOB.replace("{state}", _DONE),
+        listed=_LISTED,
         state_or_done=_DONE,
         run=_RUN,
         order=order,

@@ -41,13 +41,7 @@ SELECT d.job, date_part('epoch', d.day), d.succeeded, d.failed, d.lost, d.cancel
 SELECT j.name, s.*
   FROM {schema}.application a
   JOIN {schema}.job j ON j.application = a.id
- CROSS JOIN LATERAL (
-       SELECT sum(h.succeeded)::bigint, sum(h.failed)::bigint, sum(h.lost)::bigint, sum(h.cancelled)::bigint,
-              sum(h.skipped)::bigint, sum(h.missed)::bigint, sum(h.open)::bigint,
-              sum(h.late_total)::bigint, max(h.late_most), string_agg(h.late, ','),
-              sum(h.took_total)::bigint, max(h.took_most), string_agg(h.took, ',')
-         FROM {schema}.job_hour h WHERE h.job = j.id AND h.hour >= to_timestamp(%(since)s)
-       HAVING count(*) > 0) s
+ CROSS JOIN LATERAL ({figures_since}) s
  WHERE a.name = %(application)s
 
 -- name: figures_of_named
@@ -56,11 +50,5 @@ SELECT j.name, s.*
   FROM {schema}.application a
  CROSS JOIN unnest(%(names)s::text[]) AS n (name)
   JOIN {schema}.job j ON j.application = a.id AND j.name = n.name
- CROSS JOIN LATERAL (
-       SELECT sum(h.succeeded)::bigint, sum(h.failed)::bigint, sum(h.lost)::bigint, sum(h.cancelled)::bigint,
-              sum(h.skipped)::bigint, sum(h.missed)::bigint, sum(h.open)::bigint,
-              sum(h.late_total)::bigint, max(h.late_most), string_agg(h.late, ','),
-              sum(h.took_total)::bigint, max(h.took_most), string_agg(h.took, ',')
-         FROM {schema}.job_hour h WHERE h.job = j.id AND h.hour >= to_timestamp(%(since)s)
-       HAVING count(*) > 0) s
+ CROSS JOIN LATERAL ({figures_since}) s
  WHERE a.name = %(application)s

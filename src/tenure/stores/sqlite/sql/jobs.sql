@@ -120,35 +120,13 @@ SELECT count(*) FROM tenure_job WHERE application = :application AND state <> 'r
 -- How many jobs a list has.
 SELECT count(*)
   FROM tenure_job
- WHERE application = :application
-   AND (CASE :state WHEN 'removed' THEN state = 'removed' AND (in_code OR override IS NOT NULL)
-                    WHEN 'paused' THEN state = 'paused'
-                    WHEN 'active' THEN {state_or_done} = 'active'
-                    WHEN 'done' THEN {state_or_done} = 'done'
-                    ELSE state <> 'removed' END)
-   AND instr(lower(name), lower(:contains)) > 0
-   AND (:queue IS NULL OR queue = :queue)
-   AND (:tag IS NULL
-        OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(rules) THEN rules ELSE '{}' END, '$.tags') t
-                    WHERE t.value = :tag))
-   AND (:names IS NULL OR name IN (SELECT value FROM json_each(:names)))
+ WHERE {listed}
 
 -- name: job_page
 -- A page of the jobs of an application.
 SELECT {job_or_done}
   FROM tenure_job
- WHERE application = :application
-   AND (CASE :state WHEN 'removed' THEN state = 'removed' AND (in_code OR override IS NOT NULL)
-                    WHEN 'paused' THEN state = 'paused'
-                    WHEN 'active' THEN {state_or_done} = 'active'
-                    WHEN 'done' THEN {state_or_done} = 'done'
-                    ELSE state <> 'removed' END)
-   AND instr(lower(name), lower(:contains)) > 0
-   AND (:queue IS NULL OR queue = :queue)
-   AND (:tag IS NULL
-        OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(rules) THEN rules ELSE '{}' END, '$.tags') t
-                    WHERE t.value = :tag))
-   AND (:names IS NULL OR name IN (SELECT value FROM json_each(:names)))
+ WHERE {listed}
  ORDER BY name IN (SELECT value FROM json_each(:first)) DESC, CASE WHEN :by_next THEN next_due IS NULL END,
           CASE WHEN :by_next THEN next_due END, name
  LIMIT :limit OFFSET :skip
