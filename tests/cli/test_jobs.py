@@ -715,11 +715,11 @@ def test_the_load_ahead_hour_by_hour(url, tenure, asked):
         assert said.startswith("13 runs may begin in the next 24 h, the most in one minute at ")
         assert re.search(r"\n\w{3} \d\d:\d\d .*12 at \d\d:30", said)
         assert re.search(r"\netl +12 +12 at \w{3} \d\d:30", said)
-        assert "No run of them was measured yet" in said
+        assert "No run has been timed yet, so it is not known whether the load fits." in said
         assert "herd: 12 jobs are due in the same minute" in said
         assert "clock change: nightly:0, nightly:1, nightly:2, nightly:3, nightly:4 and 7 more:" in said
         found = asked("load")
-        assert (found["jobs"], sum(hour["due"] for hour in found["hours"]), found["places"]) == (13, 13, 1)
+        assert (found["jobs"], sum(hour["due"] for hour in found["hours"]), found["slots"]) == (13, 13, 1)
     assert tenure("load")[0] == 1, "no node is alive"
 
 

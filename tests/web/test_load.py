@@ -86,7 +86,7 @@ def test_the_same_as_json(crowd, opened):
     loaded(browser)
     counted = browser.get("/api/v1/load").json()["load"]
     assert counted["ok"], "jobs that were never measured take no time"
-    assert counted["places"] == 2
+    assert counted["slots"] == 2
     assert {one["queue"]: one["due"] for one in counted["queues"]} == {"default": 30 + 24, "etl": 30}
     assert all(len(one["starts"]) == MINUTES for one in counted["queues"])
     assert sum(hour["due"] for hour in counted["hours"]) == 84
@@ -102,7 +102,7 @@ def test_a_forecast_that_does_not_fit_is_told(crowd, opened):
             tables.figures[row.id].hours[now // 3600 * 3600 - 7200] = Figures(succeeded=1, took=took)
     browser = opened(crowd)
     said = text_of(loaded(browser))
-    assert "more is due than 2 places can take: by the forecast runs wait up to" in said
+    assert "more runs are due than 2 slots can take. Forecast wait: up to" in said
     assert "their runs take 10 h in all" in said.lower()
     counted = browser.get("/api/v1/load").json()["load"]
     assert not counted["ok"]
@@ -203,7 +203,7 @@ def test_an_outage_is_answered_job_by_job(crowd, opened):
     said = text_of(page.text)
     assert "64 due times of 61 jobs fall into it: 0 begin late, within their grace; 61 are missed" in said
     assert "3 are missed and never run" in said or "2 are missed and never run" in said
-    assert "61 runs are ready at once for 2 places" in said
+    assert "61 runs are ready at once for 2 slots" in said
     one = browser.get("/load", params={"from": f"{tomorrow} 02:00", "to": f"{tomorrow} 06:00", "jobs": "HOURLY"})
     assert "of 1 job fall into it" in text_of(one.text)
     assert written(crowd) == before

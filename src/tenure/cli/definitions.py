@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from tenure.async_scheduler import threaded_of
 from tenure.cli.elections import STATEMENT_TIMEOUT
 from tenure.cli.jobs import datetime_of
-from tenure.cli.output import BOLD, GREEN, RED, YELLOW, as_json, paint, show
+from tenure.cli.output import BOLD, GREEN, RED, YELLOW, as_json, paint, show, wrapped
 from tenure.cli.run import find
 from tenure.errors import ConfigurationError
 from tenure.jobs.definition_check import Problem, problems
@@ -155,24 +152,10 @@ def _runs_at_import(place: str) -> Problem:
 def _told(word: str, colour: str, name: str, lines: Sequence[str]) -> None:
     """A coloured word, a name, and the rest: on a terminal in lines that fit it."""
     head = [paint(word, colour), "  " if name else "", paint(name, BOLD)]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if name:
         show(*head)
     for line in lines:
-        first = "    " if name else f"{word}  "
-        whole = (
-            [f"{first}{line}"]
-            if width is None
-            else textwrap.wrap(
-                line,
-                width,
-                initial_indent=first,
-                subsequent_indent="    ",
-                break_on_hyphens=False,
-                break_long_words=False,
-            )
-        )
-        for number, one in enumerate(whole):
+        for number, one in enumerate(wrapped(line, first="    " if name else f"{word}  ", hang=4)):
             if number == 0 and not name:
                 show(paint(word, colour), one.removeprefix(word))
             else:

@@ -23,6 +23,7 @@ from tenure.stores import Session, Store, store_for
 from tenure.util.clock import boottime, sleep, walltime
 from tenure.util.durations import positive, readable
 from tenure.util.names import election_name
+from tenure.util.plurals import several
 
 STATEMENT_TIMEOUT = 5.0
 
@@ -202,7 +203,7 @@ def demo(arguments: argparse.Namespace) -> int:
 def application_of(arguments: argparse.Namespace, session: Session) -> str:
     """The application given by --app or TENURE_APP, or the only one in the ledger; 'default' if there is none."""
     names = session.ledger.applications()
-    listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")  # noqa: PLR2004
+    listed = several(names, 20)
     given = arguments.app or os.environ.get("TENURE_APP")
     if given:
         if names and given not in names and not session.ledger.nodes(given):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -22,7 +22,7 @@ from tenure.scheduler import Scheduler, service_of
 from tenure.util.clock import boottime, walltime
 from tenure.util.durations import readable
 from tenure.util.instants import moment
-from tenure.util.plurals import counted
+from tenure.util.plurals import counted, several
 from tenure.views import JobView, NodeView, RunView
 
 COMING = 5
@@ -96,7 +96,7 @@ def nodes(arguments: argparse.Namespace) -> int:
         show(f"all with tenure {found[0].library} and tzdata {found[0].tzdata}")
     for node in found if len(found) > 1 else []:
         if node.only_here:
-            show(f"only {node.label} has {few(node.only_here)}")
+            show(f"only {node.label} has {several(node.only_here, FEW)}")
     return 0
 
 
@@ -298,8 +298,3 @@ def shown_time(at: datetime | None) -> str:
         return ""
     part = f".{at.microsecond // 1000:03}" if at.microsecond else ""
     return f"{str(at)[:19]}{part} {at.tzname() or ''}"
-
-
-def few(names: Sequence[str], most: int = FEW) -> str:
-    """'a, b and 3 more'."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
-import textwrap
-from collections.abc import Sequence
 from datetime import tzinfo
 
 from tenure.cli.jobs import application
-from tenure.cli.output import RED, as_json, paint, say, show, table
+from tenure.cli.output import RED, as_json, paint, printed, say, show, table, wrapped
 from tenure.core.load import MINUTE, Load
 from tenure.core.load_outlook import LATE, Outlook, QueueOutlook, outlook
 from tenure.jobs.load_count import LoadCount
@@ -19,7 +15,7 @@ from tenure.scheduler import service_of
 from tenure.util.clock import boottime, walltime
 from tenure.util.durations import readable, written
 from tenure.util.instants import moment
-from tenure.util.plurals import counted
+from tenure.util.plurals import counted, several
 
 BAR = 16
 """Characters of the longest bar."""
@@ -50,7 +46,7 @@ def load(arguments: argparse.Namespace) -> int:
     _hours(found, ahead, zone)
     if len(ahead.queues) > 1:
         show()
-        header = ["queue", "due", "most in a minute", "at a time", "places", "wait"]
+        header = ["queue", "due", "most in a minute", "at a time", "slots", "wait"]
         table(header, [_queue(one, found, zone) for one in ahead.queues])
     if lines:
         show()
@@ -82,7 +78,7 @@ def _about(found: Load, count: LoadCount) -> str:
     if found.requested:
         parts.append(f"{counted(found.requested, 'run')} requested for later, counted")
     if found.unmeasured:
-        parts.append(f"{found.unmeasured:,} not measured yet, without any time in the forecast")
+        parts.append(f"{found.unmeasured:,} with no measured duration, counted as 0 s")
     return "; ".join(parts)
 
 
@@ -113,7 +109,7 @@ def _queue(one: QueueOutlook, found: Load, zone: tzinfo) -> list[str | paint]:
         f"{one.load.total:,}",
         f"{one.load.starts[busiest]:,} at {at:%a %H:%M}" if one.load.total else "",
         _share(one.most),
-        paint("none", RED) if one.unserved else f"{one.places:,}",
+        paint("none", RED) if one.unserved else f"{one.slots:,}",
         _wait(one.longest),
     ]
 
@@ -124,19 +120,19 @@ def _remarks(found: Load) -> None:
         jobs = herd.herd.herd.jobs
         lines.append(
             f"herd: {counted(len(jobs), 'job')} are due in the same minute, next at {herd.herd.herd.at:%a %H:%M %Z}: "
-            f"{_few(jobs)}. spread={written(herd.herd.herd.spread)!r} on each makes it at most "
-            f"{max(herd.herd.minutes)} a minute."
+            f"{several(jobs, NAMED)}; with spread={written(herd.herd.herd.spread)!r} on each, at most "
+            f"{max(herd.herd.minutes)} start per minute"
         )
     lines += [
-        f"due while it still runs: {one.job} takes {readable(one.took)}, and {one.held:,} of {one.due:,} due times "
-        f"come meanwhile (overlap={one.overlap!r})."
+        f"overlapping: {one.job} takes {readable(one.took)}, so {one.held:,} of its {one.due:,} due times "
+        f"{'comes' if one.held == 1 else 'come'} while it still runs (overlap={one.overlap!r})"
         for one in found.held_back
     ]
-    lines += [f"clock change: {_few(one.jobs)}: {one.text}" for one in found.clock_changes[:CHANGES]]
+    lines += [f"clock change: {several(one.jobs, NAMED)}: {one.text}" for one in found.clock_changes[:CHANGES]]
     if (more := len(found.clock_changes) - CHANGES) > 0:
         lines.append(f"clock change: {more:,} further effects; --json has them all")
     if found.unreadable:
-        lines.append(f"not counted, because no due time can be computed: {_few(found.unreadable)}")
+        lines.append(f"not counted, because no due time can be computed: {several(found.unreadable, NAMED)}")
     if lines:
         show()
     for line in lines:
@@ -144,14 +140,8 @@ def _remarks(found: Load) -> None:
 
 
 def _paragraph(text: str, *, wrong: bool = False) -> None:
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
-    for line in textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False):
-        show(paint(line, RED) if wrong else line)
-
-
-def _few(names: Sequence[str]) -> str:
-    few = ", ".join(names[:NAMED])
-    return few if len(names) <= NAMED else f"{few} and {len(names) - NAMED:,} more"
+    for line in wrapped(text, hang=2):
+        printed(line, wrong=wrong)
 
 
 def _share(value: float) -> str:

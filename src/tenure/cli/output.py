@@ -72,6 +72,18 @@ def say_text(text: str) -> None:
     print(_painted("tenure:", DIM, sys.stderr), spelt(text), file=sys.stderr, flush=True)
 
 
+def wrapped(text: str, *, first: str = "", hang: int = 0) -> list[str]:
+    """The lines of a text that fit the terminal: the first after `first`, the others after `hang` blanks. Elsewhere it
+    stays one line."""
+    if not sys.stdout.isatty():
+        return [first + text]
+    width = max(shutil.get_terminal_size().columns, 20)
+    lines = textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
+    )
+    return lines or [first]
+
+
 def as_json(value: Any) -> None:
     """Print a value as JSON: times in ISO 8601, durations in seconds.
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
-import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tenure.cli.jobs import NOW, application, few, shown_time, took
-from tenure.cli.output import RED, YELLOW, as_json, paint, show, show_text
+from tenure.cli.jobs import FEW, NOW, application, shown_time, took
+from tenure.cli.output import RED, YELLOW, as_json, paint, show, show_text, wrapped
 from tenure.cli.times import about, ago
 from tenure.core.cluster import Leader
 from tenure.core.explain import last_line
@@ -25,7 +22,7 @@ from tenure.jobs.queries import RECENT, Lookup
 from tenure.scheduler import service_of
 from tenure.util.clock import walltime
 from tenure.util.instants import moment
-from tenure.util.plurals import counted
+from tenure.util.plurals import counted, several
 from tenure.views import AlertView, AttentionView, RunView
 
 NEXT = 5
@@ -49,7 +46,7 @@ class FailingGroup:
 
     def lines(self, now: datetime) -> list[str]:
         worst, *others = self.outcomes
-        names = few([one.name for one in self.outcomes], NAMES)
+        names = several([one.name for one in self.outcomes], NAMES)
         row = f"{worst.failures:,} runs in a row" if worst.failures > 1 else "the last run"
         if others:
             row = f"up to {row}" if worst.failures > 1 else f"{row} of each"
@@ -212,7 +209,7 @@ def _failing(seen: StatusReport) -> None:
             left = sum(len(group.outcomes) for group in groups[GROUPS:])
             show(f"  … and {counted(left, 'job')} more: tenure jobs --failing --sort failures")
     if seen.recovered:
-        names = few([one.name for one in seen.recovered])
+        names = several([one.name for one in seen.recovered], FEW)
         show("")
         _say(f"failed in the last 24 h, and has succeeded since: {names}")
 
@@ -235,19 +232,19 @@ def _rest(seen: StatusReport) -> None:
         silent = "" if seen.planner.healthy else paint(", but it is silent", YELLOW)
         since = about(max((walltime() - seen.planner.since).total_seconds(), 0.0))
         show(f"{'planner':{LABEL}}{seen.planner.label}, for {since}", silent)
-    _fact("jobs", f"{seen.jobs}{f', paused: {few(seen.paused)}' if seen.paused else ''}")
+    _fact("jobs", f"{seen.jobs}{f', paused: {several(seen.paused, FEW)}' if seen.paused else ''}")
     if seen.alerts:
-        names = few([f"{alert.kind} {alert.target}".rstrip() for alert in seen.alerts])
+        names = several([f"{alert.kind} {alert.target}".rstrip() for alert in seen.alerts], FEW)
         _fact("alerts", f"{len(seen.alerts)} open: {names} (tenure alerts)")
-    by_node = few([f"{label}: {count}" for label, count in sorted(seen.running.items())])
+    by_node = several([f"{label}: {count}" for label, count in sorted(seen.running.items())], FEW)
     counts = ", ".join(f"{n} {state}" for state, n in seen.open.items())
     _fact("runs", f"{counts}{f' ({by_node})' if seen.running else ''}; {seen.bad:,} failed or lost in the last 24 h")
     for number, run in enumerate(seen.longest):
         how_far = "" if run.progress is None else f": {run.progress}"
         _fact("" if number else "running", f"{run.job} {run.key}, {took(run)} on {run.node}{how_far}")
     if seen.awaited:
-        waits = f"waiting for {few(seen.awaited)} (if that process is gone, the next node to notice takes over)"
-        _fact("stops", waits)
+        waits = several(seen.awaited, FEW)
+        _fact("stops", f"waiting for {waits} (if that process is gone, the next node to notice takes over)")
     for number, one in enumerate(seen.not_yet[:NEXT]):
         _fact("" if number else "waiting", one)
     if len(seen.not_yet) > NEXT:
@@ -262,18 +259,7 @@ def _fact(label: str, text: str) -> None:
 
 def _say(text: str, *, indent: int = 0, hang: int | None = None, colour: str = "") -> None:
     """Print a sentence, wrapped to the terminal."""
-    if not sys.stdout.isatty():
-        show_text(" " * indent + text, colour)
-        return
-    wrapped = textwrap.wrap(
-        text,
-        max(shutil.get_terminal_size().columns, 20),
-        initial_indent=" " * indent,
-        subsequent_indent=" " * (indent if hang is None else hang),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    for line in wrapped or [""]:
+    for line in wrapped(text, first=" " * indent, hang=indent if hang is None else hang):
         show_text(line, colour)
 
 

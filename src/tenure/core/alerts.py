@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, TypedDict, Unpack
 
-from tenure.core.coverage import several
 from tenure.core.records import Instant, JobRow
 from tenure.errors import ConfigurationError
 from tenure.util.durations import Duration, positive
 from tenure.util.instants import shown
-from tenure.util.plurals import counted
+from tenure.util.plurals import counted, several
 
 NAMESPACE = uuid.UUID("6f5d3a0e-2f0b-5c8e-9a53-7a1f6f0f7b11")
 """Of the ids of alerts, messages and check-ins."""

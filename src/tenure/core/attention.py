@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tenure.core.causes import Cause
-from tenure.core.coverage import Coverage, Gap, several
+from tenure.core.coverage import Coverage, Gap
 from tenure.core.messages import LaneJob, Overdue
 from tenure.core.records import Instant, JobRow
 from tenure.util.instants import shown
-from tenure.util.plurals import counted
+from tenure.util.plurals import counted, several
 
 LIMIT = 1000
 """How many orphaned jobs and overdue due times are read. A list of that length says "or more"."""

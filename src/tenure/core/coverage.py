@@ -6,12 +6,13 @@ people; whether a node may begin a run is decided by its claim.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tenure.core.causes import Cause
 from tenure.core.cluster import NodeId
 from tenure.core.records import NodeFacts
+from tenure.util.plurals import several
 
 NAMED = 3
 """How many nodes a sentence names."""
@@ -67,7 +68,7 @@ class Coverage:
         if queues is None or queue in queues:
             return None
         having = [node.label for node in self.nodes if function in node.functions]
-        subject = f"{having[0]}, the only live node that has" if len(having) == 1 else f"{several(having)} have"
+        subject = f"{having[0]}, the only live node that has" if len(having) == 1 else f"{several(having, NAMED)} have"
         so = "does not serve" if len(having) == 1 else "none of them serves"
         joint = ", " if len(having) == 1 else ", but "
         return Gap(Cause.NO_QUEUE, f"{subject} its function {function!r}{joint}{so} its queue {queue!r}")
@@ -92,10 +93,3 @@ class Coverage:
             Cause.NO_FREE_SLOT,
             f"the only slot of {nodes} is busy" if slots == 1 else f"all {slots} slots of {nodes} are busy",
         )
-
-
-def several(names: Iterable[str], named: int = NAMED) -> str:
-    """Some names in a sentence: 'a, b, c and 4 more'."""
-    listed = list(names)
-    more = len(listed) - named
-    return ", ".join(listed[:named]) + (f" and {more} more" if more > 0 else "")

@@ -10,23 +10,25 @@ from tenure.core.load import MINUTE, MINUTES, Load, QueueLoad, waits
 from tenure.core.records import NodeFacts
 from tenure.util.durations import readable
 from tenure.util.instants import moment
-from tenure.util.plurals import counted
+from tenure.util.plurals import counted, several
 
 LATE = 30.0
-"""A run that waits for a place longer than this is told of."""
+"""Seconds of waiting for a slot from which on the load does not fit."""
+NAMED = 3
+"""How many queues a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueOutlook:
-    """The load of a queue beside the places of the nodes that serve it."""
+    """The load of a queue beside the slots of the nodes that serve it."""
 
     load: QueueLoad
     nodes: int
     """How many live nodes serve it."""
-    places: int
+    slots: int
     """How many runs these nodes take at a time; other queues share them."""
     waits: tuple[float, ...]
-    """How many seconds a run that may begin in each minute waits for a place, by the forecast."""
+    """How many seconds a run that may begin in each minute waits for a slot, by the forecast."""
 
     @property
     def most(self) -> float:
@@ -41,7 +43,7 @@ class QueueOutlook:
     @property
     def unserved(self) -> bool:
         """Something is due, and no live node serves it."""
-        return self.load.total > 0 and self.places == 0
+        return self.load.total > 0 and self.slots == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,8 @@ class Outlook:
 def outlook(load: Load, nodes: Iterable[NodeFacts], zone: tzinfo) -> Outlook:
     """What the load comes to for these live nodes."""
     live = list(nodes)
-    places = sum(node.capacity for node in live)
-    whole = QueueOutlook(load.whole, len(live), places, waits(load.whole.busy, places))
+    slots = sum(node.capacity for node in live)
+    whole = QueueOutlook(load.whole, len(live), slots, waits(load.whole.busy, slots))
     queues = tuple(_of_queue(queue, live) for queue in load.queues)
     ok, text = _told(load, whole, queues, zone)
     return Outlook(ok, text, whole, queues)
@@ -97,8 +99,8 @@ def outlook(load: Load, nodes: Iterable[NodeFacts], zone: tzinfo) -> Outlook:
 
 def _of_queue(queue: QueueLoad, live: list[NodeFacts]) -> QueueOutlook:
     serving = [node for node in live if node.queues is None or queue.queue in node.queues]
-    places = sum(node.capacity for node in serving)
-    return QueueOutlook(queue, len(serving), places, waits(queue.busy, places))
+    slots = sum(node.capacity for node in serving)
+    return QueueOutlook(queue, len(serving), slots, waits(queue.busy, slots))
 
 
 def _told(load: Load, whole: QueueOutlook, queues: tuple[QueueOutlook, ...], zone: tzinfo) -> tuple[bool, str]:
@@ -111,8 +113,10 @@ def _told(load: Load, whole: QueueOutlook, queues: tuple[QueueOutlook, ...], zon
     if not whole.nodes:
         return False, f"{said} No node is alive, so none of them would run."
     if unserved := [one.load.queue for one in queues if one.unserved]:
-        few = ", ".join(map(repr, unserved[:3])) + (" and others" if len(unserved) > 3 else "")  # noqa: PLR2004
-        return False, f"{said} No live node serves the queue {few}, so nothing on it would run."
+        which = several(map(repr, unserved), NAMED)
+        if len(unserved) == 1:
+            return False, f"{said} No live node serves the queue {which}, so nothing on it would run."
+        return False, f"{said} No live node serves the queues {which}, so nothing on them would run."
     worst = max((whole, *queues), key=lambda one: one.longest)
     if worst.longest >= LATE:
         first = next(minute for minute, wait in enumerate(worst.waits) if wait > 0)
@@ -121,14 +125,13 @@ def _told(load: Load, whole: QueueOutlook, queues: tuple[QueueOutlook, ...], zon
         until = "beyond these 24 h" if last is None else f"until {moment(load.start + last * MINUTE, zone):%a %H:%M %Z}"
         which = f" on the queue {worst.load.queue!r}" if worst is not whole else ""
         return False, (
-            f"{said} From {since} {until} more is due{which} than {_many(worst.places, 'place')} can take: by the "
-            f"forecast runs wait up to {readable(worst.longest)}."
+            f"{said} From {since} {until}, more runs are due{which} than {_many(worst.slots, 'slot')} can take. "
+            f"Forecast wait: up to {readable(worst.longest)}."
         )
     if not whole.most:
-        return True, f"{said} No run of them was measured yet, so whether it fits is not known."
+        return True, f"{said} No run has been timed yet, so it is not known whether the load fits."
     share = f"{whole.most:.1f}".removesuffix(".0")
-    taken = f"{share} of {_many(whole.places, 'place')}"
-    return True, f"{said} It fits: by the forecast at most {taken} are taken at a time."
+    return True, f"{said} It fits: the forecast peaks at {share} of {_many(whole.slots, 'slot')}."
 
 
 def _many(number: int, noun: str) -> str:

@@ -16,7 +16,7 @@ from tenure.jobs.decorators import Definition, Definitions
 from tenure.jobs.functions import bind
 from tenure.triggers import At
 from tenure.util.durations import readable, written
-from tenure.util.plurals import counted
+from tenure.util.plurals import counted, several
 
 NAMED = 5
 """How many jobs a sentence names."""
@@ -111,7 +111,7 @@ def _clock_changes(jobs: Iterable[Definition], now: datetime) -> Iterator[Proble
         if job.trigger is not None:
             finder.add(job.name, job.trigger)
     for touched in finder.found:
-        yield Problem("clock_change", False, touched.jobs, f"{_few(touched.jobs)}: {touched.text}")
+        yield Problem("clock_change", False, touched.jobs, f"{several(touched.jobs, NAMED)}: {touched.text}")
 
 
 def _herds(jobs: Iterable[Definition], now: datetime) -> Iterator[Problem]:
@@ -128,10 +128,5 @@ def _herds(jobs: Iterable[Definition], now: datetime) -> Iterator[Problem]:
             False,
             herd.jobs,
             f"{counted(len(herd.jobs), 'job')} are due in the same minute, next at {herd.at:%a %H:%M %Z}: "
-            f"{_few(herd.jobs)}. spread={written(herd.spread)!r} on each starts them one after the other.",
+            f"{several(herd.jobs, NAMED)}. spread={written(herd.spread)!r} on each starts them one after the other.",
         )
-
-
-def _few(names: Sequence[str]) -> str:
-    few = ", ".join(names[:NAMED])
-    return few if len(names) <= NAMED else f"{few} and {len(names) - NAMED:,} more"

@@ -54,7 +54,7 @@ def load_as_dict(load: Load, outlook: Outlook, pools: Sequence[PoolLine], zone: 
         "requested": load.requested,
         "unreadable": list(load.unreadable[:NAMES]),
         "nodes": outlook.whole.nodes,
-        "places": outlook.whole.places,
+        "slots": outlook.whole.slots,
         "longest_wait": round(outlook.whole.longest, 3),
         "hours": [
             {
@@ -107,7 +107,7 @@ def _queue(one: QueueOutlook) -> dict[str, Any]:
         "starts": list(one.load.starts),
         "busy": list(one.load.busy),
         "nodes": one.nodes,
-        "places": one.places,
+        "slots": one.slots,
         "longest_wait": round(one.longest, 3),
     }
 

@@ -43,7 +43,7 @@ from tenure.util.clock import boottime, sleep
 from tenure.util.durations import Duration, readable, seconds
 from tenure.util.instants import instant, moment, shown
 from tenure.util.names import named
-from tenure.util.plurals import a_type, counted
+from tenure.util.plurals import a_type, counted, several
 
 logger = logging.getLogger("tenure")
 
@@ -224,7 +224,7 @@ def exists(application: str, name: str) -> JobExists:
 
 def exist(application: str, names: Sequence[str], added: int) -> JobExists:
     """The error for jobs that exist, among many that were to be added."""
-    few = ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")  # noqa: PLR2004
+    few = several(map(repr, names), 5)
     return JobExists(
         f"application {application!r} has {few} already: left as {'it is' if len(names) == 1 else 'they are'}. "
         f"{counted(added, 'other')} of this call {'was' if added == 1 else 'were'} added. "

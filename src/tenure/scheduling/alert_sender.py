@@ -17,7 +17,7 @@ from functools import partial
 
 from tenure.alerts import AlertNews, NotAccepted, Sink
 from tenure.core.alerts import CLOSED, NAMESPACE, OPENED, AlertKind, AlertMessage
-from tenure.scheduling.sending_thread import SendingThread
+from tenure.scheduling.sending_thread import SendingThread, tried
 from tenure.util.clock import boottime, sleep, walltime
 from tenure.util.instants import shown
 from tenure.util.printable import printable
@@ -26,8 +26,6 @@ logger = logging.getLogger("tenure")
 
 CLAIM_LASTS = 60.0
 """Seconds after which a claim lapses, and another node may send the message."""
-TRIES, PAUSES = 3, (1.0, 2.0)
-"""How often a message is tried under one claim, and the seconds between these tries."""
 LEAST_LEFT = 25.0
 """A message is not tried if its claim lapses in less than so many seconds: three tries of 5 s take 18."""
 AGAIN_IN, AGAIN_AT_MOST = 60.0, 3600.0
@@ -130,21 +128,21 @@ class AlertSender:
         self._note(sink, claimed.news, error, message)
 
     def _tried(self, sink: Sink, claimed: _Claimed) -> str:
-        """Try a few times. Returns the error of the last try, '' if the sink has accepted it."""
-        error = ""
-        for number in range(TRIES):
+        """Try a few times, while the claim lasts. Returns the error of the last try, '' if the sink has accepted it."""
+
+        def send() -> None:
             try:
                 sink.send(claimed.news)
-                return ""
-            except NotAccepted as refusal:
-                error = printable(refusal)
+            except NotAccepted:
+                raise
             except BaseException as failure:  # a function of the application; its text may quote a secret
-                error = f"it raised {type(failure).__name__}"
                 logger.debug("alert sink %r raised", sink.name, exc_info=failure, extra={"action": "alert_sink_raised"})
-            left = claimed.until - boottime() > LEAST_LEFT
-            if number == TRIES - 1 or not left or self._stopping.wait(PAUSES[number]):
-                break
-        return error or "it did not say why"
+                raise NotAccepted(f"it raised {type(failure).__name__}") from None
+
+        def pause(seconds: float) -> bool:
+            return claimed.until - boottime() <= LEAST_LEFT or self._stopping.wait(seconds)
+
+        return tried(send, pause)
 
     def _note(self, sink: Sink, news: AlertNews, error: str, message: AlertMessage | None) -> None:
         extra = {"action": "alert_sent" if not error else "alert_not_sent", "sink": sink.name, "alert": news.alert}

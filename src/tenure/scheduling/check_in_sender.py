@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from tenure.alerts import CheckIn, NotAccepted
+from tenure.alerts import CheckIn
 from tenure.alerts.check_ins import PingState, RunPing
 from tenure.core.explain import last_line
 from tenure.core.records import RunId
@@ -19,10 +19,9 @@ from tenure.events import RunEvent, RunFailed, RunLost, RunSkipped, RunSucceeded
 from tenure.jobs.listeners import Listeners
 from tenure.run import Run
 from tenure.scheduling.attempt import Attempt, AttemptPhase
-from tenure.scheduling.sending_thread import SendingThread
+from tenure.scheduling.sending_thread import SendingThread, tried
 from tenure.util.clock import boottime
 from tenure.util.instants import shown
-from tenure.util.printable import printable
 
 logger = logging.getLogger("tenure")
 
@@ -30,7 +29,6 @@ BEGUN_EVERY = 0.5
 """Seconds between two looks for runs that have begun."""
 WITHIN = 60.0
 """A job checks in for due times that are so many seconds apart, or when it begins to fail."""
-PING_TRIES, PING_PAUSES = 3, (1.0, 2.0)
 PINGS_WAIT = 1000
 """How many pings may wait for a monitor that is slow. Further ones are dropped."""
 SAY_AGAIN = 600.0
@@ -142,27 +140,20 @@ class _Monitor:
             self._fails.discard(ping.job)
         if self._check_in.request(ping) is not None and not self.thread.put(ping):
             self._dropped += 1
-            self._say(f"{self._dropped} were dropped, because too many wait")
+            self._say(f"dropped {self._dropped}, because the queue is full")
 
     def _send(self, ping: RunPing) -> None:
-        error = ""
-        for number in range(PING_TRIES):
-            try:
-                self._check_in.send(ping)
-                if self.problem:
-                    logger.warning(
-                        "check-ins with %r are accepted again", self._check_in.name, extra={"action": "check_in_sent"}
-                    )
-                self.problem, self._said_at = "", float("-inf")
-                return
-            except NotAccepted as refusal:
-                error = str(refusal)
-            if number < PING_TRIES - 1 and self.thread.pause(PING_PAUSES[number]):
-                break
-        self._say(error)
+        if error := tried(lambda: self._check_in.send(ping), self.thread.pause):
+            self._say(error)
+            return
+        if self.problem:
+            logger.warning(
+                "check-ins with %r are accepted again", self._check_in.name, extra={"action": "check_in_sent"}
+            )
+        self.problem, self._said_at = "", float("-inf")
 
     def _say(self, error: str) -> None:
-        self.problem = f"check-ins with {self._check_in.name!r} are not accepted: {printable(error)}"
+        self.problem = f"check-ins with {self._check_in.name!r} are not accepted: {error}"
         if boottime() >= self._said_at + SAY_AGAIN:
             self._said_at = boottime()
             logger.warning("%s; runs are not affected", self.problem, extra={"action": "check_in_not_sent"})

@@ -8,12 +8,33 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from tenure.alerts import NotAccepted
 from tenure.util.clock import boottime
+from tenure.util.printable import printable
 from tenure.util.vital_thread import VitalThread, dead
 
 logger = logging.getLogger("tenure")
 
 T = TypeVar("T")
+
+TRIES, PAUSES = 3, (1.0, 2.0)
+"""How often something is tried in a row, and the seconds between these tries."""
+
+
+def tried(send: Callable[[], None], pause: Callable[[float], bool]) -> str:
+    """Try a few times. `pause` waits this many seconds, and returns True if there is to be no further try. Returns why
+    the last try was not accepted, '' if it was."""
+    error = ""
+    for number in range(TRIES):
+        try:
+            send()
+        except NotAccepted as refusal:
+            error = printable(refusal) or "it did not say why"
+        else:
+            return ""
+        if number < TRIES - 1 and pause(PAUSES[number]):
+            break
+    return error
 
 
 class SendingThread(Generic[T]):

@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
+from tenure.util.plurals import several
+
 T = TypeVar("T")
 
 logger = logging.getLogger("tenure")
@@ -96,9 +98,8 @@ async def settled(future: asyncio.Future[Any]) -> None:
 
 def without_loop(problem: str, coroutines: Sequence[str]) -> str:
     """The message for coroutine jobs that cannot run."""
-    more = f" and {len(coroutines) - 1} more" if len(coroutines) > 1 else ""
     return (
-        f"the event loop that started this scheduler {problem}: coroutine jobs ({coroutines[0]}{more}) are left to "
+        f"the event loop that started this scheduler {problem}: coroutine jobs ({several(coroutines, 1)}) are left to "
         "other nodes. Keep the loop running while the scheduler is started, as in `async with scheduler:`, or await "
         "start() again on another loop."
     )

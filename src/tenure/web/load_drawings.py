@@ -1,4 +1,4 @@
-"""The load ahead as drawings: beginnings by queue, the forecast beside the places of the nodes, and herds.
+"""The load ahead as drawings: beginnings by queue, the forecast beside the slots of the nodes, and herds.
 
 As all drawings it is SVG made on the server, of attributes and classes only, and says in words what it shows.
 """
@@ -61,33 +61,33 @@ def beginnings(queues: Sequence[QueueLoad], start: float, zone: tzinfo) -> Marku
 
 
 def forecast(one: QueueOutlook, start: float, zone: tzinfo) -> Markup:
-    """How many runs go on at a time, beside how many places there are. What does not fit is told apart by a gap above
-    the line of the places, and is labelled."""
-    busy, places = one.load.busy, one.places
-    high = _scale(max(1.0, places, *busy))
+    """How many runs go on at a time, beside how many slots there are. What does not fit is told apart by a gap above
+    the line of the slots, and is labelled."""
+    busy, slots = one.load.busy, one.slots
+    high = _scale(max(1.0, slots, *busy))
     within: list[str] = []
     beyond: list[str] = []
-    level = _TOP + _HIGH * (1 - places / high)
+    level = _TOP + _HIGH * (1 - slots / high)
     for stroke in range(MINUTES // BIN):
         need = max(busy[stroke * BIN : (stroke + 1) * BIN])
         if need <= 0:
             continue
-        x, tall = _LEFT + stroke * _STROKE, max(_HIGH * min(need, places) / high, 0.6)
+        x, tall = _LEFT + stroke * _STROKE, max(_HIGH * min(need, slots) / high, 0.6)
         within.append(f"M{x:.1f} {_TOP + _HIGH - tall:.1f}h{_STROKE:.2f}v{tall:.1f}h-{_STROKE:.2f}z")
-        if need > places and (more := _HIGH * (need - places) / high - 2) > 0:
+        if need > slots and (more := _HIGH * (need - slots) / high - 2) > 0:
             beyond.append(f"M{x:.1f} {level - 2 - more:.1f}h{_STROKE:.2f}v{more:.1f}h-{_STROKE:.2f}z")
     drawn = [*_grid(start, zone, high)]
     drawn.append(Markup('<path class="within" d="{}"/>').format("".join(within)))
     drawn.append(Markup('<path class="beyond" d="{}"/>').format("".join(beyond)))
     drawn.append(
         Markup(
-            '<line class="places" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/>'
-            '<text class="places" x="{1}" y="{3:.1f}" text-anchor="end">{4}</text>'
-        ).format(_LEFT, _RIGHT, level, level - 4 if level > _TOP else level + 14, counted(places, "place"))
+            '<line class="slots" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/>'
+            '<text class="slots" x="{1}" y="{3:.1f}" text-anchor="end">{4}</text>'
+        ).format(_LEFT, _RIGHT, level, level - 4 if level > _TOP else level + 14, counted(slots, "slot"))
     )
     if one.longest > 0:
         drawn.append(_label(max(range(MINUTES), key=busy.__getitem__), "more than fits", "late"))
-    text = f"By the forecast at most {one.most:.1f} runs go on at a time, and the nodes have {counted(places, 'place')}"
+    text = f"By the forecast at most {one.most:.1f} runs go on at a time, and the nodes have {counted(slots, 'slot')}"
     return _svg(drawn, f"{text}. The table of hours says the same.")
 
 

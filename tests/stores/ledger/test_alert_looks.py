@@ -106,7 +106,9 @@ def node(scene):
 
 @pytest.fixture
 def watcher(scene, node):
-    return Watcher(scene)
+    watcher = Watcher(scene)
+    yield watcher
+    watcher.sender.stop(0.0)
 
 
 def _fail(worker, scene, times, end=RunState.FAILED, name="job"):

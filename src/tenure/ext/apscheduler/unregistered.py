@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from tenure.ext.apscheduler.tenure_bridge import TenureBridge
-from tenure.util.plurals import counted
+from tenure.util.plurals import counted, several
 
 logger = logging.getLogger("tenure")
 
@@ -34,7 +34,7 @@ class UnregisteredJobs:
                 "%s cannot run on this worker, which does not have %s: %s. %s",
                 counted(len(named), "job"),
                 "its function" if len(named) == 1 else "their functions",
-                _few(named),
+                several(named, _NAMED),
                 functions.advice,
                 extra={"action": "unregistered"},
             )
@@ -45,10 +45,6 @@ class UnregisteredJobs:
                 "the database. Remove the jobs that are no longer wanted (`tenure remove JOB`)",
                 f"{counted(len(own), 'job')} run{'s' if len(own) == 1 else ''}",
                 "it" if len(own) == 1 else "them",
-                _few(own),
+                several(own, _NAMED),
                 extra={"action": "unregistered"},
             )
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
