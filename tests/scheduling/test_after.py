@@ -108,7 +108,7 @@ def test_jobs_that_follow_can_be_added_and_changed_at_run_time(scheduler):
         assert ran == ["a", "b"]
         with pytest.raises(ConfigurationError, match=r"there is no such job. Did you mean 'load'"):
             scheduler.add(work, None, name="c", after="laod")
-        with pytest.raises(ConfigurationError, match="'load' follows 'b', which follows 'load': that is a circle"):
+        with pytest.raises(ConfigurationError, match="'load' follows 'b', which follows 'load': that is a cycle"):
             scheduler.update("load", trigger=None, after="b")
         with pytest.raises(ConfigurationError, match="Backfill 'load', and it follows"):
             scheduler.backfill("b", "-2d", "-1d")
@@ -140,7 +140,7 @@ def test_what_cannot_be_followed_is_refused_where_it_is_written(scheduler):
         scheduler.job(on="end")(fine)
 
 
-def test_a_circle_is_refused_by_the_definition_that_closes_it(scheduler):
+def test_a_cycle_is_refused_by_the_definition_that_closes_it(scheduler):
     @scheduler.after("c")
     def a(): ...
 
@@ -148,7 +148,7 @@ def test_a_circle_is_refused_by_the_definition_that_closes_it(scheduler):
     def b(): ...
 
     with pytest.raises(
-        ConfigurationError, match="'c' follows 'b', which follows 'a', which follows 'c': that is a circle"
+        ConfigurationError, match="'c' follows 'b', which follows 'a', which follows 'c': that is a cycle"
     ):
 
         @scheduler.after("b")

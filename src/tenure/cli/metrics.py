@@ -11,7 +11,7 @@ import threading
 from tenure import metrics
 from tenure.cli.elections import store_of
 from tenure.cli.jobs import application
-from tenure.cli.listening import address_of, as_host, bound, is_loopback
+from tenure.cli.listen_address import address_of, as_host, bound, is_loopback
 from tenure.cli.output import say
 from tenure.errors import StoreUnavailable
 from tenure.scheduler import Scheduler

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tenure.cli.jobs import application
-from tenure.cli.listening import address_of, as_host, bound, is_loopback
+from tenure.cli.listen_address import address_of, as_host, bound, is_loopback
 from tenure.cli.output import say
 from tenure.cli.person import person
 from tenure.errors import ConfigurationError

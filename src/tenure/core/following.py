@@ -49,7 +49,7 @@ def refuse_to_follow(name: str, rules: Rules, *, trigger: bool) -> None:
         )
 
 
-def refuse_circles(name: str, parent: Callable[[str], str | None]) -> None:
+def refuse_cycles(name: str, parent: Callable[[str], str | None]) -> None:
     """Raise if a job follows itself by way of others. `parent` says which job a job follows."""
     line = [name]
     for one in ancestors(name, parent):
@@ -57,7 +57,7 @@ def refuse_circles(name: str, parent: Callable[[str], str | None]) -> None:
         if one == name:
             told_of = ", which follows ".join(map(repr, line[1:]))
             raise ConfigurationError(
-                f"job {name!r} follows {told_of}: that is a circle, so none of them would ever run. "
+                f"job {name!r} follows {told_of}: that is a cycle, so none of them would ever run. "
                 "Give one of them a trigger instead of after=."
             )
 

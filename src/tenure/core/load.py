@@ -163,8 +163,8 @@ class LoadCounter:
         """The next whole minute: so a daily job is due once in the period, whenever it is counted."""
         self._now = self.start - _TICK
         self._end = self.start + MINUTES * MINUTE
-        self._queues: dict[str, _Lane] = {}
-        self._pools: dict[str, _Lane] = {}
+        self._queues: dict[str, _Minutes] = {}
+        self._pools: dict[str, _Minutes] = {}
         self._known: dict[Trigger, tuple[Instant, ...]] = {}
         self._herds, self._changes = HerdFinder(moment(now)), ClockChangeFinder(moment(now))
         self._clocked: dict[str, LoadJob] = {}
@@ -212,15 +212,15 @@ class LoadCounter:
         job = self._clocked.get(name)
         if job is not None and self._now < at < self._end:
             self._requested += 1
-            for lane in self._lanes(job.rules):
-                lane.begin(at - self.start, job.took or 0.0)
+            for minutes in self._minutes(job.rules):
+                minutes.begin(at - self.start, job.took or 0.0)
 
     def add_running(self, name: str, began_at: Instant) -> None:
         """A run that goes on now keeps its place until it has taken as long as others."""
         job = self._clocked.get(name)
         if job is not None and job.took is not None and began_at + job.took > self.start:
-            for lane in self._lanes(job.rules):
-                lane.occupy(0.0, began_at + job.took - self.start)
+            for minutes in self._minutes(job.rules):
+                minutes.occupy(0.0, began_at + job.took - self.start)
 
     def look(self) -> Iterator[int]:
         """Find the herds, when all jobs are there. Yields how many steps each part took."""
@@ -235,11 +235,11 @@ class LoadCounter:
 
     def load(self) -> Load:
         """What was counted."""
-        lanes = sorted(self._queues.items(), key=lambda item: (-sum(item[1].starts), item[0]))
+        queues = sorted(self._queues.items(), key=lambda item: (-sum(item[1].starts), item[0]))
         return Load(
             start=self.start,
-            queues=tuple(lane.load(queue) for queue, lane in lanes),
-            pools=tuple(lane.load(pool) for pool, lane in sorted(self._pools.items())),
+            queues=tuple(minutes.load(queue) for queue, minutes in queues),
+            pools=tuple(minutes.load(pool) for pool, minutes in sorted(self._pools.items())),
             jobs=len(self._clocked),
             unmeasured=self._unmeasured,
             requested=self._requested,
@@ -255,10 +255,10 @@ class LoadCounter:
         trigger, shift = clock.trigger, spread_of(self._application, clock.name, clock.rules.spread) + delay
         if trigger is None:
             return
-        lanes = _Lanes(self._lanes(job.rules), job.took or 0.0, job.rules)
+        runs = _JobRuns(self._minutes(job.rules), job.took or 0.0, job.rules)
         often = None if trigger in self._known else trigger.count(self._now, self._end)
         if often is not None and often > WALKED:
-            yield from self._count_minutes(lanes, trigger, shift, max(self._now, clock.begins))
+            yield from self._count_minutes(runs, trigger, shift, max(self._now, clock.begins))
         else:
             jitter, since = clock.rules.jitter, max(self._now, clock.begins)
             for times, cost in self._due_times(trigger, shift + jitter):
@@ -267,18 +267,18 @@ class LoadCounter:
                     if jitter:
                         start += jitter_of(self._application, clock.name, due, jitter)
                     if since < (start := round(start, 6)) < self._end:
-                        lanes.begin(start - self.start)
+                        runs.begin(start - self.start)
                 yield cost * JITTERED if jitter else cost
-        self._unmeasured += job.took is None and lanes.due > 0
-        if lanes.held:
-            self._held.append(HeldBack(job.name, lanes.due, lanes.held, job.took or 0.0, job.rules.overlap))
+        self._unmeasured += job.took is None and runs.due > 0
+        if runs.held:
+            self._held.append(HeldBack(job.name, runs.due, runs.held, job.took or 0.0, job.rules.overlap))
 
-    def _count_minutes(self, lanes: _Lanes, trigger: Trigger, shift: float, since: Instant) -> Iterator[int]:
+    def _count_minutes(self, runs: _JobRuns, trigger: Trigger, shift: float, since: Instant) -> Iterator[int]:
         first = max(floor((since - self.start) / MINUTE), 0)
         for minute in range(first, MINUTES):
             begin = self.start + minute * MINUTE
             counted = trigger.count(max(begin, since + _TICK) - shift, begin + MINUTE - shift)
-            lanes.begin_many(minute, counted or 0)
+            runs.begin_many(minute, counted or 0)
             yield 1
 
     def _due_times(self, trigger: Trigger, shift: float) -> Iterator[tuple[Sequence[Instant], int]]:
@@ -307,14 +307,14 @@ class LoadCounter:
         if shift <= BACK and len(walked) <= KEPT and len(self._known) < REMEMBERED:
             self._known[trigger] = tuple(walked)
 
-    def _lanes(self, rules: Rules) -> list[_Lane]:
-        found = [self._queues.setdefault(rules.queue, _Lane())]
+    def _minutes(self, rules: Rules) -> list[_Minutes]:
+        found = [self._queues.setdefault(rules.queue, _Minutes())]
         if rules.pool is not None:
-            found.append(self._pools.setdefault(rules.pool, _Lane()))
+            found.append(self._pools.setdefault(rules.pool, _Minutes()))
         return found
 
 
-class _Lane:
+class _Minutes:
     """The minutes of a queue or of a pool. Times are seconds since the beginning of the period."""
 
     __slots__ = ("_goes_on", "_part", "starts")
@@ -354,11 +354,11 @@ class _Lane:
         return QueueLoad(name, tuple(self.starts), tuple(busy))
 
 
-class _Lanes:
+class _JobRuns:
     """The runs of one job, on its queue and in its pool: its `overlap` decides which of them go on at a time."""
 
-    def __init__(self, lanes: Iterable[_Lane], took: float, rules: Rules) -> None:
-        self._lanes, self._took, self._rules = tuple(lanes), took, rules
+    def __init__(self, minutes: Iterable[_Minutes], took: float, rules: Rules) -> None:
+        self._minutes, self._took, self._rules = tuple(minutes), took, rules
         self._ends: deque[float] = deque()
         self.due = self.held = 0
 
@@ -366,8 +366,8 @@ class _Lanes:
         """A run may begin."""
         self.due += 1
         minute = int(start // MINUTE)
-        for lane in self._lanes:
-            lane.starts[minute] += 1
+        for minutes in self._minutes:
+            minutes.starts[minute] += 1
         if not self._took:
             return
         most, ends = self._rules.max_running, self._ends
@@ -393,10 +393,10 @@ class _Lanes:
         if most is not None and need > most:
             self.held += count - int(count * most / need)
             need = float(most)
-        for lane in self._lanes:
-            lane.starts[minute] += count
-            lane.occupy(minute * MINUTE, (minute + 1) * MINUTE - _TICK, need)
+        for minutes in self._minutes:
+            minutes.starts[minute] += count
+            minutes.occupy(minute * MINUTE, (minute + 1) * MINUTE - _TICK, need)
 
     def _occupy(self, start: float, end: float, count: float) -> None:
-        for lane in self._lanes:
-            lane.occupy(start, end, count)
+        for minutes in self._minutes:
+            minutes.occupy(start, end, count)

@@ -543,7 +543,7 @@ class SchedulerApi(Decorators):
         """One backfill, by its number."""
 
         def look(ledger: Ledger) -> BackfillView:
-            row = backfills.numbered(ledger, self.application, number)
+            row = backfills.backfill_of(ledger, self.application, number)
             return self._service.lookup.shown_backfills(ledger, [row])[0]
 
         return self._service.look(look)

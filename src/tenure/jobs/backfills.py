@@ -48,10 +48,10 @@ def created(ledger: Ledger, wanted: NewBackfill) -> tuple[BackfillRow, list[RunR
             created_at=ledger.now(),
         )
         return nothing, []
-    return numbered(ledger, wanted.application, number), runs
+    return backfill_of(ledger, wanted.application, number), runs
 
 
-def numbered(ledger: Ledger, application: str, number: int) -> BackfillRow:
+def backfill_of(ledger: Ledger, application: str, number: int) -> BackfillRow:
     """The backfill of this number."""
     if type(number) is not int:
         raise ConfigurationError(f"backfill: {number!r:.40} is {a_type(number)}. Write its number.")
@@ -71,11 +71,11 @@ def steered(
     ledger: Ledger, application: str, number: int, steer: Steer, *, said: ChangeNote, action: Action | None
 ) -> BackfillRow:
     """Pause, resume or cancel a backfill. Raises an error that says why that cannot be done."""
-    row = numbered(ledger, application, number)
+    row = backfill_of(ledger, application, number)
     if not ledger.steer_backfill(application, number, steer, by=said.by, why=said.why, action=action):
-        row = numbered(ledger, application, number)
+        row = backfill_of(ledger, application, number)
         raise BackfillError(f"{_VERBS[steer]}: backfill {number} of {row.name!r} {_why_not(row, steer)}")
-    return numbered(ledger, application, number)
+    return backfill_of(ledger, application, number)
 
 
 def _why_not(row: BackfillRow, steer: Steer) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from tenure import triggers
 from tenure.core.arguments import encode
-from tenure.core.following import refuse_circles, refuse_to_follow
+from tenure.core.following import refuse_cycles, refuse_to_follow
 from tenure.core.job_options import Policy, parent_name, rules
 from tenure.core.messages import JobChange
 from tenure.core.records import Instant, JobSpec, Rules
@@ -96,7 +96,7 @@ class Definitions:
         )
         refuse_to_follow(definition.name, definition.rules, trigger=trigger is not None)
         parents = {job.name: job.rules.after for job in (*self.jobs, definition)}
-        refuse_circles(definition.name, parents.get)
+        refuse_cycles(definition.name, parents.get)
         if trigger is not None or kwargs or definition.rules.after:
             bind(function, kwargs or {})
         known = self._jobs.get(definition.name)

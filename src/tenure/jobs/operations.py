@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Protocol, get_args
 
 from tenure.core.backfills import DEFAULT_INCLUDE, takes
-from tenure.core.following import refuse_circles, refuse_to_follow, unknown_parent
+from tenure.core.following import refuse_cycles, refuse_to_follow, unknown_parent
 from tenure.core.job_options import rules
 from tenure.core.keys import digest_of, due_key, generated_key, is_generated
 from tenure.core.messages import Action, JobChange, NewRun, RunQuery, RunRequest, Unplanned
@@ -161,7 +161,7 @@ def refuse_parent(ledger: Looks, spec: JobSpec, here: Mapping[str, JobSpec] | No
     if wanted not in brought and not ledger.jobs(spec.application, wanted, removed=True):
         names = {*brought, *(row.spec.name for row in ledger.jobs(spec.application))}
         raise unknown_parent(spec.name, wanted, names)
-    refuse_circles(spec.name, parent)
+    refuse_cycles(spec.name, parent)
 
 
 def unknown(ledger: Looks, application: str, name: str) -> UnknownJob:
