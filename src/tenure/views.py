@@ -609,10 +609,10 @@ class BackfillView:
 
     @property
     def progress(self) -> str:
-        """How far it is, in words: '120 of 300 over: 118 succeeded, 2 failed; 2 running, 178 left'."""
+        """How far it is, in words: '120 of 300 finished: 118 succeeded, 2 failed; 2 running, 178 left'."""
         ended = _counts(self, ("succeeded", "failed", "lost", "cancelled", "skipped", "overtaken"))
         open_ = _counts(self, ("running", "waiting", "left"))
-        return f"{self.over:,} of {self.total:,} over{f': {ended}' if ended else ''}{f'; {open_}' if open_ else ''}"
+        return f"{self.over:,} of {self.total:,} finished{f': {ended}' if ended else ''}{f'; {open_}' if open_ else ''}"
 
     def as_dict(self) -> dict[str, Any]:
         """Only texts, numbers, lists and dicts."""

@@ -166,7 +166,7 @@ def test_no_secret_is_in_a_repr(made):
         (lambda: Webhook("https://x", timeout=60), "60 is too long. Write 15s or less"),
         (lambda: Command("page --T0P"), r"must be a list of texts: Command\(\['"),
         (lambda: Command([]), "must be a list of texts"),
-        (lambda: CheckIn("https://x/{job}", style="pigeon"), "style='pigeon' is none of 'healthchecks', 'sentry'"),
+        (lambda: CheckIn("https://x/{job}", style="pigeon"), "style='pigeon' is not one of 'healthchecks', 'sentry'"),
         (lambda: CheckIn("https://x/T0P", style="snitch"), r"the URL has no \{job\}, so it is the monitor of one job"),
         (lambda: PlannerPing("https://x", every="1s"), "every='1s' is too often"),
         (lambda: Scheduler("memory://").alert_to(), "nothing is told"),

@@ -96,7 +96,7 @@ def test_no_alert(tenure, url):
     scheduler = Scheduler(url, application="shop")
     scheduler.job(name="idle")(lambda: None)
     with scheduler:
-        assert tenure("alerts") == (0, "no alert was opened\n", "")
+        assert tenure("alerts") == (0, "no alerts\n", "")
         assert json.loads(tenure("status", "--json")[1])["alerts"] == []
 
 

@@ -59,7 +59,7 @@ def test_a_backfill_is_shown_under_its_number(tenure, asked, jobs):
     code, out, _ = tenure("backfill", str(number))
     assert (code, out.splitlines()[0]) == (
         0,
-        f"backfill {number} of 'daily' is running, 0 of 5 over; 2 waiting, 3 left",
+        f"backfill {number} of 'daily' is running, 0 of 5 finished; 2 waiting, 3 left",
     )
     assert "missing and lost due times from 2026-11-01 09:00:00 KST up to" in out
     assert "at most 2 at once" in out
@@ -86,7 +86,7 @@ def test_backfills_are_listed(tenure, jobs):
     assert tenure("backfills")[1] == "no backfills\n"
     first, second = create(tenure, "--at-once", "1"), create(tenure, "--include", "failed", "--include", "missing")
     head, *rows = tenure("backfills")[1].splitlines()
-    assert head.split()[:6] == ["number", "job", "state", "over", "failed", "left"]
+    assert head.split()[:6] == ["number", "job", "state", "finished", "failed", "left"]
     assert [row.split()[:7] for row in rows] == [
         [second, "daily", "running", "0", "of", "4", "0"],
         [first, "daily", "running", "0", "of", "5", "0"],
@@ -155,14 +155,16 @@ def test_wait_ends_with_the_backfill(tenure, url):
     with shop(url, 4) as scheduler:
         code, out, err = tenure("backfill", "daily", *SPAN, "--yes", "--at-once", "2", "--wait")
         number = scheduler.backfills()[0].number
-    assert (code, out.splitlines()[-1]) == (0, f"backfill {number} of 'daily' is done, 5 of 5 over: 5 succeeded"), err
-    assert f"backfill {number} of 'daily' is running, 0 of 5 over" in err
+    assert (code, out.splitlines()[-1]) == (0, f"backfill {number} of 'daily' is done, 5 of 5 finished: 5 succeeded"), (
+        err
+    )
+    assert f"backfill {number} of 'daily' is running, 0 of 5 finished" in err
 
 
 def test_wait_ends_with_1_if_something_failed(tenure, asked, url):
     with shop(url, 4, fails={3}):
         code, out, _ = tenure("backfill", "daily", *SPAN, "--yes", "--wait")
-        assert (code, out.splitlines()[-1].endswith("5 of 5 over: 4 succeeded, 1 failed")) == (1, True)
+        assert (code, out.splitlines()[-1].endswith("5 of 5 finished: 4 succeeded, 1 failed")) == (1, True)
         number = str(asked("backfills")[0]["number"])
         assert "what failed: tenure runs daily --since" in tenure("backfill", number)[1]
         assert tenure("backfill", number, "--wait")[0] == 1

@@ -77,11 +77,11 @@ def test_where_nothing_is_left_to_run_no_backfill_is_made(scheduler):
 
 def test_progress_is_told_in_words(scheduler, worker):
     number = scheduler.backfill("report", *SPAN, dry_run=False, at_once=2).number
-    assert scheduler.find_backfill(number).progress == "0 of 5 over; 2 waiting, 3 left"
+    assert scheduler.find_backfill(number).progress == "0 of 5 finished; 2 waiting, 3 left"
     assert finish_one(scheduler, worker) == DUE[0]
     worker.claim(limit=1)
     view = scheduler.find_backfill(number)
-    assert view.progress == "1 of 5 over: 1 succeeded; 1 running, 1 waiting, 2 left"
+    assert view.progress == "1 of 5 finished: 1 succeeded; 1 running, 1 waiting, 2 left"
     assert view.as_dict()["succeeded"] == 1
 
 
@@ -94,7 +94,7 @@ def test_pause_resume_and_cancel(scheduler, worker):
     resumed = scheduler.resume_backfill(number, by="ada")
     assert (resumed.state, resumed.waiting) == ("running", 1)
     cancelled = scheduler.cancel_backfill(number, by="bob", why="wrong month")
-    assert (cancelled.state, cancelled.progress) == ("cancelled", "2 of 5 over: 1 succeeded, 1 cancelled; 3 left")
+    assert (cancelled.state, cancelled.progress) == ("cancelled", "2 of 5 finished: 1 succeeded, 1 cancelled; 3 left")
     assert [(action.what, action.by, action.target, action.detail) for action in scheduler.actions()] == [
         ("cancel-backfill", "bob", "report", f"backfill {number}"),
         ("resume-backfill", "ada", "report", f"backfill {number}"),
@@ -121,7 +121,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason(scheduler, worker, steer
     with pytest.raises(UnknownBackfill, match=r"no backfill 7\. It has none"):
         act(7)
     number = scheduler.backfill("report", *SPAN, dry_run=False).number
-    with pytest.raises(UnknownBackfill, match=rf"no backfill 999\. Its newest are {number} of 'report'"):
+    with pytest.raises(UnknownBackfill, match=rf"no backfill 999\. The newest: backfill {number} \('report'\);"):
         act(999)
     with pytest.raises(ConfigurationError, match="'17' is a str"):
         act("17")
@@ -154,7 +154,7 @@ def test_a_backfill_that_has_requested_all_of_its_runs_cannot_be_paused(schedule
     [
         ({"include": "everything"}, "include: 'everything' is not known. Write one or more of 'missing', 'lost'"),
         ({"include": ()}, "include: it is empty"),
-        ({"include": 7}, "include: 7 is no list"),
+        ({"include": 7}, "include: 7 is not a list"),
         ({"at_once": 0}, "at_once: 0 is not a whole number from 1"),
         ({"at_once": True}, "at_once: True is not"),
         ({"at_once": "2"}, "at_once: '2' is not"),

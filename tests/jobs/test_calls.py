@@ -101,7 +101,7 @@ def test_what_is_written_wrong_is_refused_with_what_to_write(scheduler):
     report = scheduler.report
     assert "Write kwargs" not in refused(scheduler.run_now, report, customer=3)
     assert "Did you mean 'customer_id'?" in refused(scheduler.run_now, report, customer=3)
-    assert "written kwargs={'customer_id': 3}" in refused(scheduler.run_now, "report", customer_id=3)
+    assert "Pass arguments of the function as kwargs={'customer_id': 3}" in refused(scheduler.run_now, "report", customer_id=3)
     assert "Did you mean key=?" in refused(scheduler.run_now, "report", keys="x")
     assert "inside: call(…, customer_id=3)" in refused(scheduler.run_now, call(report), customer_id=3)
     assert "has its arguments already" in refused(scheduler.run_now, call(report, 3), kwargs={"customer_id": 3})
@@ -112,7 +112,7 @@ def test_what_is_written_wrong_is_refused_with_what_to_write(scheduler):
     assert "takes 2 arguments by position besides the run, and was given 3" in refused(
         scheduler.run_now, report, 1, "x", 2
     )
-    assert "3 stands behind 'report'" in refused(scheduler.run_now, "report", 3)
+    assert "unexpected positional argument 3 after 'report'" in refused(scheduler.run_now, "report", 3)
     assert "Write the function itself" in refused(call, "report", customer_id=3)
     assert "the arguments of the runs are missing" in refused(scheduler.run_now_many, "report")
     assert "1 key for 2 runs" in refused(scheduler.run_now_many, [call(report, 1), call(report, 2)], keys=["a"])

@@ -109,7 +109,7 @@ def test_due_times_that_never_come_are_wrong_and_one_that_has_passed_is_a_warnin
     never, *warnings = found(scheduler)
     assert (never.kind, never.wrong, never.jobs) == ("never_due", True, ("never",))
     assert [(one.kind, one.wrong) for one in warnings] == [("past", False), ("spread", False)]
-    assert "spread and jitter are 25 h together, and it is due every 24 h" in warnings[1].text
+    assert "spread and jitter add up to 25 h, but it is due every 24 h" in warnings[1].text
 
 
 def closed_always():

@@ -715,7 +715,7 @@ def test_a_time_may_be_written_in_many_ways(scheduler) -> None:
         ({"when": NOON, "in_": "5m"}, "one of them"),
         ({"when": "-5m"}, "in the past"),
         ({"when": datetime(2026, 11, 14)}, "no time zone"),
-        ({"when": "tomorrow"}, "'tomorrow' is no point in time"),
+        ({"when": "tomorrow"}, "'tomorrow' is not a point in time"),
         ({"in_": "-5m"}, "-5m"),
         ({"in_": -5}, "less than zero"),
         ({"in_": "5"}, "'5s' for seconds"),

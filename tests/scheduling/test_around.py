@@ -342,7 +342,7 @@ def test_what_turns_out_to_be_no_context_manager_fails_the_attempt():
     one.job(name="body")(lambda: None)
     with one:
         run = ended(one, one.run_now("body"), "failed")
-    assert "returned 7, which is no context manager" in run.reason
+    assert "returned 7, which is not a context manager" in run.reason
 
 
 def test_the_same_one_twice_is_entered_once():

@@ -86,7 +86,7 @@ class CheckIn:
         """`{job}` in the URL stands for the job: for its name in letters, digits, '-' and '_'. Without it the URL is of
         one job, which `jobs` names. `environment` is what Sentry and Cronitor call so."""
         if style not in STYLES:
-            raise ConfigurationError(f"CheckIn: style={style!r} is none of {', '.join(map(repr, STYLES))}.")
+            raise ConfigurationError(f"CheckIn: style={style!r} is not one of {', '.join(map(repr, STYLES))}.")
         self.name = named(style if name is None else name, "name of the check-in")
         if not isinstance(url, str):
             raise ConfigurationError(f"{self.name}: the URL is {a_type(url)}. Write 'https://…'.")

@@ -32,10 +32,10 @@ def alerts(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json([alert.as_dict() for alert in found])
     elif not found:
-        show("no alert was opened")
+        show("no alerts")
     else:
         now = walltime()
-        header = [f"opened, {here()}", "closed", "what", "target", "not told to", ""]
+        header = [f"opened, {here()}", "closed", "kind", "target", "not delivered to", ""]
         table(header, [_row(alert, now) for alert in found], spare=1, below=True)
     return 0
 

@@ -48,9 +48,8 @@ def backfill(arguments: argparse.Namespace) -> int:
             return _would_fill(arguments, scheduler.backfill(*span, **which), forgotten)
         asked = scheduler.backfill(*span, **which, dry_run=False, by=person(arguments), why=arguments.why)
         if asked.number and not arguments.json:
-            at_once = "as many at once as its options allow" if asked.at_once is None else f"{asked.at_once} at once"
             will = f"{counted(asked.total, 'due time')} of {asked.job!r} will run as backfill {asked.number}"
-            show(f"{will}, {at_once}")
+            show(f"{will}, {_limit(asked)}")
         ended: BackfillView = asked
         if asked.number and patience is not None:
             ended = _awaited(scheduler, asked, patience)
@@ -75,7 +74,7 @@ def backfills(arguments: argparse.Namespace) -> int:
         show("no backfills")
     else:
         now = walltime()
-        header = ["number", "job", "state", "over", "failed", "left", f"created, {here()}", "by", "why"]
+        header = ["number", "job", "state", "finished", "failed", "left", f"created, {here()}", "by", "why"]
         table(header, [_row(one, now) for one in found], spare=3)
     return 0
 
@@ -113,9 +112,8 @@ def _one(arguments: argparse.Namespace, number: int) -> int:
 
 def _show(view: BackfillView, *, held: bool) -> None:
     show(_sentence(view))
-    at_once = "all at once" if view.at_once is None else f"at most {view.at_once} at once"
-    span = f"from {shown_time(view.since)} up to and without {shown_time(view.until)}"
-    show(f"  {' and '.join(view.include)} due times {span}, {at_once}")
+    span = f"from {shown_time(view.since)} (inclusive) to {shown_time(view.until)} (exclusive)"
+    show(f"  {' and '.join(view.include)} due times {span}, {_limit(view)}")
     show(f"  created {shown_time(view.created_at)}{_said(view.by, view.why)}")
     if view.state_by or view.state_why:
         show(f"  {'resumed' if view.state == 'running' else view.state}{_said(view.state_by, view.state_why)}")
@@ -124,6 +122,10 @@ def _show(view: BackfillView, *, held: bool) -> None:
     if view.failed or view.lost:
         since = f"--since {view.since.isoformat()} --until {view.until.isoformat()}"
         show(f"  what failed: tenure runs {view.job} {since} --state failed --state lost")
+
+
+def _limit(view: BackfillView) -> str:
+    return "with no limit of its own" if view.at_once is None else f"at most {view.at_once} at once"
 
 
 def _said(by: str, why: str) -> str:

@@ -303,9 +303,9 @@ def _queries(command: Command) -> None:
             "alerts",
             alerts.alerts,
             "list alerts, and try their sinks",
-            "List what is wrong or was, and who has not been told: open alerts first, then past ones. `test` imports "
-            "an application and sends a test message to each of its sinks (`scheduler.alert_to`); check-ins are left "
-            "out, because their monitors would believe them. Exit code 1 if a sink did not accept it.",
+            "List open alerts, then past ones, and the sinks that have not accepted them. `test` imports an "
+            "application and sends a test message to each of its sinks (`scheduler.alert_to`); exit code 1 if one does "
+            "not accept it. Check-ins are not tested: their monitors would take the test for a run.",
             "tenure alerts",
             "tenure alerts test app.jobs:scheduler",
             json=True,
@@ -320,7 +320,7 @@ def _queries(command: Command) -> None:
             load.load,
             "show what is due in the next 24 h, and whether it fits",
             "Count how many runs may begin in each hour of the next 24, and forecast from measured durations how many "
-            "go on at a time and how long they wait for a place. Then herds with a spread that keeps them apart, jobs "
+            "go on at a time and how long they wait for a slot. Then herds with a spread that keeps them apart, jobs "
             "that are due while they still run, and jobs that the next two clock changes touch. Exit code 1 if the "
             "live nodes cannot take it. Writes nothing.",
             "tenure load",

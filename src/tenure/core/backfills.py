@@ -61,7 +61,7 @@ def included(given: object) -> tuple[Include, ...]:
     words = [given] if isinstance(given, str) else given
     known = get_args(Include)
     if not isinstance(words, tuple | list | set | frozenset):
-        raise ConfigurationError(f"include: {given!r:.80} is no list of words. {_WRITE}")
+        raise ConfigurationError(f"include: {given!r:.80} is not a list of words. {_WRITE}")
     for word in words:
         if word not in known:
             raise ConfigurationError(f"include: {word!r:.80} is not known. {_WRITE}")

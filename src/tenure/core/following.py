@@ -20,14 +20,14 @@ def told(rules: Rules) -> str:
 def parent_trouble(name: str, parent: JobRow | None) -> str:
     """Why the job that another follows has no runs; '' if it may have some."""
     if parent is None:
-        return f"there is no job {name!r}, so nothing of it runs"
+        return f"there is no job {name!r}, so this job does not run"
     if parent.state is JobState.REMOVED:
         by = f" by {parent.removed_by}" if parent.removed_by else ""
-        return f"{name!r} was removed{by}, so nothing of it runs until that is restored"
+        return f"{name!r} was removed{by}, so this job does not run until it is restored"
     if parent.state is JobState.PAUSED:
-        return f"{name!r} is paused, so nothing of it runs until that is resumed"
+        return f"{name!r} is paused, so this job does not run until it is resumed"
     if parent.state is JobState.DONE:
-        return f"{name!r} is done, so nothing of it runs any more"
+        return f"{name!r} is done, so this job does not run any more"
     return ""
 
 

@@ -393,7 +393,7 @@ class SchedulerApi(Decorators):
         why: str = "",
         by: str = "",
     ) -> list[RunView]:
-        """The runs of a job scheduled from `since` up to and without `until` that failed or were lost.
+        """The runs of a job scheduled from `since` (inclusive) to `until` (exclusive) that failed or were lost.
 
         With `dry_run=False` they are retried.
         """

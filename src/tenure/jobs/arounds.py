@@ -41,7 +41,7 @@ class Around:
             return made
         if hasattr(made, "__aenter__"):
             raise ConfigurationError(f"around: {self.place} is async, and a plain function cannot enter it.")
-        raise ConfigurationError(f"around: {self.place} returned {made!r}, which is no context manager. {_HOW}.")
+        raise ConfigurationError(f"around: {self.place} returned {made!r}, which is not a context manager. {_HOW}.")
 
 
 def around(fn: Callable[..., Any], place: str, *, travels: bool = True) -> Around:
@@ -50,7 +50,7 @@ def around(fn: Callable[..., Any], place: str, *, travels: bool = True) -> Aroun
         raise ConfigurationError(f"around: {fn!r} cannot be called. {_HOW}.")
     where = f"around: {place}"
     if inspect.iscoroutinefunction(fn):
-        raise ConfigurationError(f"{where} is a coroutine, which is no context manager. {_HOW}, or with async def.")
+        raise ConfigurationError(f"{where} is a coroutine function, not a context manager. {_HOW}, or with async def.")
     try:
         inspect.signature(fn).bind(None)
     except TypeError:

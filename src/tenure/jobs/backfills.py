@@ -60,8 +60,8 @@ def backfill_of(ledger: Ledger, application: str, number: int) -> BackfillRow:
         return rows[0]
     newest = ledger.backfills(application, limit=3)
     if newest:
-        few = ", ".join(f"{row.number} of {row.name!r}" for row in newest)
-        hint = f"Its newest are {few}; `tenure backfills` lists them."
+        few = ", ".join(f"backfill {row.number} ({row.name!r})" for row in newest)
+        hint = f"The newest: {few}; `tenure backfills` lists them."
     else:
         hint = "It has none: `tenure backfill JOB SINCE UNTIL --yes` creates one."
     raise UnknownBackfill(f"application {application!r} has no backfill {number}. {hint}")

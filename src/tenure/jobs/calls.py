@@ -96,16 +96,16 @@ def requested(job: object, args: tuple[Any, ...], given: dict[str, Any]) -> tupl
         return call(job, *args, **given), {}  # type: ignore[call-overload]
     if args:
         raise ConfigurationError(
-            f"run_now: {args[0]!r} stands behind {job!r}. Arguments go into a call, or are given by name: "
+            f"run_now: unexpected positional argument {args[0]!r} after {job!r}. Pass arguments in a call, or by name: "
             "run_now(call(report, 3)) or run_now('report', kwargs={'customer_id': 3})."
         )
     for name, value in given.items():
         if name not in OPTIONS:
             near = difflib.get_close_matches(name, OPTIONS, 1)
             if isinstance(job, Call):
-                advice = f"An argument of the function stands inside: call(…, {name}={value!r:.40})."
+                advice = f"Pass arguments of the function inside: call(…, {name}={value!r:.40})."
             else:
-                advice = f"An argument of the function is written kwargs={{{name!r}: {value!r:.40}}}."
+                advice = f"Pass arguments of the function as kwargs={{{name!r}: {value!r:.40}}}."
             raise ConfigurationError(
                 f"run_now: {name}= is not an option. " + (f"Did you mean {near[0]}=? " if near else "") + advice
             )

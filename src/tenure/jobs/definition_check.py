@@ -77,8 +77,8 @@ def _of_one(job: Definition, queues: Sequence[str] | None, now: datetime) -> Ite
                 "spread",
                 False,
                 (name,),
-                f"{name}: spread and jitter are {readable(late)} together, and it is due every {readable(gap)}: a run "
-                "may begin after the next one is due. Write less.",
+                f"{name}: spread and jitter add up to {readable(late)}, but it is due every {readable(gap)}, so a run "
+                "may begin after the next due time. Reduce them.",
             )
     if queues is not None and rules.queue not in queues:
         serves = ", ".join(map(repr, queues)) or "none"

@@ -720,7 +720,7 @@ def point(given: datetime | str, now: Instant, what: str) -> Instant:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigurationError(f"{what}: {given!r} is no point in time. Write {_POINTS}.") from None
+        raise ConfigurationError(f"{what}: {given!r} is not a point in time. Write {_POINTS}.") from None
     return instant(when)
 
 

@@ -62,11 +62,13 @@ class ProgressNote(NamedTuple):
 
 
 def step_of(done: object, total: object, text: object) -> ProgressNote:
-    """How far a body says it is. Raises ConfigurationError for what is no number."""
+    """How far a body says it is. Raises ConfigurationError for what is not a number."""
     for word, value in (("done", done), ("total", total)):
         number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST
         if not number and not (word == "total" and value is None):
-            raise ConfigurationError(f"run.progress: {word}={value!r:.80} is no number. Write run.progress(180, 900).")
+            raise ConfigurationError(
+                f"run.progress: {word}={value!r:.80} is not a number. Write run.progress(180, 900)."
+            )
     return ProgressNote(
         float(cast("float", done)), None if total is None else float(cast("float", total)), str(text)[:MAX_TEXT]
     )

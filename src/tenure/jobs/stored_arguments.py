@@ -81,7 +81,7 @@ class ArgumentCheck:
         except (ValueError, TypeError, RecursionError) as error:
             return Unfit(name, f"The arguments cannot be read: {error}", surely=True)
         if not isinstance(given, dict):
-            return Unfit(name, f"The arguments cannot be read: {kwargs:.80} is no JSON object.", surely=True)
+            return Unfit(name, f"The arguments cannot be read: {kwargs:.80} is not a JSON object.", surely=True)
         function = self._registry.get(name)
         if function is None:
             return None

@@ -61,8 +61,8 @@ class AlertWatch:
             self._thread.start()
         except RuntimeError as error:  # the runs go on all the same
             logger.error(  # noqa: TRY400 - a traceback says no more
-                "the system refuses a thread (%s): no check-in of a run that begins, no ping of the planner, and no "
-                "alert if the database is away, until this process is started again",
+                "cannot start a thread (%s): until this process restarts, it sends no start check-ins, no planner "
+                "pings, and no alert when the database is unreachable",
                 error,
                 extra={"action": "watch_failed"},
             )

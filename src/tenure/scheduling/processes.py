@@ -164,7 +164,7 @@ class Child:
             if self._ours in ready:
                 what, number, said = json.loads(self._ours.recv_bytes(MAX_MESSAGE).decode("utf-8", "surrogatepass"))
                 if what not in _WORDS:
-                    raise ValueError(f"{what!r:.40} is no word of ours")
+                    raise ValueError(f"{what!r:.40} is not one of our words")
                 return what, int(number), str(said)
             if ready and not self._ours.poll():  # it may have spoken just before it died
                 raise EOFError

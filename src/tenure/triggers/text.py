@@ -75,7 +75,7 @@ def from_dict(fields: Mapping[str, Any]) -> Trigger:
     kinds = _kinds()
     kind = fields.get("trigger")
     if not isinstance(kind, str) or kind not in kinds:
-        raise ConfigurationError(f"from_json: {_short(fields)}: the trigger is none of {', '.join(kinds)}.")
+        raise ConfigurationError(f"from_json: {_short(fields)}: the trigger is not one of {', '.join(kinds)}.")
     try:
         trigger = kinds[kind].from_dict({key: value for key, value in fields.items() if key != "trigger"})
     except ConfigurationError:
