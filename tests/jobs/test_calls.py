@@ -101,7 +101,9 @@ def test_what_is_written_wrong_is_refused_with_what_to_write(scheduler):
     report = scheduler.report
     assert "Write kwargs" not in refused(scheduler.run_now, report, customer=3)
     assert "Did you mean 'customer_id'?" in refused(scheduler.run_now, report, customer=3)
-    assert "Pass arguments of the function as kwargs={'customer_id': 3}" in refused(scheduler.run_now, "report", customer_id=3)
+    assert "Pass arguments of the function as kwargs={'customer_id': 3}" in refused(
+        scheduler.run_now, "report", customer_id=3
+    )
     assert "Did you mean key=?" in refused(scheduler.run_now, "report", keys="x")
     assert "inside: call(…, customer_id=3)" in refused(scheduler.run_now, call(report), customer_id=3)
     assert "has its arguments already" in refused(scheduler.run_now, call(report, 3), kwargs={"customer_id": 3})

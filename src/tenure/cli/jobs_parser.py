@@ -532,7 +532,7 @@ def _backfill(command: Command) -> None:
             "run due times of the past",
             "List the due times in [SINCE, UNTIL) that have not run: never planned, skipped, cancelled or lost. With "
             "--yes they run, each under its own key, as one backfill: it has a number, and its due times are fixed. "
-            "--include says which: missing, lost, failed (and lost). With --at-once at most so many of its runs are "
+            "--include says which: missing, lost, failed (and lost). With --at-once N, at most N of its runs are "
             "open, the oldest first; without, all. Due times whose runs retention has removed are left out unless "
             "--even-forgotten is given: the ledger cannot say whether they ran, so they may run a second time.\n\n"
             "With the number of a backfill, show how far it is, or pause, resume or cancel it. A paused one requests "

@@ -28,7 +28,7 @@ from tenure.util.fork import ForkOrder, in_child
 logger = logging.getLogger("tenure")
 
 STALLED, AT_LEAST = 3.0, 10.0
-"""A thread that should beat has stalled if it has not moved for so many heartbeats, and for at least so many seconds:
+"""How many heartbeats a thread that should beat may miss before it has stalled, and the least seconds for that:
 connecting may take longer than a statement, and a URL may name several hosts."""
 
 

@@ -1,7 +1,7 @@
 """The audit of a job that follows another: compares every run of the parent with the runs of the follower (G4).
 
-The audit of the parent says whether its own due times are complete. Here each of its runs must have a run of the
-follower with the same key or a row that stands for several, or must owe it.
+The audit of the parent checks that its own due times are complete. This one checks that for each run of the parent
+there is a run of the follower: under the same key, in a row that stands for several, or still owed.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class _Following:
                 self._due += run.count
 
     def close(self, life: Sequence[TriggerPeriod], parents: Mapping[str, ParentPast]) -> tuple[JobAudit, Past]:
-        """What is left are runs that were requested, such whose parent's run retention has removed, and those from when
-        it followed none."""
+        """Sort the runs that are left: requested ones, ones whose parent's run was removed by retention, and ones from
+        when the job followed no other."""
         extra: list[RunRow] = []
         others: list[RunRow] = []
         plain: dict[RunState, list[int]] = {}

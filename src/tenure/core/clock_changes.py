@@ -1,4 +1,4 @@
-"""Which jobs do not simply run as always when the clocks change: `tenure check`, the page and `tenure load` ask."""
+"""Finds the jobs whose runs a clock change shifts, repeats or skips: for `tenure check`, the page and `tenure load`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tenure.errors import ConfigurationError
 from tenure.triggers import ClockChange, Trigger
 
 SOON = timedelta(days=400)
-"""How far ahead clock changes are told."""
+"""How far ahead clock changes are reported."""
 AROUND = timedelta(hours=4)
 """Before and after a clock change …"""
 OFTEN = 7
 """… a job that is due this often runs hourly or more, which no clock change alters much."""
 STEPS = 4 * OFTEN
-"""What a look at one trigger counts as."""
+"""How many steps it takes to look at one trigger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def at_of(change: ClockChange) -> str:
 
 
 class ClockChangeFinder:
-    """Is given jobs one by one, and then tells which of them the next two clock changes of their zones touch."""
+    """Takes jobs one by one, and then finds those that the next two clock changes of their zones affect."""
 
     def __init__(self, now: datetime) -> None:
         self._now = now

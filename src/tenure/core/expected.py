@@ -12,7 +12,7 @@ from tenure.core.records import Instant, Rules
 from tenure.triggers import Trigger
 
 KNOWN = 20
-"""So many runs must have ended before their durations say how long a run may take."""
+"""How many runs must have ended before their durations say how long a run may take."""
 FACTOR = 3.0
 """How many times as long as the slowest of a hundred a run may take before it is unusual."""
 _MIDDLE = 0.5

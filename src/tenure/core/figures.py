@@ -96,12 +96,12 @@ class Figures:
     lost: int = 0
     cancelled: int = 0
     skipped: int = 0
-    """For another reason than that they were missed."""
+    """Skipped for a reason other than being missed."""
     missed: int = 0
     open: int = 0
-    """Due, and not over yet."""
+    """Due, and not finished."""
     late: Measure = field(default_factory=Measure)
-    """How long after they were allowed to they began."""
+    """The delays from when runs were allowed to begin until they began."""
     took: Measure = field(default_factory=Measure)
     """How long their last attempts took."""
 

@@ -19,7 +19,7 @@ from tenure.triggers import Trigger
 from tenure.util.instants import instant
 
 HERD = 10
-"""So many jobs in one minute are a herd."""
+"""Jobs due in one minute from which on they are a herd."""
 AHEAD = timedelta(days=1)
 """For how long herds are looked for."""
 PER_JOB = 24
@@ -27,7 +27,7 @@ PER_JOB = 24
 RARE = timedelta(minutes=5)
 """Jobs that are due more often than this belong to no herd: they are due all the time."""
 HERDS = 3
-"""How many herds are told of."""
+"""How many herds are reported."""
 SECONDS_EACH = 10.0
 """The suggested spread gives each job of a herd this long …"""
 SPREADS = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
@@ -59,7 +59,7 @@ class _Near:
 
 
 class HerdFinder:
-    """Is given jobs one by one, and then tells their herds, the largest first."""
+    """Takes jobs one by one, and then finds their herds, the largest first."""
 
     def __init__(self, now: datetime) -> None:
         self._now = now

@@ -35,15 +35,15 @@ REMEMBERED = 300
 KEPT = 1600
 """… if they are no more than this."""
 BACK = 3600.0
-"""Seconds before now from which on they are remembered, for jobs that begin later than they are due."""
+"""Seconds before now from which due times are remembered, for jobs that begin later than they are due."""
 CHEAP = 10
-"""So many remembered due times count as one step."""
+"""How many remembered due times count as one step."""
 JITTERED = 2
-"""With jitter, a due time counts this many times."""
+"""How many steps a due time counts with jitter."""
 AT_ONCE = 100
-"""After so many due times a step ends."""
+"""The most due times of one step."""
 HELD_BACK = 10
-"""Jobs of which runs are held back that are named."""
+"""How many of the jobs whose runs are held back are named."""
 _TICK = 0.000_001
 
 
@@ -141,9 +141,9 @@ def together(name: str, parts: Sequence[QueueLoad]) -> QueueLoad:
 
 
 def waits(busy: Sequence[float], places: int) -> tuple[float, ...]:
-    """How many seconds a run that may begin in each minute waits, if no more than so many go on at a time.
+    """How many seconds a run that may begin in each minute waits, if at most `places` run at a time.
 
-    What does not fit into a minute is done in the next ones, as water that a pipe cannot take.
+    What does not fit into a minute is carried over to the next ones, like water that a pipe cannot take.
     """
     if places <= 0:
         return (0.0,) * len(busy)
@@ -155,7 +155,7 @@ def waits(busy: Sequence[float], places: int) -> tuple[float, ...]:
 
 
 class LoadCounter:
-    """Is given jobs one by one, and tells the load of all of them together."""
+    """Takes jobs one by one, and adds up their load."""
 
     def __init__(self, application: str, now: Instant) -> None:
         self._application = application
@@ -332,7 +332,7 @@ class _Minutes:
         self.occupy(start, start + took)
 
     def occupy(self, start: float, end: float, count: float = 1.0) -> None:
-        """So many runs go on from one time to another; fewer than none takes back what was said before."""
+        """Add `count` runs that run from `start` to `end`. A negative count removes runs that were added before."""
         end = min(end, MINUTES * MINUTE)
         if start >= end:
             return
@@ -387,7 +387,7 @@ class _JobRuns:
         self._occupy(begins, begins + self._took, 1.0)
 
     def begin_many(self, minute: int, count: int) -> None:
-        """So many runs may begin in a minute: as many of them go on as may at a time."""
+        """`count` runs may begin in this minute. At most `max_running` of them run at a time."""
         self.due += count
         need, most = count * self._took / MINUTE, self._rules.max_running
         if most is not None and need > most:

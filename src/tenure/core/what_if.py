@@ -51,7 +51,7 @@ class OutageOfJob:
     late: int
     """They may begin when the nodes are back: within `grace`, so none of them is missed."""
     overlapping: int
-    """So many of these come while others of them go on: `overlap` decides what becomes of them."""
+    """How many of these come while others of them still run: `overlap` decides what becomes of them."""
     overlap: str
     made_up: tuple[Instant, ...]
     """Due times that are missed and made up for when the nodes are back."""

@@ -109,7 +109,7 @@ def _note_error(span: Span, control: RunControl, error: BaseException) -> None:
 
 
 def _note_failure(span: Span, control: RunControl, kind: str, text: str) -> None:
-    """An error only if the run is not tried again: what a retry mends is none."""
+    """Mark the span as an error only if the run is not retried: a retry may still succeed."""
     span.set_attribute("error.type", kind)
     if retry_in(control.claimed.rules, control.claimed.failures + 1, 0.0) is None:
         span.set_status(Status(StatusCode.ERROR, text))

@@ -1,4 +1,4 @@
-"""What becomes of the definitions that a process brings to the ledger, as sentences about single jobs.
+"""Says, job by job, what a start does to the stored definitions.
 
 A start logs them after it has written (`start_report.py`); `tenure diff` shows them before anything is written
 (`start_preview.py`). Both take them from here, so they say the same.

@@ -29,25 +29,25 @@ from tenure.util.clock import boottime
 from tenure.util.randomness import between
 
 LOOK_EVERY = 15.0
-"""About so many seconds between two looks of the planner, and of all the other nodes together, but at least …"""
+"""Seconds, roughly, between two checks by the planner, and between two by any of the other nodes; but at least …"""
 LOOK_RESTS = 30.0
-"""… so many times as long as the last look has worked."""
+"""… this many times as long as the last check has worked."""
 SHARED = 20
-"""The other nodes take turns, as if they were at most so many."""
+"""The other nodes take turns: the pause of each grows with their number, up to this many."""
 LOOK_JOBS, LOOK_TIME = (5, 500), 0.008
-"""A slice looks at so many jobs at the least and at the most, as many as take `LOOK_TIME`: claims wait meanwhile."""
+"""The least and the most jobs of a slice, and the seconds that it should take: claims wait meanwhile."""
 STALLED = 10.0
-"""After so many seconds without a slice a look is given up: what it has read may not be true any more."""
+"""Seconds without a slice after which a check is abandoned: what it has read may no longer be true."""
 PART = 12.0
-"""After so many seconds a look at many jobs notes what it has found so far: the ledger refuses old looks."""
+"""Seconds after which a check of many jobs notes what it has found so far: the ledger refuses old findings."""
 DEPTH, FAILURES, RUNS, LATE = 300, 10_000, 1000, 100
 """How many final runs of a job, failed runs of the application, runs that are running, and due times that are overdue
 (the earliest) are read."""
 RECENT = 86400.0
 FIGURES, KEPT, CACHED = 100, 300.0, 20_000
-"""Statistics are of so many runs of a job, are taken to be true for so many seconds, and are kept of so many jobs."""
+"""Statistics: how many runs of a job they cover, for how many seconds they are reused, and for how many jobs."""
 AT_ONCE = 10
-"""Of so many runs that are running a slice asks for statistics at most."""
+"""The most running runs for which one slice asks for statistics."""
 
 OF_MARKS = (AlertKind.OVERDUE, AlertKind.NEVER_RAN, AlertKind.MISSED, AlertKind.PAUSED)
 """Kinds for which each job is looked at."""

@@ -16,7 +16,7 @@ from tenure.util.clock import boottime
 from tenure.util.randomness import between
 
 TELL_EVERY = 15.0
-"""About so many seconds between two looks for messages that no node sends."""
+"""Seconds, roughly, between two checks for messages that no node is sending."""
 BATCH = 10
 """How many messages are claimed at once."""
 TELL_TIME, TELL_WAITS = 0.004, 0.03

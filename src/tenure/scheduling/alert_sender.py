@@ -27,13 +27,13 @@ logger = logging.getLogger("tenure")
 CLAIM_LASTS = 60.0
 """Seconds after which a claim lapses, and another node may send the message."""
 LEAST_LEFT = 25.0
-"""A message is not tried if its claim lapses in less than so many seconds: three tries of 5 s take 18."""
+"""Seconds that the claim of a message must still last before it is tried: three tries of 5 s take 18."""
 AGAIN_IN, AGAIN_AT_MOST = 60.0, 3600.0
 """Seconds until a message that was not accepted can be claimed again: at first, doubled each time, and at most."""
 GIVE_UP = 20
-"""After so many claims without success, most of a day, a message is given up."""
+"""Claims without success, over most of a day, after which a message is given up."""
 MISSES = 3
-"""After so many looks in a row that could not read the database the node says so."""
+"""Checks in a row without an answer of the database after which the node says so."""
 WAITING = 100
 """How many messages may wait for one sink."""
 NOTED_EVERY = 0.01

@@ -28,11 +28,11 @@ logger = logging.getLogger("tenure")
 BEGUN_EVERY = 0.5
 """Seconds between two looks for runs that have begun."""
 WITHIN = 60.0
-"""A job checks in for due times that are so many seconds apart, or when it begins to fail."""
+"""Seconds between two due times within which a job checks in once, unless it begins to fail."""
 PINGS_WAIT = 1000
 """How many pings may wait for a monitor that is slow. Further ones are dropped."""
 SAY_AGAIN = 600.0
-"""A monitor that accepts nothing is in the log again after so many seconds."""
+"""Seconds between two warnings about a monitor that accepts nothing."""
 
 _ENDS = {RunSucceeded: PingState.OK, RunFailed: PingState.FAIL, RunLost: PingState.FAIL, RunSkipped: PingState.FAIL}
 

@@ -43,7 +43,7 @@ FUNCTIONS = 20
 TOLD = 100
 """How many events one look may bring of each kind."""
 ASSUMED = 60.0
-"""After so many seconds a node that does not plan assumes that the planner has told what both have seen."""
+"""Seconds after which a node that does not plan assumes that the planner has told what both have seen."""
 
 
 class DeployCheck:

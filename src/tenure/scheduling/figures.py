@@ -1,4 +1,4 @@
-"""Figures: the planner counts runs by hour, again and again while anything may change, and makes days of old hours.
+"""Figures: the planner counts runs by hour, again while anything may change, and merges old hours into days.
 
 Retention needs none of this: what it removes is added to the figures in the same transaction. So this step may be late,
 be killed or be done by two nodes at a time, and still no figure is lost or counted twice.
@@ -20,11 +20,11 @@ from tenure.util.clock import boottime
 COUNT_EVERY = 30.0
 """Seconds between two passes over all jobs, at least …"""
 RESTS = 30.0
-"""… and at least so many times as long as the last pass has worked."""
+"""… and at least this many times as long as the last pass has worked."""
 COUNT_JOBS, COUNT_TIME = (1, 500), 0.008
-"""A slice counts so many jobs at the least and at the most, as many as take `COUNT_TIME`: claims wait meanwhile."""
+"""The least and the most jobs of a slice, and the seconds that it should take: claims wait meanwhile."""
 CLOSE = 100
-"""How many days are made of hours at once."""
+"""How many days are merged from their hours at once."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class FiguresCounter:
         return False
 
     def _close(self, ledger: Ledger) -> bool:
-        """Make days of old hours. Returns True if none is left."""
+        """Merge old hours into days. Returns True if none is left."""
         wall = self._context.clock.now(boottime())
         bounds = {"before": wall - HOURS_KEPT, "oldest": wall - DAYS_KEPT}
         return ledger.close_days(self._context.application, **bounds, limit=CLOSE) < CLOSE

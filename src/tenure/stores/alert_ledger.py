@@ -1,4 +1,4 @@
-"""The part of a ledger that keeps alerts, and what has to be told of them.
+"""Stores alerts and their messages.
 
 tests/stores/ledger/test_alerts.py states it in behaviour.
 

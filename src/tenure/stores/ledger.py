@@ -90,7 +90,7 @@ from tenure.stores.backfill_ledger import BackfillLedger
 FIRST = JobId(0)
 """Sorts before all jobs."""
 SUCCESS_WITHIN = 5000
-"""Among so many of the newest final runs of a job, the last one that succeeded is looked for."""
+"""How many of a job's newest final runs are searched for the last one that succeeded."""
 
 
 class Ledger(AlertLedger, BackfillLedger):

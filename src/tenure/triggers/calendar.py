@@ -29,7 +29,7 @@ def calendar(
     years: int | None = None,
     tz: Zone | None = None,
 ) -> Calendar:
-    """Due on `start` and then every so many days, weeks, months or years: `calendar(months=2, start="2026-01-31",
+    """Due on `start` and then every N days, weeks, months or years: `calendar(months=2, start="2026-01-31",
     at="09:00")`.
 
     Dates are counted from `start` and never drift. A date that does not exist (31 April) is left out. Clock changes are

@@ -131,7 +131,7 @@ def by_hour(found: Iterator[tuple[Any, ...]]) -> list[FiguresRow]:
 
 
 def forget(connection: sqlite3.Connection, jobs: Sequence[JobId], rows: int) -> set[JobId]:
-    """Delete figures of these jobs, at most so many. Returns the jobs with figures left."""
+    """Delete at most `rows` figures of these jobs. Returns the jobs with figures left."""
     given = json.dumps(jobs)
     execute(connection, "forget_figures_by_hour", jobs=given, rows=rows)
     execute(connection, "forget_figures_by_day", jobs=given, rows=rows)
