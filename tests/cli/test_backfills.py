@@ -55,7 +55,7 @@ def create(tenure, *more):
 def test_a_backfill_is_shown_under_its_number(tenure, asked, jobs):
     code, out, _ = tenure("backfill", "daily", *SPAN, "--yes", "--at-once", "2", "--by", "ada", "--why", "the printer")
     number = asked("backfills")[0]["number"]
-    assert (code, out) == (0, f"5 due times of 'daily' will run as backfill {number}, 2 at once\n")
+    assert (code, out) == (0, f"5 due times of 'daily' will run as backfill {number}, at most 2 at once\n")
     code, out, _ = tenure("backfill", str(number))
     assert (code, out.splitlines()[0]) == (
         0,
