@@ -71,6 +71,7 @@ def test(args: list[str]) -> int:
     """Run the tests on real servers; arguments go to pytest."""
     prepare("test", groups=["test"])
     pgbouncer()
+    promtool()
     if not shutil.which("gcc"):
         say("gcc is missing: tests that shift clocks cannot run. On Debian: apt-get install gcc libc6-dev")
     if args:
@@ -343,6 +344,20 @@ def pgbouncer() -> None:
         say(f"{failure}\n{hint}On Debian: apt-get install --no-install-recommends pgbouncer")
 
 
+def promtool() -> None:
+    """Tests of the alert rules need promtool. Unpacked into .tools also as root: installed, Prometheus would start."""
+    if shutil.which("promtool") or (TOOLS / "usr/bin/promtool").exists():
+        return
+    hint = "promtool is missing: tests of the alert rules cannot run. "
+    if not shutil.which("apt-get"):
+        say(hint + "Install Prometheus with your package manager.")
+        return
+    try:
+        unpack("prometheus")
+    except SystemExit as failure:
+        say(f"{failure}\n{hint}On Debian: apt-get install --no-install-recommends prometheus")
+
+
 def zookeeper() -> None:
     """One of the others in the benchmark; only as root, for it brings Java along."""
     if Path("/usr/share/java/zookeeper.jar").exists() or os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -361,7 +376,7 @@ def unpack(*packages: str) -> None:
     (state / "cache" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
     apt = ["apt-get", "-o", f"Dir::State::lists={state}/lists", "-o", f"Dir::Cache={state}/cache"]
     step("apt-get update (into .tools)", *apt, "update")
-    step("downloading pgbouncer", *apt, "download", *packages, cwd=state)
+    step(f"downloading {' '.join(packages)}", *apt, "download", *packages, cwd=state)
     for package in sorted(state.glob("*.deb")):
         step(f"unpacking {package.name}", "dpkg", "-x", str(package), str(TOOLS))
 
