@@ -169,6 +169,27 @@ def eventually_counts(one, two, *, files):
     return counts()
 
 
+def test_endings_are_counted_by_outcome_and_attempts_that_are_retried_are_not():
+    registry = CollectorRegistry()
+    scheduler = Scheduler("memory://endings")
+    measure(scheduler, registry)
+    scheduler.job(name="works")(lambda: None)
+
+    @scheduler.job(retries=1, backoff="1ms")
+    def fails() -> None:
+        raise ValueError
+
+    def counted():
+        return exported(registry).get("tenure_runs_total", {})
+
+    with scheduler:
+        for name in ("works", "works", "fails"):
+            scheduler.run_now(name)
+        eventually(lambda: sum(counted().values()) >= 3)
+        eventually(lambda: exported(registry)["tenure_run_duration_seconds_count"] == {(): 4})
+    assert counted() == {("succeeded",): 2, ("failed",): 1}
+
+
 def test_two_schedulers_of_one_process_share_the_metrics_of_the_process():
     registry = CollectorRegistry()
     schedulers = [Scheduler(f"memory://shared{i}", ttl=3, heartbeat_every=0.2, attempt_timeout=0.2) for i in range(2)]

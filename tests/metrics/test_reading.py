@@ -7,10 +7,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from metric_values import exported
 from stores.ledger.scene import Scene
 from tenure import Scheduler
-from tenure.core.messages import JobChange
+from tenure.core.messages import JobChange, NewRun
+from tenure.core.planning import MISSED
 from tenure.core.records import Change, JobSpec, Rules, RunState
 from tenure.metrics import catalogue, collector, reading
 from tenure.stores import store_for
+from tenure.stores.ledger import FIRST
 from tenure.triggers import every
 
 HOUR = 3600.0
@@ -84,6 +86,42 @@ def test_without_expect_within_the_deadline_comes_from_twenty_durations(scene):
     found = values(scene)
     assert found["tenure_job_unusual_after_seconds"] == {("report",): pytest.approx(60, abs=1e-3)}
     assert 0 <= found["tenure_job_running_seconds"]["report",] < 30
+
+
+def test_a_missed_due_time_is_shown_until_a_later_run_has_ended_or_the_job_is_changed(scene):
+    worker = scene.worker()
+    scene.add("report", overlap="allow", max_running=None)
+    metric, job = "tenure_job_missed_timestamp_seconds", ("report",)
+    assert metric not in values(scene)
+
+    def missed(ago):
+        due = scene.ledger.now() - ago
+        scene.plan("report", NewRun(due, due, None, RunState.SKIPPED, MISSED))
+        return due
+
+    missed(2 * HOUR)
+    assert metric not in values(scene), "of before it was added"
+    due = missed(0)
+    assert values(scene)[metric] == {job: pytest.approx(due, abs=1e-5)}
+    scene.plan("report", scene.new(scene.start - scene.ledger.now()))
+    worker.finish(worker.take().id)
+    assert metric not in values(scene)
+
+
+def test_how_runs_of_the_last_day_ended_by_queue(scene, monkeypatch):
+    monkeypatch.setattr(reading, "COUNTED_FOR", 0.0)
+    registry = CollectorOnce(Scheduler(scene.store, application=scene.application, capacity=0))
+    scene.add("report", queue="slow")
+    outcomes = ("succeeded", "failed", "lost", "cancelled", "skipped", "missed")
+    assert exported(registry)["tenure_runs_ended"] == {(outcome, "slow"): 0 for outcome in outcomes}
+    for ago in (HOUR, 2 * HOUR, 26 * HOUR):
+        scene.plan("report", scene.new(ago, state=RunState.SKIPPED, reason=MISSED))
+    scene.add("quick", 20)
+    worker = scene.worker()
+    worker.finish(worker.take().id)
+    scene.ledger.count_hours(scene.application, since=None, beyond=FIRST, jobs=10)
+    found = {labels: runs for labels, runs in exported(registry)["tenure_runs_ended"].items() if runs}
+    assert found == {("missed", "slow"): 2, ("succeeded", "default"): 1}
 
 
 def test_a_paused_job_is_expected_to_do_nothing(scene):

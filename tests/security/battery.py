@@ -160,6 +160,7 @@ def figures(ledger: Ledger, application: str) -> None:
     assert ledger.days(application, "planned", 0.0, now)
     assert ledger.hours(application, "job", 0.0, now)
     assert ledger.totals(application, now - 86400)
+    assert ledger.counts_by_queue(application, now - 86400)
     assert ledger.close_days(application, before=now - 14 * 86400, oldest=now - 86400, limit=9) == 1
 
 

@@ -11,7 +11,7 @@ times counts as many, in the hour of the first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import floor, log2
 from typing import NamedTuple
@@ -146,6 +146,11 @@ class FiguresRow(NamedTuple):
 def total(figures: Iterable[Figures]) -> Figures:
     """All of them together."""
     return reduce(Figures.__add__, figures, NO_FIGURES)
+
+
+def only_counts(known: Figures) -> Figures:
+    """Without how late runs began and how long they took."""
+    return replace(known, late=Measure(), took=Measure())
 
 
 def by_day(rows: Iterable[FiguresRow]) -> list[FiguresRow]:

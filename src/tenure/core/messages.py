@@ -574,6 +574,8 @@ class JobEnds(NamedTuple):
     """How many have failed or were lost since the last one that succeeded."""
     duration: float | None = None
     """How long the last attempt of the newest run that ended took. Cancelled and skipped runs do not count."""
+    missed: Instant | None = None
+    """The newest due time that was missed after that run."""
 
 
 class LaneJob(NamedTuple):

@@ -84,6 +84,8 @@ class FinalRun(NamedTuple):
     scheduled_for: Instant
     started_at: Instant | None
     finished_at: Instant | None
+    missed: Instant | None = None
+    """The last due time that it stands for, if it was missed."""
 
 
 def ends_of(job: JobId, runs: Iterable[FinalRun], failed_at: Instant | None) -> JobEnds:
@@ -91,9 +93,10 @@ def ends_of(job: JobId, runs: Iterable[FinalRun], failed_at: Instant | None) -> 
     succeeded."""
     newest: FinalRun | None = None
     good: FinalRun | None = None
-    failures = 0
+    failures, missed = 0, None
     for run in runs:
         if run.state not in PLAIN:
+            missed = missed or (run.missed if newest is None else None)
             continue
         newest = newest or run
         if run.state is RunState.SUCCEEDED:
@@ -104,8 +107,8 @@ def ends_of(job: JobId, runs: Iterable[FinalRun], failed_at: Instant | None) -> 
     if newest is not None and newest.started_at is not None and newest.finished_at is not None:
         duration = newest.finished_at - newest.started_at
     if good is None:
-        return JobEnds(job, failed_at=failed_at, failures=failures, duration=duration)
-    return JobEnds(job, good.scheduled_for, good.finished_at, failed_at, failures, duration)
+        return JobEnds(job, failed_at=failed_at, failures=failures, duration=duration, missed=missed)
+    return JobEnds(job, good.scheduled_for, good.finished_at, failed_at, failures, duration, missed)
 
 
 def durations_of(runs: Iterable[FinalRun | Began]) -> tuple[int, float | None]:

@@ -2,6 +2,9 @@
 
 The exporter, the alert rules, the dashboard and docs/reference/metrics.md go by this list.
 
+Only processes have counters, which never fall but when their process begins anew. What the ledger says may fall: a run
+that is retried leaves its outcome, and hours are forgotten. So all of it is gauges.
+
 No label is called `job` or `instance`: Prometheus adds labels of these names itself, and would rename ours.
 """
 
@@ -51,6 +54,13 @@ OF_STORE = (
     ),
     Metric("tenure_overdue_runs", "Due times past their grace that no node has begun; counted up to 2,000."),
     Metric("tenure_oldest_overdue_seconds", "For how long the oldest of them has been due; 0 if there is none."),
+    Metric(
+        "tenure_runs_ended",
+        "How the due times and requests of this hour and the 24 before it ended: succeeded, failed, lost, cancelled, "
+        "skipped or missed. Falls when an hour leaves it, and when a run is retried. Counted about every 30 s, and "
+        "only with up to 2,000 jobs.",
+        ("outcome", "queue"),
+    ),
     Metric("tenure_jobs", "Jobs of the application.", ("state",)),
     Metric("tenure_orphaned_jobs", "Active jobs that no live node can run; counted up to 1,000."),
     Metric("tenure_alerts_open", "Alerts that are open. 0 if no worker has sinks for alerts.", ("kind",)),
@@ -70,6 +80,11 @@ OF_STORE = (
     ),
     Metric("tenure_job_failures_in_a_row", "Runs that failed or were lost since the last one that succeeded.", _JOB),
     Metric("tenure_job_last_duration_seconds", "How long the last attempt of the newest run that ended took.", _JOB),
+    Metric(
+        "tenure_job_missed_timestamp_seconds",
+        "The newest due time that was missed: no node began it within its grace. Only until a later run has ended.",
+        _JOB,
+    ),
     Metric("tenure_job_paused", "1 if the job is paused, else 0.", _JOB),
     Metric("tenure_job_orphaned", "1 if the job is active and no live node can run it, else 0.", _JOB),
     Metric(
@@ -88,6 +103,12 @@ OF_STORE = (
 """What the ledger says. The answer is the same in every process."""
 
 OF_PROCESS = (
+    Metric(
+        "tenure_runs_total",
+        "Runs that ended for good, as this process noted: succeeded, failed, lost, cancelled or missed.",
+        ("outcome",),
+        "counter",
+    ),
     Metric("tenure_run_duration_seconds", "How long attempts took in this process.", kind="histogram"),
     Metric("tenure_run_lateness_seconds", "How long after they were due attempts began here.", kind="histogram"),
     Metric("tenure_renewals_total", "Heartbeats of this process: renewed, late or failed.", ("result",), "counter"),

@@ -9,11 +9,19 @@ from weakref import WeakKeyDictionary
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from tenure.core.cluster import BeatVerdict
-from tenure.events import RunEvent
+from tenure.events import RunCancelled, RunEvent, RunFailed, RunLost, RunSkipped, RunSucceeded
 from tenure.metrics.catalogue import OF_PROCESS
 from tenure.scheduler import Scheduler, service_of
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
+OUTCOMES = {
+    RunSucceeded: "succeeded",
+    RunFailed: "failed",
+    RunLost: "lost",
+    RunCancelled: "cancelled",
+    RunSkipped: "missed",
+}
+"""The events after which a run does not go on."""
 _TEXTS = {one.name: one.text for one in OF_PROCESS}
 
 
@@ -24,13 +32,16 @@ class ProcessMetrics:
         def histogram(name: str) -> Histogram:
             return Histogram(name, _TEXTS[name], registry=registry, buckets=BUCKETS)
 
+        def counter(name: str, label: str) -> Counter:
+            return Counter(name, _TEXTS[name], (label,), registry=registry)
+
         self._registry = registry
         self._gauges: dict[str, Gauge] = {}
         self._mutex = threading.Lock()
         self.duration = histogram("tenure_run_duration_seconds")
         self.lateness = histogram("tenure_run_lateness_seconds")
-        renewals = "tenure_renewals_total"
-        self.renewals = Counter(renewals, _TEXTS[renewals], ("result",), registry=registry)
+        self.runs = counter("tenure_runs_total", "outcome")
+        self.renewals = counter("tenure_renewals_total", "result")
 
     def show(self, name: str, value: float, mode: Literal["livemin", "livemax"]) -> None:
         """Set a gauge. It is made when there is a value: until then, and in processes that run nothing, such as the
@@ -43,7 +54,9 @@ class ProcessMetrics:
         gauge.set(value)
 
     def ended(self, event: RunEvent) -> None:
-        """An attempt has ended here."""
+        """An attempt has ended here, or a run without one."""
+        if (outcome := OUTCOMES.get(type(event))) is not None:
+            self.runs.labels(outcome).inc()
         if event.duration is not None:
             self.duration.observe(event.duration)
             if event.lateness is not None:

@@ -12,6 +12,7 @@ from tenure.core.alerts import AlertKind
 from tenure.core.coverage import Coverage
 from tenure.core.differences import explained
 from tenure.core.expected import KNOWN, expected_by, usual_limit
+from tenure.core.figures import COUNTS, HOUR, NO_FIGURES
 from tenure.core.keys import planner_of
 from tenure.core.messages import JobEnds, JobQuery, RunQuery
 from tenure.core.overdue import SLACK
@@ -28,6 +29,10 @@ OVERDUE, ORPHANED, COUNTED, RUNNING = 1000, 1000, 10_000, 1000
 """How many due times, jobs and runs are read or counted."""
 FAR = 10 * 366 * 86400.0
 """Seconds from now until which a job to plan is looked for."""
+COUNTED_FOR = 30.0
+"""For how many seconds counts by queue are given again: the planner counts no more often."""
+HOURS = 24
+"""How many hours before this one count."""
 KEPT = 300.0
 """For how many seconds the usual duration of a job is taken to be known."""
 DURATIONS = (KNOWN, 100, 50_000)
@@ -64,6 +69,8 @@ class LedgerReader:
         self._application, self._tz, self._pattern = application, tz, jobs
         self._usual: dict[JobId, Usual] = {}
         self._usual_until = 0.0
+        self._ended: list[Sample] = []
+        self._ended_until = 0.0
 
     def read(self, session: Session) -> list[Sample]:
         """All metrics of the store."""
@@ -92,7 +99,10 @@ class LedgerReader:
             rows = ledger.find_jobs(JobQuery(application, self._pattern, limit=MOST + 1))
         if len(rows) > MOST:
             rows = []
-        found += _open(ledger, application, {row.spec.rules.queue for row in rows})
+        queues = {row.spec.rules.queue for row in rows}
+        found += _open(ledger, application, queues)
+        if total <= MOST:
+            found += self._runs_ended(ledger, queues, now)
         found += (Sample("tenure_jobs", total), Sample("tenure_jobs_not_exported", max(total - len(rows), 0)))
         return [*found, *self._of_jobs(ledger, rows, now, {job.id for job in orphaned})] if rows else found
 
@@ -108,6 +118,20 @@ class LedgerReader:
         if unplanned and not unplanned[0].resumes and (until := unplanned[0].next_due) is not None:
             found.append(Sample("tenure_planned_until_timestamp_seconds", until))
         return found
+
+    def _runs_ended(self, ledger: Ledger, queues: Iterable[str], now: Instant) -> list[Sample]:
+        """How many runs ended how lately; the queues of jobs also where none has."""
+        if boottime() >= self._ended_until:
+            counts = dict.fromkeys(queues, NO_FIGURES)
+            counts |= ledger.counts_by_queue(self._application, now // HOUR * HOUR - HOURS * HOUR)
+            self._ended = [
+                Sample("tenure_runs_ended", getattr(figures, outcome), (outcome, queue))
+                for queue, figures in counts.items()
+                for outcome in COUNTS
+                if outcome != "open"
+            ]
+            self._ended_until = boottime() + COUNTED_FOR
+        return self._ended
 
     def _of_jobs(self, ledger: Ledger, rows: Sequence[JobRow], now: Instant, orphaned: set[JobId]) -> Iterable[Sample]:
         begun = _begun(ledger, self._application)
@@ -144,6 +168,7 @@ class LedgerReader:
             ("last_success_timestamp_seconds", ends.succeeded_at),
             ("last_failure_timestamp_seconds", ends.failed_at),
             ("last_duration_seconds", ends.duration),
+            ("missed_timestamp_seconds", ends.missed if ends.missed is not None and ends.missed >= row.since else None),
             ("running_seconds", None if begun is None else max(now - begun, 0.0)),
             ("unusual_after_seconds", None if begun is None or unusual is None else max(unusual, LEAST)),
         ):

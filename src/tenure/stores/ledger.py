@@ -596,9 +596,9 @@ class Ledger(AlertLedger, BackfillLedger):
     def last_ends(self, application: str, jobs: Sequence[JobId], *, failing: int = 10_000) -> list[JobEnds]:
         """How the newest runs of these jobs of one application ended, in any order.
 
-        Successes and failures in a row are looked for among the newest SUCCESS_WITHIN final runs of each job, and
-        `failed_at` among the newest `failing` failed and as many lost runs of the application: no question reads the
-        whole history.
+        Successes, failures in a row and missed due times are looked for among the newest SUCCESS_WITHIN final runs of
+        each job, and `failed_at` among the newest `failing` failed and as many lost runs of the application: no
+        question reads the whole history.
         """
 
     @abstractmethod
@@ -671,6 +671,11 @@ class Ledger(AlertLedger, BackfillLedger):
     def totals(self, application: str, since: Instant, names: Collection[str] | None = None) -> dict[str, Figures]:
         """The figures of these jobs (None: of all) over their hours from `since` on. Jobs without any are left out.
         Hours older than `HOURS_KEPT` are not among them."""
+
+    @abstractmethod
+    def counts_by_queue(self, application: str, since: Instant) -> dict[str, Figures]:
+        """The counts of all jobs over their hours from `since` on, by the queues that the jobs have now. Removed jobs
+        count too, until they are forgotten. How late runs began and how long they took is left out."""
 
     @abstractmethod
     def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 from typing import Any, cast
 
 from tenure.core.cluster import HostCard
@@ -59,9 +60,17 @@ def attempt_outcome(word: object) -> AttemptOutcome:
 
 def figures_of(*columns: Any) -> Figures:
     """Figures from the columns of a row. What is not a number counts as 0."""
-    counts = dict(zip(COUNTS, map(_number, columns), strict=False))
     late, took = columns[len(COUNTS) : len(COUNTS) + 3], columns[len(COUNTS) + 3 :]
-    return Figures(**counts, late=_measure(*late), took=_measure(*took))
+    return Figures(**_counts(columns), late=_measure(*late), took=_measure(*took))
+
+
+def counts_of(*columns: Any) -> Figures:
+    """Figures from the counts of a row, which come first. What is not a number counts as 0."""
+    return Figures(**_counts(columns), late=Measure(), took=Measure())
+
+
+def _counts(columns: Iterable[object]) -> dict[str, int]:
+    return dict(zip(COUNTS, map(_number, columns), strict=False))
 
 
 def _measure(total: object, most: object, text: object) -> Measure:

@@ -292,6 +292,22 @@ def test_totals_are_of_the_hours_since_an_instant(scene):
     assert scene.ledger.totals(scene.application + " too", since) == {}
 
 
+def test_counts_by_the_queues_of_jobs_since_an_instant(scene, worker):
+    scene.add("job", queue="one")
+    scene.add("other", queue="one")
+    scene.add("third", 400, queue="two")
+    _skipped(scene, 5 * DAY, 2 * DAY, HOUR)
+    _skipped(scene, HOUR, name="other")
+    _ran(scene, worker, RunState.FAILED)
+    _count(scene)
+    _prune(scene, DAY)
+    scene.remove("other")
+    since = scene.ledger.now() - 3 * DAY
+    found = scene.ledger.counts_by_queue(scene.application, since)
+    assert found == {"one": Figures(missed=3), "two": Figures(failed=1)}
+    assert scene.ledger.counts_by_queue(scene.application + " too", since) == {}
+
+
 def test_the_figures_of_a_forgotten_job_go_with_it(scene):
     scene.add("job", in_code=False)
     _skipped(scene, 20 * DAY, 400)

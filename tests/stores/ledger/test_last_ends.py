@@ -63,6 +63,27 @@ def test_skipped_and_cancelled_runs_count_neither_way(scene, worker):
     assert (found.failures, found.succeeded_for, found.duration) == (1, scene.at(7200), 2.0)
 
 
+def test_what_was_missed_counts_until_a_later_run_has_ended(scene, worker):
+    scene.add("job", overlap="allow", max_running=None)
+    _end(scene, worker, "job", FINE)
+    assert _ends(scene, "job")["job"].missed is None
+    scene.plan("job", *(scene.new(ago, state=RunState.SKIPPED, reason="missed") for ago in (40, 30)))
+    scene.plan("job", scene.new(20, state=RunState.SKIPPED, reason="overlap"))
+    found = _ends(scene, "job")["job"]
+    assert (found.missed, found.succeeded_for) == (scene.at(30), scene.at(3600))
+    scene.plan("job", scene.new(10))
+    run = worker.take()
+    assert _ends(scene, "job")["job"].missed == scene.at(30), "it has begun, and not ended"
+    worker.finish(run.id, FAILED, error="no")
+    assert _ends(scene, "job")["job"].missed is None
+
+
+def test_a_job_that_never_ran_may_have_missed_several_due_times_in_one_row(scene):
+    scene.add("job")
+    scene.plan("job", scene.new(40, state=RunState.SKIPPED, reason="missed", count=3, until=scene.at(20)))
+    assert _ends(scene, "job")["job"].missed == scene.at(20)
+
+
 def test_a_success_further_back_than_is_looked_is_not_found(scene, worker, monkeypatch):
     scene.add("job", overlap="allow", max_running=None)
     _end(scene, worker, "job", FINE, FAILED, FAILED, FAILED)

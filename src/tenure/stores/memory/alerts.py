@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tenure.core.alerts import AlertMessage, AlertRow, AlertStep, DeadNode, JobMarks
-from tenure.core.planning import MISSED
 from tenure.core.records import Instant, JobId, JobRow, JobState, RunState
 from tenure.stores.alert_ledger import STALE, TOO_FAR, AlertLedger
 from tenure.stores.memory.tables import MemoryMessage, Tables
@@ -42,7 +41,7 @@ class MemoryAlerts(AlertLedger):
             row,
             next((run.scheduled_for for run in runs if run.state is RunState.SUCCEEDED), None),
             next((run.scheduled_for for run in runs if run.state in _ENDED), None),
-            next((run.last for run in runs if run.state is RunState.SKIPPED and run.reason == MISSED), None),
+            next((run.last for run in runs if run.missed), None),
             any(run.attempt > 0 or run.state is RunState.WAITING for run in self._tables.open[row.id].values()),
         )
 

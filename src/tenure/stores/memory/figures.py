@@ -99,6 +99,16 @@ def totals(tables: Tables, rows: Iterable[JobRow], since: Instant) -> dict[str, 
     return {name: figures.total(one.figures for one in known) for name, known in found.items() if known}
 
 
+def counts_by_queue(tables: Tables, rows: Iterable[JobRow], since: Instant) -> dict[str, Figures]:
+    """How many runs of jobs ended how since an instant, by the queues of their jobs."""
+    found: dict[str, Figures] = {}
+    for row in rows:
+        for one in hours(tables, row, since, float("inf")):
+            queue = row.spec.rules.queue
+            found[queue] = found.get(queue, NO_FIGURES) + one.figures
+    return {queue: figures.only_counts(known) for queue, known in found.items()}
+
+
 def _of(kept: KeptFigures, hour: Instant) -> Figures:
     return kept.hours.get(hour, NO_FIGURES) + kept.removed.get(hour, NO_FIGURES)
 

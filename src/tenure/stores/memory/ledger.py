@@ -1106,7 +1106,10 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
                 runs = [run for run in self._newest(job) if run.state.final]
                 bad = [run for run in runs if run.state in {RunState.FAILED, RunState.LOST}]
                 failed_at = max((run.finished_at or run.scheduled_for for run in bad), default=None)
-                finals = (FinalRun(r.state, r.scheduled_for, r.started_at, r.finished_at) for r in runs)
+                finals = (
+                    FinalRun(r.state, r.scheduled_for, r.started_at, r.finished_at, r.last if r.missed else None)
+                    for r in runs
+                )
                 found.append(ends_of(job, islice(finals, SUCCESS_WITHIN), failed_at))
             return found
 
@@ -1225,6 +1228,11 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
         with self._world.mutex:
             rows = (row for row in self._tables.of(application) if names is None or row.spec.name in names)
             return memory_figures.totals(self._tables, rows, since)
+
+    def counts_by_queue(self, application: str, since: Instant) -> dict[str, Figures]:
+        with self._world.mutex:
+            rows = [row for row in self._tables.jobs.values() if row.spec.application == application]
+            return memory_figures.counts_by_queue(self._tables, rows, since)
 
     def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
         with self._world.mutex:

@@ -14,6 +14,7 @@ from tenure.core.cluster import NodeId
 from tenure.core.figures import HOUR, Figures
 from tenure.core.keys import due_key
 from tenure.core.messages import Action, ClaimedRun, LogLine, NewRun, Progress, RunQuery
+from tenure.core.planning import MISSED
 from tenure.core.records import (
     UNBEGUN,
     ActionRecord,
@@ -99,6 +100,11 @@ class MemoryRun:
     def last(self) -> Instant:
         """The last due time that it stands for."""
         return self.scheduled_for if self.until is None else self.until
+
+    @property
+    def missed(self) -> bool:
+        """True if it stands for due times that were missed."""
+        return self.state is RunState.SKIPPED and self.reason == MISSED
 
     def expired(self, now: Instant) -> bool:
         """True if it counts as missed."""

@@ -102,6 +102,7 @@ from tenure.stores.row_checks import (
     Complaints,
     clamped,
     clamped_or_none,
+    counts_of,
     figures_of,
     figures_row,
     is_instant,
@@ -831,6 +832,10 @@ class PostgresLedger(PostgresAlerts, PostgresBackfills, Ledger):
         else:
             rows = self._run("figures_of_named", application=application, since=since, names=texts(sorted(names)))
         return {name: figures_of(*columns) for name, *columns in rows}
+
+    def counts_by_queue(self, application: str, since: Instant) -> dict[str, Figures]:
+        rows = self._run("counts_by_queue", application=application, since=since)
+        return {queue: counts_of(*columns) for queue, *columns in rows}
 
     def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
         bounds = {"before": before, "limit": limit}

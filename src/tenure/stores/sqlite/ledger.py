@@ -73,7 +73,7 @@ from tenure.core.records import (
 )
 from tenure.core.stats import Began, EndedRun, FinalRun, durations_of, ends_of, outcome_of, stats_of
 from tenure.stores.ledger import FIRST, SUCCESS_WITHIN, Ledger
-from tenure.stores.row_checks import Complaints, figures_of, is_count, job_problem, storable
+from tenure.stores.row_checks import Complaints, counts_of, figures_of, is_count, job_problem, storable
 from tenure.stores.sqlite import attempts as sqlite_attempts
 from tenure.stores.sqlite import changes as sqlite_changes
 from tenure.stores.sqlite import claims as sqlite_claims
@@ -846,6 +846,11 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
                 found = execute(self._connection, "figures_of_named", **values, names=json.dumps(sorted(names)))
             return {name: figures_of(*columns) for name, *columns in found}
 
+    def counts_by_queue(self, application: str, since: Instant) -> dict[str, Figures]:
+        with self._desk.read():
+            found = execute(self._connection, "counts_by_queue", application=application, since=micros(since))
+            return {queue: counts_of(*columns) for queue, *columns in found}
+
     def forget(self, application: str, *, before: Instant, defined: Collection[str], limit: int) -> Forgotten:
         now = self._now()
         old = min(micros(before), now)
@@ -933,8 +938,9 @@ def _began(row: tuple[Any, ...]) -> Began:
 
 
 def _final_run(row: tuple[Any, ...]) -> FinalRun:
-    state, scheduled_for, started_at, finished_at = row
-    return FinalRun(run_state(state), instant(scheduled_for), instant_or_none(started_at), instant_or_none(finished_at))
+    state, scheduled_for, *times = row
+    started_at, finished_at, missed = map(instant_or_none, times)
+    return FinalRun(run_state(state), instant(scheduled_for), started_at, finished_at, missed)
 
 
 def _ended_run(row: tuple[Any, ...]) -> EndedRun:

@@ -52,3 +52,13 @@ SELECT j.name, s.*
   JOIN {schema}.job j ON j.application = a.id AND j.name = n.name
  CROSS JOIN LATERAL ({figures_since}) s
  WHERE a.name = %(application)s
+
+-- name: counts_by_queue
+-- How many runs ended how since an instant, by the queues of their jobs.
+SELECT j.queue, sum(h.succeeded)::bigint, sum(h.failed)::bigint, sum(h.lost)::bigint, sum(h.cancelled)::bigint,
+       sum(h.skipped)::bigint, sum(h.missed)::bigint, sum(h.open)::bigint
+  FROM {schema}.application a
+  JOIN {schema}.job_hour h ON h.application = a.id AND h.hour >= to_timestamp(%(since)s)
+  JOIN {schema}.job j ON j.id = h.job
+ WHERE a.name = %(application)s
+ GROUP BY j.queue

@@ -337,7 +337,8 @@ WITH failed AS MATERIALIZED (
 )
 SELECT x.id, date_part('epoch', good.scheduled_for), date_part('epoch', good.finished_at),
        date_part('epoch', failed.at), coalesce(bad.failures, 0),
-       date_part('epoch', newest.finished_at) - date_part('epoch', newest.started_at)
+       date_part('epoch', newest.finished_at) - date_part('epoch', newest.started_at),
+       date_part('epoch', skipped.at)
   FROM unnest(%(jobs)s::bigint[]) x (id)
   LEFT JOIN LATERAL (SELECT w.* FROM (SELECT f.* FROM {schema}.run f WHERE f.job = x.id AND f.state > 'running'
                                        ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(within)s) w
@@ -352,6 +353,15 @@ SELECT x.id, date_part('epoch', good.scheduled_for), date_part('epoch', good.fin
                               ORDER BY f.scheduled_for DESC, f.id DESC LIMIT %(within)s) f
                       WHERE f.state IN ('failed', 'lost')
                         AND (good.id IS NULL OR (f.scheduled_for, f.id) > (good.scheduled_for, good.id))) bad ON true
+  -- Only after the newest run: what was missed before has been made up for.
+  LEFT JOIN LATERAL (SELECT coalesce(f.until, f.scheduled_for) AS at
+                       FROM (SELECT w.* FROM {schema}.run w
+                              WHERE w.job = x.id AND w.state > 'running'
+                                AND w.scheduled_for >= coalesce(newest.scheduled_for, '-infinity')
+                              ORDER BY w.scheduled_for DESC, w.id DESC LIMIT %(within)s) f
+                      WHERE f.state = 'skipped' AND f.reason = 'missed'
+                        AND (newest.id IS NULL OR (f.scheduled_for, f.id) > (newest.scheduled_for, newest.id))
+                      ORDER BY f.scheduled_for DESC, f.id DESC LIMIT 1) skipped ON true
   LEFT JOIN failed ON failed.job = x.id
 
 -- name: durations

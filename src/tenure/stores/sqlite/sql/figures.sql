@@ -136,6 +136,15 @@ SELECT j.name, sum(h.succeeded), sum(h.failed), sum(h.lost), sum(h.cancelled), s
  WHERE h.hour >= :since
  GROUP BY j.id, j.name
 
+-- name: counts_by_queue
+-- How many runs ended how since an instant, by the queues of their jobs.
+SELECT j.queue, sum(h.succeeded), sum(h.failed), sum(h.lost), sum(h.cancelled), sum(h.skipped), sum(h.missed),
+       sum(h.open)
+  FROM tenure_job_hour h INDEXED BY tenure_job_hour_of_application
+ CROSS JOIN tenure_job j ON j.id = h.job
+ WHERE h.application = :application AND h.hour >= :since
+ GROUP BY j.queue
+
 -- name: forget_figures_by_hour
 -- Delete hours of jobs, up to a limit.
 DELETE FROM tenure_job_hour

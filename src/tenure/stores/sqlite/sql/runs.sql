@@ -724,7 +724,8 @@ SELECT job, max(at)
 
 -- name: newest_final
 -- The newest final runs of a job. Read only as far as needed.
-SELECT state, scheduled_for, started_at, finished_at
+SELECT state, scheduled_for, started_at, finished_at,
+       CASE WHEN state = 'skipped' AND reason = 'missed' THEN coalesce(until, scheduled_for) END
   FROM tenure_run INDEXED BY tenure_run_of_job
  WHERE job = :job AND state IN ('succeeded', 'failed', 'lost', 'cancelled', 'skipped')
  ORDER BY scheduled_for DESC, id DESC LIMIT :limit
