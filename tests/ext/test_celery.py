@@ -96,6 +96,51 @@ def test_a_second_signal_ends_a_beat_that_is_still_sending(app, ticking, monkeyp
     assert beat._node.stop("10s"), "what was being sent has been sent, and the node has left"
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_each_scheduler_of_a_beat_is_prepared_before_it_starts(app, ticking, monkeypatch, named) -> None:
+    prepared = []
+
+    def prepare(node: Node) -> None:
+        prepared.append((node, node.started))
+
+    monkeypatch.setattr(beats, "prepare", prepare, raising=False)
+    app.conf.tenure_prepare = "ext.beats:prepare" if named else prepare
+    beat = tenure.ext.celery.Scheduler(app)
+    ticking(beat)
+    assert prepared == [(beat._node, False)]
+    beat.schedule["another"] = beat.Entry(name="another", task="t", schedule=schedule(timedelta(hours=1)), app=app)
+    beat._look()
+    assert prepared[1:] == [(beat._node, False)]
+    assert prepared[0] != prepared[1]
+
+
+def test_a_message_of_a_beat_is_sent_in_a_span(app, ticking, monkeypatch) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", TracerProvider())
+    app.conf.beat_schedule = {"hourly": {"task": "t", "schedule": 3600}}
+    app.conf.tenure_prepare = "tenure.ext.opentelemetry:instrument"
+    in_spans = []
+    monkeypatch.setattr(
+        tenure.ext.celery.Scheduler,
+        "apply_async",
+        lambda *_, **__: in_spans.append(trace.get_current_span().get_span_context().is_valid),
+    )
+    beat = tenure.ext.celery.Scheduler(app)
+    ticking(beat)
+    beat._node.run_now("hourly").wait(timeout=20)
+    assert in_spans == [True]
+
+
+@pytest.mark.parametrize("wrong", ["nowhere.at_all:prepare", "ext.beats:nothing", 7])
+def test_what_cannot_prepare_is_refused(app, wrong) -> None:
+    app.conf.tenure_prepare = wrong
+    with pytest.raises(ConfigurationError, match=r"tenure_prepare: .* Write "):
+        tenure.ext.celery.Scheduler(app)._look()
+
+
 @pytest.fixture
 def app() -> Celery:
     queue = str(uuid.uuid4())

@@ -11,10 +11,11 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import celery.beat
+from celery.utils.imports import symbol_by_name
 from celery.utils.log import get_logger
 
 from tenure.core.keys import due_key
-from tenure.errors import JobError, StoreUnavailable, UnknownJob
+from tenure.errors import ConfigurationError, JobError, StoreUnavailable, UnknownJob
 from tenure.ext.celery.schedules import trigger_of
 from tenure.run import Run
 from tenure.scheduler import Scheduler as Node
@@ -54,8 +55,8 @@ def task_id(application: str, entry: str, scheduled_for: datetime) -> str:
 class Shared:
     """A mixin for Celery's scheduler classes that shares the entries between several beats.
 
-    Settings: `tenure_url` (else TENURE_URL), and `tenure_options`, which go to `tenure.Scheduler`. Nothing is opened
-    before the first tick.
+    Settings: `tenure_url` (else TENURE_URL); `tenure_options`, which go to `tenure.Scheduler`; and `tenure_prepare`, a
+    function, or its name, that gets each scheduler before it starts. Nothing is opened before the first tick.
     """
 
     app: Any
@@ -140,6 +141,8 @@ class Shared:
             if stopper is not None:
                 stopper.discard()
         _bring_back(node, entries)
+        if (prepare := self.app.conf.get("tenure_prepare")) is not None:
+            _function(prepare)(node)
         node.start()
         self._node, self._entries, self._stopper = node, entries, NodeStopper(node)
         return node
@@ -208,6 +211,23 @@ class BeatScheduler(Shared, celery.beat.Scheduler):  # type: ignore[misc]
         """The configured entries, and those that Celery adds."""
         self.merge_inplace(self.app.conf.beat_schedule)
         self.install_default_entries(self.schedule)
+
+
+def _function(setting: Any) -> Callable[[Node], object]:
+    """The function that `tenure_prepare` is or names."""
+    try:
+        found = symbol_by_name(setting)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"tenure_prepare: {setting!r:.80} cannot be imported: {error}. Write 'module:function', such as "
+            "'tenure.ext.opentelemetry:instrument', or the function itself."
+        ) from error
+    if not callable(found):
+        raise ConfigurationError(
+            f"tenure_prepare: {found!r:.80} is a {type(found).__name__}. Write a function that takes a Scheduler."
+        )
+    made: Callable[[Node], object] = found
+    return made
 
 
 def _bring_back(node: Node, entries: Mapping[str, Any]) -> None:
