@@ -462,7 +462,7 @@ def _slot(st: Statement, row: Any, one: RunRequest) -> Work:
         seen = run
 
 
-def retry(st: Statement, runs: Sequence[RunId], by: str, action: Action | None = None) -> Work:
+def retry(st: Statement, runs: Sequence[RunId], by: str, action: Action | None = None, traceparent: str = "") -> Work:
     tables = st.server.rows.tables
     for one in sorted(set(runs)):
         run = tables.runs.get(one)
@@ -477,7 +477,7 @@ def retry(st: Statement, runs: Sequence[RunId], by: str, action: Action | None =
         if run is not None and run_rules.retries(run.state, run.count):
             st.server.checker.reopened((run.job, run.key))
     before = {one: tables.runs[one].key for one in runs if one in tables.runs}
-    answers = st.server.rows.ledger.retry(runs, by, action)
+    answers = st.server.rows.ledger.retry(runs, by, action, traceparent)
     st.server.checker.retried(before)
     return answers
 

@@ -729,11 +729,11 @@ def slot_kept(self: Any, run: Any, after: Any, now: float) -> None:
         run.slot = slot
 
 
-def reopen_elsewhere(self: Any, row: Any, run: Any, by: str) -> Any:
+def reopen_elsewhere(self: Any, row: Any, run: Any, by: str, traceparent: str) -> Any:
     """A retry is a run of another key."""
     del self._tables.keys[row.id][run.key]
     run.key += " again"
-    return _reopen(self, row, run, by)
+    return _reopen(self, row, run, by, traceparent)
 
 
 def look_is_a_loss(run: Any, ending: Any, *rest: Any, **more: Any) -> Any:

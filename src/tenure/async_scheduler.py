@@ -401,8 +401,8 @@ class AsyncScheduler(Decorators, Listening):
         from tenure.transactions import job_changes
 
         run = await asyncio.to_thread(service.look, lambda ledger: retriable(ledger, self.application, run_id))
-        action = service.operations.action("retry", said)
-        row = await _awaited(job_changes.retry_run(conn, service.store, run.id, said.by, action))
+        action, span = service.operations.action("retry", said), service.operations.traceparent()
+        row = await _awaited(job_changes.retry_run(conn, service.store, run.id, said.by, action, traceparent=span))
         view = await asyncio.to_thread(service.look, lambda ledger: service.retried(ledger, run, row))
         return self._requested(view)
 

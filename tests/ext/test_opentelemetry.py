@@ -7,6 +7,8 @@ import pytest
 from harness.processes import SUPPORT, Worker
 from harness.scratch import eventually
 from stores.ledger.scene import Scene
+from tenure.core.backfills import NewBackfill
+from tenure.core.records import RunState
 from tenure.stores import store_for
 
 pytest.importorskip("opentelemetry.sdk")
@@ -133,6 +135,18 @@ def test_who_requests_outside_of_a_span_is_not_linked_and_a_coroutine_is(told):
     assert {(span["attributes"]["tenure.run.kind"], *span["links"]) for span in due} == {("due",)}
 
 
+def test_a_run_is_linked_to_the_span_that_retried_it(told):
+    by_attempt = {span["attributes"]["tenure.run.attempt"]: span["links"] for span in of(told, "run retried")}
+    [again] = of(told, "retry")
+    assert by_attempt == {1: [], 2: [[again["trace"], again["span"]]]}
+
+
+def test_each_run_of_a_backfill_is_linked_to_the_span_that_requested_it(told):
+    [asked] = of(told, "backfill")
+    filled = [span for span in of(told, "run hourly") if span["attributes"]["tenure.run.kind"] == "backfill"]
+    assert [span["links"] for span in filled] == [[[asked["trace"], asked["span"]]]] * 3
+
+
 # In the ledger
 
 
@@ -155,3 +169,47 @@ def test_a_ledger_keeps_the_span_of_a_request_and_of_no_other(scene):
     assert scene.ledger.traceparents([other.id]) == {}
     scene.ask(slot="s", if_waiting="replace", traceparent="00-e-f-01")
     assert scene.ledger.traceparents([waits.id]) == {waits.id: "00-e-f-01"}
+
+
+def test_a_retry_is_the_request_that_counts(scene):
+    worker = scene.worker()
+    scene.add("job", overlap="allow", max_running=None)
+    first, second = scene.ask(traceparent="00-a-b-01"), scene.ask(traceparent="00-c-d-01")
+    for run in worker.claim(2).runs:
+        worker.finish(run.id, RunState.FAILED, error="no")
+    scene.ledger.retry([first.id], "ops", traceparent="00-e-f-01")
+    scene.ledger.retry([second.id], "ops")
+    assert scene.ledger.traceparents([first.id, second.id]) == {first.id: "00-e-f-01"}
+
+
+def test_all_runs_of_a_backfill_have_its_span_those_that_follow_and_reopened_ones_too(scene):
+    worker = scene.worker()
+    due = [scene.at(ago) for ago in (40, 30, 20)]
+    scene.add("job", overlap="allow", max_running=None)
+    scene.plan("job", scene.new(30, state=RunState.SKIPPED, reason="missed"))
+    wanted = NewBackfill(
+        scene.application,
+        "job",
+        due[0],
+        due[2] + 1,
+        tuple(due),
+        at_once=1,
+        even_forgotten=True,
+        traceparent="00-a-b-01",
+    )
+    scene.ledger.create_backfill(wanted)
+    for _ in due:
+        worker.finish(worker.take().id)
+        scene.ledger.advance_backfills(scene.application, 10)
+    assert sorted(scene.ledger.traceparents([run.id for run in scene.runs()]).values()) == ["00-a-b-01"] * 3
+    [row] = scene.ledger.backfills(scene.application)
+    assert (row.state, row.traceparent) == ("done", "00-a-b-01")
+
+
+def test_a_backfill_of_single_due_times_has_the_span_of_its_request(scene):
+    scene.add("job", overlap="allow", max_running=None)
+    scene.plan("job", scene.new(30, state=RunState.SKIPPED, reason="missed"))
+    [run] = scene.runs()
+    request = scene.request(key=run.key, scheduled_for=run.scheduled_for, backfill=True, traceparent="00-a-b-01")
+    scene.ledger.request_runs([request])
+    assert scene.ledger.traceparents([run.id]) == {run.id: "00-a-b-01"}

@@ -105,6 +105,8 @@ class NewBackfill:
     why: str = ""
     action: Action | None = None
     """Set if a person does this."""
+    traceparent: str = ""
+    """The span that requests it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,8 @@ class BackfillRow:
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many of its due times are LEFT or OVERTAKEN, or have a run in a state. A run that is over counts as it ended
     first, even if it is retried later."""
+    traceparent: str = ""
+    """The span that requested it, and so each of its runs."""
 
     @property
     def requester(self) -> str:

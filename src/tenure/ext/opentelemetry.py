@@ -4,10 +4,10 @@ from tenure.ext.opentelemetry import instrument
 
 instrument(scheduler)
 
-A span begins a trace of its own and is linked to the span that requested the run (`run_now`, `run_at`), if there was
-one. It is the current span in the body, whether that runs in a thread, on the loop or in a process, so what the body
-calls and sends continues the trace. Spans go wherever your program sends its spans. There is no convention for jobs
-yet: if there is one day, only this module changes.
+A span begins a trace of its own and is linked to the span that requested the run (`run_now`, `run_at`, `retry`,
+`backfill`), if there was one. It is the current span in the body, whether that runs in a thread, on the loop or in a
+process, so what the body calls and sends continues the trace. Spans go wherever your program sends its spans. There is
+no convention for jobs yet: if there is one day, only this module changes.
 """
 
 from __future__ import annotations

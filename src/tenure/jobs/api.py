@@ -349,6 +349,7 @@ class SchedulerApi(Decorators):
                 return [moment(at, where) for at in found.due]
             action = self._service.operations.action("backfill", said, counted(len(found.due), "due time"))
             more: dict[str, Any] = {"even_forgotten": even_forgotten, "by": by, "why": why, "action": action}
+            more["traceparent"] = self._service.operations.traceparent()
             wanted = NewBackfill(self.application, name, *span, tuple(found.due), words, limit, **more)
             row, runs = backfills.created(ledger, wanted)
             backfill = RequestedBackfill.through(row, where, self._service.lookup.shown_runs(ledger, runs))
@@ -404,7 +405,9 @@ class SchedulerApi(Decorators):
             runs = operations.failed_runs(ledger, row, start, end)
             if not dry_run:
                 action = self._service.operations.action("retry", said, counted(len(runs), "run"))
-                runs = operations.retried(ledger, [run.id for run in runs], said.by, action)
+                runs = operations.retried(
+                    ledger, [run.id for run in runs], said.by, action, self._service.operations.traceparent()
+                )
             views = self._service.lookup.shown_runs(ledger, runs)
         if not dry_run:
             self._service.poke()

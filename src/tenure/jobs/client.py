@@ -319,13 +319,13 @@ class JobClient:
 
     def retry(self, run_id: int, said: operations.ChangeNote, conn: Any = None) -> RunView:
         """Run a run again that did not succeed."""
-        action = self.operations.action("retry", said)
+        action, span = self.operations.action("retry", said), self.operations.traceparent()
         with self.ledger() as ledger:
             run = operations.retriable(ledger, self.application, run_id)
             if conn is None:
-                (row,) = ledger.retry([run.id], said.by, action)
+                (row,) = ledger.retry([run.id], said.by, action, span)
             else:
-                row = _retried(conn, self.store, run.id, said.by, action)
+                row = _retried(conn, self.store, run.id, said.by, action, span=span)
             view = self.retried(ledger, run, row)
         if conn is None:
             self.poke()
@@ -402,10 +402,12 @@ def _requested(conn: Any, store: Store, request: RunRequest) -> RunRow | None:
     return _here(outcome)
 
 
-def _retried(conn: Any, store: Store, run: RunId, by: str, action: Action | None) -> RunRow | None:
+def _retried(conn: Any, store: Store, run: RunId, by: str, action: Action | None, *, span: str) -> RunRow | None:
     from tenure.transactions import job_changes
 
-    outcome: RunRow | Coroutine[Any, Any, RunRow | None] | None = job_changes.retry_run(conn, store, run, by, action)
+    outcome: RunRow | Coroutine[Any, Any, RunRow | None] | None = job_changes.retry_run(
+        conn, store, run, by, action, traceparent=span
+    )
     return _here(outcome)
 
 

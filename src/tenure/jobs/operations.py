@@ -660,11 +660,13 @@ def failed_runs(ledger: Ledger, job: JobRow, since: Instant, until: Instant | No
     return runs
 
 
-def retried(ledger: Ledger, runs: Sequence[RunId], by: str, action: Action | None) -> list[RunRow]:
+def retried(
+    ledger: Ledger, runs: Sequence[RunId], by: str, action: Action | None, traceparent: str = ""
+) -> list[RunRow]:
     """Retry these runs, a slice in each transaction. Leaves out those that others have changed meanwhile."""
     done: list[RunRow] = []
     for first in range(0, len(runs), SLICE):
-        answers = ledger.retry(runs[first : first + SLICE], by, None if done else action)
+        answers = ledger.retry(runs[first : first + SLICE], by, None if done else action, traceparent)
         done += [row for row in answers if row is not None]
     return done
 

@@ -112,7 +112,7 @@ class Claimer:
 
     def _with_spans(self, ledger: Ledger, runs: Sequence[ClaimedRun]) -> Sequence[ClaimedRun]:
         """Where spans are made, runs that were requested know by which span. Due runs cost nothing."""
-        requested = [run.id for run in runs if run.kind is RunKind.MANUAL]
+        requested = [run.id for run in runs if run.kind is not RunKind.DUE]
         if not requested or not self._context.registry.wants_traceparents:
             return runs
         spans = ledger.traceparents(requested)

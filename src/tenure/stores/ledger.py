@@ -483,10 +483,13 @@ class Ledger(AlertLedger, BackfillLedger):
 
     @abstractmethod
     def traceparents(self, runs: Collection[RunId]) -> dict[RunId, str]:
-        """The spans that requested these runs; runs without one are left out."""
+        """The spans that requested these runs; runs without one are left out. A run of a backfill has that of the
+        backfill, a run that was retried that of the retry."""
 
     @abstractmethod
-    def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
+    def retry(
+        self, runs: Sequence[RunId], by: str, action: Action | None = None, traceparent: str = ""
+    ) -> list[RunRow | None]:
         """Reopen runs that are FAILED, LOST, CANCELLED or SKIPPED: the same keys and due times again.
 
         A reopened run is PENDING, due now (or at its due time, if that is to come), without expiry, and waits its turn

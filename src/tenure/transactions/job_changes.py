@@ -122,13 +122,15 @@ def request_run(connection: Any, store: Store, request: RunRequest) -> Any:
 
 @overload
 def retry_run(
-    connection: AsyncConnection, store: Store, run: RunId, by: str, action: Action | None
+    connection: AsyncConnection, store: Store, run: RunId, by: str, action: Action | None, *, traceparent: str = ""
 ) -> Coroutine[Any, Any, RunRow | None]: ...
 @overload
 def retry_run(
-    connection: SyncConnection, store: Store, run: RunId, by: str, action: Action | None
+    connection: SyncConnection, store: Store, run: RunId, by: str, action: Action | None, *, traceparent: str = ""
 ) -> RunRow | None: ...
-def retry_run(connection: Any, store: Store, run: RunId, by: str, action: Action | None) -> Any:
+def retry_run(
+    connection: Any, store: Store, run: RunId, by: str, action: Action | None, *, traceparent: str = ""
+) -> Any:
     """`Ledger.retry` of one run in the connection's transaction."""
 
     def on_postgres(schema: str) -> Steps[RunRow | None]:
@@ -137,13 +139,13 @@ def retry_run(connection: Any, store: Store, run: RunId, by: str, action: Action
 
         statement = postgres_ledger.load(schema, "DESC")["retry"]
         noted = None if action is None else json.dumps(postgres_rows.written_action(action))
-        row = yield statement, {"runs": [run], "by": storable(by), "action": noted}
+        row = yield statement, {"runs": [run], "by": storable(by), "action": noted, "traceparent": traceparent}
         return postgres_rows.run_row(row) if row else None
 
     def on_sqlite(raw: sqlite3.Connection) -> RunRow | None:
         from tenure.stores.sqlite import changes as sqlite_changes
 
-        ((row,), _) = sqlite_changes.retry(raw, [run], by, now=_now(), action=action)
+        ((row,), _) = sqlite_changes.retry(raw, [run], by, now=_now(), action=action, traceparent=traceparent)
         return row
 
     return _over(connection, store, "scheduler.retry(conn=…)", on_postgres, on_sqlite)

@@ -351,7 +351,7 @@ def test_counting_waits_for_no_row_of_others(ledger_database):
         other.execute("SELECT FROM tenure.job WHERE id = %s FOR UPDATE", [scene.job().id])
         assert _count(scene)[1] == 0
         other.rollback()
-        other.execute("SELECT tenure.retry_runs(ARRAY[%s, %s]::bigint[], '', NULL)", [old.id, young.id])
+        other.execute("SELECT tenure.retry_runs(ARRAY[%s, %s]::bigint[], '', NULL, NULL)", [old.id, young.id])
         another.execute("SET lock_timeout = '1s'")
         assert _count(scene)[1] == 0
         other.commit()

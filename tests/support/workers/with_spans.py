@@ -58,8 +58,18 @@ def ignores(run: Run) -> None:
     time.sleep(0.6)
 
 
+@scheduler.job
+def retried(run: Run) -> None:
+    if run.attempt == 1:
+        raise ValueError("not yet mended")
+
+
 @scheduler.every("1s")
 def due() -> None: ...
+
+
+@scheduler.every("1h", missed="skip")
+def hourly() -> None: ...
 
 
 scheduler.job(process=True)(traced_bodies.in_process)
@@ -89,6 +99,14 @@ if __name__ == "__main__":
             tell(event="ended", job=job, run=asked.id, key=asked.key, state=found.state, log=scheduler.log(asked.id))  # type: ignore[attr-defined]
         ended(scheduler.find_run(asyncio.run(asked_by_a_coroutine())))
         ended(scheduler.run_now("in_thread", key="by none"))
+        failed = ended(scheduler.run_now("retried"))
+        with traced_bodies.tracer.start_as_current_span("retry"):
+            again = scheduler.retry(failed.id)  # type: ignore[attr-defined]
+        ended(again)
+        with traced_bodies.tracer.start_as_current_span("backfill"):
+            scheduler.backfill("hourly", "-3h", "-1s", dry_run=False, at_once=1, even_forgotten=True)
+        while scheduler.backfills()[0].state != "done":
+            time.sleep(0.05)
         while not scheduler.runs("due", state="succeeded"):
             time.sleep(0.05)
     for span in traced_bodies.memory.get_finished_spans():

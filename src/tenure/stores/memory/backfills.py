@@ -37,7 +37,7 @@ class MemoryBackfills(BackfillLedger):
     _tables: Tables
 
     @abstractmethod
-    def _reopen(self, row: JobRow, run: MemoryRun, by: str) -> RunRow: ...
+    def _reopen(self, row: JobRow, run: MemoryRun, by: str, traceparent: str) -> RunRow: ...
     @abstractmethod
     def _wake(self, application: str) -> None: ...
 
@@ -62,6 +62,7 @@ class MemoryBackfills(BackfillLedger):
                     wanted.by,
                     wanted.why,
                     self._world.now(),
+                    traceparent=wanted.traceparent,
                 ),
                 {at: BackfilledTime() for at in due},
             )
@@ -132,7 +133,7 @@ class MemoryBackfills(BackfillLedger):
         if run is not None:
             if not takes(backfill.include, run.state, run.count):
                 return None
-            return self._reopen(job, run, backfill.requester)
+            return self._reopen(job, run, backfill.requester, backfill.traceparent)
         if not takes(backfill.include, None, remembered=backfill.even_forgotten or at >= job.kept_since):
             return None
         new = MemoryRun(
@@ -146,6 +147,7 @@ class MemoryBackfills(BackfillLedger):
             due_at=max(self._world.now(), at),
             expires_at=None,
             by=backfill.requester,
+            traceparent=backfill.traceparent,
             owes=job.id in self._tables.followed,
         )
         return self._tables.add(new).row(job.spec.name)

@@ -858,7 +858,7 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
                 return None
             run.kwargs = run.kwargs if request.kwargs is None else request.kwargs
             self._note(request, noted, None)
-            return self._reopen(row, run, request.by)
+            return self._reopen(row, run, request.by, request.traceparent)
         if _forgotten(row, request):
             return None
         now = self.now()
@@ -900,7 +900,7 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
         open_runs = self._tables.open[row.id].values()
         return next((run for run in open_runs if run.has_slot and run.slot == slot), None)
 
-    def _reopen(self, row: JobRow, run: MemoryRun, by: str) -> RunRow:
+    def _reopen(self, row: JobRow, run: MemoryRun, by: str, traceparent: str) -> RunRow:
         run.kind = RunKind.MANUAL if run.kind is RunKind.MANUAL else RunKind.BACKFILL
         run.outcome = (run.outcome or attempt_outcome(run.state.value)) if run.attempt else None
         run.state, run.generation, run.expires_at = RunState.PENDING, row.generation, None
@@ -908,7 +908,7 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
         run.failures = run.losses = run.interruptions = run.looks = run.last_look = 0
         run.looking_since, run.pool = None, ""
         run.reopened, run.stopping = run.attempt, False
-        run.by, run.slot, run.owes = by, None, row.id in self._tables.followed
+        run.by, run.traceparent, run.slot, run.owes = by, traceparent, None, row.id in self._tables.followed
         if not run.attempt:
             run.reason, run.finished_at = "", None
         return self._tables.add(run).row(row.spec.name)
@@ -918,7 +918,9 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
             found = [self._tables.runs.get(run) for run in runs]
             return {run.id: run.traceparent for run in found if run is not None and run.traceparent}
 
-    def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
+    def retry(
+        self, runs: Sequence[RunId], by: str, action: Action | None = None, traceparent: str = ""
+    ) -> list[RunRow | None]:
         with self._world.mutex:
             answers: list[RunRow | None] = []
             reopened: dict[JobId, list[RunId]] = {}
@@ -928,7 +930,7 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
                 if run is None or row is None or not run_rules.retries(run.state, run.count) or _removed(row):
                     answers.append(None)
                     continue
-                answers.append(self._reopen(row, run, by))
+                answers.append(self._reopen(row, run, by, traceparent))
                 reopened.setdefault(row.id, []).append(run.id)
             for job, ids in reopened.items():
                 spec = self._tables.jobs[job].spec

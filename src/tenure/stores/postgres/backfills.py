@@ -62,7 +62,7 @@ def _written(wanted: NewBackfill) -> dict[str, Any]:
 
 def _backfill_row(application: str, row: tuple[Any, ...]) -> BackfillRow:
     number, job, name, since, until, include, at_once, even_forgotten, state, *rest = row
-    by, why, created_at, state_by, state_why, finished_at, words, counts = rest
+    by, why, created_at, state_by, state_why, finished_at, words, counts, traceparent = rest
     return BackfillRow(
         number,
         application,
@@ -81,4 +81,5 @@ def _backfill_row(application: str, row: tuple[Any, ...]) -> BackfillRow:
         state_why,
         clamped_or_none(finished_at),
         dict(zip(words or (), counts or (), strict=True)),
+        traceparent,
     )

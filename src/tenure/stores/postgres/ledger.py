@@ -599,11 +599,14 @@ class PostgresLedger(PostgresAlerts, PostgresBackfills, Ledger):
     def traceparents(self, runs: Collection[RunId]) -> dict[RunId, str]:
         return dict(self._run("traceparents", runs=longs(list(runs))))
 
-    def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
+    def retry(
+        self, runs: Sequence[RunId], by: str, action: Action | None = None, traceparent: str = ""
+    ) -> list[RunRow | None]:
         if not runs:
             return []
         noted = None if action is None else json.dumps(written_action(action))
-        rows = map(run_row, self._run("retry", runs=longs(runs), by=storable(by), action=noted))
+        said = {"by": storable(by), "action": noted, "traceparent": traceparent}
+        rows = map(run_row, self._run("retry", runs=longs(runs), **said))
         reopened = {row.id: row for row in rows}
         return [reopened.get(run) for run in runs]
 

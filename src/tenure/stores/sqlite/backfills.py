@@ -141,6 +141,7 @@ def create(connection: sqlite3.Connection, wanted: NewBackfill, now: Micros) -> 
         even_forgotten=wanted.even_forgotten,
         by=storable(wanted.by),
         why=storable(wanted.why),
+        traceparent=wanted.traceparent or None,
         now=now,
     )
     number = int(cursor.lastrowid or 0)
@@ -214,10 +215,10 @@ def _request(
     if not _wants(backfill, job, instant(at), state, count):
         return None
     if known is not None:
-        if not sqlite_changes.reopen(connection, known.id, now, backfill.requester):
+        if not sqlite_changes.reopen(connection, known.id, now, backfill.requester, traceparent=backfill.traceparent):
             return None
     else:
-        more = {"slot": None, "kwargs": None, "traceparent": None, "remembered": False}
+        more = {"slot": None, "kwargs": None, "traceparent": backfill.traceparent or None, "remembered": False}
         by = storable(backfill.requester)
         execute(connection, "request_run", **there, **more, kind=RunKind.BACKFILL, scheduled_for=at, now=now, by=by)
         sqlite_figures.touch(connection, job.id, at, now)
@@ -267,7 +268,7 @@ def _cancel_unbegun(connection: sqlite3.Connection, number: int, why: str, now: 
 def backfill_row(row: Sequence[Any]) -> BackfillRow:
     """A row of a backfill. The file accepts any word for a state; an unknown one counts as cancelled."""
     number, application, job, name, since, until, include, at_once, even_forgotten, state, *rest = row
-    by, why, created_at, state_by, state_why, finished_at = rest
+    by, why, created_at, state_by, state_why, finished_at, traceparent = rest
     return BackfillRow(
         number,
         str(application),
@@ -285,4 +286,5 @@ def backfill_row(row: Sequence[Any]) -> BackfillRow:
         str(state_by),
         str(state_why),
         instant_or_none(finished_at),
+        traceparent=str(traceparent or ""),
     )

@@ -262,7 +262,7 @@ def request_run(
     if not inserted:
         if not run_rules.reopens(row.state, row.count):
             return None
-        reopen(connection, row.id, now, request.by, request.kwargs)
+        reopen(connection, row.id, now, request.by, request.kwargs, traceparent=request.traceparent)
     noted = set() if noted is None else noted
     if (whose := (request.application, request.name)) not in noted:
         noted.add(whose)
@@ -287,14 +287,24 @@ def _in_slot(connection: sqlite3.Connection, request: RunRequest, due: Micros, n
 
 
 def retry(
-    connection: sqlite3.Connection, runs: Sequence[RunId], by: str, *, now: Micros, action: Action | None = None
+    connection: sqlite3.Connection,
+    runs: Sequence[RunId],
+    by: str,
+    *,
+    now: Micros,
+    action: Action | None = None,
+    traceparent: str = "",
 ) -> tuple[list[RunRow | None], list[str]]:
     """Reopen runs, as `Ledger.retry` specifies. Also returns the applications in which something can begin."""
     answers: list[RunRow | None] = []
     reopened: dict[tuple[str, str], list[RunId]] = {}
     for wanted in runs:
         row = _run(connection, wanted)
-        if row is None or not run_rules.retries(row.state, row.count) or not reopen(connection, wanted, now, by):
+        if (
+            row is None
+            or not run_rules.retries(row.state, row.count)
+            or not reopen(connection, wanted, now, by, traceparent=traceparent)
+        ):
             answers.append(None)
             continue
         answers.append(_run(connection, wanted))
@@ -305,10 +315,13 @@ def retry(
     return answers, list(dict.fromkeys(application for application, _ in reopened))
 
 
-def reopen(connection: sqlite3.Connection, wanted: RunId, now: Micros, by: str, kwargs: str | None = None) -> bool:
+def reopen(
+    connection: sqlite3.Connection, wanted: RunId, now: Micros, by: str, kwargs: str | None = None, *, traceparent: str
+) -> bool:
     """Reopen a final run. False if its job is removed."""
     execute(connection, "touch_hour_of_run", id=wanted, before=now - sqlite_figures.LONG_AGO)
-    return execute(connection, "reopen", id=wanted, now=now, by=storable(by), kwargs=kwargs).rowcount == 1
+    said = {"by": storable(by), "kwargs": kwargs, "traceparent": traceparent or None}
+    return execute(connection, "reopen", id=wanted, now=now, **said).rowcount == 1
 
 
 def cancel(

@@ -507,11 +507,15 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             found = execute(self._connection, "traceparents", runs=json.dumps(sorted(runs))).fetchall()
         return {RunId(run): traceparent for run, traceparent in found}
 
-    def retry(self, runs: Sequence[RunId], by: str, action: Action | None = None) -> list[RunRow | None]:
+    def retry(
+        self, runs: Sequence[RunId], by: str, action: Action | None = None, traceparent: str = ""
+    ) -> list[RunRow | None]:
         if not runs:
             return []
         with self._write():
-            answers, waking = sqlite_changes.retry(self._connection, runs, by, now=self._now(), action=action)
+            answers, waking = sqlite_changes.retry(
+                self._connection, runs, by, now=self._now(), action=action, traceparent=traceparent
+            )
         self._wake(*waking)
         return answers
 

@@ -63,7 +63,7 @@ _ALERT = (
 )
 _BACKFILL = (
     "b.number, b.application, b.job, b.name, b.since, b.until, b.include, b.at_once, b.even_forgotten, b.state, b.by, "
-    "b.why, b.created_at, b.state_by, b.state_why, b.finished_at"
+    "b.why, b.created_at, b.state_by, b.state_why, b.finished_at, b.traceparent"
 )
 _LISTED = """application = :application
    AND (CASE :state WHEN 'removed' THEN state = 'removed' AND (in_code OR override IS NOT NULL)

@@ -19,7 +19,7 @@ SELECT {schema}.steer_backfill(%(application)s, %(number)s::bigint, %(steer)s, %
 -- The newest backfills of an application, of a job, or the one with a number.
 SELECT b.number, b.job, b.name, date_part('epoch', b.since), date_part('epoch', b.until), b.include, b.at_once,
        b.even_forgotten, b.state, b.by, b.why, date_part('epoch', b.created_at), b.state_by, b.state_why,
-       date_part('epoch', b.finished_at), c.words, c.counts
+       date_part('epoch', b.finished_at), c.words, c.counts, coalesce(b.traceparent, '')
   FROM (SELECT x.* FROM {schema}.backfill x
          WHERE x.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s)
            AND (%(number)s::bigint IS NULL OR x.number = %(number)s::bigint)

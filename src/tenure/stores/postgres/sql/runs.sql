@@ -76,7 +76,8 @@ SELECT r.id, r.traceparent FROM {schema}.run r WHERE r.id = ANY (%(runs)s::bigin
 -- name: retry
 -- Retry runs.
 SELECT {run}
-  FROM {schema}.retry_runs(%(runs)s::bigint[], %(by)s, %(action)s::jsonb) r JOIN {schema}.job j ON j.id = r.job
+  FROM {schema}.retry_runs(%(runs)s::bigint[], %(by)s, %(action)s::jsonb, nullif(%(traceparent)s, '')) r
+  JOIN {schema}.job j ON j.id = r.job
 
 -- name: cancel
 -- Cancel runs, and request the end of RUNNING ones.

@@ -3,8 +3,9 @@
 -- name: add_backfill
 -- Add a backfill.
 INSERT INTO tenure_backfill (application, job, name, since, until, include, at_once, even_forgotten, state, by, why,
-                             created_at)
-VALUES (:application, :job, :name, :since, :until, :include, :at_once, :even_forgotten, 'running', :by, :why, :now)
+                             traceparent, created_at)
+VALUES (:application, :job, :name, :since, :until, :include, :at_once, :even_forgotten, 'running', :by, :why,
+        :traceparent, :now)
 
 -- name: add_backfilled
 -- Add a due time to a backfill.

@@ -473,7 +473,7 @@ UPDATE tenure_run
        finished_at = CASE attempt WHEN 0 THEN NULL ELSE finished_at END,
        looks = NULL, looking_since = NULL, last_look = NULL, pool = NULL,
        owes = (SELECT followed FROM tenure_job j WHERE j.id = tenure_run.job),
-       by = :by, slot = NULL, kwargs = coalesce(:kwargs, kwargs)
+       by = :by, slot = NULL, kwargs = coalesce(:kwargs, kwargs), traceparent = :traceparent
  WHERE id = :id AND EXISTS (SELECT 1 FROM tenure_job j WHERE j.id = tenure_run.job AND j.state <> 'removed')
 
 -- name: cancel

@@ -27,9 +27,11 @@ BEGIN
     LOOP
         EXIT WHEN cardinality(opened) >= room;
         made := NULL;
-        INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, state, by, owes)
+        INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, state, by,
+                                  traceparent, owes)
         SELECT j.id, j.application, j.lane, j.generation, 'backfill', d.key, d.scheduled_for,
-               greatest(clock_timestamp(), d.scheduled_for), 'pending', by_, j.followed   -- in the order of their turns
+               greatest(clock_timestamp(), d.scheduled_for), 'pending', by_,   -- in the order of their turns
+               b.traceparent, j.followed
          WHERE j.state <> 'removed' AND 'missing' = ANY (b.include)
            AND (b.even_forgotten OR d.scheduled_for >= j.kept_since)
            AND NOT EXISTS (SELECT FROM {schema}.run x WHERE x.job = j.id AND x.key = d.key)
@@ -47,7 +49,7 @@ BEGIN
                     held := true;
                     CONTINUE;
                 END IF;
-                SELECT x.id INTO made FROM {schema}.reopen_run(known, b.reopens::text[], by_, NULL) x;
+                SELECT x.id INTO made FROM {schema}.reopen_run(known, b.reopens::text[], by_, NULL, b.traceparent) x;
             END IF;
         END IF;
         UPDATE {schema}.backfill_due x
@@ -114,13 +116,13 @@ BEGIN
     IF NOT FOUND THEN RETURN; END IF;
     SELECT * INTO j FROM {schema}.job x WHERE x.id = j.id;   -- as retention has left it
     INSERT INTO {schema}.backfill (application, job, name, since, until, include, reopens, at_once, even_forgotten, by,
-                                   why, created_at)
+                                   why, traceparent, created_at)
     VALUES (j.application, j.id, j.name, to_timestamp((wanted ->> 'since')::float8),
             to_timestamp((wanted ->> 'until')::float8),
             ARRAY(SELECT jsonb_array_elements_text(wanted -> 'include')),
             ARRAY(SELECT s::{schema}.run_state FROM jsonb_array_elements_text(wanted -> 'reopens') s),
             (wanted ->> 'at_once')::int, (wanted ->> 'even_forgotten')::boolean, wanted ->> 'by', wanted ->> 'why',
-            clock_timestamp())
+            nullif(wanted ->> 'traceparent', ''), clock_timestamp())
     RETURNING * INTO b;
     INSERT INTO {schema}.backfill_due (backfill, scheduled_for, job, key)
     SELECT b.number, to_timestamp((w.due ->> 0)::float8), j.id, w.due ->> 1

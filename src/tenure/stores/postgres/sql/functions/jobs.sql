@@ -336,7 +336,7 @@ END $$;
 -- one left; it has no place until it is claimed. The caller has locked the job. Waits for a session that has reopened
 -- the run, or is deleting it.
 CREATE OR REPLACE FUNCTION {schema}.reopen_run(
-    of_run bigint, states text[], said_by text, arguments text
+    of_run bigint, states text[], said_by text, arguments text, span text
 ) RETURNS SETOF {schema}.run
 LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
@@ -350,7 +350,7 @@ BEGIN
            reason = CASE x.attempt WHEN 0 THEN '' ELSE x.reason END,
            finished_at = CASE x.attempt WHEN 0 THEN NULL ELSE x.finished_at END,
            looks = NULL, looking_since = NULL, last_look = NULL, pool = NULL, owes = j.followed,
-           by = said_by, slot = NULL, kwargs = coalesce(arguments, x.kwargs)
+           by = said_by, slot = NULL, kwargs = coalesce(arguments, x.kwargs), traceparent = span
       FROM {schema}.job j
      WHERE x.id = of_run AND x.state = ANY (states::{schema}.run_state[]) AND x.count = 1
        AND j.id = x.job
@@ -361,7 +361,8 @@ BEGIN
 END $$;
 
 -- Retries runs: reopens those that did not succeed. Returns the runs that it reopened.
-CREATE OR REPLACE FUNCTION {schema}.retry_runs(runs bigint[], said_by text, action jsonb) RETURNS SETOF {schema}.run
+CREATE OR REPLACE FUNCTION {schema}.retry_runs(runs bigint[], said_by text, action jsonb, span text)
+RETURNS SETOF {schema}.run
 LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     one  bigint;
@@ -371,7 +372,7 @@ BEGIN
         PERFORM 1 FROM {schema}.job j
           WHERE j.id = (SELECT x.job FROM {schema}.run x WHERE x.id = one) AND j.state <> 'removed' FOR KEY SHARE;
         IF FOUND THEN
-            RETURN QUERY SELECT * FROM {schema}.reopen_run(one, '{failed,lost,cancelled,skipped}', said_by, NULL);
+            RETURN QUERY SELECT * FROM {schema}.reopen_run(one, '{failed,lost,cancelled,skipped}', said_by, NULL, span);
             IF FOUND THEN
                 done := done || one;
             END IF;
@@ -470,7 +471,8 @@ BEGIN
                     CONTINUE;
                 END IF;
                 SELECT x.* INTO r FROM {schema}.run o
-                 CROSS JOIN LATERAL {schema}.reopen_run(o.id, '{skipped,cancelled,lost}', a ->> 'by', a ->> 'kwargs') x
+                 CROSS JOIN LATERAL {schema}.reopen_run(o.id, '{skipped,cancelled,lost}', a ->> 'by', a ->> 'kwargs',
+                                                        nullif(a ->> 'traceparent', '')) x
                  WHERE o.job = j.id AND o.key = a ->> 'key';
                 made := FOUND;
                 EXIT WHEN made;

@@ -216,6 +216,7 @@ CREATE TABLE {schema}.backfill (
     created_at     timestamptz NOT NULL,
     state_by       text NOT NULL DEFAULT '',   -- who brought it into its state
     state_why      text NOT NULL DEFAULT '',
+    traceparent    text,         -- the span that requested it
     finished_at    timestamptz   -- when no due time of it was unsettled any more
 );
 

@@ -199,6 +199,7 @@ CREATE TABLE tenure_backfill (
     created_at      INTEGER NOT NULL,
     state_by        TEXT NOT NULL DEFAULT '',   -- who brought it into its state
     state_why       TEXT NOT NULL DEFAULT '',
+    traceparent     TEXT,               -- the span that requested it
     finished_at     INTEGER             -- when no due time of it was unsettled any more
 );
 
