@@ -19,6 +19,7 @@ from tenure.stores import store_for
 from tenure.transactions import job_changes
 
 ASYNC_SQLITE = [callers.Aiosqlite, callers.AsyncAlchemySqlite, callers.AsyncAlchemySqliteSession]
+SPAN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 ACTION = Action("retry", "ops", "fixed", "a test")
 RULES = Rules(missed="skip", retries=2, timeout=1.5, queue="slow")
 
@@ -159,7 +160,10 @@ def test_a_run_is_retried_with_the_transaction(client, office, commits):
     async def body():
         with contextlib.suppress(ZeroDivisionError):
             async with client.transaction():
-                row = await awaited(job_changes.retry_run(client.connection, office.store, failed.id, "ops", ACTION))
+                retry = job_changes.retry_run(
+                    client.connection, office.store, failed.id, "ops", ACTION, traceparent=SPAN
+                )
+                row = await awaited(retry)
                 assert (row.id, row.state, row.by) == (failed.id, "pending", "ops")
                 again = await awaited(job_changes.retry_run(client.connection, office.store, failed.id, "ops", None))
                 assert again is None, "it is open"
@@ -169,6 +173,7 @@ def test_a_run_is_retried_with_the_transaction(client, office, commits):
     scene(client, body)
     assert office.run(failed.id).state is (RunState.PENDING if commits else RunState.CANCELLED)
     assert len(office.ledger.actions(ActionQuery(office.name))) == commits
+    assert office.ledger.traceparents([failed.id]) == ({failed.id: SPAN} if commits else {})
 
 
 def test_without_a_transaction_it_refuses(client, office):

@@ -851,7 +851,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             return {name: figures_of(*columns) for name, *columns in found}
 
     def counts_by_queue(self, application: str, since: Instant) -> dict[str, Figures]:
-        with self._desk.read():
+        with self._read():
             found = execute(self._connection, "counts_by_queue", application=application, since=micros(since))
             return {queue: counts_of(*columns) for queue, *columns in found}
 
