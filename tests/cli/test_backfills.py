@@ -61,7 +61,7 @@ def test_a_backfill_is_shown_under_its_number(tenure, asked, jobs):
         0,
         f"backfill {number} of 'daily' is running, 0 of 5 finished; 2 waiting, 3 left",
     )
-    assert "missing and lost due times from 2026-11-01 09:00:00 KST up to" in out
+    assert "missing and lost due times from 2026-11-01 09:00:00 KST (inclusive) to" in out
     assert "at most 2 at once" in out
     assert out.splitlines()[2].endswith("by ada: the printer")
     assert asked("backfill", str(number)) == asked("backfills", "daily")[0]
