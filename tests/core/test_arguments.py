@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from harness.scratch import eventually
 from tenure import Scheduler
 from tenure.cli import main
-from tenure.core.arguments import MAX_ARGUMENTS, TAG, decode, encode, plain
+from tenure.core.arguments import MAX_ARGUMENTS, TAG, decode, differing, encode, plain
 from tenure.errors import ConfigurationError, UnreadableArguments
 from tenure.triggers import zone
 
@@ -228,7 +228,9 @@ def test_the_command_line_takes_tags_and_shows_words_of_json(sqlite_url, capsys)
     assert json.loads(capsys.readouterr().out)["kwargs"] == {"since": "2026-11-16", "ids": [1, 2]}
     assert scheduler.runs()[0].kwargs == {"since": date(2026, 11, 16), "ids": {1, 2}}
     assert main(["run-now", "pay", "--kwargs", given_.replace("date", "day"), "--url", sqlite_url]) == 2
-    assert "this version of tenure cannot read ['day', '2026-11-16']" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "this version of tenure cannot read the type 'day'" in error
+    assert "2026-11-16" not in error  # the same text becomes the reason of a run
 
 
 # What is refused
@@ -337,6 +339,39 @@ def test_what_cannot_be_kept_is_refused_with_its_place_its_value_and_what_to_wri
 def test_a_tag_that_cannot_be_read_is_never_guessed_at(tag):
     with pytest.raises(UnreadableArguments, match="not JSON as tenure writes it"):
         decode(f'{{"x": {{"{TAG}": {tag}}}}}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"x": "hunter2", }',
+        '["hunter2"]',
+        f'{{"x": {{"{TAG}": ["date", "hunter2"]}}}}',
+        f'{{"x": {{"{TAG}": ["datetime", "2026-11-16", "hunter2"]}}}}',
+        f'{{"x": {{"{TAG}": ["secret", "hunter2"]}}}}',
+        f'{{"x": {{"{TAG}": "hunter2"}}}}',
+    ],
+)
+def test_what_cannot_be_read_is_not_told(text):
+    with pytest.raises(UnreadableArguments) as refused:
+        decode(text)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ('{"a":1,"b":"x"}', '{"a":1,"b":"y"}', "b changed"),
+        ('{"a":1}', '{"b":1}', "a, b changed"),
+        ('{"a":1}', '{"a":true}', "a changed"),
+        ('{"a":null}', "{}", "a changed"),
+        ('{"a":1}', '{ "a": 1 }', "written differently"),
+        ('{"a":1}', "[1]", "changed, and cannot be read"),
+        ('{"a":1}', '{"a":', "changed, and cannot be read"),
+    ],
+)
+def test_a_difference_of_arguments_names_them_and_no_value(one, other, said):
+    assert differing(one, other) == said
 
 
 @settings(deadline=None)

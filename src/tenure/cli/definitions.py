@@ -129,7 +129,7 @@ def diff(arguments: argparse.Namespace) -> int:
         for one in news:
             word, colour = _WORDS[one.kind]
             remarks = [one.remark] if one.remark else []
-            _told(word, colour, one.name, [*(f"{d.word}: {d.one} → {d.other}" for d in one.differences), *remarks])
+            _told(word, colour, one.name, [*(d.change for d in one.differences), *remarks])
         for misfit in misfits:
             _told("unfit", RED, misfit.function, [misfit.text])
         what = "nothing would change" if not changes else f"a start would change {counted(len(changes), 'job')}"

@@ -96,16 +96,38 @@ def decode_result(text: str) -> Any:
 
 
 def decode(text: str) -> dict[str, Any]:
-    """The arguments in a text. Raises `UnreadableArguments`."""
+    """The arguments in a text. Raises `UnreadableArguments`, which tells no value: it becomes the reason of a run, and
+    readers of reasons need not be allowed to see arguments."""
     if text == "{}":
         return {}
     try:
         found = json.loads(text, object_hook=_read, parse_constant=_refuse_constant)
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:  # hostile rows too
-        raise UnreadableArguments(f"the arguments {text!r:.200} are not JSON as tenure writes it ({error})") from None
+        said = str(error) if isinstance(error, json.JSONDecodeError | _NotOurs) else type(error).__name__
+        raise UnreadableArguments(f"the arguments are not JSON as tenure writes it ({said})") from None
     if not isinstance(found, dict):
-        raise UnreadableArguments(f"the arguments {text!r:.200} are not a JSON object")
+        raise UnreadableArguments(f"the arguments are not a JSON object, but {a_type(found)}")
     return found
+
+
+class _NotOurs(ValueError):
+    """JSON that tenure does not write. Its message tells no value."""
+
+
+def differing(one: str, other: str) -> str:
+    """How two texts of arguments differ, by the names of the arguments: 'password, region changed'. It tells no value,
+    because whoever may see what a job is need not be allowed to see its arguments."""
+    try:
+        mine, theirs = json.loads(one), json.loads(other)
+        names = sorted(name for name in {**mine, **theirs} if _given(mine, name) != _given(theirs, name))
+    except (ValueError, TypeError, RecursionError):  # hostile rows
+        return "changed, and cannot be read"
+    return f"{', '.join(names):.200} changed" if names else "written differently"
+
+
+def _given(arguments: dict[str, object], name: str) -> str:
+    """An argument as text: True is not 1, and 1 is not 1.0."""
+    return json.dumps(arguments[name], sort_keys=True) if name in arguments else ""
 
 
 def shown(text: str) -> dict[str, Any]:
@@ -249,7 +271,7 @@ def _read(found: dict[str, Any]) -> Any:
         return found
     match found[TAG]:
         case _ if len(found) > 1:
-            raise ValueError(f"{TAG} stands beside other keys")
+            raise _NotOurs(f"{TAG} stands beside other keys")
         case ["dict", list(pairs)]:
             return dict(pairs)
         case ["tuple", list(members)]:
@@ -272,8 +294,10 @@ def _read(found: dict[str, Any]) -> Any:
             return UUID(text)
         case ["Decimal", str(text)] if (number := Decimal(text)).is_finite():
             return number
+        case [str(kind), *_]:
+            raise _NotOurs(f"this version of tenure cannot read the type {kind!r:.80}")
         case tag:
-            raise ValueError(f"this version of tenure cannot read {tag!r:.80}")
+            raise _NotOurs(f"this version of tenure cannot read a tag that is {a_type(tag)}")
 
 
 def _placed(value: _Clock, name: str | None = None, fold: int = 0) -> _Clock:
@@ -281,4 +305,4 @@ def _placed(value: _Clock, name: str | None = None, fold: int = 0) -> _Clock:
 
 
 def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
+    raise _NotOurs(f"{word} is not JSON")

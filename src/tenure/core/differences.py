@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import NamedTuple
 
+from tenure.core.arguments import differing
 from tenure.core.records import JobSpec
 from tenure.core.trigger_text import read_trigger
 
@@ -15,7 +16,13 @@ class Difference(NamedTuple):
     word: str
     """'trigger', 'kwargs', 'function', 'in_code', or an option."""
     one: str
+    """'' for arguments, whose values are not told: `other` says which of them differ."""
     other: str
+
+    @property
+    def change(self) -> str:
+        """From one to the other: 'retries: 0 → 3', or 'kwargs: password changed'."""
+        return f"{self.word}: {self.one} → {self.other}" if self.one else f"{self.word}: {self.other}"
 
 
 def differences(one: JobSpec, other: JobSpec) -> list[Difference]:
@@ -23,9 +30,10 @@ def differences(one: JobSpec, other: JobSpec) -> list[Difference]:
     found = []
     if one.trigger != other.trigger:
         found.append(Difference("trigger", *_both(explained(one.trigger), explained(other.trigger))))
-    for word, mine, theirs in (("function", one.function, other.function), ("kwargs", one.kwargs, other.kwargs)):
-        if mine != theirs:
-            found.append(Difference(word, f"{mine:.200}", f"{theirs:.200}"))
+    if one.function != other.function:
+        found.append(Difference("function", f"{one.function:.200}", f"{other.function:.200}"))
+    if one.kwargs != other.kwargs:
+        found.append(Difference("kwargs", "", differing(one.kwargs, other.kwargs)))
     rules = asdict(other.rules)
     found += [
         Difference(word, repr(mine), repr(rules[word]))
@@ -37,13 +45,13 @@ def differences(one: JobSpec, other: JobSpec) -> list[Difference]:
 
 def in_force(spec: JobSpec, code: JobSpec) -> str:
     """How a job runs if the code defines it differently: 'trigger: Every 9 s (code: Every 5 s)'."""
-    told = [f"{word}: {mine} (code: {theirs})" for word, mine, theirs in differences(spec, code)]
+    told = (f"{one.word}: {one.one} (code: {one.other})" if one.one else one.change for one in differences(spec, code))
     return ", ".join(told) or "added at run time"
 
 
 def changed_words(before: JobSpec, after: JobSpec) -> str:
     """What a change by hand came to: 'retries: 0 → 3'; '' if nothing differs."""
-    return ", ".join(f"{word}: {old} → {new}" for word, old, new in differences(before, after))
+    return ", ".join(one.change for one in differences(before, after))
 
 
 def before_and_after(before: JobSpec, after: JobSpec) -> str:

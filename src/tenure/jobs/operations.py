@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Protocol, get_args
 
+from tenure.core.arguments import differing
 from tenure.core.backfills import DEFAULT_INCLUDE, takes
 from tenure.core.following import refuse_cycles, refuse_to_follow, unknown_parent
 from tenure.core.job_options import rules
@@ -466,21 +467,22 @@ def refuse_other_arguments(request: RunRequest, run: RunRow) -> None:
     same = request.kwargs == run.kwargs if run.digest is None else digest_of(request.kwargs) == run.digest
     if request.backfill or request.slot is not None or same:
         return
-    if run.digest is None:
-        then = _given(run.kwargs)
-    elif run.digest:
+    if run.digest:
         then = f"arguments of which retention has kept only a digest (sha256 {run.digest[:12]}…)"
     else:
-        then = _given(None)
+        then = _given(run.kwargs if run.digest is None else None)
+    how = ""
+    if run.digest is None and run.kwargs is not None and request.kwargs is not None:
+        how = f" ({differing(run.kwargs, request.kwargs)})"
     raise ConfigurationError(
         f"run_now: key {request.key!r} of job {request.name!r} was asked for with {then} (run {run.id}, {run.state}), "
-        "and now with "
-        f"{_given(request.kwargs)}. The same key is the same run: write another key, or the same arguments."
+        f"and now with {_given(request.kwargs)}{how}. "
+        "The same key is the same run: write another key, or the same arguments."
     )
 
 
 def _given(kwargs: str | None) -> str:
-    return "the arguments of the job" if kwargs is None else f"kwargs={kwargs:.300}"
+    return "the arguments of the job" if kwargs is None else "arguments of its own"
 
 
 def backfillable(
