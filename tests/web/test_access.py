@@ -2,6 +2,7 @@
 
 import re
 import time
+from importlib import resources
 
 import httpx
 import pytest
@@ -22,6 +23,8 @@ FORMS = {
     "/do/pause": {"job": "nightly", "why": "test"},
     "/do/resume": {"job": "nightly"},
     "/do/remove": {"job": "nightly", "typed": "nightly"},
+    "/do/restore": {"job": "nightly"},
+    "/do/reset": {"job": "nightly"},
     "/do/cancel": {"run": "1"},
     "/do/retry": {"run": "1"},
     "/do/resign": {},
@@ -42,6 +45,17 @@ def test_a_page_without_authorize_answers_403_to_everyone(resting, opened):
 
 def test_every_operation_has_a_form_in_these_tests():
     assert set(FORMS) == set(ROUTES)
+
+
+def test_every_form_of_a_page_leads_to_an_operation_and_every_operation_has_a_form():
+    templates = resources.files("tenure.web").joinpath("templates").iterdir()
+    posted = {
+        found
+        for page in templates
+        for form in re.findall(r"<form\b[^>]*\baction=\"[^>]*>", page.read_text(encoding="utf-8"))
+        for found in re.findall(r"link\('(/do/[^']+)'", form)
+    }
+    assert posted == set(ROUTES)
 
 
 @pytest.mark.parametrize("rights", ["read", set()])

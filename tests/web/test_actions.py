@@ -59,6 +59,40 @@ def test_a_job_is_removed_by_typing_its_name(resting, opened):
     assert "nightly" not in {job.name for job in resting.jobs()}
 
 
+def test_a_removed_job_is_restored_where_it_is_missed_and_on_its_own_page(scheduler, opened):
+    browser = opened(scheduler, authorize=lambda _request: Caller("ann", "act"))
+    for place in ("/", "/job?name=nightly"):
+        scheduler.remove("nightly", why="by mistake")
+        eventually(lambda place=place: 'action="/do/restore"' in browser.get(place).text, within=20)
+        page = follow(browser, browser.press("/do/restore", job="nightly", why="needed after all"))
+        assert "The job is back" in page.text
+        assert scheduler.find_job("nightly").state == "active"
+        assert "/do/restore" not in page.text
+    assert [(one.what, one.by, one.why) for one in scheduler.actions() if one.what == "restore"] == [
+        ("restore", "ann", "needed after all")
+    ] * 2
+    assert browser.press("/do/restore", job="nightly").status_code == 409
+    may_not = opened(scheduler, authorize=lambda _request: {"remove"})
+    scheduler.remove("nightly")
+    assert "/do/restore" not in may_not.get("/job?name=nightly").text
+    assert may_not.press("/do/restore", job="nightly").status_code == 403
+
+
+def test_a_changed_job_goes_back_to_its_code(resting, opened):
+    browser = opened(resting, authorize=lambda _request: Caller("ann", "act"))
+    assert "Back to the code" not in browser.get("/job?name=nightly").text
+    resting.update("nightly", retries=7, why="the disk is slow")
+    eventually(lambda: "Back to the code" in browser.get("/job?name=nightly").text, within=20)
+    page = follow(browser, browser.press("/do/reset", job="nightly", why="it is quick again"))
+    assert "as the code defines it from now on" in page.text
+    assert "Back to the code" not in page.text
+    assert resting.find_job("nightly").rules.retries == 1
+    assert [(one.what, one.by, one.why) for one in resting.actions() if one.what == "reset"] == [
+        ("reset", "ann", "it is quick again")
+    ]
+    assert browser.press("/do/reset", job="nightly").status_code == 409
+
+
 def test_a_run_is_asked_to_end(scheduler, opened, ended):
     browser = opened(scheduler, authorize=lambda _request: Caller("ann", "act"))
     run = scheduler.run_now("lasts")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -14,13 +15,16 @@ from tenure.core.arguments import decode
 from tenure.errors import ConfigurationError, UnreadableArguments
 from tenure.util.durations import seconds
 from tenure.util.plurals import counted
-from tenure.web.page_request import PageRequest, Refused, whole
+from tenure.views import JobView
+from tenure.web.page_request import Handler, PageRequest, Refused, whole
 
 DONE = {
     "run-now": "A run was requested.",
     "pause": "The job is paused: no further run begins.",
     "resume": "The job goes on from now.",
     "remove": "The job was removed. What runs goes on to its end.",
+    "restore": "The job is back, as it was when it was removed: it is due from now on.",
+    "reset": "The job runs as the code defines it from now on.",
     "cancel": "The run ends, or was asked to end.",
     "retry": "The run is tried again.",
     "over": "The run was over already; nothing was changed.",
@@ -74,11 +78,17 @@ async def _pause(request: PageRequest) -> Response:
     return _back(request, "/job", name=name, done="pause", silent=len(job.unanswered))
 
 
-async def _resume(request: PageRequest) -> Response:
-    request.need("resume")
-    name, why = _job(request), request.form.get("why", "").strip()
-    await carry_out(request, lambda: request.site.scheduler.resume(name, why=why, by=request.by))
-    return _back(request, "/job", name=name, done="resume")
+def _on_job(verb: str) -> Handler:
+    """`resume`, `restore` and `reset` take the same."""
+
+    async def change(request: PageRequest) -> Response:
+        request.need(verb)
+        name, why = _job(request), request.form.get("why", "").strip()
+        method: Callable[..., JobView] = getattr(request.site.scheduler, verb)
+        await carry_out(request, lambda: method(name, why=why, by=request.by))
+        return _back(request, "/job", name=name, done=verb)
+
+    return change
 
 
 async def _remove(request: PageRequest) -> Response:
@@ -120,8 +130,10 @@ async def _resign(request: PageRequest) -> Response:
 ROUTES = {
     "/do/run-now": _run_now,
     "/do/pause": _pause,
-    "/do/resume": _resume,
+    "/do/resume": _on_job("resume"),
     "/do/remove": _remove,
+    "/do/restore": _on_job("restore"),
+    "/do/reset": _on_job("reset"),
     "/do/cancel": _cancel,
     "/do/retry": _retry,
     "/do/resign": _resign,
