@@ -15,6 +15,8 @@ from tenure.core.records import Change, JobStateName, RunKindName, RunStateName
 from tenure.core.records import Rules as StoredRules
 from tenure.views import (
     ActionView,
+    AlertMessageView,
+    AlertView,
     AttemptView,
     AttentionView,
     BackfillView,
@@ -123,6 +125,8 @@ def test_every_address_is_described_and_every_description_has_an_address(describ
         ("Progress", ProgressView, set()),
         ("LogLine", LogLineView, set()),
         ("Attention", AttentionView, set()),
+        ("Alert", AlertView, {"open"}),
+        ("AlertMessage", AlertMessageView, set()),
         ("Node", NodeView, set()),
         ("Pool", PoolView, set()),
         ("Action", ActionView, set()),
@@ -235,6 +239,7 @@ def test_every_answer_is_as_the_file_says(scheduler, client, described, ended):
         again = api.get(path, params=query)
         unchanged = api.get(path, params=query, headers={"If-None-Match": again.headers["etag"]})
         assert unchanged.status_code in {200, 304}
+    assert api.ask("/alerts") == []  # this application has no sinks: tests/web/test_now_page.py has one
     assert api.ask("/openapi.json") == OPENAPI
     attempts = api.ask(f"/runs/{failed}")["attempts"]
     assert [(one["number"], one["outcome"]) for one in attempts] == [(1, "failed"), (2, "failed")]

@@ -1,17 +1,30 @@
 """The first page: what needs a person with one action each, who plans and for how long, and the list of jobs."""
 
+import json
 import os
 import re
+import threading
 from pathlib import Path
 from urllib.parse import urlencode
 
+from harness import constants
+from harness.openapi import Described
 from harness.scratch import eventually
 from tenure import Run, Scheduler
+from tenure.alerts import Log
+from tenure.cli import main
+from tenure.web.api.reads import OPENAPI
 
 
 def names_of(page):
     table = page.partition('class="jobs"')[2].partition("</table>")[0]
     return re.findall(r'data-th="Job"><a href="/job\?name=([^"]+)"', table)
+
+
+def entries_of(page):
+    """What needs attention."""
+    found = page.partition("Needs attention")[2].partition("Who plans")[0]
+    return re.findall(r"<li .*?</li>", found, re.DOTALL)
 
 
 def test_what_fails_comes_first_and_is_tried_again_by_one_button(scheduler, browser, ended):
@@ -25,6 +38,67 @@ def test_what_fails_comes_first_and_is_tried_again_by_one_button(scheduler, brow
     assert names_of(browser.get("/?state=failing").text) == ["fails"]
     assert names_of(browser.get("/?state=late").text) == []
     assert names_of(browser.get("/?sort=next&state=active").text)[:2] == ["sync_stock", "nightly"]
+
+
+def test_an_open_alert_is_on_the_page_in_status_and_in_the_api(sqlite_url, opened, monkeypatch, capsys):
+    constants.give(monkeypatch.setattr, LOOK_EVERY=0.3, TELL_EVERY=0.2, LOOK_RESTS=1.0)
+    scheduler, let_go = Scheduler(sqlite_url, application="shop", capacity=2), threading.Event()
+
+    @scheduler.every("1s", expect_within="2s")
+    def hangs(run: Run) -> None:
+        let_go.wait()
+
+    scheduler.alert_to(Log())
+    try:
+        with scheduler:
+            browser = opened(scheduler)
+            eventually(lambda: scheduler.runs("hangs", state="running"), within=20)
+            page = browser.get("/").text
+            assert '<section class="verdict fine"' in page
+            assert "nothing needs attention" in page
+            eventually(lambda: '<section class="verdict look"' in browser.get("/").text, within=20)
+            page = browser.get("/").text
+            assert "&#39;shop&#39; needs attention: 1 alert is open." in page
+            [entry] = entries_of(page)
+            assert "<strong>overdue</strong>" in entry
+            assert "has not succeeded since its due time" in entry
+            assert re.search(r"since <time[^>]*>", entry)
+            assert '<a class="button" href="/job?name=hangs">Look</a>' in entry
+            [alert] = [one for one in scheduler.alerts() if one.open]
+            described = Described(OPENAPI)
+            status, alerts = browser.get("/api/v1/status"), browser.get("/api/v1/alerts")
+            described.check("get", "/status", status)
+            described.check("get", "/alerts", alerts)
+            assert [one["id"] for one in status.json()["alerts"]] == [alert.id]
+            assert [one["id"] for one in alerts.json()] == [alert.id]
+            capsys.readouterr()
+            assert main(["status", "--url", sqlite_url, "--app", "shop", "--json"]) == 0
+            assert json.loads(capsys.readouterr().out)["verdict"] == status.json()["verdict"]
+            assert main(["status", "--url", sqlite_url, "--app", "shop"]) == 0
+            assert f"overdue: {alert.text}\n  tenure show hangs" in capsys.readouterr().out
+            let_go.set()
+            eventually(lambda: '<section class="verdict fine"' in browser.get("/").text, within=20)
+            assert entries_of(browser.get("/").text) == []
+    finally:
+        let_go.set()
+
+
+def test_an_alert_is_not_a_second_entry_for_what_is_there_already(sqlite_url, opened, monkeypatch):
+    constants.give(monkeypatch.setattr, LOOK_EVERY=0.3, TELL_EVERY=0.2, LOOK_RESTS=1.0)
+    scheduler = Scheduler(sqlite_url, application="shop")
+
+    @scheduler.every("0.2s", overlap="allow")
+    def fails(run: Run) -> None:
+        raise RuntimeError("the shelf broke")
+
+    scheduler.alert_to(Log(), failing=2)
+    with scheduler:
+        browser = opened(scheduler)
+        eventually(lambda: any(one.open for one in scheduler.alerts()), within=20)
+        eventually(lambda: browser.get("/api/v1/status").json()["alerts"], within=20)
+        page = browser.get("/").text
+    assert "1 job fails." in page
+    assert len(entries_of(page)) == 1
 
 
 def test_jobs_are_found_by_what_stands_in_the_address(resting, opened):

@@ -12,12 +12,13 @@ from typing import Any
 from tenure.cli.jobs import FEW, NOW, application, shown_time, took
 from tenure.cli.output import RED, YELLOW, as_json, paint, show, show_text, wrapped
 from tenure.cli.times import about, ago
+from tenure.core.alerts import EVERYTHING, OF_JOBS
 from tenure.core.cluster import Leader
 from tenure.core.explain import last_line
 from tenure.core.keys import planner_of
 from tenure.core.messages import JobOutcome, Tally
 from tenure.core.records import JobState, RunState
-from tenure.core.verdict import ORPHANS, OverallState, verdict
+from tenure.core.verdict import ORPHANS, OverallState, unsaid, verdict
 from tenure.jobs.queries import RECENT, Lookup
 from tenure.scheduler import service_of
 from tenure.util.clock import walltime
@@ -33,8 +34,6 @@ COUNTED = 10_000
 OPEN_READ = 10_000
 """At most this many running and pending runs are read for what they wait for."""
 LABEL = 9
-ALERTS = 1000
-"""At most this many open alerts are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,13 @@ class StatusReport:
     @property
     def judged(self) -> OverallState:
         """How the application does, in one sentence."""
-        return verdict(self.application, self.planner, self.jobs, self.attention, len(self.failing))
+        bad = {"failing": len(self.failing), "alerts": len(self.unsaid)}
+        return verdict(self.application, self.planner, self.jobs, self.attention, **bad)
+
+    @property
+    def unsaid(self) -> list[AlertView]:
+        """The alerts that say what nothing else says."""
+        return unsaid(self.alerts, self.planner, self.attention, {one.name for one in self.failing})
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -135,10 +140,11 @@ def status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json(seen.as_dict())
         return seen.code
-    troubled = seen.attention or seen.failing or seen.code
+    troubled = seen.attention or seen.failing or seen.unsaid or seen.code
     _say(seen.judged.text, colour=RED if troubled else "")
     _concerns(seen.attention)
     _failing(seen)
+    _alerts(seen.unsaid)
     _rest(seen)
     return seen.code
 
@@ -153,7 +159,7 @@ def _look(arguments: argparse.Namespace) -> StatusReport:
             attention, outcomes = lookup.attention(ledger), lookup.failing(ledger)
             planner = session.leader(planner_of(scheduler.application))
             due = lookup.next_of(ledger, rows, now, NEXT)
-            alerts = [alert for alert in lookup.alerts(ledger, ALERTS) if alert.open]
+            alerts = lookup.open_alerts(ledger)
         held = scheduler.runs(state="running", until=NOW, limit=OPEN_READ)
         pending = scheduler.runs(state="pending", until=NOW, limit=OPEN_READ)
         return StatusReport(
@@ -192,6 +198,16 @@ def _hint(concern: AttentionView) -> str:
     if concern.overdue and concern.jobs:
         return f"tenure why {concern.jobs[0]}" + ("; tenure jobs --late" if len(concern.jobs) > 1 else "")
     return ""
+
+
+def _alerts(alerts: Sequence[AlertView]) -> None:
+    for alert in alerts[:CONCERNS]:
+        show("")
+        _say(f"{alert.kind.replace('_', ' ')}: {alert.text}", colour=YELLOW)
+        if alert.kind in OF_JOBS and alert.target != EVERYTHING:
+            show(f"  tenure show {alert.target}")
+    if len(alerts) > CONCERNS:
+        show(f"… and {len(alerts) - CONCERNS} more open alerts: tenure alerts")
 
 
 def _failing(seen: StatusReport) -> None:

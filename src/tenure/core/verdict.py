@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from tenure.core.alerts import EVERYTHING, AlertKind
 from tenure.core.causes import Cause
 from tenure.core.cluster import Leader
 from tenure.util.plurals import counted
@@ -29,6 +30,18 @@ class Notable(Protocol):
     def overdue(self) -> int: ...
 
 
+class Alerted(Protocol):
+    """An alert."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+
+
+AlertT = TypeVar("AlertT", bound=Alerted)
+
+
 @dataclass(frozen=True, slots=True)
 class OverallState:
     """What it comes to."""
@@ -39,10 +52,32 @@ class OverallState:
     """One sentence."""
 
 
+def unsaid(
+    alerts: Sequence[AlertT], planner: Leader | None, attention: Sequence[Notable], failing: Collection[str]
+) -> list[AlertT]:
+    """The open alerts that say what nothing else says. `failing`: the names of jobs that fail."""
+    no_planner = planner is None or any(one.cause == Cause.NO_PLANNER for one in attention)
+    elsewhere: dict[str, Collection[str]] = {
+        AlertKind.ORPHANED: {name for one in attention if one.cause in _NOT_ABLE for name in one.jobs},
+        AlertKind.NOT_STARTED: {name for one in attention if one.overdue for name in one.jobs},
+        AlertKind.FAILING: failing,
+        AlertKind.NO_PLANNER: {""} if no_planner else (),
+    }
+
+    def said(alert: Alerted) -> bool:
+        targets = elsewhere.get(alert.kind, ())
+        return bool(targets) if alert.target == EVERYTHING else alert.target in targets
+
+    return [alert for alert in alerts if not said(alert)]
+
+
+_NOT_ABLE = {*ORPHANS, Cause.NO_NODE.value}
+
+
 def verdict(
-    application: str, planner: Leader | None, jobs: int, attention: Sequence[Notable], failing: int
+    application: str, planner: Leader | None, jobs: int, attention: Sequence[Notable], *, failing: int, alerts: int
 ) -> OverallState:
-    """Put together who plans, what needs attention, and how many of the jobs fail."""
+    """Put together who plans, what needs attention, how many of the jobs fail, and how many alerts are `unsaid`."""
     orphaned = sum(len(one.jobs) for one in attention if one.cause in ORPHANS)
     overdue = sum(one.overdue for one in attention)
     removed = sum(len(one.jobs) for one in attention if one.cause == Cause.REMOVED.value)
@@ -53,6 +88,7 @@ def verdict(
         (orphaned, f"{_many(orphaned, 'job')} orphaned"),
         (removed, f"{_many(removed, 'job')} defined in code but removed"),
         (failing, f"{counted(failing, 'job')} {'fails' if failing == 1 else 'fail'}"),
+        (alerts, f"{_many(alerts, 'alert')} open"),
     ]
     told = [text for holds, text in troubles if holds]
     if not told and attention:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from itertools import islice
 
-from tenure.core.alerts import AlertMessage
+from tenure.core.alerts import AlertMessage, AlertRow
 from tenure.core.attention import LIMIT, Concern, concerns
 from tenure.core.audit import JobAudit
 from tenure.core.audit import audit as audit_of
@@ -56,6 +56,8 @@ RECENT = 86400.0
 """Seconds in which failures count as recent."""
 FAILURES = 10_000
 """How many of the newest failures are searched for the jobs that fail."""
+ALERTS = 1000
+"""At most this many open alerts are shown."""
 PAGE = 200
 """How many jobs one query of an audit covers."""
 _NOTHING = Past({}, ())
@@ -128,12 +130,22 @@ class Lookup:
         """The alerts that were opened: open ones first, then the others, each the newest first."""
         if type(limit) is not int or not 1 <= limit <= MAX_RUNS:
             raise ConfigurationError(f"limit: {limit!r} must be a whole number from 1 to {MAX_RUNS:,}.")
-        there = [row for row in ledger.open_alerts(self._application) if row.open]
-        there.sort(key=lambda row: row.opened_at or 0.0, reverse=True)
+        there = self._open_alerts(ledger)
         if len(there) < limit:
             known = {row.id for row in there}
             there += [row for row in ledger.alert_history(self._application, limit) if row.id not in known]
-        rows = there[:limit]
+        return self._told(ledger, there[:limit])
+
+    def open_alerts(self, ledger: Ledger) -> list[AlertView]:
+        """The alerts that are open, the newest first, at most `ALERTS`."""
+        return self._told(ledger, self._open_alerts(ledger)[:ALERTS])
+
+    def _open_alerts(self, ledger: Ledger) -> list[AlertRow]:
+        there = [row for row in ledger.open_alerts(self._application) if row.open]
+        return sorted(there, key=lambda row: row.opened_at or 0.0, reverse=True)
+
+    def _told(self, ledger: Ledger, rows: list[AlertRow]) -> list[AlertView]:
+        """Alerts with what their sinks were told."""
         told: dict[str, list[AlertMessage]] = {row.id: [] for row in rows}
         for message in ledger.alert_messages(self._application, list(told)):
             told[message.alert.id].append(message)

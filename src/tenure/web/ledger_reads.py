@@ -123,6 +123,7 @@ class LedgerReads:
             tuple((node.node, node.plans, node.capacity, len(node.functions)) for node in ledger.nodes(application)),
             tuple(ledger.tally(application, now - RECENT, COUNTED)),
             tuple((run.id, run.state, run.attempt, run.stopping, run.started_at) for run in newest),
+            frozenset(alert.id for alert in ledger.open_alerts(application) if alert.open),
         )
 
     def trust(self) -> OwnTrust | None:

@@ -17,7 +17,7 @@ from tenure.errors import ConfigurationError
 from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
-from tenure.views import ActionView, BackfillView, PoolView, RunView
+from tenure.views import ActionView, AlertView, BackfillView, PoolView, RunView
 from tenure.web.api import load
 from tenure.web.api.answers import chosen, flat, found, hidden, limit, shows_arguments
 from tenure.web.ledger_reads import check_name
@@ -42,6 +42,7 @@ async def _status(request: PageRequest) -> Response:
             "ok": page.ok,
             "verdict": page.verdict,
             "attention": [one.as_dict() for one in page.attention],
+            "alerts": [one.as_dict() for one in page.alerts],
             "planner": None if page.planner is None else flat(asdict(page.planner)),
             "nodes": [node.as_dict() for node in page.nodes],
             "open": page.open,
@@ -184,6 +185,16 @@ async def _actions(request: PageRequest) -> Response:
     return found(request, rows, after=str(actions[most - 1].id) if len(actions) > most else None)
 
 
+async def _alerts(request: PageRequest) -> Response:
+    reads, most = request.site.reads, limit(request)
+
+    def look(session: Session) -> list[AlertView]:
+        return reads.lookup.alerts(session.ledger, most)
+
+    alerts = await run_in_threadpool(reads.read, ("api alerts", most), look)
+    return found(request, [one.as_dict() for one in alerts])
+
+
 async def _audit(request: PageRequest) -> Response:
     since, until = request.asked("since") or "-1d", request.asked("until")
     page = await run_in_threadpool(audit.read, request.site.reads, request.asked("job"), since, until)
@@ -225,6 +236,7 @@ READS: dict[str, Handler] = {
     "/api/v1/backfills": _backfills,
     "/api/v1/backfills/{number}": _backfill,
     "/api/v1/actions": _actions,
+    "/api/v1/alerts": _alerts,
     "/api/v1/audit": _audit,
     "/api/v1/load": load.load_,
     "/api/v1/what-if": load.what_if,

@@ -9,16 +9,17 @@ from datetime import datetime, tzinfo
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from tenure.core.alerts import EVERYTHING, OF_JOBS, AlertKind
 from tenure.core.cluster import Leader, NodeRecord, TermRecord
 from tenure.core.keys import planner_of
 from tenure.core.messages import JobOutcome, JobPageQuery, RunQuery
 from tenure.core.records import JobId, JobRow, JobState, RunState
-from tenure.core.verdict import ORPHANS, verdict
+from tenure.core.verdict import ORPHANS, unsaid, verdict
 from tenure.jobs.queries import RECENT
 from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
-from tenure.views import AttentionView, NodeView
+from tenure.views import AlertView, AttentionView, NodeView
 from tenure.web import operations
 from tenure.web.ledger_reads import COUNTED, LedgerReads, OwnTrust, check_name
 from tenure.web.page_request import PageRequest, Refused
@@ -39,6 +40,13 @@ STATES = {
     "late": "late",
     "orphaned": "orphaned",
 }
+LISTS = {
+    AlertKind.ORPHANED: "orphaned",
+    AlertKind.NOT_STARTED: "late",
+    AlertKind.FAILING: "failing",
+    AlertKind.PAUSED: "paused",
+}
+"""The states of the jobs that an alert of many jobs is about."""
 SORTS = {"attention": "what needs attention first", "name": "name", "next": "next due"}
 
 
@@ -78,6 +86,10 @@ class NowView:
     mood: str
     """'fine', 'look' or 'act'."""
     attention: tuple[AttentionView, ...]
+    alerts: tuple[AlertView, ...]
+    """The alerts that are open, and …"""
+    unsaid: tuple[AlertView, ...]
+    """… those that say what nothing else on the page says."""
     planner: Leader | None
     handover: TermRecord | None
     trust: OwnTrust | None
@@ -126,23 +138,28 @@ def _read(reads: LedgerReads, session: Session, wanted: JobFilter) -> NowView:
     planner, terms = session.leader(election), session.terms(election, TERMS)
     nodes, attention = lookup.nodes(ledger), lookup.attention(ledger)
     records = {record.id: record for record in session.node_records(0)}
-    outcomes = lookup.failing(ledger)
+    outcomes, alerts = lookup.failing(ledger), lookup.open_alerts(ledger)
+    failing = frozenset(one.name for one in outcomes if one.failures)
+    more = unsaid(alerts, planner, attention, failing)
     troubled = _Troubled(
-        failing=frozenset(one.name for one in outcomes if one.failures),
+        failing=failing,
+        alerted=frozenset(one.target for one in more if one.kind in OF_JOBS and one.target != EVERYTHING),
         late=frozenset(name for one in attention if one.overdue for name in one.jobs),
         orphaned=frozenset(name for one in attention if one.cause in ORPHANS for name in one.jobs),
     )
     rows, found, first = _listed(ledger, application, wanted, troubled)
     _, live = ledger.job_page(JobPageQuery(application, limit=0)) if wanted.narrows else ([], found)
-    judged = verdict(application, planner, live, attention, len(troubled.failing))
+    judged = verdict(application, planner, live, attention, failing=len(failing), alerts=len(more))
     latest = sorted(outcomes, key=lambda one: -one.at)
     trust = reads.trust()
     return NowView(
         at=moment(now, zone),
         ok=judged.ok,
         verdict=judged.text,
-        mood="act" if not judged.ok else "look" if attention or troubled.failing else "fine",
+        mood="act" if not judged.ok else "look" if attention or failing or more else "fine",
         attention=tuple(attention),
+        alerts=tuple(alerts),
+        unsaid=tuple(more),
         planner=planner,
         handover=terms[0] if terms else None,
         trust=trust if trust is not None and planner is not None and trust.node == planner.node else None,
@@ -167,12 +184,13 @@ class _Troubled:
     """Jobs that need attention, by what is wrong."""
 
     failing: frozenset[str]
+    alerted: frozenset[str]
     late: frozenset[str]
     orphaned: frozenset[str]
 
     @property
     def all(self) -> tuple[str, ...]:
-        return tuple(sorted(self.failing | self.late | self.orphaned))
+        return tuple(sorted(self.failing | self.alerted | self.late | self.orphaned))
 
 
 def _listed(
@@ -233,5 +251,7 @@ async def show(request: PageRequest) -> Response:
         wanted=wanted,
         states=STATES,
         sorts=SORTS,
+        of_jobs=OF_JOBS,
+        lists=LISTS,
         done=operations.done(request),
     )
