@@ -27,6 +27,10 @@ FORMS = {
     "/do/reset": {"job": "nightly"},
     "/do/cancel": {"run": "1"},
     "/do/retry": {"run": "1"},
+    "/do/backfill": {"job": "nightly", "since": "-7d"},
+    "/do/pause-backfill": {"backfill": "1"},
+    "/do/resume-backfill": {"backfill": "1"},
+    "/do/cancel-backfill": {"backfill": "1"},
     "/do/resign": {},
 }
 
@@ -53,8 +57,10 @@ def test_every_form_of_a_page_leads_to_an_operation_and_every_operation_has_a_fo
         found
         for page in templates
         for form in re.findall(r"<form\b[^>]*\baction=\"[^>]*>", page.read_text(encoding="utf-8"))
-        for found in re.findall(r"link\('(/do/[^']+)'", form)
+        for found in re.findall(r"link\('(/do/[^']+)'\)", form)
     }
+    steered = (resources.files("tenure.web") / "templates/backfill.html").read_text(encoding="utf-8")
+    posted |= {f"/do/{verb}" for verb in re.findall(r"steer\('([^']+)'", steered)}
     assert posted == set(ROUTES)
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.web import Browser, served
-from tenure import Run, Scheduler
+from tenure import Run, Scheduler, every
 from tenure.errors import TenureError
 from tenure.web import Caller, web
 
@@ -113,10 +113,10 @@ def test_what_users_write_is_shown_as_text_on_every_page(world, text, other):
     said |= {"by": text[:150], "key": other[:200], "text": text}
     name = f"{next(names)}{other}"[:200]
     try:
-        scheduler.add("speaks", None, name=name, kwargs={"says": text}, by=text[:900])
+        scheduler.add("speaks", every("1h"), name=name, kwargs={"says": text}, by=text[:900])
     except TenureError:
         name = f"job {next(names)}"  # names may not contain everything
-        scheduler.add("speaks", None, name=name, kwargs={"says": text}, by="")
+        scheduler.add("speaks", every("1h"), name=name, kwargs={"says": text}, by="")
     for written in (text, other):
         try:
             run = scheduler.run_now(name, kwargs={"says": written}, by=written[:900])
@@ -131,6 +131,11 @@ def test_what_users_write_is_shown_as_text_on_every_page(world, text, other):
             break
         browser.get("/api/v1/status")
     scheduler.pause(name, why="paused")
+    said_of_it = {"by": text[:900], "why": other[:900]}
+    try:
+        filled = scheduler.backfill(name, "-3h", "-0s", dry_run=False, **said_of_it).number
+    except TenureError:
+        filled = scheduler.backfill(name, "-3h", "-0s", dry_run=False).number
     link = quote(name, safe="")
     pages = [
         "/", f"/?q={quote(text[:300])}", f"/?q={link}", f"/job?name={link}", f"/job?name={link}&arguments=shown",
@@ -141,6 +146,7 @@ def test_what_users_write_is_shown_as_text_on_every_page(world, text, other):
         f"/?queue={quote(text[:100])}&tag={quote(other[:100])}&sort=next", f"/?sort={quote(text[:100])}",
         "/terms", f"/terms?span={quote(text[:100])}", f"/terms?after={quote(text[:100])}&election={quote(other[:100])}&asked=1",
         "/actions", f"/actions?by={quote(text[:300])}", f"/actions?on={link}", f"/actions?since={quote(text[:100])}",
+        f"/backfill?number={filled}", f"/backfill?number={quote(text[:100])}",
         "/load", f"/load?queue={quote(text[:300])}", f"/load?expr={quote(text[:150])}&tz={quote(other[:50])}",
         f"/load?expr=*/5+*+*+*+*&job={link}&missed={quote(text[:100])}", f"/load?from={quote(text[:100])}&to=4h",
         f"/load?to=2h&jobs={quote(other[:100])}", "/load?to=26h",
@@ -160,9 +166,16 @@ def test_what_users_write_is_shown_as_text_on_every_page(world, text, other):
         "run-now": {"job": name, "kwargs": text, "key": other},
         "remove": {"job": text, "typed": text},
         "cancel": {"run": done.id, "why": text},
+        "backfill": {"job": name, "since": "-9h", "why": text, "typed": other},
+        "pause-backfill": {"backfill": filled, "why": text},
+        "cancel-backfill": {"backfill": text, "why": other},
         "resign": {"election": text, "why": other, "span": text},
     }.items():
         answer = browser.press(f"/do/{operation}", **fields)
         assert answer.status_code < 500, (operation, answer.text[:500])
         if answer.status_code != 303:
             look_at(answer)
+    for word in ("since", "until", "include", "at_once"):
+        answer = browser.press("/do/backfill", **{"job": name, "since": "-9h", word: text})
+        assert answer.status_code == 400, word
+        look_at(answer)

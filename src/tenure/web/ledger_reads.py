@@ -33,11 +33,12 @@ NEWEST = 60
 COUNTED = 10_000
 """Failures of a day are counted up to this number."""
 
-TOPIC = r"|terms|actions|run-[0-9]{1,18}"
+TOPIC = r"|terms|actions|(run|backfill)-[0-9]{1,18}"
 """What a page may watch besides what all pages show."""
-WATCHED = 50
-"""Runs whose logs and progress are looked at for the pages that show them. Further ones follow a few seconds later."""
-_RUN = "run-"
+WATCHED, WATCHED_BACKFILLS = 50, 5
+"""Runs whose logs and progress are looked at for the pages that show them, and backfills. Further ones follow a few
+seconds later."""
+_RUN, _BACKFILL = "run-", "backfill-"
 _SHOWN = tuple(state for state in RunState if state is not RunState.PENDING)
 """Pending runs are counted, not listed: they would have to be looked for job by job."""
 
@@ -105,6 +106,9 @@ class LedgerReads:
             if "actions" in topics:
                 newest = session.ledger.actions(ActionQuery(self.application, limit=1))
                 found["actions"] = tuple(action.id for action in newest)
+            for topic in sorted(one for one in topics if one.startswith(_BACKFILL))[:WATCHED_BACKFILLS]:
+                rows = session.ledger.backfills(self.application, number=int(topic.removeprefix(_BACKFILL)))
+                found[topic] = tuple((row.state, tuple(sorted(row.counts.items()))) for row in rows)
             runs = sorted(topic for topic in topics if topic.startswith(_RUN))[:WATCHED]
             if runs:
                 numbers = [RunId(int(topic.removeprefix(_RUN))) for topic in runs]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -13,10 +12,11 @@ from starlette.responses import RedirectResponse, Response
 
 from tenure.core.arguments import decode
 from tenure.errors import ConfigurationError, UnreadableArguments
-from tenure.util.durations import seconds
 from tenure.util.plurals import counted
-from tenure.views import JobView
+from tenure.views import BackfillView, JobView
+from tenure.web.backfill_offer import BackfillForm, offered
 from tenure.web.page_request import Handler, PageRequest, Refused, whole
+from tenure.web.times import until_of
 
 DONE = {
     "run-now": "A run was requested.",
@@ -27,6 +27,10 @@ DONE = {
     "reset": "The job runs as the code defines it from now on.",
     "cancel": "The run ends, or was asked to end.",
     "retry": "The run is tried again.",
+    "backfill": "The backfill was created. Its runs begin, the oldest first.",
+    "pause-backfill": "The backfill is paused: no further run of it is requested. Those that were requested go on.",
+    "resume-backfill": "The backfill goes on where it was.",
+    "cancel-backfill": "The backfill is over: runs that had not begun are cancelled. What runs goes on to its end.",
     "over": "The run was over already; nothing was changed.",
     "resign": "The planner was asked to resign. Another node takes over, if there is one.",
     "no-planner": "No node plans, so none was asked.",
@@ -114,6 +118,37 @@ async def _retry(request: PageRequest) -> Response:
     return _back(request, f"/run/{number}", done="retry")
 
 
+async def _backfill(request: PageRequest) -> Response:
+    """The first form leads to the list of due times. Who then types how many they are, creates the backfill."""
+    request.need("backfill")
+    form = BackfillForm.of(_job(request), request.form)
+    offer, typed = await run_in_threadpool(offered, request.site.reads, form), request.form.get("typed", "").strip()
+    made = None
+    if offer.due and typed.replace(",", "") == str(len(offer.due)):
+        more: dict[str, Any] = {"include": form.include, "at_once": form.at_once, "why": form.why, "by": request.by}
+        span, even_forgotten = (form.job, offer.since, offer.until), form.even_forgotten
+        method = request.site.scheduler.backfill
+        made = await carry_out(request, lambda: method(*span, dry_run=False, even_forgotten=even_forgotten, **more))
+    if made is not None and made.number:
+        return _back(request, "/backfill", number=made.number, done="backfill")
+    status = 400 if typed else 200
+    home = f"{request.root}/job?{urlencode({'name': form.job}, quote_via=quote)}"
+    return request.show("backfill_offer.html", status, offer=offer, typed=typed, live="off", switched=home)
+
+
+def _on_backfill(verb: str) -> Handler:
+    """`pause-backfill`, `resume-backfill` and `cancel-backfill` take the same."""
+
+    async def steer(request: PageRequest) -> Response:
+        request.need(verb)
+        number, why = whole(request.form.get("backfill", ""), "backfill"), request.form.get("why", "").strip()
+        method: Callable[..., BackfillView] = getattr(request.site.scheduler, verb.replace("-", "_"))
+        await carry_out(request, lambda: method(number, why=why, by=request.by))
+        return _back(request, "/backfill", number=number, done=verb)
+
+    return steer
+
+
 async def _resign(request: PageRequest) -> Response:
     request.need("resign")
     election, why = request.form.get("election", ""), request.form.get("why", "").strip()
@@ -136,12 +171,13 @@ ROUTES = {
     "/do/reset": _on_job("reset"),
     "/do/cancel": _cancel,
     "/do/retry": _retry,
+    "/do/backfill": _backfill,
+    "/do/pause-backfill": _on_backfill("pause-backfill"),
+    "/do/resume-backfill": _on_backfill("resume-backfill"),
+    "/do/cancel-backfill": _on_backfill("cancel-backfill"),
     "/do/resign": _resign,
 }
-
-
-_BACKFILLS = ("backfill", "pause-backfill", "resume-backfill", "cancel-backfill")
-NAMES = tuple(sorted({*(path.removeprefix("/do/") for path in ROUTES), "add", "update", "pool", *_BACKFILLS}))
+NAMES = tuple(sorted({*(path.removeprefix("/do/") for path in ROUTES), "add", "update", "pool"}))
 """How the log of actions calls what people do."""
 
 
@@ -165,22 +201,3 @@ def _back(request: PageRequest, path: str, **query: Any) -> Response:
     """To what was changed. The place is made here, and never comes from the request."""
     kept = {word: str(value) for word, value in query.items() if value}
     return RedirectResponse(f"{request.root}{path}?{urlencode(kept, quote_via=quote)}", 303)
-
-
-def until_of(text: str) -> str | datetime | None:
-    """Accepts '2h', or a time in ISO 8601 with a zone."""
-    if not text:
-        return None
-    try:
-        seconds(text, "until")
-    except ConfigurationError:
-        try:
-            when = datetime.fromisoformat(text)
-        except ValueError:
-            when = None
-        if when is None or when.tzinfo is None:
-            raise ConfigurationError(
-                f"until: {text!r:.60} is neither a duration nor a time with a zone. Write 2h, or 2026-11-14T12:00Z."
-            ) from None
-        return when
-    return text

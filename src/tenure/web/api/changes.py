@@ -19,8 +19,9 @@ from tenure.core.backfills import DEFAULT_INCLUDE
 from tenure.errors import UnreadableArguments
 from tenure.views import BackfillView, JobView, RunView
 from tenure.web.api.answers import BASE, done, hidden
-from tenure.web.operations import carry_out, until_of
+from tenure.web.operations import carry_out
 from tenure.web.page_request import NUMBERS, PageRequest, Refused, body_of
+from tenure.web.times import until_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenure.web.page_request import Handler
-from tenure.web.pages import actions, audit, job, load, now, run, terms
+from tenure.web.pages import actions, audit, backfill, job, load, now, run, terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ PAGES = (
     Page("/", now.show, "Now", "n"),
     Page("/job", job.show),
     Page("/run/{number}", run.show),
+    Page("/backfill", backfill.show),
     Page("/terms", terms.show, "Terms", "t"),
     Page("/load", load.show, "Load", "l"),
     Page("/audit", audit.show, "Audit", "a"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -17,15 +17,17 @@ from tenure.jobs.operations import unknown
 from tenure.stores.base import Session
 from tenure.triggers.base import ClockChange
 from tenure.util.instants import moment
-from tenure.views import JobView, RunView
+from tenure.views import BackfillView, JobView, RunView
 from tenure.web import operations
+from tenure.web.backfill_offer import INCLUDES
 from tenure.web.ledger_reads import LedgerReads, check_name
-from tenure.web.page_request import PageRequest, Refused
+from tenure.web.page_request import PageRequest
 from tenure.web.pages import job_history
 from tenure.web.pages.job_strips import JobStrip, strips_of
+from tenure.web.times import in_zone, instant_of
 
-RUNS, CHANGES, NEXT = 50, 50, 5
-"""Runs, changes and due times of the page."""
+RUNS, CHANGES, NEXT, BACKFILLS = 50, 50, 5, 5
+"""Runs, changes, due times and backfills of the page. To count how far a backfill is may mean 10,000 rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ class JobPage:
     changes: tuple[ChangeLine, ...]
     why: str
     """What the job is doing."""
+    backfills: tuple[BackfillView, ...]
+    has_due_times: bool
+    """It has a trigger of its own, so due times of the past can be run."""
 
     @property
     def job(self) -> JobView:
@@ -109,6 +114,8 @@ def _read(reads: LedgerReads, session: Session, name: str, before: datetime | No
             for one in reversed(changes)
         ),
         why=why,
+        backfills=tuple(lookup.backfills(ledger, name, BACKFILLS)),
+        has_due_times=trigger is not None,
     )
 
 
@@ -121,34 +128,10 @@ def why(reads: LedgerReads, name: str, at: str) -> str:
         rows = ledger.jobs(reads.application, name, removed=True)
         when: datetime | str = at.strip()
         if rows and isinstance(when, str) and not when.startswith("-"):
-            when = _in_zone(when, zone_of(rows[0].spec.trigger, default=reads.tz))
+            when = in_zone(when, zone_of(rows[0].spec.trigger, default=reads.tz), "at")
         return reads.lookup.why(ledger, name, when).text
 
     return reads.read(("why", name, at), look)
-
-
-def _in_zone(text: str, zone: tzinfo) -> datetime:
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(
-            f"at: {text!r:.60} is not a time. Write it as 2026-11-14 12:00 (in the job's zone), or with a zone: "
-            "2026-11-14T12:00Z, or -90m for an hour and a half ago."
-        ) from None
-    return when if when.tzinfo is not None else when.replace(tzinfo=zone)
-
-
-def _instant(text: str) -> datetime | None:
-    if not text:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-        at.timestamp()
-    except (ValueError, OverflowError):
-        raise Refused(400, "No such time", f"before: {text[:40]!r} is not a time.") from None
-    if at.tzinfo is None:
-        raise Refused(400, "No zone", f"before: {text[:40]!r} has no zone.")
-    return at
 
 
 def _options(rules: Rules) -> list[tuple[str, Any, bool]]:
@@ -162,7 +145,7 @@ def _options(rules: Rules) -> list[tuple[str, Any, bool]]:
 async def show(request: PageRequest) -> Response:
     """Answer a request."""
     name, before, asked = request.asked("name"), request.asked("before"), request.asked("at").strip()
-    found = await run_in_threadpool(read, request.site.reads, name, _instant(before))
+    found = await run_in_threadpool(read, request.site.reads, name, instant_of(before))
     answer = await run_in_threadpool(why, request.site.reads, name, asked) if asked else ""
     kwargs = request.site.shown(found.job.name, found.job.kwargs) if request.asked("arguments") == "shown" else None
     return request.show(
@@ -176,5 +159,6 @@ async def show(request: PageRequest) -> Response:
         options=_options(found.job.rules),
         done=operations.done(request),
         key=operations.fresh_key(),
+        includes=INCLUDES,
         history=await run_in_threadpool(job_history.read, request.site.reads, name),
     )
