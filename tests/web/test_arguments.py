@@ -1,5 +1,6 @@
 """Arguments are shown where they are asked for, as far as `redact` lets them, and nowhere else."""
 
+import json
 import re
 from html import unescape
 
@@ -81,3 +82,53 @@ def test_what_is_not_redacted_is_hidden_until_it_is_asked_for(sqlite_url, opened
     showing = {address for address, text in found.items() if SECRET in text}
     assert showing, "none was shown at all"
     assert {address for address in showing if "arguments=shown" not in address} == set()
+
+
+def form_of(page):
+    """What the form for "run now" is filled in with."""
+    form = page.partition('action="/do/run-now"')[2].partition("</form>")[0]
+    [text] = re.findall(r"<textarea[^>]*>(.*?)</textarea>", form, re.DOTALL) or [""]
+    return dict(re.findall(r'name="([^"]+)" value="([^"]*)"', form)), unescape(text)
+
+
+def test_run_now_is_filled_in_for_who_may_give_arguments_of_their_own(sqlite_url, opened):
+    with shop(sqlite_url, "p") as scheduler:
+        scheduler.update("nightly", kwargs={"region": "</textarea>é", "password": "p\u202e"})
+        browser = opened(scheduler)
+        fields, text = form_of(browser.get("/job?name=nightly").text)
+        assert json.loads(text) == {"region": "</textarea>é", "password": "p\u202e"}
+        fields["kwargs"] = text.replace("\n", "\r\n")  # as browsers send it
+        browser.press("/do/run-now", **fields)
+        changed = fields | {"key": "2", "kwargs": text.replace("</", "")}
+        browser.press("/do/run-now", **changed)
+        given = [run.kwargs for run in reversed(scheduler.runs("nightly"))]
+        assert given == [None, {"region": "textarea>é", "password": "p\u202e"}]
+
+
+def test_run_now_is_not_filled_in_where_redact_changes_anything(resting, opened):
+    resting.add("nightly", None, name="report", kwargs={"password": f"{SECRET}-stored"})
+
+    def in_place(_job, arguments):
+        arguments["password"] = "***"
+        return arguments
+
+    def refuses(_job, arguments):
+        raise KeyError(arguments["user"])
+
+    for redact in (in_place, refuses, lambda _job, _arguments: {"password": object()}):
+        page = opened(resting, redact=redact).get("/job?name=report")
+        assert (page.status_code, form_of(page.text)[1], SECRET in page.text) == (200, "", False)
+    for rights in ({"run-now"}, {"run-now-arguments"}, "read"):
+        assert (
+            SECRET not in opened(resting, authorize=lambda _request, rights=rights: rights).get("/job?name=report").text
+        )
+    assert SECRET in form_of(opened(resting).get("/job?name=report").text)[1]
+
+
+def test_arguments_that_were_not_touched_are_those_of_the_job_at_that_time(resting, opened):
+    resting.add("nightly", None, name="report", kwargs={"password": "old"})
+    browser = opened(resting)
+    fields, text = form_of(browser.get("/job?name=report").text)
+    resting.update("report", kwargs={"password": "new"})
+    browser.press("/do/run-now", **fields, kwargs=text)
+    assert [run.kwargs for run in resting.runs("report")] == [None]

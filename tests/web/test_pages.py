@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from harness.scratch import eventually
-from tenure import Run, Scheduler
+from tenure import Run, Scheduler, closed, cron
 from tenure.cli import main
 
 
@@ -62,6 +62,14 @@ def test_a_job_page_says_when_through_the_next_clock_change_and_why_not(resting,
     browser = opened(resting)
     shown = text_of(browser.get("/job?name=nightly"))
     assert "At 02:30 every day, Europe/Berlin" in shown
+    assert "Written as 30 2 * * * ." in shown
+    resting.update(
+        "nightly", trigger=cron("@daily") | cron("0 9 * * MON-FRI") - closed("holidays", dates=["2026-12-25"])
+    )
+    both = "Written as 0 9 * * MON-FRI , @daily ."
+    eventually(lambda: both in text_of(browser.get("/job?name=nightly")), within=20)
+    assert "Written as" not in text_of(browser.get("/job?name=sync_stock"))
+    resting.reset("nightly")
     assert shown.count("clocks go") == 2
     assert "retries 1" in shown
     asked = text_of(browser.get(f"/job?name=nightly&at={quote('2020-01-01 02:30')}"))

@@ -3,6 +3,7 @@ reads triggers here."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import tzinfo
 from functools import lru_cache
 
@@ -33,6 +34,23 @@ def trigger_of(text: str) -> Trigger:
 def first_sentence(text: str) -> str:
     """The first sentence of an explanation, without its full stop."""
     return text.partition(". ")[0].rstrip(".")
+
+
+def expressions(trigger: Trigger) -> tuple[str, ...]:
+    """The cron expressions in a trigger, as they were written, each once."""
+
+    def within(part: object) -> Iterator[str]:
+        match part:
+            case {"trigger": "cron", "expr": str(expr)}:
+                yield expr
+            case dict():
+                for value in part.values():
+                    yield from within(value)
+            case list() | tuple():
+                for value in part:
+                    yield from within(value)
+
+    return tuple(dict.fromkeys(within(trigger.as_dict())))
 
 
 def zone_of(trigger: Trigger | str | None, due: Instant | None = None, *, default: str = "UTC") -> tzinfo:

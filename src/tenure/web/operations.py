@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -55,11 +56,17 @@ def fresh_key() -> str:
     return f"page-{secrets.token_hex(8)}"
 
 
+def digest(text: str) -> str:
+    """What tells whether the arguments of a form are still those that it was filled in with."""
+    return hashlib.sha256(text.replace("\r\n", "\n").strip().encode()).hexdigest()
+
+
 async def _run_now(request: PageRequest) -> Response:
     request.need("run-now")
-    name, key, text = _job(request), request.form.get("key", "").strip() or None, request.form.get("kwargs", "").strip()
+    name, key = _job(request), request.form.get("key", "").strip() or None
+    text = request.form.get("kwargs", "").strip()
     kwargs: dict[str, Any] | None = None
-    if text:
+    if text and digest(text) != request.form.get("untouched"):
         request.need("run-now-arguments")
         try:
             kwargs = decode(text)

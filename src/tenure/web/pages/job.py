@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,14 +10,16 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from tenure.core.arguments import decode, encode
 from tenure.core.messages import RunQuery
 from tenure.core.records import Change, Rules
-from tenure.core.trigger_text import read_trigger, zone_of
+from tenure.core.trigger_text import expressions, read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs.operations import unknown
 from tenure.stores.base import Session
 from tenure.triggers.base import ClockChange
 from tenure.util.instants import moment
+from tenure.util.printable import spelt
 from tenure.views import BackfillView, JobView, RunView
 from tenure.web import operations
 from tenure.web.backfill_offer import INCLUDES
@@ -50,6 +53,10 @@ class JobPage:
     times: tuple[datetime, ...]
     clock_changes: tuple[ClockChange, ...]
     explained: str
+    expressions: tuple[str, ...]
+    """The cron expressions of its trigger, as they were written."""
+    arguments: str
+    """Its arguments as they are stored."""
     runs: tuple[RunView, ...]
     older: datetime | None
     """From which instant on the next page looks back."""
@@ -101,6 +108,8 @@ def _read(reads: LedgerReads, session: Session, name: str, before: datetime | No
         times=times,
         clock_changes=clock_changes,
         explained=explained or line.job.trigger,
+        expressions=() if trigger is None else expressions(trigger),
+        arguments=row.spec.kwargs,
         runs=runs,
         older=runs[-1].scheduled_for if len(found) > RUNS else None,
         changes=tuple(
@@ -134,6 +143,20 @@ def why(reads: LedgerReads, name: str, at: str) -> str:
     return reads.read(("why", name, at), look)
 
 
+def _prefilled(request: PageRequest, found: JobPage) -> str:
+    """The arguments of the job, for who may run it with others, if they may be shown as they are; else ''."""
+    if not (request.caller.may("run-now") and request.caller.may("run-now-arguments")):
+        return ""
+    try:
+        arguments = decode(found.arguments)  # anew: `redact` may change what it is given
+        if not arguments or encode(request.site.shown(found.job.name, arguments)) != found.arguments:
+            return ""
+    except Exception:  # of `redact`, which says so where arguments are asked for
+        return ""
+    text = json.dumps(json.loads(found.arguments), indent=2, ensure_ascii=False)
+    return text if spelt(text) == text else json.dumps(json.loads(found.arguments), indent=2)
+
+
 def _options(rules: Rules) -> list[tuple[str, Any, bool]]:
     """The options of a job, those first that differ from what they are where nothing is said."""
     default = Rules()
@@ -148,6 +171,7 @@ async def show(request: PageRequest) -> Response:
     found = await run_in_threadpool(read, request.site.reads, name, instant_of(before))
     answer = await run_in_threadpool(why, request.site.reads, name, asked) if asked else ""
     kwargs = request.site.shown(found.job.name, found.job.kwargs) if request.asked("arguments") == "shown" else None
+    prefilled = _prefilled(request, found)
     return request.show(
         "job.html",
         page=found,
@@ -160,5 +184,7 @@ async def show(request: PageRequest) -> Response:
         done=operations.done(request),
         key=operations.fresh_key(),
         includes=INCLUDES,
+        prefilled=prefilled,
+        untouched=operations.digest(prefilled),
         history=await run_in_threadpool(job_history.read, request.site.reads, name),
     )
