@@ -3,7 +3,10 @@
 import json
 import os
 import re
+import sqlite3
 import threading
+import time
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -120,6 +123,38 @@ def test_jobs_are_found_by_what_stands_in_the_address(resting, opened):
     assert 'href="/?tag=money"' in browser.get("/").text
     for wrong in ("/?sort=size", "/?state=done2"):
         assert browser.get(wrong).status_code == 400
+
+
+def test_jobs_are_sorted_by_duration_and_by_lateness(resting, opened, monkeypatch):
+    for number in range(60):
+        resting.add("fails", None, name=f"report-{number:02}", queue="heavy")
+    with closing(sqlite3.connect(resting.store.shown.removeprefix("sqlite:///"))) as file, file:
+        hour = int(time.time() - 3600) // 3600 * 3600 * 1_000_000
+        for name, late, took in (("nightly", 1, 50), ("fails", 9, 30), ("report-33", 5, 40)):
+            file.execute(
+                "INSERT INTO tenure_job_hour SELECT id, application, ?, -1, 2, 0, 0, 0, 0, 0, 0, ?, ?, ?, ?, ?, ?"
+                "  FROM tenure_job WHERE name = ?",
+                (hour, late, 10**9, f"{late}:2", took, 10**9, f"{took}:2", name),
+            )
+    browser = opened(resting)
+    assert names_of(browser.get("/?sort=duration").text)[:4] == ["nightly", "report-33", "fails", "lasts"]
+    assert names_of(browser.get("/?sort=lateness").text)[:4] == ["fails", "report-33", "nightly", "lasts"]
+    first, second = (names_of(browser.get(f"/?sort=duration&first={first}").text) for first in (0, 50))
+    assert (len(first), len(second), len({*first, *second})) == (50, 14, 64)
+    assert names_of(browser.get("/?sort=duration&first=999").text) == second
+    assert names_of(browser.get("/?sort=duration&queue=heavy&q=33").text) == ["report-33"]
+    assert names_of(browser.get("/?sort=lateness&state=failing").text) == []
+    page = browser.get("/?sort=duration&queue=heavy").text
+    assert re.search(r'aria-sort="descending"><a href="/\?queue=heavy&amp;sort=duration#jobs">p99<', page)
+    assert '<a href="/?queue=heavy&amp;sort=lateness#jobs">Late p99<' in page
+    assert "sort=duration&amp;first=50" in page
+    monkeypatch.setattr("tenure.web.pages.now.SORTED", 10)
+    refused = browser.get("/?sort=lateness")
+    assert (refused.status_code, "at most 10 jobs can be sorted by lateness, and these are 64" in refused.text) == (
+        400,
+        True,
+    )
+    assert browser.get("/?sort=lateness&q=nightly").status_code == 200
 
 
 def test_the_planner_of_this_process_shows_for_how_long_it_is_trusted_and_another_its_last_beat(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
@@ -54,9 +54,21 @@ def strips_of(reads: LedgerReads, ledger: Ledger, rows: Iterable[JobRow], now: I
     found = []
     for row in shown:
         runs = tuple(strips.get(row.id, ()))
-        known = week.get(row.spec.name) or figures.total(figures.count(map(_counted, runs)).values())
+        known = week.get(row.spec.name) or _of_runs(runs)
         found.append(JobStrip(lookup.shown_job(row, now), runs, lookup.zone(row), known))
     return tuple(found)
+
+
+def weeks_of(ledger: Ledger, application: str, rows: Sequence[JobRow], now: Instant) -> dict[str, Figures]:
+    """The figures alone, by the names of the jobs."""
+    week = ledger.totals(application, now - WEEK, [row.spec.name for row in rows])
+    fresh = [row for row in rows if row.spec.name not in week]
+    strips = ledger.strips([row.id for row in fresh], now, STRIP) if fresh else {}
+    return week | {row.spec.name: _of_runs(strips.get(row.id, ())) for row in fresh}
+
+
+def _of_runs(runs: Iterable[StripRun]) -> Figures:
+    return figures.total(figures.count(map(_counted, runs)).values())
 
 
 def _counted(run: StripRun) -> CountedRun:

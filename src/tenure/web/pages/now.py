@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from tenure.core.alerts import EVERYTHING, OF_JOBS, AlertKind
 from tenure.core.cluster import Leader, NodeRecord, TermRecord
+from tenure.core.figures import Figures
 from tenure.core.keys import planner_of
 from tenure.core.messages import JobOutcome, JobPageQuery, RunQuery
 from tenure.core.records import JobId, JobRow, JobState, RunState
@@ -23,7 +24,7 @@ from tenure.views import AlertView, AttentionView, NodeView
 from tenure.web import operations
 from tenure.web.ledger_reads import COUNTED, LedgerReads, OwnTrust, check_name
 from tenure.web.page_request import PageRequest, Refused
-from tenure.web.pages.job_strips import JobStrip, strips_of
+from tenure.web.pages.job_strips import JobStrip, strips_of, weeks_of
 
 JOBS, DUE, TERMS = 50, 10, 1
 """Jobs, due times and handovers of the page."""
@@ -47,7 +48,27 @@ LISTS = {
     AlertKind.PAUSED: "paused",
 }
 """The states of the jobs that an alert of many jobs is about."""
-SORTS = {"attention": "what needs attention first", "name": "name", "next": "next due"}
+SORTS = {
+    "attention": "what needs attention first",
+    "name": "name",
+    "next": "next due",
+    "duration": "longest duration first",
+    "lateness": "latest first",
+}
+BY_FIGURES: dict[str, Callable[[Figures], float | None]] = {
+    "duration": lambda figures: figures.took.percentile(0.99),
+    "lateness": lambda figures: figures.late.percentile(0.99),
+}
+"""Orders by what is shown of a week, the most first."""
+SORTED, SLICE = 1000, 100
+"""At most this many jobs are sorted by their figures, which are read of so many jobs at a time: a hundred cost about
+50 ms …"""
+SORTED_LASTS = 60.0
+"""… and serve for so many seconds."""
+
+
+_TROUBLES = ("failing", "late", "orphaned")
+"""States that are not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +148,43 @@ def read(reads: LedgerReads, wanted: JobFilter) -> NowView:
     """The page, for the jobs that are asked for."""
     for text in (wanted.search, wanted.queue, wanted.tag):
         check_name(text)
-    return reads.read(("now", wanted), lambda session: _read(reads, session, wanted))
+    names = _sorted(reads, wanted) if wanted.sort in BY_FIGURES else None
+    return reads.read(("now", wanted), lambda session: _read(reads, session, wanted, names))
 
 
-def _read(reads: LedgerReads, session: Session, wanted: JobFilter) -> NowView:
+def _sorted(reads: LedgerReads, wanted: JobFilter) -> tuple[str, ...]:
+    """The names of all jobs that are asked for, in an order that the database does not know."""
+    every = replace(wanted, first=0, sort="name")
+
+    def listed(session: Session) -> tuple[Sequence[JobRow], int]:
+        ledger, troubled = session.ledger, None
+        if wanted.state in _TROUBLES:
+            troubled = _troubled(reads.lookup.attention(ledger), reads.lookup.failing(ledger))
+        return ledger.job_page(replace(_page(reads.application, every, troubled), limit=SORTED))
+
+    rows, total = reads.read(("now listed", every), listed)
+    if total > SORTED:
+        raise Refused(
+            400,
+            "Too many to sort",
+            f"sort: at most {SORTED:,} jobs can be sorted by {wanted.sort}, and these are {total:,}. "
+            "Find fewer by name, state, queue or tag.",
+        )
+    found: dict[str, Figures] = {}
+    for start in range(0, len(rows), SLICE):
+        found |= _weeks(reads, rows[start : start + SLICE])
+    figure = BY_FIGURES[wanted.sort]
+    return tuple(sorted(found, key=lambda name: (-(figure(found[name]) or 0.0), name)))
+
+
+def _weeks(reads: LedgerReads, rows: Sequence[JobRow]) -> dict[str, Figures]:
+    def look(session: Session) -> dict[str, Figures]:
+        return weeks_of(session.ledger, reads.application, rows, session.ledger.now())
+
+    return reads.read(("now weeks", tuple(row.id for row in rows)), look, lasts=SORTED_LASTS)
+
+
+def _read(reads: LedgerReads, session: Session, wanted: JobFilter, names: tuple[str, ...] | None) -> NowView:
     application, lookup, zone = reads.application, reads.lookup, reads.zone
     ledger = session.ledger
     now, election = ledger.now(), planner_of(application)
@@ -141,13 +195,8 @@ def _read(reads: LedgerReads, session: Session, wanted: JobFilter) -> NowView:
     outcomes, alerts = lookup.failing(ledger), lookup.open_alerts(ledger)
     failing = frozenset(one.name for one in outcomes if one.failures)
     more = unsaid(alerts, planner, attention, failing)
-    troubled = _Troubled(
-        failing=failing,
-        alerted=frozenset(one.target for one in more if one.kind in OF_JOBS and one.target != EVERYTHING),
-        late=frozenset(name for one in attention if one.overdue for name in one.jobs),
-        orphaned=frozenset(name for one in attention if one.cause in ORPHANS for name in one.jobs),
-    )
-    rows, found, first = _listed(ledger, application, wanted, troubled)
+    troubled = _troubled(attention, outcomes, more)
+    rows, found, first = _listed(ledger, application, wanted, troubled, names)
     _, live = ledger.job_page(JobPageQuery(application, limit=0)) if wanted.narrows else ([], found)
     judged = verdict(application, planner, live, attention, failing=len(failing), alerts=len(more))
     latest = sorted(outcomes, key=lambda one: -one.at)
@@ -193,29 +242,56 @@ class _Troubled:
         return tuple(sorted(self.failing | self.alerted | self.late | self.orphaned))
 
 
-def _listed(
-    ledger: Ledger, application: str, wanted: JobFilter, troubled: _Troubled
-) -> tuple[Sequence[JobRow], int, int]:
-    """The jobs of the page, how many the whole list has, and the place of the first one shown."""
-    names: frozenset[str] | None = getattr(troubled, wanted.state, None) if wanted.state not in set(JobState) else None
-    page = JobPageQuery(
+def _troubled(
+    attention: Iterable[AttentionView], outcomes: Iterable[JobOutcome], alerts: Iterable[AlertView] = ()
+) -> _Troubled:
+    shown = list(attention)
+    return _Troubled(
+        failing=frozenset(one.name for one in outcomes if one.failures),
+        alerted=frozenset(one.target for one in alerts if one.kind in OF_JOBS and one.target != EVERYTHING),
+        late=frozenset(name for one in shown if one.overdue for name in one.jobs),
+        orphaned=frozenset(name for one in shown if one.cause in ORPHANS for name in one.jobs),
+    )
+
+
+def _page(application: str, wanted: JobFilter, troubled: _Troubled | None) -> JobPageQuery:
+    """The question for a page of the list. `troubled` may be None if the state that is asked for is none of those."""
+    names: frozenset[str] | None = getattr(troubled, wanted.state) if wanted.state in _TROUBLES else None
+    return JobPageQuery(
         application,
         contains=wanted.search,
         state=JobState(wanted.state) if wanted.state in set(JobState) else None,
         tag=wanted.tag or None,
         queue=wanted.queue or None,
         names=None if names is None else tuple(sorted(names)),
-        first=troubled.all if wanted.sort == "attention" else (),
+        first=troubled.all if troubled is not None and wanted.sort == "attention" else (),
         by_next=wanted.sort == "next",
         limit=JOBS,
         skip=wanted.first,
     )
+
+
+def _listed(
+    ledger: Ledger, application: str, wanted: JobFilter, troubled: _Troubled, names: tuple[str, ...] | None
+) -> tuple[Sequence[JobRow], int, int]:
+    """The jobs of the page, how many the whole list has, and the place of the first one shown. `names`: the whole list
+    in its order, where the ledger does not know that."""
+    if names is not None:
+        first = wanted.first if wanted.first < len(names) else _last(len(names))
+        places = {name: place for place, name in enumerate(names[first : first + JOBS])}
+        rows, _ = ledger.job_page(replace(_page(application, wanted, troubled), names=tuple(places), skip=0))
+        return sorted(rows, key=lambda row: places[row.spec.name]), len(names), first
+    page = _page(application, wanted, troubled)
     rows, total = ledger.job_page(page)
     if rows or not wanted.first:
         return rows, total, wanted.first
-    last = max(total - 1, 0) // JOBS * JOBS
-    rows, total = ledger.job_page(replace(page, skip=last))
-    return rows, total, last
+    rows, total = ledger.job_page(replace(page, skip=_last(total)))
+    return rows, total, _last(total)
+
+
+def _last(total: int) -> int:
+    """The place at which the last page begins."""
+    return max(total - 1, 0) // JOBS * JOBS
 
 
 def _next_due(reads: LedgerReads, ledger: Ledger, now: float, zone: tzinfo) -> tuple[tuple[datetime, str], ...]:
