@@ -572,6 +572,34 @@ def test_next_merges_the_due_times_of_all_jobs(scheduler) -> None:
         scheduler.next(-1)
 
 
+@pytest.mark.parametrize("unusual", [1, 3, 200])
+@pytest.mark.parametrize("forward", [0, 3, 90, 100_000])
+def test_next_is_the_same_as_by_all_jobs_without_reading_them(scheduler, clock, monkeypatch, unusual, forward) -> None:
+    monkeypatch.setattr("tenure.jobs.queries.UNUSUAL", unusual)
+    for number in range(1, 30):
+        scheduler.every(f"{number * 7}s", name=f"every {number}", anchor=NOON)(report)
+        scheduler.every(f"{number}h", name=f"hour {number}", anchor=NOON + timedelta(seconds=5))(report)
+    scheduler.job(name="asked")(report)
+    sync(scheduler)
+    scheduler.pause("every 1", until="1m")
+    scheduler.pause("every 2")
+    scheduler.remove("every 3")
+    scheduler.run_at("asked", in_="20s")
+    scheduler.run_at("hour 3", in_="1m")
+    scheduler.run_at("every 2", in_="1m")
+    clock.forward(seconds=forward)
+    lookup = scheduler._service.lookup
+    with scheduler._service.ledger() as ledger:
+        every, now = ledger.jobs(scheduler.application), ledger.now()
+        expected = {n: lookup.next_of(ledger, every, now, n) for n in (0, 1, 2, 5, 40, 300)}
+        if forward < 90 and unusual == 3:  # nothing is late, and few jobs are paused
+            assert len(lookup._due_next(ledger, now, 2)) < 20
+        for n, due in expected.items():
+            found = lookup.next(ledger, n)
+            assert [at for at, _ in found] == [at for at, _ in due], n
+            assert n < 300 or sorted(found) == sorted(due)
+
+
 def test_runs_are_asked_for_by_time_and_state(scheduler, clock) -> None:
     scheduler.job(report)
     sync(scheduler)

@@ -13,6 +13,7 @@ from harness.scratch import eventually
 from tenure.core.cluster import Leader, TermRecord
 from tenure.core.records import Change, JobStateName, RunKindName, RunStateName
 from tenure.core.records import Rules as StoredRules
+from tenure.jobs.queries import Lookup
 from tenure.views import (
     ActionView,
     AlertMessageView,
@@ -385,6 +386,27 @@ def test_pages_of_runs_and_jobs_follow_each_other_without_a_gap(resting, client)
         assert pages == -(-len(every) // query["limit"])
     for wrong in ("x", "1", "-", ".5", "9" * 30 + ".1", "1.x"):
         assert api.ask("/runs", 400, after=wrong)["title"] in {"No such page", "No such number"}, wrong
+
+
+def test_a_page_of_jobs_is_all_that_is_read(resting, client, monkeypatch):
+    resting.add_many("fails", {f"report-{number:03}": (None, {}) for number in range(60)})
+    shown, shown_job = [], Lookup.shown_job
+    monkeypatch.setattr(Lookup, "shown_job", lambda *given: shown.append(given[1]) or shown_job(*given))
+    api = client(resting)
+    answer = api.get("/jobs", params={"limit": 5, "removed": "yes", "after": "lasts"})
+    assert [job["name"] for job in answer.json()] == ["nightly", *(f"report-{number:03}" for number in range(4))]
+    assert len(shown) == 6
+    assert "after=report-003" in answer.links["next"]["url"]
+
+
+def test_every_read_waits_for_its_turn(resting, client, monkeypatch):
+    monkeypatch.setattr("tenure.web.ledger_reads.AT_ONCE", 0)
+    monkeypatch.setattr("tenure.web.ledger_reads.PATIENCE", 0.01)
+    api = client(resting)
+    alone = {"/openapi.json", "/audit", "/load", "/what-if"}  # no reading, or a bound of their own
+    for path in {path.removeprefix(BASE) for path in READS} - alone:
+        asked = path.replace("{number}", "1")
+        assert "Too many pages are being read" in api.ask(asked, 409, name="nightly")["detail"], path
 
 
 def test_a_node_less_application_is_described_too(resting, client):

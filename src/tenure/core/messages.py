@@ -117,6 +117,8 @@ class JobQuery:
     """A name, or a pattern of names (`core/patterns.py`)."""
     tag: str | None = None
     queue: str | None = None
+    after: str = ""
+    """Names behind this one: a page of jobs begins where the one before it ended."""
     limit: int | None = None
     """None: all."""
 

@@ -19,7 +19,7 @@ from tenure.core.coverage import Coverage
 from tenure.core.explain import Explanation, explain
 from tenure.core.figures import DAY, HOUR
 from tenure.core.job_options import tag as tag_of
-from tenure.core.messages import ActionQuery, JobOutcome, JobQuery, Past, RunQuery
+from tenure.core.messages import ActionQuery, JobOutcome, JobPageQuery, JobQuery, Past, RunQuery
 from tenure.core.overdue import SLACK
 from tenure.core.patterns import matches
 from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunId, RunRow, RunState, States
@@ -56,6 +56,8 @@ RECENT = 86400.0
 """Seconds in which failures count as recent."""
 FAILURES = 10_000
 """How many of the newest failures are searched for the jobs that fail."""
+UNUSUAL = 200
+"""Up to so many jobs that are late or paused, and runs of paused ones, are looked at for what is next."""
 ALERTS = 1000
 """At most this many open alerts are shown."""
 PAGE = 200
@@ -89,11 +91,13 @@ class Lookup:
         tag: str | None = None,
         queue: str | None = None,
         removed: bool = False,
+        after: str = "",
+        limit: int | None = None,
     ) -> list[JobView]:
         """The jobs of this name or pattern, with this tag, on this queue; by name. With `removed` also those that were
-        removed and that code still defines."""
+        removed and that code still defines. `after` and `limit`: a page of them."""
         now, coverage = ledger.now(), self.coverage(ledger)
-        rows = self.rows(ledger, pattern, tag=tag, queue=queue, removed=removed)
+        rows = self.rows(ledger, pattern, tag=tag, queue=queue, removed=removed, after=after, limit=limit)
         return self._with_requests(ledger, [self.shown_job(row, now, coverage) for row in rows])
 
     def coverage(self, ledger: Ledger, *, busy: bool = False) -> Coverage:
@@ -159,6 +163,8 @@ class Lookup:
         tag: str | None = None,
         queue: str | None = None,
         removed: bool = False,
+        after: str = "",
+        limit: int | None = None,
     ) -> list[JobRow]:
         """The same, as rows of the ledger."""
         given = None if pattern is None else _storable(pattern)
@@ -167,18 +173,21 @@ class Lookup:
             given,
             None if tag is None else tag_of(tag, "tag"),
             None if queue is None else named(queue, "queue"),
+            after,
+            limit,
         )
         rows = ledger.find_jobs(query)
         if removed and (gone := self._removed(ledger, None)):
             rows += [
                 row
                 for row in gone
-                if (given is None or matches(given, row.spec.name))
+                if row.spec.name > after
+                and (given is None or matches(given, row.spec.name))
                 and (tag is None or tag in row.spec.rules.tags)
                 and queue in {None, row.spec.rules.queue}
             ]
             rows.sort(key=lambda row: row.spec.name)
-        return rows
+        return rows[:limit]
 
     def _removed(self, ledger: Ledger, coverage: Coverage | None) -> list[JobRow]:
         """Jobs that were removed by hand and that code still defines: a live node has their function, or a start has
@@ -303,7 +312,28 @@ class Lookup:
         """The next due times of all jobs, in order."""
         if type(n) is not int or not 0 <= n <= MAX_RUNS:
             raise ConfigurationError(f"next: n={n!r} must be a whole number from 0 to {MAX_RUNS:,}.")
-        return self.next_of(ledger, ledger.jobs(self._application), ledger.now(), n)
+        now = ledger.now()
+        return self.next_of(ledger, self._due_next(ledger, now, n), now, n)
+
+    def _due_next(self, ledger: Ledger, now: Instant, n: int) -> list[JobRow]:
+        """Jobs that have the next `n` due times among them: not all jobs, unless unusually many are late or paused.
+
+        Of due times that are not planned, the next `n` are those of the `n` jobs whose `next_due` is the nearest. The
+        planned ones, and the runs that were requested for later, are pending runs.
+        """
+        application = self._application
+        planned = ledger.planned_beyond(application, (0.0, JobId(0)), n + UNUSUAL)
+        late = sum(row.next_due is not None and row.next_due <= now for row in planned)
+        held, paused = ledger.job_page(JobPageQuery(application, state=JobState.PAUSED, limit=UNUSUAL))
+        limit = n + UNUSUAL
+        query = RunQuery(application, states=(RunState.PENDING,), since=now, limit=limit, oldest_first=True)
+        runs, waiting = ledger.runs(query), {row.spec.name for row in held}
+        crowded = len(runs) == limit and sum(run.name not in waiting for run in runs) < n
+        if late > UNUSUAL or paused > UNUSUAL or crowded:
+            return ledger.jobs(application)
+        names = tuple(sorted({run.name for run in runs}))
+        begun, _ = ledger.job_page(JobPageQuery(application, names=names, limit=limit))
+        return [*{row.id: row for row in (*planned, *held, *begun)}.values()]
 
     def next_of(self, ledger: Ledger, rows: Sequence[JobRow], now: Instant, n: int) -> list[tuple[datetime, str]]:
         """The next due times of these jobs, in order, and of the runs of them that were requested for later."""

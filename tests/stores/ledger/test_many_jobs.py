@@ -37,6 +37,20 @@ def test_jobs_are_found_by_tag_queue_and_pattern(scene):
     assert _names(scene, pattern="report") == []
 
 
+def test_a_page_of_jobs_begins_behind_a_name(scene):
+    for name in ("b", "a", "Z", "ä", "a b", "c"):
+        scene.add(name, tags=("x",))
+    assert _names(scene) == ["Z", "a", "a b", "b", "c", "ä"]
+    for tag in (None, "x"):
+        found, after = [], ""
+        while page := _names(scene, tag=tag, after=after, limit=2):
+            assert len(page) <= 2
+            found, after = found + page, page[-1]
+        assert found == ["Z", "a", "a b", "b", "c", "ä"]
+    assert _names(scene, after="a a") == ["a b", "b", "c", "ä"]
+    assert _names(scene, pattern="a*", after="a") == ["a b"]
+
+
 @pytest.mark.parametrize("name", ["a_b", "a%b", "a\\b", "a[1]b", "a.b", "a^b", "a b", "a\nb", "a'b", "ä"])
 def test_a_name_without_wildcards_is_itself_alone(scene, name):
     scene.add(name)

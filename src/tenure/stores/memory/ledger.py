@@ -369,7 +369,8 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
         return [
             row
             for row in self.jobs(query.application)
-            if (query.pattern is None or matches(query.pattern, row.spec.name))
+            if row.spec.name > query.after
+            and (query.pattern is None or matches(query.pattern, row.spec.name))
             and (query.tag is None or query.tag in row.spec.rules.tags)
             and query.queue in {None, row.spec.rules.queue}
         ][: query.limit]

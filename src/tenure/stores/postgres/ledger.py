@@ -274,6 +274,7 @@ class PostgresLedger(PostgresAlerts, PostgresBackfills, Ledger):
             pattern=None if query.pattern is None else patterns.like(query.pattern),
             tag=query.tag,
             queue=query.queue,
+            after=query.after,
             limit=query.limit,
         )
         return [job_row(query.application, row) for row in rows]

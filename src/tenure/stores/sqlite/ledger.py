@@ -236,6 +236,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
                 pattern=None if query.pattern is None else patterns.glob(query.pattern),
                 tag=query.tag,
                 queue=query.queue,
+                after=query.after,
                 limit=-1 if query.limit is None else query.limit,
             ).fetchall()
         return [job_row(row) for row in found]

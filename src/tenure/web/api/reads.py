@@ -11,18 +11,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from tenure.core.differences import explained
+from tenure.core.explain import Explanation
 from tenure.core.keys import planner_of
 from tenure.core.records import Instant, RunId
 from tenure.errors import ConfigurationError
 from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
 from tenure.util.instants import moment
-from tenure.views import ActionView, AlertView, BackfillView, PoolView, RunView
+from tenure.views import ActionView, AlertView, BackfillView, JobView, PoolView, RunView
 from tenure.web.api import load
 from tenure.web.api.answers import chosen, flat, found, hidden, limit, shows_arguments
 from tenure.web.ledger_reads import check_name
 from tenure.web.page_request import Handler, PageRequest, Refused, whole
-from tenure.web.pages import audit, now, run
+from tenure.web.pages import audit, backfill, now, run
 
 OPENAPI = json.loads(resources.files("tenure.web.api").joinpath("openapi.json").read_text(encoding="utf-8"))
 """The description of every address of the API."""
@@ -53,8 +54,12 @@ async def _status(request: PageRequest) -> Response:
 
 
 async def _nodes(request: PageRequest) -> Response:
-    nodes = await run_in_threadpool(request.site.scheduler.nodes)
-    return found(request, [node.as_dict() for node in nodes])
+    reads = request.site.reads
+
+    def look(session: Session) -> list[dict[str, Any]]:
+        return [node.as_dict() for node in reads.lookup.nodes(session.ledger)]
+
+    return found(request, await run_in_threadpool(reads.read, "api nodes", look))
 
 
 async def _terms(request: PageRequest) -> Response:
@@ -77,30 +82,37 @@ async def _pools(request: PageRequest) -> Response:
 
 
 async def _next(request: PageRequest) -> Response:
-    due = await run_in_threadpool(request.site.scheduler.next, limit(request))
-    return found(request, [{"at": at.isoformat(), "job": name} for at, name in due])
+    reads, most = request.site.reads, limit(request)
+
+    def look(session: Session) -> list[dict[str, Any]]:
+        return [{"at": at.isoformat(), "job": name} for at, name in reads.lookup.next(session.ledger, most)]
+
+    return found(request, await run_in_threadpool(reads.read, ("api next", most), look))
 
 
 async def _jobs(request: PageRequest) -> Response:
-    most, after = limit(request), request.asked("after")
+    reads, most, after = request.site.reads, limit(request), request.asked("after")
     check_name(after)
     shows_arguments(request)
+    pattern, tag, queue = (request.asked(word) or None for word in ("pattern", "tag", "queue"))
+    removed = chosen(request, "removed", ("no", "yes")) == "yes"
 
-    def look() -> Any:
-        return request.site.scheduler.jobs(
-            request.asked("pattern") or None,
-            tag=request.asked("tag") or None,
-            queue=request.asked("queue") or None,
-            removed=chosen(request, "removed", ("no", "yes")) == "yes",
-        )
+    def look(session: Session) -> list[JobView]:
+        page: dict[str, Any] = {"after": after, "limit": most + 1}
+        return reads.lookup.jobs(session.ledger, pattern, tag=tag, queue=queue, removed=removed, **page)
 
-    jobs = [job for job in await run_in_threadpool(look) if job.name > after]
+    jobs = await run_in_threadpool(reads.read, ("api jobs", pattern, tag, queue, removed, after, most), look)
     rows = [hidden(request, job.as_dict(), job.name, job.kwargs) for job in jobs[:most]]
     return found(request, rows, after=jobs[most - 1].name if len(jobs) > most else None)
 
 
 async def _job(request: PageRequest) -> Response:
-    job = await run_in_threadpool(request.site.scheduler.find_job, request.asked("name"))
+    reads, name = request.site.reads, request.asked("name")
+
+    def look(session: Session) -> JobView:
+        return reads.lookup.job(session.ledger, name)
+
+    job = await run_in_threadpool(reads.read, ("api job", name), look)
     return found(request, hidden(request, job.as_dict(), job.name, job.kwargs))
 
 
@@ -127,8 +139,12 @@ async def _changes(request: PageRequest) -> Response:
 
 
 async def _why(request: PageRequest) -> Response:
-    name, at = request.asked("name"), request.asked("at")
-    told = await run_in_threadpool(request.site.scheduler.explain, name, at or None)
+    reads, name, at = request.site.reads, request.asked("name"), request.asked("at")
+
+    def look(session: Session) -> Explanation:
+        return reads.lookup.why(session.ledger, name, at or None)
+
+    told = await run_in_threadpool(reads.read, ("api why", name, at), look)
     return found(request, {"job": name, "why": told.text, "cause": told.cause, "facts": flat(told.facts)})
 
 
@@ -166,9 +182,10 @@ async def _backfills(request: PageRequest) -> Response:
 
 
 async def _backfill(request: PageRequest) -> Response:
-    number = whole(request.http.path_params["number"], "backfill")
-    one = await run_in_threadpool(request.site.scheduler.find_backfill, number)
-    return found(request, one.as_dict())
+    page = await run_in_threadpool(
+        backfill.read, request.site.reads, whole(request.http.path_params["number"], "backfill")
+    )
+    return found(request, page.backfill.as_dict())
 
 
 async def _actions(request: PageRequest) -> Response:

@@ -117,7 +117,7 @@ SELECT {job} FROM {schema}.job j
 -- The jobs of an application with a name, a tag or a queue.
 SELECT {job} FROM {schema}.job j
  WHERE j.application = (SELECT a.id FROM {schema}.application a WHERE a.name = %(application)s)
-   AND j.state <> 'removed'
+   AND j.state <> 'removed' AND j.name COLLATE "C" > %(after)s::text
    AND (%(pattern)s::text IS NULL OR j.name LIKE %(pattern)s::text)
    AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text)
    AND (%(tag)s::text IS NULL OR jsonb_exists((j.rules -> 'tags')::jsonb, %(tag)s::text))

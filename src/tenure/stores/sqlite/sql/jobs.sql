@@ -105,7 +105,7 @@ SELECT {job_or_done}
 -- name: find_jobs
 -- The jobs of an application with a name, a tag or a queue.
 SELECT {job_or_done}
-  FROM tenure_job WHERE application = :application AND state <> 'removed'
+  FROM tenure_job WHERE application = :application AND state <> 'removed' AND name > :after
    AND (:pattern IS NULL OR name GLOB :pattern) AND (:queue IS NULL OR queue = :queue)
    AND (:tag IS NULL
         OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(rules) THEN rules ELSE '{}' END, '$.tags') t
