@@ -116,7 +116,7 @@ class _NotOurs(ValueError):
 
 def differing(one: str, other: str) -> str:
     """How two texts of arguments differ, by the names of the arguments: 'password, region changed'. It tells no value,
-    because whoever may see what a job is need not be allowed to see its arguments."""
+    because those who may see what a job is need not be allowed to see its arguments."""
     try:
         mine, theirs = json.loads(one), json.loads(other)
         names = sorted(name for name in {**mine, **theirs} if _given(mine, name) != _given(theirs, name))

@@ -102,6 +102,56 @@ def test_run_now_pause_resume_cancel_and_remove_by_clicking(workers, page_of, lo
 
 
 @JAVASCRIPT
+def test_a_backfill_is_created_steered_and_followed_by_clicking(workers, page_of, look, javascript):
+    base = page_of("--by", "ann")
+    eventually(lambda: planner(base), within=30)
+    page = look(base, javascript=javascript)
+    page.goto("/job?name=nightly")
+    page.fill("form[action$='/do/pause'] input[name=why]", "so that none begins yet")
+    page.click("button:has-text('Pause')")
+    page.fill("form[action$='/do/backfill'] input[name=since]", "-4d")
+    page.fill("input[name=at_once]", "1")
+    page.click("text=List the backfill")
+    assert "4 due times would run, at most 1 at once" in page.text_content(".lead >> nth=0")
+    page.fill("input[name=typed]", "3")
+    page.click("text=Create the backfill")
+    assert "3 was typed, and 4 runs would begin now" in page.text_content("[role=alert]")
+    page.fill("input[name=typed]", "4")
+    page.click("text=Create the backfill")
+    page.wait_for_url("**/backfill?number=*")
+    assert "nightly is paused" in page.text_content(".box.look")
+    for button, state in (("Pause", "paused"), ("Resume", "running")):
+        page.click(f"button:has-text('{button}')")
+        page.wait_for_selector(f"h1 .tag:text-is('{state}')")
+    number = page.url.partition("number=")[2].partition("&")[0]
+    page.goto("/job?name=nightly")
+    page.click("button:has-text('Resume')")
+    page.click(f"#backfills >> text='{number}'")
+    eventually(lambda: httpx.get(f"{base}/api/v1/backfills/{number}").json()["state"] == "done", within=30)
+    if not javascript:
+        page.reload()
+    page.wait_for_selector("text=4 of 4 over: 4 succeeded")
+    assert page.locator("#actions button").count() == 0
+
+
+@JAVASCRIPT
+def test_a_removed_job_comes_back_and_the_list_is_sorted_by_clicking(workers, page_of, look, javascript):
+    base = page_of("--by", "ann")
+    eventually(lambda: planner(base), within=30)
+    page = look(base, javascript=javascript)
+    page.goto("/job?name=fails")
+    page.fill("input[name=typed]", "fails")
+    page.click("button:has-text('Remove')")
+    page.goto("/")
+    page.click(".attention >> button:has-text('Restore')")
+    assert "The job is back" in page.text_content(".said")
+    page.goto("/?sort=name")
+    page.click("table.jobs th >> text=Late p99")
+    page.wait_for_url("**sort=lateness*")
+    assert page.get_attribute("table.jobs th[aria-sort]", "aria-sort") == "descending"
+
+
+@JAVASCRIPT
 def test_the_planner_resigns_by_clicking(workers, page_of, look, javascript):
     base = page_of()
     eventually(lambda: planner(base), within=30)
@@ -121,7 +171,7 @@ def test_every_page_can_be_read_and_violates_nothing(workers, page_of, look, jav
     run = httpx.get(f"{base}/api/v1/runs?limit=1").json()
     page = look(base, javascript=javascript)
     paths = [
-        "/", "/?q=night", "/?state=paused", "/?updates=off", "/job?name=nightly", "/job?name=nightly&arguments=shown",
+        "/", "/?q=night", "/?state=paused", "/?updates=off", "/?sort=duration", "/backfill?number=9", "/job?name=nightly", "/job?name=nightly&arguments=shown",
         f"/job?name=nightly&at={quote('2026-01-01 02:30')}", "/audit", "/job?name=nope", "/nowhere",
         *(f"/run/{one['id']}" for one in run),
     ]  # fmt: skip
