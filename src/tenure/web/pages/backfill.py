@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tenure.core.messages import RunQuery
 from tenure.core.records import JobState
-from tenure.jobs.backfills import numbered
+from tenure.jobs.backfills import backfill_of
 from tenure.stores.base import Session
 from tenure.util.instants import moment
 from tenure.views import BackfillView, RunView
@@ -47,7 +47,7 @@ def read(reads: LedgerReads, number: int) -> BackfillPage:
 
 def _read(reads: LedgerReads, session: Session, number: int) -> BackfillPage:
     ledger, application = session.ledger, reads.application
-    row = numbered(ledger, application, number)
+    row = backfill_of(ledger, application, number)
     [view] = reads.lookup.shown_backfills(ledger, [row])
     jobs = ledger.jobs(application, row.name, removed=True)
     runs = ledger.runs(RunQuery(application, row.name, since=row.since, before=row.until, limit=RUNS))
