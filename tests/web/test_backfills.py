@@ -76,7 +76,7 @@ def test_a_backfill_is_listed_first_and_created_by_typing_the_number_of_its_runs
     assert (view.total, view.at_once, view.by, view.why, view.include) == (5, 2, "ann", "the printer", ("missing",))
     assert "The backfill was created." in page
     assert f"Backfill {view.number}" in page
-    assert "0 of 5 over; 2 waiting, 3 left" in page
+    assert "0 of 5 finished; 2 waiting, 3 left" in page
     assert "the printer" in page
     assert f'<a href="/backfill?number={view.number}">' in browser.get("/job?name=daily").text
     assert [(one.what, one.by, one.why) for one in jobs.actions()] == [("backfill", "ann", "the printer")]
@@ -124,7 +124,7 @@ def test_its_page_says_how_far_it_is(sqlite_url, jobs, browser):
     jobs.resume("daily")
     with shop(sqlite_url, 5):
         eventually(lambda: jobs.find_backfill(number).state == "done", within=30)
-        eventually(lambda: "5 of 5 over: 4 succeeded, 1 failed" in browser.get(f"/backfill?number={number}").text)
+        eventually(lambda: "5 of 5 finished: 4 succeeded, 1 failed" in browser.get(f"/backfill?number={number}").text)
     page = browser.get(f"/backfill?number={number}").text
     assert "ValueError: no such &lt;b&gt;day&lt;/b&gt;" in page
     assert "/do/" not in page

@@ -130,7 +130,7 @@ def test_a_backfill_is_created_steered_and_followed_by_clicking(workers, page_of
     eventually(lambda: httpx.get(f"{base}/api/v1/backfills/{number}").json()["state"] == "done", within=30)
     if not javascript:
         page.reload()
-    page.wait_for_selector("text=4 of 4 over: 4 succeeded")
+    page.wait_for_selector("text=4 of 4 finished: 4 succeeded")
     assert page.locator("#actions button").count() == 0
 
 
