@@ -38,7 +38,7 @@ class RunControl:
 
     __slots__ = (
         *("_bell", "_note", "_schema", "_token", "_tz", "_until"),
-        *("began_at", "cancelled_because", "claimed", "completed", "kept", "lost_because"),
+        *("began_at", "cancelled_because", "claimed", "completed", "forgotten", "kept", "lost_because"),
     )
 
     def __init__(
@@ -59,6 +59,8 @@ class RunControl:
         self.lost_because = ""
         self.completed = False
         """`complete` was accepted: from now on its transaction decides."""
+        self.forgotten: list[str] = []
+        """The calls of the body, such as 'run.complete', whose coroutines have not ended."""
         self.began_at: Instant | None = None
         """When the body was called, by the ledger's clock."""
         self._bell: threading.Event | None = None
@@ -115,6 +117,27 @@ class RunControl:
     def note_completed(self) -> None:
         """`complete` was accepted."""
         self.completed = True
+
+    def awaited(self, call: str, outcome: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        """The coroutine that a call of the body returns. The call counts as forgotten until that has ended."""
+        self.forgotten.append(call)
+        return self._awaited(call, outcome)
+
+    async def _awaited(self, call: str, outcome: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return await outcome
+        finally:
+            self.forgotten.remove(call)
+
+    def not_awaited(self) -> ConfigurationError | None:
+        """What is wrong with a body that returns now, or completes its run now; None if nothing is."""
+        if not self.forgotten:
+            return None
+        call = self.forgotten[0]
+        return ConfigurationError(
+            f"{call}(…) was not awaited, so it did nothing. Write `await {call}(…)`: with this connection it is a "
+            "coroutine."
+        )
 
     def tell(self, why: str) -> None:
         """Ask the attempt to end."""
@@ -246,7 +269,8 @@ class Run:
         caller's transaction."""
         if not isinstance(key, str) or not key:
             raise ConfigurationError(f"once: the key {key!r} must be text, such as 'invoices'.")
-        return effects.once(conn, self._control.claim, key)
+        outcome = effects.once(conn, self._control.claim, key)
+        return self._control.awaited("run.once", outcome) if isinstance(outcome, Coroutine) else outcome
 
     @overload
     def complete(self, conn: AsyncConnection) -> Coroutine[Any, Any, None]: ...
@@ -257,9 +281,11 @@ class Run:
 
         From then on that transaction alone decides. The database refuses a stale attempt, which then cannot commit.
         """
+        if (wrong := self._control.not_awaited()) is not None:
+            raise wrong
         outcome = effects.complete(conn, self._control.claim)
         if isinstance(outcome, Coroutine):
-            return self._when_completed(outcome)
+            return self._control.awaited("run.complete", self._when_completed(outcome))
         self._control.note_completed()
         return None
 

@@ -136,15 +136,22 @@ class RecordedRun(Run):
         """True the first time, as far as this run and `done` know. The connection is not used."""
         if not key or not isinstance(key, str):
             raise ConfigurationError(f"once: the key {key!r} must be text, such as 'invoices'.")
+        return self._control.awaited("run.once", _awaited(self._first, key)) if _is_async(conn) else self._first(key)
+
+    def _first(self, key: str) -> bool:
         first = key not in self._done and key not in self.effects
         if first:
             self.effects.append(key)
-        return _awaited(first) if _is_async(conn) else first
+        return first
 
     def complete(self, conn: Any) -> Any:
         """Note that the body completed its run; the connection is not used."""
+        if _is_async(conn):
+            return self._control.awaited("run.complete", _awaited(self._complete))
+        return self._complete()
+
+    def _complete(self) -> None:
         self._control.note_completed()
-        return _awaited(None) if _is_async(conn) else None
 
     def cancel(self, why: str) -> None:
         """Ask the body to end."""
@@ -358,8 +365,7 @@ class _WorldsRun(RecordedRun):
 
     __slots__ = ()
 
-    def complete(self, conn: Any) -> Any:
-        return _awaited(None) if _is_async(conn) else None
+    def _complete(self) -> None: ...
 
     def commit(self) -> None:
         """The body returned: later attempts find its effects done."""
@@ -474,5 +480,5 @@ def _is_async(conn: Any) -> bool:
         return inspect.iscoroutinefunction(getattr(conn, "execute", None))
 
 
-async def _awaited(value: object) -> Any:
-    return value
+async def _awaited(function: Callable[..., object], *values: object) -> Any:
+    return function(*values)

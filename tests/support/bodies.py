@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import aiosqlite
+
 from tenure import Run, current_run
 from tenure.errors import NotYet
 
@@ -21,6 +23,16 @@ def pid_of(run: Run) -> None:
 
 def fails() -> None:
     raise ValueError("in the child")
+
+
+def forgets_await(run: Run, path: str) -> None:
+    async def work() -> None:
+        async with aiosqlite.connect(path) as conn:
+            await conn.execute("INSERT INTO invoice VALUES ('one')")
+            run.complete(conn)
+            await conn.commit()
+
+    asyncio.run(work())
 
 
 def dies() -> None:

@@ -1,14 +1,21 @@
 """`run.complete(conn)` inside a scheduler that runs: the transaction of the body decides, whatever the body does
 afterwards."""
 
+import asyncio
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 
+import aiosqlite
+import asyncpg
 import psycopg
 import pytest
+import sqlalchemy
+import sqlalchemy.ext.asyncio as sa
 
+from bodies import forgets_await
 from tenure import Run, Scheduler
+from tenure.testing import virtual
 
 
 @pytest.fixture(params=["sqlite", "postgres", "pooled"])
@@ -113,3 +120,131 @@ def test_a_body_that_goes_on_after_it_completed_is_not_taken_for_lost(scheduler,
         run = scheduler.run_now("invoice")
         assert ended(scheduler, run).state == "succeeded"
     assert lost == [False]
+
+
+# On async connections, where `complete` and `once` are awaited
+
+forgotten = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
+
+@pytest.fixture(params=["aiosqlite", "asyncpg", "AsyncSession"])
+def work(request):
+    """The URL of the scheduler, and a transaction of the kind of this driver."""
+    database = request.getfixturevalue("database" if request.param == "asyncpg" else "sqlite_url")
+    with connect(database) as conn:
+        conn.execute("CREATE TABLE invoice (key text)")
+        conn.commit()
+
+    @asynccontextmanager
+    async def transaction():
+        if request.param == "asyncpg":
+            connection = await asyncpg.connect(database)
+            try:
+                async with connection.transaction():
+                    yield connection, connection.execute
+            finally:
+                await connection.close()
+        elif request.param == "aiosqlite":
+            async with aiosqlite.connect(database.removeprefix("sqlite:///"), timeout=10) as connection:
+                yield connection, connection.execute
+                await connection.commit()
+        else:
+            engine = sa.create_async_engine(database.replace("sqlite:", "sqlite+aiosqlite:"))
+            try:
+                async with sa.AsyncSession(engine) as session, session.begin():
+                    yield session, lambda sql: session.execute(sqlalchemy.text(sql))
+            finally:
+                await engine.dispose()
+
+    return database, transaction
+
+
+@forgotten
+@pytest.mark.parametrize("call", ["run.complete", "run.once"])
+def test_a_forgotten_await_fails_the_attempt(work, call):
+    url, transaction = work
+    scheduler = Scheduler(url, ttl=3, heartbeat_every=0.2, attempt_timeout=0.5)
+
+    @scheduler.job(retries=1, backoff=(0.05, 0.05))
+    async def invoice(run: Run) -> None:
+        async with transaction() as (conn, execute):
+            await execute("INSERT INTO invoice VALUES ('one')")
+            if run.attempt == 1:
+                run.complete(conn) if call == "run.complete" else run.once(conn, "invoices")
+            elif call == "run.once":
+                assert await run.once(conn, "invoices")
+            await asyncio.sleep(0)
+            if run.attempt == 2:
+                await run.complete(conn)
+
+    with scheduler:
+        run = ended(scheduler, scheduler.run_now("invoice"))
+    assert (run.state, run.attempt, run.failures) == ("succeeded", 2, 1)
+    assert run.attempts[0].error.endswith(
+        f"{call}(…) was not awaited, so it did nothing. Write `await {call}(…)`: with this connection it is a coroutine."
+    )
+
+
+@forgotten
+def test_a_run_is_not_completed_with_an_effect_whose_await_was_forgotten(work):
+    url, transaction = work
+    scheduler = Scheduler(url, ttl=3, heartbeat_every=0.2, attempt_timeout=0.5)
+
+    @scheduler.job
+    async def invoice(run: Run) -> None:
+        async with transaction() as (conn, execute):
+            if run.once(conn, "invoices"):  # a coroutine is true, each time
+                await execute("INSERT INTO invoice VALUES ('one')")
+            await run.complete(conn)
+
+    with scheduler:
+        run = ended(scheduler, scheduler.run_now("invoice"))
+    assert run.state == "failed"
+    assert "run.once(…) was not awaited" in run.reason
+    assert invoices(url) == 0, "the transaction was rolled back"
+
+
+def test_a_call_that_began_and_was_cancelled_counts_as_awaited(work):
+    url, transaction = work
+    scheduler = Scheduler(url, ttl=3, heartbeat_every=0.2, attempt_timeout=0.5)
+
+    @scheduler.job
+    async def invoice(run: Run) -> None:
+        async with transaction() as (conn, _):
+            task = asyncio.create_task(run.complete(conn))
+            await asyncio.sleep(0)  # it begins
+            task.cancel()
+            await asyncio.wait([task])
+
+    with scheduler:
+        run = ended(scheduler, scheduler.run_now("invoice"))
+    assert "not awaited" not in run.reason
+
+
+@forgotten
+def test_a_forgotten_await_fails_a_body_in_a_process(sqlite_url):
+    path = sqlite_url.removeprefix("sqlite:///")
+    with connect(sqlite_url) as conn:
+        conn.execute("CREATE TABLE invoice (key text)")
+        conn.commit()
+    scheduler = Scheduler(sqlite_url, ttl=3, heartbeat_every=0.2, attempt_timeout=0.5)
+    scheduler.job(process=True)(forgets_await)
+    with scheduler:
+        run = ended(scheduler, scheduler.run_now("forgets_await", kwargs={"path": path}))
+    assert run.state == "failed"
+    assert "run.complete(…) was not awaited" in run.reason
+
+
+@forgotten
+def test_a_forgotten_await_fails_a_body_in_virtual_time():
+    class Conn:
+        async def execute(self, sql): ...
+
+    scheduler = Scheduler("memory://not-awaited")
+
+    @scheduler.job
+    async def invoice(run: Run) -> None:
+        run.complete(Conn())
+
+    with virtual(scheduler) as world:
+        assert "run.complete(…) was not awaited" in world.run_now("invoice").reason

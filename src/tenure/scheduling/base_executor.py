@@ -250,6 +250,8 @@ class BaseExecutor(ABC):
         state, error, again_in = RunState.SUCCEEDED, "", None
         raised: BaseException | None = None
         pause, wait_up_to = 0.0, None
+        if failure is None:
+            failure = attempt.control.not_awaited()
         if isinstance(failure, NotYet):
             failure, pause = _checked(failure, attempt, self._node.label)
         if failure is not None:

@@ -432,6 +432,8 @@ def _do(message: bytes, until: Callable[[], float], number: int, parent: Parent)
         try:
             parent.say(number, "called", "")
             result = body.function.call(run, body.kwargs)
+            if (wrong := control.not_awaited()) is not None:
+                raise wrong
         finally:
             CURRENT.reset(current)
         if result is not None:
