@@ -17,7 +17,7 @@ from tenure.core.backfills import LEFT, OVERTAKEN, BackfillRow, BackfillStateNam
 from tenure.core.cluster import Leader, TermRecord
 from tenure.core.coverage import Coverage
 from tenure.core.differences import differences, explained
-from tenure.core.explain import Explanation, last_line, waits_for
+from tenure.core.explain import Explanation, waits_for
 from tenure.core.figures import COUNTS, FiguresRow
 from tenure.core.following import told
 from tenure.core.messages import JobStats, LogLine, Progress
@@ -44,6 +44,7 @@ from tenure.triggers import Trigger
 from tenure.util.clock import boottime, sleep
 from tenure.util.durations import Duration, readable, seconds
 from tenure.util.instants import moment
+from tenure.util.last_line import last_line
 
 __all__ = [
     "ActionView",

@@ -7,9 +7,10 @@ import pytest
 
 from ledgers import DAY, HOUR, NOON, Book, run
 from tenure.core.coverage import Coverage
-from tenure.core.explain import explain, last_line
+from tenure.core.explain import explain
 from tenure.core.records import Change, NodeFacts, Rules, RunKind, RunState
 from tenure.triggers import cron, every
+from tenure.util.last_line import last_line
 
 HOURLY = cron("0 * * * *")
 ONE, TWO, THREE = NOON + HOUR, NOON + 2 * HOUR, NOON + 3 * HOUR

@@ -4,15 +4,19 @@ import asyncio
 import gc
 import logging
 import re
+import sqlite3
 import threading
 import weakref
+from contextlib import closing
 
 import pytest
 
 import bodies
 from harness.processes import SUPPORT, Worker
 from scheduling.test_engine import ended, eventually, scheduler
-from tenure import Run
+from tenure import Run, Scheduler
+from tenure.events import RunFailed
+from tenure.scheduling.console import line
 from tenure.testing import virtual
 
 FIELDS = ("job", "run_id", "key", "attempt", "node")
@@ -246,3 +250,54 @@ def test_in_virtual_time_failures_are_told_in_the_same_way(records):
     assert (first.levelname, last.levelname) == ("WARNING", "ERROR")
     assert first.getMessage().endswith(" and is tried again in 1 min: ValueError: in the child")
     assert "raise ValueError" in shown(last)
+
+
+# Exceptions whose message has several lines
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_the_error_line_says_the_type_and_the_first_line_of_the_message(records, kind):
+    one, told = scheduler(), []
+    one.on(RunFailed)(told.append)
+    if kind == "process":
+        one.job(name="boom", process=True)(bodies.fails_at_length)
+    else:
+        one.job(name="boom")(bodies.fails_at_length)
+    with one:
+        ended(one, one.run_now("boom"), "failed")
+    (record,) = records()
+    assert record.getMessage().endswith(": ValueError: bad thing")
+    (event,) = told
+    assert line(event, event.scheduled_for).endswith(": ValueError: bad thing")
+
+
+def test_a_group_of_exceptions_is_named_by_its_own_message(records):
+    one = scheduler()
+
+    @one.job
+    def boom() -> None:
+        raise ExceptionGroup("two of them", [ValueError("one"), ExceptionGroup("more", [ValueError("two\nlines")])])
+
+    with one:
+        ended(one, one.run_now("boom"), "failed")
+    (record,) = records()
+    assert record.getMessage().endswith(": ExceptionGroup: two of them (2 sub-exceptions)")
+
+
+def test_what_a_body_raises_after_it_completed_is_named_by_its_first_line_too(records, tmp_path):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    one = Scheduler(url)
+
+    @one.job
+    def boom(run: Run) -> None:
+        with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level="IMMEDIATE")) as conn:
+            conn.execute("BEGIN IMMEDIATE")
+            run.complete(conn)
+            conn.commit()
+        bodies.fails_at_length()
+
+    with one:
+        ended(one, one.run_now("boom"), "succeeded")
+        eventually(records)
+    (record,) = records()
+    assert record.getMessage().endswith(": ValueError: bad thing")

@@ -25,6 +25,10 @@ def fails() -> None:
     raise ValueError("in the child")
 
 
+def fails_at_length() -> None:
+    raise ValueError("bad thing\n  row 1\nrow 2: also bad")
+
+
 def forgets_await(run: Run, path: str) -> None:
     async def work() -> None:
         async with aiosqlite.connect(path) as conn:

@@ -15,7 +15,6 @@ from tenure.cli.jobs import NOW, application, datetime_of, outlook, sentence, sh
 from tenure.cli.output import as_json, say, show, table
 from tenure.cli.person import person
 from tenure.core.arguments import decode
-from tenure.core.explain import last_line
 from tenure.core.messages import JobChange
 from tenure.core.records import OPEN, JobState, RunState
 from tenure.errors import ConfigurationError, UnreadableArguments
@@ -25,6 +24,7 @@ from tenure.jobs.queries import MAX_RUNS
 from tenure.scheduler import Scheduler, service_of
 from tenure.util.clock import boottime, sleep
 from tenure.util.durations import positive, seconds
+from tenure.util.last_line import last_line
 from tenure.util.plurals import counted
 from tenure.views import RunView
 

@@ -14,7 +14,6 @@ from tenure.cli.output import RED, as_json, paint, say, show, show_text, table
 from tenure.cli.person import origin
 from tenure.cli.times import here, short
 from tenure.core.audit import OPEN, JobAudit
-from tenure.core.explain import last_line
 from tenure.core.trigger_text import trigger_from
 from tenure.errors import ConfigurationError
 from tenure.jobs.queries import MAX_RUNS, Lookup
@@ -22,6 +21,7 @@ from tenure.scheduler import Scheduler, service_of
 from tenure.util.clock import boottime, walltime
 from tenure.util.durations import readable
 from tenure.util.instants import moment
+from tenure.util.last_line import last_line
 from tenure.util.plurals import counted, several
 from tenure.views import JobView, NodeView, RunView
 

@@ -13,7 +13,6 @@ from tenure.cli.jobs import NOW, application, changed_by_hand, outlook, removed_
 from tenure.cli.output import RED, YELLOW, as_json, paint, table
 from tenure.cli.output import show as say_line
 from tenure.cli.times import about, short
-from tenure.core.explain import last_line
 from tenure.core.messages import JobOutcome
 from tenure.core.records import ChangeRecord, Rules
 from tenure.errors import ConfigurationError
@@ -22,6 +21,7 @@ from tenure.scheduler import Scheduler, service_of
 from tenure.triggers import from_json
 from tenure.util.durations import readable, written
 from tenure.util.instants import moment
+from tenure.util.last_line import last_line
 from tenure.util.plurals import counted
 from tenure.views import JobView, RunView
 

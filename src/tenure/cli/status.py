@@ -14,7 +14,6 @@ from tenure.cli.output import RED, YELLOW, as_json, paint, show, show_text, wrap
 from tenure.cli.times import about, ago
 from tenure.core.alerts import EVERYTHING, OF_JOBS
 from tenure.core.cluster import Leader
-from tenure.core.explain import last_line
 from tenure.core.keys import planner_of
 from tenure.core.messages import JobOutcome, Tally
 from tenure.core.records import JobState, RunState
@@ -23,6 +22,7 @@ from tenure.jobs.queries import RECENT, Lookup
 from tenure.scheduler import service_of
 from tenure.util.clock import walltime
 from tenure.util.instants import moment
+from tenure.util.last_line import last_line
 from tenure.util.plurals import counted, several
 from tenure.views import AlertView, AttentionView, RunView
 

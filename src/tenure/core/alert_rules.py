@@ -12,7 +12,6 @@ from tenure.core.alerts import AlertKind, AlertLimits, DeadNode, JobMarks, Sympt
 from tenure.core.causes import Cause
 from tenure.core.coverage import Coverage
 from tenure.core.expected import allowance, awaited_due, least_allowance, usual_limit
-from tenure.core.explain import last_line
 from tenure.core.messages import JobOutcome, JobStats, LaneJob, Overdue
 from tenure.core.overdue import SLACK, latest_start
 from tenure.core.records import Instant, JobRow, RunRow
@@ -20,6 +19,7 @@ from tenure.errors import ConfigurationError
 from tenure.triggers import Trigger
 from tenure.util.durations import readable
 from tenure.util.instants import shown
+from tenure.util.last_line import last_line
 from tenure.util.plurals import counted
 
 LONG = 30.0

@@ -5,7 +5,6 @@ An answer names the one cause that applies, as a word that programs can compare,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
@@ -24,6 +23,7 @@ from tenure.errors import ConfigurationError
 from tenure.triggers import Trigger
 from tenure.util.durations import readable
 from tenure.util.instants import instant, moment, shown
+from tenure.util.last_line import last_line
 from tenure.util.plurals import counted
 
 NEAR = 60.0
@@ -551,7 +551,6 @@ def waits_for(run: RunRow, zone: tzinfo) -> str:
 
 _NONE: tuple[object, ...] = (None, "")
 _SKIPPED = {"overlap": Cause.OVERLAP, "superseded": Cause.SUPERSEDED, "missed": Cause.MISSED, "paused": Cause.PAUSED}
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(:|$)")
 
 
 def _said(change: ChangeRecord | None) -> dict[str, object]:
@@ -562,19 +561,6 @@ def _said(change: ChangeRecord | None) -> dict[str, object]:
 def _stopped(text: str) -> str:
     """With a full stop, unless it ends with one."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def last_line(text: str) -> str:
-    """What a traceback ends with, in one line: the exception. `tenure log` shows all of it."""
-    lines = text.strip().splitlines()
-    if not lines:
-        return ""
-    heads = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-    if not heads:
-        return lines[-1].strip()
-    after = lines[heads[-1] + 1 :]
-    # The message of an exception may have several lines; frames are indented.
-    return next((line for line in after if _EXCEPTION.match(line)), lines[-1]).strip()
 
 
 def _times(count: int) -> str:

@@ -13,7 +13,6 @@ from functools import partial
 
 from tenure.alerts import CheckIn
 from tenure.alerts.check_ins import PingState, RunPing
-from tenure.core.explain import last_line
 from tenure.core.records import RunId
 from tenure.events import RunEvent, RunFailed, RunLost, RunSkipped, RunSucceeded
 from tenure.jobs.listeners import Listeners
@@ -22,6 +21,7 @@ from tenure.scheduling.attempt import Attempt, AttemptPhase
 from tenure.scheduling.sending_thread import SendingThread, tried
 from tenure.util.clock import boottime
 from tenure.util.instants import shown
+from tenure.util.last_line import last_line
 
 logger = logging.getLogger("tenure")
 

@@ -20,6 +20,7 @@ from tenure.scheduling.attempt import fields
 from tenure.util import signals
 from tenure.util.clock import boottime
 from tenure.util.durations import readable
+from tenure.util.last_line import last_line
 from tenure.util.printable import printable
 from tenure.util.system import need_posix
 from tenure.views import JobView
@@ -148,7 +149,7 @@ def line(event: RunEvent, now: datetime) -> str:
     if event.duration is not None:
         parts.append(f"after {readable(event.duration)}")
     said = " ".join(parts)
-    return f"{said}: {event.error.strip().splitlines()[-1]}" if event.error.strip() else said
+    return f"{said}: {error}" if (error := last_line(event.error)) else said
 
 
 def to_log(text: str) -> None:
@@ -160,7 +161,7 @@ def event_to_log(event: RunEvent) -> None:
     """How one run ended. Failures and due times that were missed are in the log already."""
     if isinstance(event, RunSucceeded | RunCancelled):
         after = "" if event.duration is None else f" after {readable(event.duration)}"
-        why = f": {printable(event.error.strip().splitlines()[-1])}" if event.error.strip() else ""
+        why = f": {printable(error)}" if (error := last_line(event.error)) else ""
         logger.info(
             "run %d of %r (%s, attempt %d) %s%s%s",
             event.run_id,

@@ -23,6 +23,7 @@ from tenure.scheduling.attempt import Attempt, confirms, fields
 from tenure.triggers import zone
 from tenure.util.durations import readable
 from tenure.util.instants import moment
+from tenure.util.last_line import last_line
 from tenure.util.plurals import counted
 from tenure.util.printable import printable
 
@@ -92,12 +93,12 @@ class Reporter:
                 attempt.run.job,
                 printable(attempt.run.key),
                 attempt.run.attempt,
-                printable(ending.error.splitlines()[-1]),
+                printable(last_line(ending.error)),
                 exc_info=failure,
                 extra=attempt.named("run_raised_late", self._label, took),
             )
         elif state is not RunState.SUCCEEDED and state is not RunState.CANCELLED:
-            last = printable(error.splitlines()[-1]) if error.strip() else str(state)
+            last = printable(last_line(error)) or str(state)
             what, action = _fate(state, ending, took)
             say = logger.error if state in _BAD_ENDS else logger.warning
             say(

@@ -9,8 +9,8 @@ from typing import Any
 from markupsafe import Markup
 
 from tenure.core.arguments import plain
-from tenure.core.explain import last_line
 from tenure.util.durations import readable
+from tenure.util.last_line import last_line
 from tenure.util.printable import spelt
 
 LONGEST = 300

@@ -13,6 +13,7 @@ from typing import Any
 
 from tenure.events import RunEvent, RunFailed, RunLost, RunSkipped, RunSucceeded
 from tenure.run import Run
+from tenure.util.last_line import last_line
 
 logger = logging.getLogger("tenure")
 
@@ -163,7 +164,7 @@ class Events:
         if code != EVENT_JOB_ERROR:
             failure = None
         elif failure is None:
-            failure = RuntimeError(event.error.splitlines()[-1] if event.error else "failed")
+            failure = RuntimeError(last_line(event.error) or "failed")
         told = JobExecutionEvent(
             code,
             job_id := job_id_of(event.job, event.key),

@@ -9,13 +9,13 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from tenure.core.explain import last_line
 from tenure.core.messages import RunQuery
 from tenure.core.records import RunState
 from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
 from tenure.util.durations import readable
 from tenure.util.instants import moment
+from tenure.util.last_line import last_line
 from tenure.views import AttemptView, LogLineView, RunView
 from tenure.web import operations
 from tenure.web.ledger_reads import LedgerReads
