@@ -17,7 +17,7 @@ from tenure.core.backfills import LEFT, OVERTAKEN, BackfillRow, BackfillStateNam
 from tenure.core.cluster import Leader, TermRecord
 from tenure.core.coverage import Coverage
 from tenure.core.differences import differences, explained
-from tenure.core.explain import Explanation, waits_for
+from tenure.core.explain import Explanation
 from tenure.core.figures import COUNTS, FiguresRow
 from tenure.core.following import told
 from tenure.core.messages import JobStats, LogLine, Progress
@@ -39,6 +39,7 @@ from tenure.core.records import (
     RunStateName,
 )
 from tenure.core.trigger_text import read_trigger, zone_of
+from tenure.core.waits import should_have_ended, waits_for
 from tenure.errors import ConfigurationError, RunUnsuccessful, WaitTimeout
 from tenure.triggers import Trigger
 from tenure.util.clock import boottime, sleep
@@ -118,14 +119,13 @@ class JobView:
     may still begin there."""
 
     @classmethod
-    def of(cls, row: JobRow, tz: str, now: Instant, coverage: Coverage | None = None) -> Self:
-        """The view of a row. `tz` is for jobs without a zone of their own."""
+    def of(cls, row: JobRow, where: tzinfo, now: Instant, coverage: Coverage | None = None) -> Self:
+        """The view of a row, in the zone of the job."""
         spec = row.spec
         gap = None
         if coverage is not None and row.state is JobState.ACTIVE:
             gap = coverage.gap(spec.function, spec.rules.queue)
         trigger, _ = read_trigger(spec.trigger)
-        where = zone_of(spec.trigger, default=tz)
         due, trouble = (None, "") if trigger is None or row.state != "active" else _next(trigger, row, now)
         return cls(
             name=spec.name,
@@ -293,13 +293,16 @@ class RunView:
     looking_since: datetime | None = None
     """When the first of these began: `wait_up_to` counts from there."""
     waiting: str = ""
-    """What it waits for: between two looks 'file not there, 12 looks, next at …', or a place in a pool. Else ''."""
+    """What it waits for: other runs of its job, a place in a pool, or between two looks 'file not there, 12 looks,
+    next at …'. Else ''."""
     slot: str = ""
     """The slot that it was requested for."""
     forgotten: bool = False
     """True if retention has removed this run; its key is kept, with its state and its times."""
     running_for: float | None = None
     """Seconds since its attempt began, if it is running."""
+    should_have_ended: str = ""
+    """Why it should have ended, if it is running and was asked to end: it was cancelled, or its timeout has passed."""
     progress: ProgressView | None = None
     """How far its body said it is. `find_run` reads it, and `runs` for those that are running."""
     result: Any = None
@@ -314,11 +317,13 @@ class RunView:
         where: tzinfo,
         *,
         now: Instant | None = None,
+        rules: Rules | None = None,
+        others: Iterable[RunRow] = (),
         progress: Progress | None = None,
         result: str | None = None,
         attempts: Iterable[AttemptRow] = (),
     ) -> Self:
-        """The view of a row."""
+        """The view of a row. `rules` are those of its job, and `others` open runs of its job."""
         since = row.began_at
         running_for = None
         if row.state is RunState.RUNNING and now is not None and since is not None:
@@ -350,10 +355,11 @@ class RunView:
             stopping=row.stopping and row.state is RunState.RUNNING,
             looks=row.looks,
             looking_since=_moment(row.looking_since, where),
-            waiting=waits_for(row, where),
+            waiting=waits_for(row, where, rules, others),
             slot=row.slot,
             forgotten=row.digest is not None,
             running_for=running_for,
+            should_have_ended="" if rules is None or now is None else should_have_ended(row, rules, now),
             progress=None if progress is None else ProgressView.of(progress, where),
             result=None if result is None else decode_result(result),
             attempts=tuple(AttemptView.of(attempt, where) for attempt in attempts),

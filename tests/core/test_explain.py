@@ -2,18 +2,20 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from ledgers import DAY, HOUR, NOON, Book, run
 from tenure.core.coverage import Coverage
-from tenure.core.explain import explain
+from tenure.core.explain import explain, explain_run
 from tenure.core.records import Change, NodeFacts, Rules, RunKind, RunState
 from tenure.triggers import cron, every
 from tenure.util.last_line import last_line
 
 HOURLY = cron("0 * * * *")
 ONE, TWO, THREE = NOON + HOUR, NOON + 2 * HOUR, NOON + 3 * HOUR
+NOW = NOON + 5 * HOUR + 600
 
 
 def node(label="web-9", *functions, queues=None, capacity=1):
@@ -137,8 +139,55 @@ def test_it_was_missed_among_others():
 def test_it_waits_behind_another(book):
     book.runs[0] = replace(book.runs[0], state=RunState.RUNNING, started_at=ONE, finished_at=None)
     told = ended(book, RunState.WAITING)
-    assert f"is waiting: run {book.runs[0].key} was still running" in told
-    assert "and has not ended" in told
+    first = book.runs[0]
+    assert f"is waiting for run {first.id} to end, as its job has only one run at a time (max_running=1)." in told
+    assert told.endswith(f" Run {first.id} ({first.key}) has been running on web-1 since 2026-03-05 13:00:00+00:00.")
+
+
+def test_a_run_is_explained_by_itself(book):
+    book.runs[0] = replace(book.runs[0], state=RunState.RUNNING, started_at=ONE, finished_at=None)
+    ended(book, RunState.WAITING)
+    waiting = next(run for run in book.runs if run.scheduled_for == TWO)
+    told = explain_run(
+        book.job,
+        book.changes,
+        book.runs,
+        waiting,
+        now=NOW,
+        coverage=Coverage("app", NODES),
+        zone=ZoneInfo("Asia/Seoul"),
+    )
+    assert told.text.startswith(
+        f"Run {waiting.id} of 'report', due at 2026-03-05 23:00:00+09:00, is waiting for run {book.runs[0].id} to end"
+    )
+    assert (told.cause, told.facts["run"]) == ("overlap", waiting.id)
+
+
+def test_a_run_that_was_asked_to_end_and_goes_on_says_so(book):
+    told = ended(book, RunState.RUNNING, started_at=TWO, asked_to_end="cancelled by ops")
+    assert "since 2026-03-05 14:00:00+00:00: cancelled by ops; it was asked to end and has not returned." in told
+    book.job = replace(book.job, spec=replace(book.job.spec, rules=Rules(timeout=60.0)))
+    told = ended(book, RunState.RUNNING, started_at=TWO, asked_to_end="")
+    assert "its timeout of 1 min passed 3 h 9 min ago; it was asked to end and has not returned." in told
+
+
+def test_the_last_run_is_the_one_that_ended_last(book):
+    """A run that was requested for a time to come, and cancelled."""
+    book.job = replace(book.job, next_due=NOW + 2 * DAY)
+    coming = run(NOW + HOUR, RunState.CANCELLED, kind=RunKind.MANUAL, by="root", finished_at=NOW - 7200, reason="no")
+    book.runs = [replace(one, finished_at=one.scheduled_for + 9) for one in book.runs]
+    last = max(one.scheduled_for for one in book.runs)
+    book.runs.append(replace(coming, finished_at=last))
+    assert asked(book).startswith("'report', due at 2026-03-05 15:00:00+00:00, ran")
+    book.runs[-1] = replace(coming, finished_at=last + 10)
+    assert asked(book).startswith("'report', requested by root for 2026-03-05 18:10:00+00:00, was cancelled: no.")
+    assert asked(book, now=NOW + DAY).startswith("'report', requested by root for 2026-03-05 18:10:00+00:00, was")
+
+
+def test_the_times_of_a_job_without_a_zone_are_those_of_its_reader(book):
+    coverage, zone = Coverage("app", NODES), ZoneInfo("Asia/Seoul")
+    told = explain(book.job, book.changes, book.runs, at=TWO, now=NOW, coverage=coverage, zone=zone)
+    assert "due at 2026-03-05 23:00:00+09:00" in told.text
 
 
 def test_it_is_running(book):

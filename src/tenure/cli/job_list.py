@@ -12,7 +12,7 @@ from tenure.cli.jobs import application, changed_by_hand, removed_but_in_code
 from tenure.cli.output import RED, YELLOW, as_json, paint, show, table
 from tenure.cli.times import ago, here, short
 from tenure.core.records import RunState
-from tenure.jobs.queries import Lookup, Overview
+from tenure.jobs.queries import Overview
 from tenure.scheduler import service_of
 from tenure.util.durations import readable
 from tenure.util.instants import moment
@@ -111,7 +111,7 @@ def jobs(arguments: argparse.Namespace) -> int:
     if arguments.names and not any(getattr(arguments, name) for name in FILTERS):
         return _names(arguments)
     with application(arguments) as scheduler:
-        lookup = Lookup(scheduler.application, "UTC")
+        lookup = service_of(scheduler).lookup
         selected = {"tag": arguments.tag, "queue": arguments.queue}
         with service_of(scheduler).ledger() as ledger:
             now = moment(ledger.now())
@@ -146,7 +146,7 @@ def jobs(arguments: argparse.Namespace) -> int:
 def _names(arguments: argparse.Namespace) -> int:
     """Only the names, with one question. Shells call this to complete them."""
     with application(arguments) as scheduler:
-        lookup = Lookup(scheduler.application, "UTC")
+        lookup = service_of(scheduler).lookup
         rows = service_of(scheduler).look(
             lambda ledger: lookup.rows(ledger, arguments.job, tag=arguments.tag, queue=arguments.queue)
         )

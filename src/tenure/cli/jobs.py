@@ -14,9 +14,9 @@ from tenure.cli.output import RED, as_json, paint, say, show, show_text, table
 from tenure.cli.person import origin
 from tenure.cli.times import here, short
 from tenure.core.audit import OPEN, JobAudit
-from tenure.core.trigger_text import trigger_from
-from tenure.errors import ConfigurationError
-from tenure.jobs.queries import MAX_RUNS, Lookup
+from tenure.core.trigger_text import common_zone, trigger_from
+from tenure.errors import ConfigurationError, RunError
+from tenure.jobs.queries import MAX_RUNS
 from tenure.scheduler import Scheduler, service_of
 from tenure.util.clock import boottime, walltime
 from tenure.util.durations import readable
@@ -63,16 +63,22 @@ def runs(arguments: argparse.Namespace) -> int:
 
 def _coming(scheduler: Scheduler, job: str | None, limit: int) -> list[RunView]:
     """The runs that were requested for a time to come, the nearest first."""
-    coming = service_of(scheduler).look(lambda ledger: Lookup(scheduler.application, "UTC").coming(ledger, MAX_RUNS))
+    coming = service_of(scheduler).look(lambda ledger: service_of(scheduler).lookup.coming(ledger, MAX_RUNS))
     return [run for run in coming if job in {None, run.job}][:limit]
 
 
 def why(arguments: argparse.Namespace) -> int:
-    """Explain why a job ran, or did not."""
+    """Explain why a job or a run ran, or did not."""
     with application(arguments) as scheduler:
-        found = scheduler.explain(arguments.job, arguments.time)
+        run = None if arguments.time is not None else meant(scheduler, arguments.what, arguments.job)
+        name = arguments.what if run is None else run.job
+        if run is None:
+            found = scheduler.explain(name, arguments.time)
+        else:
+            number, lookup = run.id, service_of(scheduler).lookup
+            found = service_of(scheduler).look(lambda ledger: lookup.why_run(ledger, number))
     if arguments.json:
-        as_json({"job": arguments.job, "cause": found.cause, "facts": dict(found.facts), "why": found.text})
+        as_json({"job": name, "cause": found.cause, "facts": dict(found.facts), "why": found.text})
     else:
         show_text(found.text)
     return 0
@@ -135,7 +141,7 @@ def next_(arguments: argparse.Namespace) -> int:
 def audit(arguments: argparse.Namespace) -> int:
     """Compare every due time with the ledger. 1 if one is not accounted for, or should have run and did not."""
     with application(arguments) as scheduler:
-        lookup, tell = Lookup(scheduler.application, "UTC"), _progress()
+        lookup, tell = service_of(scheduler).lookup, _progress()
         found = service_of(scheduler).look(
             lambda ledger: lookup.audit(ledger, arguments.job, arguments.since, arguments.until, tell)
         )
@@ -175,13 +181,35 @@ def application(arguments: argparse.Namespace) -> Iterator[Scheduler]:
         return
     with read_only_session(arguments) as session:
         name = application_of(arguments, session)
+        tz = common_zone(job.spec.trigger for job in session.ledger.jobs(name)) or "UTC"
     scheduler = Scheduler(
-        store_of(arguments, migrate=False), application=name, capacity=0, schema=arguments.schema, migrate=False
+        store_of(arguments, migrate=False), application=name, tz=tz, capacity=0, schema=arguments.schema, migrate=False
     )
     service_of(scheduler).origin = origin()
     if kept is not None:
         kept["scheduler"] = scheduler
     yield scheduler
+
+
+def meant(scheduler: Scheduler, text: str, job: str | None) -> RunView | None:
+    """The run that is meant by a number or a key. None: a job is meant."""
+    run = named_run(text, job)
+    try:
+        if isinstance(run, int) or job is not None or not _is_job(scheduler, text):
+            return scheduler.find_run(run, job)
+    except RunError:
+        if job is not None or (isinstance(run, int) and not _is_job(scheduler, text)):
+            raise
+    return None
+
+
+def named_run(text: str, job: str | None) -> int | str:
+    """A number is the number of a run, unless the job is named: then it is a key."""
+    return int(text) if job is None and text.isascii() and text.isdigit() else text
+
+
+def _is_job(scheduler: Scheduler, name: str) -> bool:
+    return bool(service_of(scheduler).look(lambda ledger: ledger.jobs(scheduler.application, name, removed=True)))
 
 
 def _run(run: RunView, now: datetime) -> list[str | paint]:
@@ -195,7 +223,7 @@ def _run(run: RunView, now: datetime) -> list[str | paint]:
         took(run),
         run.node,
         f"{run.attempt} ({run.interruptions} interrupted)" if run.interruptions else str(run.attempt),
-        _remark(run),
+        remark(run),
     ]
 
 
@@ -206,9 +234,11 @@ def took(run: RunView) -> str:
     return "" if run.duration is None else readable(run.duration)
 
 
-def _remark(run: RunView) -> str:
+def remark(run: RunView) -> str:
     if run.stopping:
         return "its node was asked to stop and waits for it, or is gone"
+    if run.should_have_ended:
+        return run.should_have_ended
     if run.running_for is not None and run.progress is not None:
         return str(run.progress)
     return f"waiting: {run.waiting}" if run.waiting else last_line(run.reason)

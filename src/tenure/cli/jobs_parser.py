@@ -255,14 +255,16 @@ def _queries(command: Command) -> None:
         command(
             "why",
             jobs.why,
-            "explain why a job ran or did not",
-            "Explain in a sentence or two what became of a due time, or what a job is waiting for.",
+            "explain why a job or a run ran or did not",
+            "Explain in a sentence or two what became of a due time, or what a job is waiting for. Or what became of a "
+            "run, or what it is waiting for.",
             "tenure why daily_aggregate",
             "tenure why daily_aggregate 2026-11-15T03:00+09:00",
+            "tenure why 4711",
             json=True,
         )
     )
-    _job(why)
+    _one_run(why, "JOB|RUN", "the name of a job, or the number or the key of a run")
     why.add_argument(
         "time", metavar="TIME", nargs="?", help="at or near this time (default: now); -2h is two hours ago"
     )

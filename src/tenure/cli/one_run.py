@@ -6,11 +6,11 @@ import argparse
 import json
 from collections.abc import Iterable
 
-from tenure.cli.jobs import application, sentence, shown_time
+from tenure.cli.jobs import application, named_run, sentence, shown_time
 from tenure.cli.output import BOLD, GREEN, RED, YELLOW, as_json, paint, say, show, show_raw
 from tenure.core.arguments import plain
 from tenure.core.records import RunId, RunState
-from tenure.errors import RunError, UnknownJob
+from tenure.errors import UnknownJob
 from tenure.jobs.run_log import with_gaps
 from tenure.scheduler import Scheduler, service_of
 from tenure.util.clock import sleep
@@ -27,18 +27,6 @@ LATE = 0.001
 """Seconds by which a run begins late that is worth a word."""
 
 
-def meant(scheduler: Scheduler, text: str, job: str | None) -> RunView | None:
-    """The run that is meant by a number or a key. None: a job is meant."""
-    run = _named(text, job)
-    try:
-        if isinstance(run, int) or job is not None or not _is_job(scheduler, text):
-            return scheduler.find_run(run, job)
-    except RunError:
-        if job is not None or (isinstance(run, int) and not _is_job(scheduler, text)):
-            raise
-    return None
-
-
 def show_run(arguments: argparse.Namespace, scheduler: Scheduler, run: RunView) -> int:
     """Show the whole story of a run."""
     lines, kwargs = scheduler.log_lines(run.id), _arguments(scheduler, run)
@@ -52,7 +40,7 @@ def show_run(arguments: argparse.Namespace, scheduler: Scheduler, run: RunView) 
 def log(arguments: argparse.Namespace) -> int:
     """Show what a run logged, and why it failed."""
     with application(arguments) as scheduler:
-        run = scheduler.find_run(_named(arguments.what, arguments.job), arguments.job)
+        run = scheduler.find_run(named_run(arguments.what, arguments.job), arguments.job)
         if arguments.follow:
             return _follow(scheduler, run)
         lines = scheduler.log_lines(run.id)
@@ -64,15 +52,6 @@ def log(arguments: argparse.Namespace) -> int:
     if run.reason:
         show_raw(run.reason)
     return 0
-
-
-def _named(text: str, job: str | None) -> int | str:
-    """A number is the number of a run, unless the job is named: then it is a key."""
-    return int(text) if job is None and text.isascii() and text.isdigit() else text
-
-
-def _is_job(scheduler: Scheduler, name: str) -> bool:
-    return bool(service_of(scheduler).look(lambda ledger: ledger.jobs(scheduler.application, name, removed=True)))
 
 
 def _arguments(scheduler: Scheduler, run: RunView) -> dict[str, object]:
@@ -91,6 +70,8 @@ def _story(run: RunView, kwargs: dict[str, object], lines: list[LogLineView]) ->
     _fact("due", shown_time(run.scheduled_for) + (f" ({run.count} due times)" if run.count > 1 else ""))
     if run.due_at != run.scheduled_for and len(run.attempts) <= 1:
         _fact("might begin", shown_time(run.due_at))
+    _fact("waits for", run.waiting)
+    _fact("not ended", run.should_have_ended)
     if run.kind != "due":
         _fact("kind", f"{run.kind}{f', requested by {run.by}' if run.by else ''}")
     if kwargs:

@@ -14,7 +14,6 @@ from tenure.cli.output import as_json, say, show
 from tenure.core.patterns import is_pattern
 from tenure.core.records import JobRow, JobState
 from tenure.errors import ConfigurationError, UnknownJob
-from tenure.jobs.queries import Lookup
 from tenure.scheduler import Scheduler, service_of
 from tenure.util.clock import boottime
 from tenure.util.plurals import counted
@@ -39,7 +38,7 @@ def several(arguments: argparse.Namespace) -> bool:
 
 def select(arguments: argparse.Namespace, scheduler: Scheduler, *states: JobState) -> list[JobRow]:
     """The jobs that the command is about, in these states (default: in any)."""
-    lookup = Lookup(scheduler.application, "UTC")
+    lookup = service_of(scheduler).lookup
     rows = service_of(scheduler).look(
         lambda ledger: lookup.rows(ledger, arguments.job, tag=arguments.tag, queue=arguments.queue)
     )

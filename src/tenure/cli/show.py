@@ -9,14 +9,14 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from tenure.cli import one_run
-from tenure.cli.jobs import NOW, application, changed_by_hand, outlook, removed_but_in_code, shown_time
+from tenure.cli.jobs import NOW, application, changed_by_hand, meant, outlook, remark, removed_but_in_code, shown_time
 from tenure.cli.output import RED, YELLOW, as_json, paint, table
 from tenure.cli.output import show as say_line
 from tenure.cli.times import about, short
 from tenure.core.messages import JobOutcome
 from tenure.core.records import ChangeRecord, Rules
 from tenure.errors import ConfigurationError
-from tenure.jobs.queries import Lookup, Overview
+from tenure.jobs.queries import Overview
 from tenure.scheduler import Scheduler, service_of
 from tenure.triggers import from_json
 from tenure.util.durations import readable, written
@@ -33,7 +33,7 @@ _DEFAULT = asdict(Rules())
 def show(arguments: argparse.Namespace) -> int:
     """Show a run, by its number or its key, or a job, by its name."""
     with application(arguments) as scheduler:
-        run = one_run.meant(scheduler, arguments.what, arguments.job)
+        run = meant(scheduler, arguments.what, arguments.job)
         if run is not None:
             return one_run.show_run(arguments, scheduler, run)
         return show_job(arguments, scheduler, arguments.what)
@@ -41,15 +41,15 @@ def show(arguments: argparse.Namespace) -> int:
 
 def show_job(arguments: argparse.Namespace, scheduler: Scheduler, name: str) -> int:
     """All that there is to say of a job."""
-    lookup = Lookup(scheduler.application, "UTC")
+    lookup = service_of(scheduler).lookup
     with service_of(scheduler).ledger() as ledger:
         row = lookup.row(ledger, name)
         now = ledger.now()
-        job = lookup.shown_job(row, now)
+        job = lookup.shown_job(ledger, row, now)
         due = [at for at, _ in lookup.next_of(ledger, [row], now, NEXT)]
         seen = lookup.seen(ledger, row)
         changes = lookup.changes(ledger, name, CHANGES)
-        where = lookup.zone(row)
+        where = lookup.zone(ledger, row)
     runs = scheduler.runs(name, until=NOW, limit=RUNS)
     if arguments.json:
         as_json(
@@ -147,7 +147,7 @@ def _run(run: RunView, now: datetime, where: tzinfo) -> list[str | paint]:
         paint(run.state, RED if bad else ""),
         took,
         run.node,
-        last_line(run.reason),
+        remark(run),
     ]
 
 

@@ -18,7 +18,7 @@ from tenure.core.keys import planner_of
 from tenure.core.messages import JobOutcome, Tally
 from tenure.core.records import JobState, RunState
 from tenure.core.verdict import ORPHANS, OverallState, unsaid, verdict
-from tenure.jobs.queries import RECENT, Lookup
+from tenure.jobs.queries import RECENT
 from tenure.scheduler import service_of
 from tenure.util.clock import walltime
 from tenure.util.instants import moment
@@ -70,7 +70,8 @@ class StatusReport:
     tally: list[Tally]
     held: list[RunView]
     awaited: list[str]
-    not_yet: list[str]
+    waiting: list[str]
+    """Runs that wait, and for what."""
     due: list[tuple[datetime, str]]
     alerts: list[AlertView]
     """The alerts that are open, the newest first."""
@@ -98,8 +99,9 @@ class StatusReport:
 
     @property
     def longest(self) -> list[RunView]:
-        """The runs that have been running for longest."""
-        return sorted(self.held, key=lambda run: run.running_for or 0.0, reverse=True)[:NEXT]
+        """The runs that should have ended, then those that have been running for longest."""
+        held = sorted(self.held, key=lambda run: (bool(run.should_have_ended), run.running_for or 0.0), reverse=True)
+        return held[:NEXT]
 
     @property
     def judged(self) -> OverallState:
@@ -128,7 +130,7 @@ class StatusReport:
             "running_by_node": self.running,
             "running": [run.as_dict() for run in self.longest],
             "stops_wait_for": self.awaited,
-            "not_yet": self.not_yet,
+            "waiting": self.waiting,
             "failed_last_day": self.bad,
             "next": [{"at": at, "job": name} for at, name in self.due],
         }
@@ -151,7 +153,7 @@ def status(arguments: argparse.Namespace) -> int:
 
 def _look(arguments: argparse.Namespace) -> StatusReport:
     with application(arguments) as scheduler:
-        lookup, service = Lookup(scheduler.application, "UTC"), service_of(scheduler)
+        lookup, service = service_of(scheduler).lookup, service_of(scheduler)
         with service.session() as session:
             ledger = session.ledger
             rows, now = lookup.rows(ledger), ledger.now()
@@ -161,7 +163,7 @@ def _look(arguments: argparse.Namespace) -> StatusReport:
             due = lookup.next_of(ledger, rows, now, NEXT)
             alerts = lookup.open_alerts(ledger)
         held = scheduler.runs(state="running", until=NOW, limit=OPEN_READ)
-        pending = scheduler.runs(state="pending", until=NOW, limit=OPEN_READ)
+        unbegun = scheduler.runs(state=["pending", "waiting"], until=NOW, limit=OPEN_READ)
         return StatusReport(
             application=scheduler.application,
             store=scheduler.store.shown,
@@ -174,7 +176,7 @@ def _look(arguments: argparse.Namespace) -> StatusReport:
             tally=tally,
             held=held,
             awaited=[f"{run.job} {run.key} on {run.node}" for run in held if run.stopping],
-            not_yet=[f"{run.job} {run.key}: {run.waiting}" for run in pending if run.waiting],
+            waiting=[f"{run.job} {run.key}: {run.waiting}" for run in unbegun if run.waiting],
             due=due,
             alerts=alerts,
             now=moment(now),
@@ -257,14 +259,15 @@ def _rest(seen: StatusReport) -> None:
     _fact("runs", f"{counts}{f' ({by_node})' if seen.running else ''}; {seen.bad:,} failed or lost in the last 24 h")
     for number, run in enumerate(seen.longest):
         how_far = "" if run.progress is None else f": {run.progress}"
-        _fact("" if number else "running", f"{run.job} {run.key}, {took(run)} on {run.node}{how_far}")
+        over = f"; {run.should_have_ended}" if run.should_have_ended else ""
+        _fact("" if number else "running", f"{run.job} {run.key}, {took(run)} on {run.node}{how_far}{over}")
     if seen.awaited:
         waits = several(seen.awaited, FEW)
         _fact("stops", f"waiting for {waits} (if that process is gone, the next node to notice takes over)")
-    for number, one in enumerate(seen.not_yet[:NEXT]):
+    for number, one in enumerate(seen.waiting[:NEXT]):
         _fact("" if number else "waiting", one)
-    if len(seen.not_yet) > NEXT:
-        _fact("", f"… and {len(seen.not_yet) - NEXT} more: tenure runs --state pending")
+    if len(seen.waiting) > NEXT:
+        _fact("", f"… and {len(seen.waiting) - NEXT} more: tenure runs --state waiting --state pending")
     for number, (at, name) in enumerate(seen.due):
         show(f"{'next' if number == 0 else '':{LABEL}}{shown_time(at)}  {name}")
 

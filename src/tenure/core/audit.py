@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
 from tenure.core.coverage import Coverage
-from tenure.core.explain import waits_for
 from tenure.core.job_history import TriggerPeriod, stretches
 from tenure.core.overdue import SLACK, explanation, latest_start
 from tenure.core.records import ANEW, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.core.trigger_text import zone_of
+from tenure.core.waits import waits_for
 from tenure.errors import ConfigurationError
 from tenure.triggers import At, tzdata_version
 from tenure.util.instants import shown
@@ -113,8 +113,10 @@ def audit(
     now: Instant,
     plain: Mapping[RunState, Sequence[int]] | None = None,
     coverage: Coverage | None = None,
+    zone: tzinfo | None = None,
 ) -> JobAudit:
     """Compare the due times of a job in [since, until) with its runs. `coverage` says why what is overdue does not run.
+    Times are shown in `zone`; None: in that of its trigger.
 
     `runs` are those scheduled in the span, and rows that stand for several due times and reach into it. Read the job
     before its runs, so that runs planned in between are found. Runs that retention removes in between are not: if the
@@ -125,7 +127,7 @@ def audit(
     the change.
     """
     life = stretches(job, changes)
-    progress = _Audit(job, life, runs, plain or {}, since=since, until=until, now=now, coverage=coverage)
+    progress = _Audit(job, life, runs, plain or {}, since=since, until=until, now=now, coverage=coverage, zone=zone)
     for stretch in life:
         progress.go_through(stretch)
     progress.find_unexpected()
@@ -146,12 +148,13 @@ class _Audit:
         until: Instant,
         now: Instant,
         coverage: Coverage | None,
+        zone: tzinfo | None,
     ) -> None:
         self._job, self._life, self._since, self._until, self._now = job, life, since, until, now
         self._coverage = coverage
         rules = job.spec.rules
         self._settled_before = now - rules.on_time - rules.spread - rules.jitter - MARGIN
-        self._zone = zone_of(life[-1].trigger)
+        self._zone = zone_of(life[-1].trigger) if zone is None else zone
         self._rules_since = _rules_since(job, life)
         self._due = 0
         self._counts: Counter[str] = Counter()
@@ -346,7 +349,7 @@ def open_run(
     """The finding about a due time whose run is not final."""
     explained = explanation(run, paused=job.state is JobState.PAUSED)
     if explained or run.due_at + job.spec.rules.on_time + SLACK >= now:
-        waits = waits_for(run, zone)
+        waits = waits_for(run, zone, job.spec.rules)
         return OPEN, at, f"its run is {f'waiting: {waits}' if waits else run.state.value}"
     return OVERDUE, at, f"its run is {run.state.value}{_because(job, coverage, planned=True)}"
 

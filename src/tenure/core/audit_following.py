@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 
 from tenure.core.audit import (
     MARGIN,
@@ -29,7 +30,6 @@ from tenure.core.job_history import TriggerPeriod, stretches
 from tenure.core.messages import OwedRun, Past
 from tenure.core.overdue import SLACK
 from tenure.core.records import ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
-from tenure.core.trigger_text import zone_of
 from tenure.util.instants import shown
 
 Ident = int | str
@@ -61,10 +61,12 @@ def audit_follower(
     until: Instant,
     now: Instant,
     coverage: Coverage | None = None,
+    zone: tzinfo = UTC,
 ) -> tuple[JobAudit, Past]:
     """Compare the runs of a job that follows another with those of its parents, while it followed them. `past` are the
-    runs of the job. Also returns those that it has when it followed none: they are for the other audit."""
-    progress = _Following(job, past, since=since, until=until, now=now, coverage=coverage)
+    runs of the job, and times are shown in `zone`. Also returns those that it has when it followed none: they are for
+    the other audit."""
+    progress = _Following(job, past, since=since, until=until, now=now, coverage=coverage, zone=zone)
     for stretch in stretches(job, changes):
         if stretch.after is not None and stretch.state is not JobState.REMOVED:
             progress.go_through(stretch, parents.get(stretch.after))
@@ -77,10 +79,18 @@ class _Following:
     """One audit in progress."""
 
     def __init__(
-        self, job: JobRow, past: Past, *, since: Instant, until: Instant, now: Instant, coverage: Coverage | None
+        self,
+        job: JobRow,
+        past: Past,
+        *,
+        since: Instant,
+        until: Instant,
+        now: Instant,
+        coverage: Coverage | None,
+        zone: tzinfo,
     ) -> None:
         self._job, self._since, self._until, self._now, self._coverage = job, since, until, now, coverage
-        self._zone = zone_of(None)
+        self._zone = zone
         self._due = 0
         self._counts: Counter[str] = Counter()
         self._findings: list[AuditFinding] = []

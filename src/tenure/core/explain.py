@@ -19,6 +19,7 @@ from tenure.core.planning import last_due
 from tenure.core.records import OPEN, STOPPED, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.core.run_rules import AFTER
 from tenure.core.trigger_text import zone_of
+from tenure.core.waits import NAMED, in_the_way, should_have_ended, waits_for
 from tenure.errors import ConfigurationError
 from tenure.triggers import Trigger
 from tenure.util.durations import readable
@@ -54,16 +55,18 @@ def explain(
     at: Instant | None,
     now: Instant,
     coverage: Coverage,
+    zone: tzinfo | None = None,
     parent: JobRow | None = None,
     followed: Iterable[RunRow] = (),
 ) -> Explanation:
     """Say what became of the due time at or near an instant; without one, what the job is doing now.
 
     `runs` are those of the job around that instant (the newest ones for now), `coverage` what live nodes can run.
-    `parent` is the job that it follows, and `followed` the runs of that, like `runs`.
+    Times are shown in `zone`; None: in that of its trigger. `parent` is the job that it follows, and `followed` the
+    runs of that, like `runs`.
     """
     try:
-        answer = _Answer(job, stretches(job, changes), list(runs), now=now, coverage=coverage)
+        answer = _Answer(job, stretches(job, changes), list(runs), now=now, coverage=coverage, zone=zone)
         answer.parent, answer.followed = parent, list(followed)
         return answer.give(at)
     except ConfigurationError as error:
@@ -71,18 +74,42 @@ def explain(
         return Explanation(Cause.UNREADABLE, text)
 
 
+def explain_run(
+    job: JobRow,
+    changes: Sequence[ChangeRecord],
+    runs: Iterable[RunRow],
+    run: RunRow,
+    *,
+    now: Instant,
+    coverage: Coverage,
+    zone: tzinfo,
+) -> Explanation:
+    """Say what became of a run, or what it waits for. `runs` are those of its job around it, and the open ones."""
+    return _Answer(job, stretches(job, changes), list(runs), now=now, coverage=coverage, zone=zone).of(run)
+
+
 class _Answer:
     parent: JobRow | None = None
     followed: Sequence[RunRow] = ()
 
     def __init__(
-        self, job: JobRow, life: list[TriggerPeriod], runs: list[RunRow], *, now: Instant, coverage: Coverage
+        self,
+        job: JobRow,
+        life: list[TriggerPeriod],
+        runs: list[RunRow],
+        *,
+        now: Instant,
+        coverage: Coverage,
+        zone: tzinfo | None,
     ) -> None:
         self._job, self._life, self._now, self._coverage = job, life, now, coverage
         self._runs = sorted(runs, key=lambda run: run.scheduled_for)
         self._name = repr(job.spec.name)
-        self._zone: tzinfo = zone_of(life[-1].trigger)
+        self._zone = zone_of(life[-1].trigger) if zone is None else zone
         self._gap = coverage.gap(job.spec.function, job.spec.rules.queue)
+
+    def of(self, run: RunRow) -> Explanation:
+        return self._told(run, subject=f"Run {run.id} of {self._name}")
 
     def give(self, at: Instant | None) -> Explanation:
         if at is not None:
@@ -106,10 +133,10 @@ class _Answer:
         if job.state is JobState.PAUSED:
             return self._paused_now(here)
         if job.state is JobState.DONE:
-            ended = [run for run in self._runs if run.state.final]
+            last = self._last()
             answer = (
-                self._told(ended[-1])
-                if ended
+                self._told(last)
+                if last is not None
                 else self._say(Cause.DONE, f"{self._name} has no run that is still kept.")
             )
             return Explanation(answer.cause, f"{answer.text} It is done: nothing more is due.", answer.facts)
@@ -145,9 +172,14 @@ class _Answer:
                 f"{self._coverage.able(job.spec.function, job.spec.rules.queue)[0].label} can run it.",
                 due=job.next_due,
             )
-        if ended := [run for run in self._runs if run.state.final]:
-            return self._told(ended[-1])
+        if (last := self._last()) is not None:
+            return self._told(last)
         return None if here.trigger is None else self._say(Cause.NOT_DUE, f"{self._name} has not run yet.")
+
+    def _last(self) -> RunRow | None:
+        """The run that ended last."""
+        ended = [run for run in self._runs if run.state.final]
+        return max(ended, key=lambda run: (run.finished_at or run.scheduled_for, run.scheduled_for), default=None)
 
     def _orphaned(self, gap: Gap) -> Explanation:
         job = self._job
@@ -377,12 +409,16 @@ class _Answer:
 
     # What became of a run
 
-    def _told(self, run: RunRow, due: Instant | None = None) -> Explanation:
+    def _told(self, run: RunRow, due: Instant | None = None, subject: str = "") -> Explanation:
         """One sentence about a run."""
-        subject = f"{self._name}, due at {self._at(run.scheduled_for if due is None else due)},"
+        subject = subject or self._name
         if run.kind is RunKind.MANUAL:
             asker = f" by {run.by}" if run.by else ""
-            subject = f"{self._name}, requested{asker} at {self._at(run.scheduled_for)},"
+            to_come = run.scheduled_for > min(self._now, run.finished_at or self._now)
+            when = "for" if to_come else "at"
+            subject += f", requested{asker} {when} {self._at(run.scheduled_for)},"
+        else:
+            subject += f", due at {self._at(run.scheduled_for if due is None else due)},"
         cause, text, more = self._became(run)
         facts = {
             "run": int(run.id),
@@ -443,11 +479,13 @@ class _Answer:
                     else ""
                 )
                 began = f" since {self._at(since)}" if since else ""
-                return Cause.RUNNING, f"has been running{where}{began}{stops}.", {}
+                over = should_have_ended(run, self._job.spec.rules, self._now)
+                return Cause.RUNNING, f"has been running{where}{began}{f': {over}' if over else ''}{stops}.", {}
             case RunState.WAITING:
-                if waits := waits_for(run, self._zone):
+                waits = waits_for(run, self._zone, self._job.spec.rules, self._runs)
+                if run.pool:
                     return Cause.POOL, f"is waiting for {waits}: `tenure pools` shows who has how many.", {}
-                return Cause.OVERLAP, f"is waiting: {self._behind(run)}.", {}
+                return Cause.OVERLAP, f"is waiting for {waits}.{self._in_the_way(run)}", {}
             case _:
                 return self._pending(run)
 
@@ -496,6 +534,14 @@ class _Answer:
             case other:
                 return _stopped(last_line(other))
 
+    def _in_the_way(self, run: RunRow) -> str:
+        """How the runs are that it waits for."""
+        told = []
+        for one in in_the_way(run, self._runs)[:NAMED]:
+            _, text, _ = self._became(one)
+            told.append(f" Run {one.id} ({one.key}) {text}")
+        return "".join(told)
+
     def _behind(self, run: RunRow) -> str:
         """The earlier run that this one had to wait for, or was skipped for."""
         for other in reversed(self._runs):
@@ -536,17 +582,6 @@ class _Answer:
 
 def _changed_by(stretch: TriggerPeriod) -> str:
     return f" by {stretch.began.by}" if stretch.began is not None and stretch.began.by else ""
-
-
-def waits_for(run: RunRow, zone: tzinfo) -> str:
-    """What a run waits for, apart from its job: a place in a pool; or between two looks the reason of its last
-    `NotYet`, how often it looked, and when next. '' if it does not."""
-    if run.state is RunState.WAITING and run.pool:
-        return f"a place in the pool {run.pool!r}"
-    if not run.looking:
-        return ""
-    reason = f"{last_line(run.reason)}, " if run.reason else ""
-    return f"{reason}{counted(run.looks, 'look')}, next at {shown(run.due_at, zone)}"
 
 
 _NONE: tuple[object, ...] = (None, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator
 
-from tenure.core.records import JobRow, JobState, Rules
+from tenure.core.records import JobRow, JobSpec, JobState, Rules
 from tenure.errors import ConfigurationError
 
 FARTHEST = 1000
@@ -70,6 +70,17 @@ def ancestors(name: str, parent: Callable[[str], str | None]) -> Iterator[str]:
         seen.add(one)
         yield one
         one = parent(one)
+
+
+def first_trigger(spec: JobSpec, look: Callable[[str, str], JobSpec | None]) -> str | None:
+    """The trigger of a job; of one that follows another, that of the first in the chain. `look` finds a job of an
+    application."""
+    one: JobSpec | None = spec
+    passed: set[str] = set()
+    while one is not None and one.trigger is None and (parent := one.rules.after) is not None and parent not in passed:
+        passed.add(parent)
+        one = look(one.application, parent)
+    return None if one is None else one.trigger
 
 
 def unknown_parent(name: str, parent: str, names: Iterable[str]) -> ConfigurationError:

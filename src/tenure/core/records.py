@@ -359,6 +359,8 @@ class RunRow:
     pool: str = ""
     """While WAITING: the pool in which it waits for a place, '' if its job's overlap holds it back. While RUNNING: the
     pool in which it has one."""
+    asked_to_end: str = ""
+    """While RUNNING: why it was requested to end, such as "cancelled by ops"."""
     digest: str | None = None
     """For a run that retention removed while keeping its key: a digest of its arguments, '' for the job's own. Besides,
     only the outcome and the times are kept."""

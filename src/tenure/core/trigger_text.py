@@ -3,7 +3,7 @@ reads triggers here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import tzinfo
 from functools import lru_cache
 
@@ -61,6 +61,12 @@ def zone_of(trigger: Trigger | str | None, due: Instant | None = None, *, defaul
     """
     found = trigger if trigger is None or isinstance(trigger, Trigger) else read_trigger(trigger)[0]
     return zone((None if found is None else found.zone_at(due)) or default)
+
+
+def common_zone(triggers: Iterable[str | None]) -> str | None:
+    """The key of the one zone that these triggers have; None if they have several, or none."""
+    zones = {trigger.zone_at() for trigger, _ in map(read_trigger, {*triggers}) if trigger is not None} - {None}
+    return zones.pop() if len(zones) == 1 else None
 
 
 def trigger_from(expr: str, tz: Zone | None) -> Trigger:

@@ -342,7 +342,7 @@ class SchedulerApi(Decorators):
         with self._service.ledger() as ledger:
             job, now, said = operations.known(ledger, self.application, name), ledger.now(), ChangeNote(by, why)
             span = operations.point(since, now, "since"), operations.point(until, now, "until")
-            where = self._service.lookup.zone(job)
+            where = self._service.lookup.zone(ledger, job)
             found = operations.backfillable(ledger, job, *span, now, even_forgotten=even_forgotten, include=words)
             operations.warn_of_forgotten(job, found.forgotten, where, even_forgotten=even_forgotten)
             if dry_run:

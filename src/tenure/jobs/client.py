@@ -124,9 +124,9 @@ class JobClient:
                 f"job {change.name!r} was changed by others at the same time, {TRIES} times in a row. Try again."
             )
         if change.what is Change.ADDED and row.state is JobState.DONE:
-            why = operations.why_done(ledger, row, self.lookup.zone(row))
+            why = operations.why_done(ledger, row, self.lookup.zone(ledger, row))
             logger.warning("job %r was added, but %s", row.spec.name, why, extra={"action": "added_done"})
-        return self.lookup.shown_job(row, ledger.now())
+        return self.lookup.shown_job(ledger, row, ledger.now())
 
     def requested(self, ledger: operations.Looks, request: RunRequest, row: RunRow | None) -> RunView:
         """The requested run. Raises if the ledger refused the request."""
@@ -253,7 +253,7 @@ class JobClient:
                     elif row.state is JobState.DONE:
                         views.append(self.changed(ledger, change, row))
                     else:
-                        views.append(self.lookup.shown_job(row, now))
+                        views.append(self.lookup.shown_job(ledger, row, now))
                 self.poke()
         if there:
             raise operations.exist(self.application, there, len(views))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from itertools import islice
+from typing import Any
 
 from tenure.core.alerts import AlertMessage, AlertRow
 from tenure.core.attention import LIMIT, Concern, concerns
@@ -16,13 +17,26 @@ from tenure.core.audit import audit as audit_of
 from tenure.core.audit_following import ParentPast, audit_follower, followed_jobs, merged
 from tenure.core.backfills import BackfillRow
 from tenure.core.coverage import Coverage
-from tenure.core.explain import Explanation, explain
+from tenure.core.explain import Explanation, explain, explain_run
 from tenure.core.figures import DAY, HOUR
+from tenure.core.following import first_trigger
 from tenure.core.job_options import tag as tag_of
 from tenure.core.messages import ActionQuery, JobOutcome, JobPageQuery, JobQuery, Past, RunQuery
 from tenure.core.overdue import SLACK
 from tenure.core.patterns import matches
-from tenure.core.records import ChangeRecord, Instant, JobId, JobRow, JobState, RunId, RunRow, RunState, States
+from tenure.core.records import (
+    OPEN,
+    ChangeRecord,
+    Instant,
+    JobId,
+    JobRow,
+    JobSpec,
+    JobState,
+    RunId,
+    RunRow,
+    RunState,
+    States,
+)
 from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
@@ -60,6 +74,8 @@ UNUSUAL = 200
 """Up to so many jobs that are late or paused, and runs of paused ones, are looked at for what is next."""
 ALERTS = 1000
 """At most this many open alerts are shown."""
+ONE_BY_ONE = 50
+"""Up to this many jobs are read one by one, more all at once."""
 PAGE = 200
 """How many jobs one query of an audit covers."""
 _NOTHING = Past({}, ())
@@ -98,7 +114,7 @@ class Lookup:
         removed and that code still defines. `after` and `limit`: a page of them."""
         now, coverage = ledger.now(), self.coverage(ledger)
         rows = self.rows(ledger, pattern, tag=tag, queue=queue, removed=removed, after=after, limit=limit)
-        return self._with_requests(ledger, [self.shown_job(row, now, coverage) for row in rows])
+        return self._with_requests(ledger, self._shown_jobs(ledger, rows, now, coverage))
 
     def coverage(self, ledger: Ledger, *, busy: bool = False) -> Coverage:
         """What the live nodes can run; with `busy` also how many runs each has."""
@@ -204,12 +220,13 @@ class Lookup:
     def those(self, ledger: Ledger, names: Iterable[str]) -> list[JobView]:
         """The jobs of these names, as far as they exist."""
         now, coverage = ledger.now(), self.coverage(ledger)
-        return [self.shown_job(row, now, coverage) for name in names for row in ledger.jobs(self._application, name)]
+        rows = [row for name in names for row in ledger.jobs(self._application, name)]
+        return self._shown_jobs(ledger, rows, now, coverage)
 
     def job(self, ledger: Ledger, name: str) -> JobView:
         """One job."""
         row = operations.known(ledger, self._application, name)
-        view = self.shown_job(row, ledger.now(), self.coverage(ledger))
+        view = self.shown_job(ledger, row, ledger.now(), self.coverage(ledger))
         return self._with_requests(ledger, [view])[0]
 
     def runs(
@@ -245,13 +262,13 @@ class Lookup:
     def run(self, ledger: Ledger, run: int | str, job: str | None = None) -> RunView:
         """One run with its attempts, by its number or by its key."""
         row = operations.found(ledger, self._application, run, job)
-        where = self._zone_of(ledger, row)
+        where, known = self._zone_of(ledger, row), self._beside(ledger, [row])
         if not row.attempt:
-            return RunView.of(row, where)
+            return RunView.of(row, where, **known(row))
         return RunView.of(
             row,
             where,
-            now=ledger.now() if row.state is RunState.RUNNING else None,
+            **known(row),
             progress=ledger.progress([row.id]).get(row.id),
             result=ledger.result(row.id) if row.state is RunState.SUCCEEDED else None,
             attempts=ledger.attempts(row.id),
@@ -350,7 +367,7 @@ class Lookup:
         outcomes = {one.name: one for one in ledger.outcomes(self._application, since=now - RECENT)}
         coverage = self.coverage(ledger)
         late = {one.name for one in ledger.overdue(self._application, now - SLACK, MAX_RUNS)}
-        views = self._with_requests(ledger, [self.shown_job(row, now, coverage) for row in rows])
+        views = self._with_requests(ledger, self._shown_jobs(ledger, rows, now, coverage))
         return [
             (view, Overview(outcomes.get(row.spec.name), _orphaned(row, coverage), row.spec.name in late))
             for view, row in zip(views, rows, strict=True)
@@ -397,9 +414,10 @@ class Lookup:
         rows, now, coverage = self.rows(ledger, removed=True), ledger.now(), self.coverage(ledger)
         last = min(max(FIGURED[1] // max(len(rows), 1), FIGURED[0]), NEARBY)
         figures = ledger.figures(self._application, last)
-        views = self._with_requests(ledger, [self.shown_job(row, now, coverage) for row in rows])
+        views = self._with_requests(ledger, self._shown_jobs(ledger, rows, now, coverage))
+        zones = self.zones(ledger, rows)
         return [
-            (view, StatsView.of(row.spec.name, found, self.zone(row)))
+            (view, StatsView.of(row.spec.name, found, zones[row.id]))
             for row, view in zip(rows, views, strict=True)
             if (found := figures.get(row.spec.name)) is not None
         ]
@@ -420,7 +438,7 @@ class Lookup:
     def stats(self, ledger: Ledger, name: str) -> StatsView:
         """Statistics of the last runs of a job."""
         row = self._row(ledger, _storable(name))
-        return StatsView.of(name, ledger.stats(self._application, name), self.zone(row))
+        return StatsView.of(name, ledger.stats(self._application, name), self.zone(ledger, row))
 
     def audit(
         self,
@@ -438,6 +456,7 @@ class Lookup:
         if name is not None:
             return [self._audited(ledger, self._row(ledger, _storable(name)), start, end, coverage)]
         rows = ledger.jobs(self._application, removed=True)
+        zones = self.zones(ledger, rows)
         changes: dict[JobId, list[ChangeRecord]] = {}
         for change in ledger.changes(self._application):
             changes.setdefault(change.job, []).append(change)
@@ -459,6 +478,7 @@ class Lookup:
                     now=now,
                     plain=runs.plain,
                     coverage=coverage,
+                    zone=zones[row.id],
                 )
                 if not audited.clean:  # what it read may have changed meanwhile, and it has not read all
                     audited = self._audited(ledger, self._row(ledger, row.spec.name), start, end, coverage)
@@ -479,46 +499,94 @@ class Lookup:
             parents = ledger.jobs(self._application, parent_name, removed=True)
             parent, followed = parents[0] if parents else None, ledger.runs(replace(query, job=parent_name))
         return explain(
-            row, changes, ledger.runs(query), at=when, now=now, coverage=coverage, parent=parent, followed=followed
+            row,
+            changes,
+            ledger.runs(query),
+            at=when,
+            now=now,
+            coverage=coverage,
+            zone=self.zone(ledger, row),
+            parent=parent,
+            followed=followed,
         )
 
-    def shown_job(self, row: JobRow, now: float, coverage: Coverage | None = None) -> JobView:
+    def why_run(self, ledger: Ledger, run: int | str, job: str | None = None) -> Explanation:
+        """What became of a run, or what it waits for."""
+        found = operations.found(ledger, self._application, run, job)
+        row, query = self._row(ledger, found.name), RunQuery(self._application, found.name, limit=NEARBY)
+        around = ledger.runs(replace(query, before=found.scheduled_for + 86400.0))
+        there = {one.id: one for one in (*around, *ledger.runs(replace(query, states=tuple(OPEN))), found)}
+        return explain_run(
+            row,
+            ledger.changes(self._application, found.name),
+            there.values(),
+            found,
+            now=ledger.now(),
+            coverage=self.coverage(ledger, busy=True),
+            zone=self._zone_of(ledger, found),
+        )
+
+    def shown_job(self, ledger: operations.Looks, row: JobRow, now: float, coverage: Coverage | None = None) -> JobView:
         """The view of a job. Without `coverage` it does not say whether the job is orphaned."""
-        return JobView.of(row, self._tz, now, coverage)
+        return JobView.of(row, self.zone(ledger, row), now, coverage)
+
+    def _shown_jobs(self, ledger: Ledger, rows: list[JobRow], now: float, coverage: Coverage) -> list[JobView]:
+        zones = self.zones(ledger, rows)
+        return [JobView.of(row, zones[row.id], now, coverage) for row in rows]
 
     def shown_run(self, ledger: operations.Looks, row: RunRow) -> RunView:
         """The view of a run, in the zone of its job."""
         return RunView.of(row, self._zone_of(ledger, row))
 
-    def _zone_of(self, ledger: operations.Looks, row: RunRow) -> tzinfo:
-        """The zone of a run."""
-        jobs = ledger.jobs(self._application, row.name, removed=True)
-        trigger = next((job.spec.trigger for job in jobs if job.id == row.job), None)
-        return zone_of(trigger, row.scheduled_for, default=self._tz)
-
     def shown_runs(self, ledger: Ledger, rows: list[RunRow]) -> list[RunView]:
         """The views of runs, each in the zone of its job."""
         if not rows:
             return []
-        triggers = ledger.triggers({row.job for row in rows})
+        triggers, known = ledger.triggers({row.job for row in rows}), self._beside(ledger, rows)
         running = [row.id for row in rows if row.state is RunState.RUNNING]
-        now, progress = (ledger.now(), ledger.progress(running)) if running else (None, {})
+        progress = ledger.progress(running) if running else {}
         return [
             RunView.of(
                 row,
                 zone_of(triggers.get(row.job), row.scheduled_for, default=self._tz),
-                now=now,
                 progress=progress.get(row.id),
+                **known(row),
             )
             for row in rows
         ]
+
+    def _beside(self, ledger: Ledger, rows: Sequence[RunRow]) -> Callable[[RunRow], dict[str, Any]]:
+        """What the view of a run needs to know besides its row, if it is running or waits behind others."""
+        held = [row for row in rows if row.state is RunState.WAITING and not row.pool]
+        there = [row for row in rows if row.state is RunState.RUNNING] + held
+        if not there:
+            return lambda _: {}
+        now, jobs = ledger.now(), self._those(ledger, {row.name for row in there})
+        names, others = {row.name for row in held}, []
+        if names:
+            query = RunQuery(self._application, next(iter(names)) if len(names) == 1 else None, states=tuple(OPEN))
+            others = ledger.runs(replace(query, limit=MAX_RUNS))
+
+        def known(row: RunRow) -> dict[str, Any]:
+            job = jobs.get(row.job)
+            return {"now": now, "rules": None if job is None else job.spec.rules, "others": others}
+
+        return known
+
+    def _those(self, ledger: operations.Looks, names: Collection[str]) -> dict[JobId, JobRow]:
+        """The jobs of these names, also removed ones."""
+        if len(names) > ONE_BY_ONE:
+            rows = ledger.jobs(self._application, removed=True)
+        else:
+            rows = [row for name in names for row in ledger.jobs(self._application, name, removed=True)]
+        return {row.id: row for row in rows}
 
     def _audited(self, ledger: Ledger, row: JobRow, start: Instant, end: Instant, coverage: Coverage) -> JobAudit:
         """Audit one job from everything the ledger has of it.
 
         If that finds something, audit once more: retention may have removed runs between the queries.
         """
-        name = row.spec.name
+        name, zone = row.spec.name, self.zone(ledger, row)
         query = RunQuery(self._application, name, since=start, before=end, limit=AUDITED, oldest_first=True)
 
         def look(row: JobRow) -> JobAudit:
@@ -526,12 +594,14 @@ class Lookup:
             parents = {parent: self._parent(ledger, parent, start, end) for parent in followed_jobs(row, changes)}
             if not parents:
                 runs = ledger.runs(query)
-                return audit_of(row, changes, runs, since=start, until=end, now=ledger.now(), coverage=coverage)
+                return audit_of(
+                    row, changes, runs, since=start, until=end, now=ledger.now(), coverage=coverage, zone=zone
+                )
             past, now = ledger.past([row.id], start, end).get(row.id, _NOTHING), ledger.now()
             there = {name: parent for name, parent in parents.items() if parent is not None}
             span: dict[str, float] = {"since": start, "until": end, "now": now}
-            following, left = audit_follower(row, changes, past, there, **span, coverage=coverage)
-            alone = audit_of(row, changes, left.others, **span, plain=left.plain, coverage=coverage)
+            following, left = audit_follower(row, changes, past, there, **span, coverage=coverage, zone=zone)
+            alone = audit_of(row, changes, left.others, **span, plain=left.plain, coverage=coverage, zone=zone)
             return merged(following, alone)
 
         audited = look(row)
@@ -556,9 +626,35 @@ class Lookup:
             raise operations.unknown(ledger, self._application, name)
         return rows[0]
 
-    def zone(self, row: JobRow) -> tzinfo:
-        """The zone of a job."""
-        return zone_of(row.spec.trigger, default=self._tz)
+    # Zones
+
+    def zone(self, ledger: operations.Looks, row: JobRow) -> tzinfo:
+        """The zone of a job: that of its trigger, of the job that it follows, or of the application."""
+        return self.zones(ledger, [row])[row.id]
+
+    def zones(self, ledger: operations.Looks, rows: Iterable[JobRow]) -> dict[JobId, tzinfo]:
+        """The zones of these jobs."""
+        there = list(rows)
+        triggers = self._triggers(ledger, there)
+        return {row.id: zone_of(triggers[row.id], default=self._tz) for row in there}
+
+    def _zone_of(self, ledger: operations.Looks, row: RunRow) -> tzinfo:
+        """The zone of a run."""
+        jobs = [job for job in ledger.jobs(self._application, row.name, removed=True) if job.id == row.job]
+        return zone_of(self._triggers(ledger, jobs).get(row.job), row.scheduled_for, default=self._tz)
+
+    def _triggers(self, ledger: operations.Looks, rows: Iterable[JobRow]) -> dict[JobId, str | None]:
+        """What `Ledger.triggers` answers, where the rows are there."""
+        there = list(rows)
+        known: dict[str, JobSpec | None] = {row.spec.name: row.spec for row in there}
+
+        def spec(application: str, name: str) -> JobSpec | None:
+            if name not in known:
+                jobs = ledger.jobs(application, name, removed=True)
+                known[name] = jobs[0].spec if jobs else None
+            return known[name]
+
+        return {row.id: first_trigger(row.spec, spec) for row in there}
 
 
 def _storable(name: object) -> str:

@@ -241,7 +241,7 @@ class Ledger(AlertLedger, BackfillLedger):
 
     @abstractmethod
     def triggers(self, jobs: Collection[JobId]) -> dict[JobId, str | None]:
-        """The triggers of these jobs."""
+        """The triggers of these jobs; of one that follows another, that of the first in the chain."""
 
     # Planning
 

@@ -79,7 +79,7 @@ def offered(reads: LedgerReads, form: BackfillForm) -> BackfillOffer:
 def _offered(reads: LedgerReads, session: Session, form: BackfillForm) -> BackfillOffer:
     ledger, lookup = session.ledger, reads.lookup
     row, now = lookup.row(ledger, form.job), ledger.now()
-    where = lookup.zone(row)
+    where = lookup.zone(ledger, row)
     since, until = (_point(given, where, now, what) for given, what in ((form.since, "since"), (form.until, "until")))
     span = since, until, now
     found = backfillable(ledger, row, *span, even_forgotten=form.even_forgotten, include=form.include)

@@ -16,6 +16,7 @@ from tenure.core import run_rules
 from tenure.core.alerts import DeadNode
 from tenure.core.cluster import NodeId
 from tenure.core.figures import Figures, FiguresRow
+from tenure.core.following import first_trigger
 from tenure.core.keys import is_generated, planner_of
 from tenure.core.messages import (
     PLAIN,
@@ -1042,7 +1043,12 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
 
     def triggers(self, jobs: Collection[JobId]) -> dict[JobId, str | None]:
         with self._world.mutex:
-            return {job: self._tables.jobs[job].spec.trigger for job in jobs if job in self._tables.jobs}
+            there = [self._tables.jobs[job] for job in jobs if job in self._tables.jobs]
+            return {row.id: first_trigger(row.spec, self._spec) for row in there}
+
+    def _spec(self, application: str, name: str) -> JobSpec | None:
+        row = self._tables.job(application, name)
+        return None if row is None else row.spec
 
     def outcomes(
         self, application: str, *, since: Instant, name: str | None = None, failing: int | None = None

@@ -214,6 +214,7 @@ class MemoryRun:
             last_look=self.last_look,
             slot=self.slot or "",
             pool=self.pool,
+            asked_to_end=self.asked_to_end,
         )
 
 

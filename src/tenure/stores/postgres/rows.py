@@ -31,7 +31,7 @@ RUN = (
     "pg_catalog.date_part('epoch', r.started_at), pg_catalog.date_part('epoch', r.finished_at), r.reason, r.count, "
     "pg_catalog.date_part('epoch', r.until), r.by, r.kwargs, r.generation, r.interruptions, r.stopping, "
     "COALESCE(r.looks, 0), pg_catalog.date_part('epoch', r.looking_since), COALESCE(r.last_look, 0), "
-    "COALESCE(r.slot, ''), COALESCE(r.pool, '')"
+    "COALESCE(r.slot, ''), COALESCE(r.pool, ''), r.asked_to_end"
 )
 SPAN = (
     "f.scheduled_for >= coalesce(to_timestamp(%(since)s::float8), '-infinity') "

@@ -55,7 +55,7 @@ _RUN = (
     "r.id, r.job, j.name, r.key, r.kind, r.state, r.scheduled_for, r.due_at, r.attempt, r.failures, r.losses, r.label, "
     "r.claimed_at, r.started_at, r.finished_at, r.reason, r.count, r.until, r.by, r.kwargs, r.generation, "
     "r.interruptions, r.stopping, coalesce(r.looks, 0), r.looking_since, coalesce(r.last_look, 0), "
-    "coalesce(r.slot, ''), coalesce(r.pool, '')"
+    "coalesce(r.slot, ''), coalesce(r.pool, ''), r.asked_to_end"
 )
 _ALERT = (
     "a.id, a.application, a.kind, a.target, a.text, a.since, a.first_seen, a.seen, a.missing, a.opened_at, "
@@ -239,7 +239,7 @@ def run_state(word: object) -> RunState:
 def run_row(row: tuple[Any, ...]) -> RunRow:
     (found, job, name, key, kind, state, scheduled_for, due_at, attempt, failures, losses, label, *rest) = row
     (claimed_at, started_at, finished_at, reason, count, until, by, kwargs, *rest) = rest
-    (generation, interruptions, stopping, looks, looking_since, last_look, slot, pool, *kept) = rest
+    (generation, interruptions, stopping, looks, looking_since, last_look, slot, pool, asked_to_end, *kept) = rest
     return RunRow(
         id=RunId(found),
         job=JobId(job),
@@ -269,6 +269,7 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         last_look=count_of(last_look),
         slot=slot,
         pool=str(pool),
+        asked_to_end=asked_to_end,
         digest=kept[0] if kept else None,
     )
 

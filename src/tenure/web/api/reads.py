@@ -121,7 +121,7 @@ async def _changes(request: PageRequest) -> Response:
 
     def look(session: Session) -> list[dict[str, Any]]:
         row = reads.lookup.row(session.ledger, name)
-        where = reads.lookup.zone(row)
+        where = reads.lookup.zone(session.ledger, row)
         return [
             {
                 "at": moment(one.at, where).isoformat(),

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from tenure.core.arguments import decode, encode
 from tenure.core.messages import RunQuery
 from tenure.core.records import Change, Rules
-from tenure.core.trigger_text import expressions, read_trigger, zone_of
+from tenure.core.trigger_text import expressions, read_trigger
 from tenure.errors import ConfigurationError
 from tenure.jobs.operations import unknown
 from tenure.stores.base import Session
@@ -137,7 +137,7 @@ def why(reads: LedgerReads, name: str, at: str) -> str:
         rows = ledger.jobs(reads.application, name, removed=True)
         when: datetime | str = at.strip()
         if rows and isinstance(when, str) and not when.startswith("-"):
-            when = in_zone(when, zone_of(rows[0].spec.trigger, default=reads.tz), "at")
+            when = in_zone(when, reads.lookup.zone(ledger, rows[0]), "at")
         return reads.lookup.why(ledger, name, when).text
 
     return reads.read(("why", name, at), look)

@@ -51,11 +51,11 @@ def strips_of(reads: LedgerReads, ledger: Ledger, rows: Iterable[JobRow], now: I
     lookup, shown = reads.lookup, list(rows)
     week = ledger.totals(reads.application, now - WEEK, [row.spec.name for row in shown])
     strips = ledger.strips([row.id for row in shown], now, STRIP)
-    found = []
+    found, zones = [], lookup.zones(ledger, shown)
     for row in shown:
         runs = tuple(strips.get(row.id, ()))
         known = week.get(row.spec.name) or _of_runs(runs)
-        found.append(JobStrip(lookup.shown_job(row, now), runs, lookup.zone(row), known))
+        found.append(JobStrip(JobView.of(row, zones[row.id], now), runs, zones[row.id], known))
     return tuple(found)
 
 

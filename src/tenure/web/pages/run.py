@@ -69,7 +69,7 @@ def _read(reads: LedgerReads, session: Session, number: int) -> RunPage:
     lines = lookup.log(ledger, number)
     own = run.kwargs is not None
     job = ledger.jobs(reads.application, run.job, removed=True)
-    kwargs = run.kwargs if run.kwargs is not None else lookup.shown_job(job[0], now).kwargs if job else {}
+    kwargs = run.kwargs if run.kwargs is not None else lookup.shown_job(ledger, job[0], now).kwargs if job else {}
     at = run.scheduled_for.timestamp()
     near = RunQuery(reads.application, run.job, before=at, limit=1)
     before = lookup.shown_runs(ledger, ledger.runs(near))

@@ -193,8 +193,14 @@ SELECT n.name, (SELECT p.size FROM {schema}.pool p WHERE p.application = a.id AN
  ORDER BY n.name COLLATE "C"
 
 -- name: triggers
--- The triggers of jobs by id.
-SELECT j.id, j.trigger FROM {schema}.job j WHERE j.id = ANY (%(jobs)s::bigint[])
+-- The triggers of jobs by id; of one that follows another, that of the first in the chain.
+WITH RECURSIVE line AS (
+    SELECT j.id, j.application, j.trigger, j.after FROM {schema}.job j WHERE j.id = ANY (%(jobs)s::bigint[])
+     UNION   -- not ALL: the rows may say that jobs follow each other in a circle
+    SELECT l.id, p.application, p.trigger, p.after
+      FROM line l JOIN {schema}.job p ON p.application = l.application AND p.name = l.after WHERE l.trigger IS NULL
+)
+SELECT l.id, max(l.trigger) FROM line l GROUP BY l.id
 
 -- name: definitions
 -- What claims do not repeat with every run.

@@ -140,8 +140,14 @@ SELECT {job}
  ORDER BY name
 
 -- name: triggers
--- The triggers of jobs by id.
-SELECT j.id, j.trigger FROM json_each(:jobs) x CROSS JOIN tenure_job j ON j.id = x.value
+-- The triggers of jobs by id; of one that follows another, that of the first in the chain.
+WITH RECURSIVE line (id, application, trigger, after) AS (
+    SELECT j.id, j.application, j.trigger, j.after FROM json_each(:jobs) x CROSS JOIN tenure_job j ON j.id = x.value
+     UNION   -- not ALL: the rows may say that jobs follow each other in a circle
+    SELECT l.id, p.application, p.trigger, p.after
+      FROM line l CROSS JOIN tenure_job p ON p.application = l.application AND p.name = l.after WHERE l.trigger IS NULL
+)
+SELECT id, max(trigger) FROM line GROUP BY id
 
 -- name: last_generation
 -- The highest generation of jobs whose rows were deleted.

@@ -456,7 +456,7 @@ SELECT {run}
 -- name: kept_key
 -- A kept key as a run, with NULLs and zeros for what is not kept.
 SELECT k.run, k.job, j.name, k.key, 'manual', k.state, k.scheduled_for, k.scheduled_for, 0, 0, 0, '',
-       NULL, k.started_at, k.finished_at, '', 1, NULL, '', NULL, 0, 0, 0, 0, NULL, 0, '', '', k.digest
+       NULL, k.started_at, k.finished_at, '', 1, NULL, '', NULL, 0, 0, 0, 0, NULL, 0, '', '', '', k.digest
   FROM tenure_job j JOIN tenure_kept_key k ON k.job = j.id
  WHERE j.application = :application AND j.name = :name AND j.state <> 'removed' AND k.key = :key
 
