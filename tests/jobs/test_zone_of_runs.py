@@ -5,6 +5,7 @@ import json
 import threading
 import uuid
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -122,11 +123,19 @@ def test_the_command_line_takes_the_one_zone_of_all_triggers_or_utc(url, tenure,
     @scheduler.every("1d")
     def daily() -> None: ...
 
+    seen = {}
+
+    @scheduler.around
+    @contextmanager
+    def sees(run: Run):
+        seen[run.job] = run.scheduled_for.tzinfo.key
+        yield
+
     with scheduler:
-        run = scheduler.run_now("report")
-        run.wait(20)
+        scheduler.run_now("report").wait(20)
         scheduler.run_now("extract").wait(20)
         eventually(lambda: [run.state for run in scheduler.runs("publish")] == ["succeeded"], what="the last follower")
+        assert seen == {"extract": zone, "transform": zone, "publish": zone, "report": BERLIN}, "the bodies"
         alone = BERLIN if zone == BERLIN else "UTC"
         for job, there in {
             "extract": zone,

@@ -280,7 +280,8 @@ class ClaimedRun(NamedTuple):
     generation: int
     rules: Rules
     trigger: str | None = None
-    """The trigger of its job. The body sees its due time in the trigger's zone."""
+    """The trigger of its job; of one that follows another, that of the first in the chain. The body sees its due time
+    in the trigger's zone."""
     traceparent: str = ""
     """The span that requested it. Read only where spans are made: see `Ledger.traceparents`."""
     owes: bool = False

@@ -545,7 +545,8 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
         parent = self._tables.job(row.spec.application, name)
         followed = None if parent is None else self._tables.keys[parent.id].get(run.key)
         state, result = (None, None) if followed is None else (followed.state, followed.result)
-        return run.claimed(row)._replace(parent=FollowedRun(name, run.key, state, result))
+        trigger = first_trigger(row.spec, self._spec)
+        return run.claimed(row)._replace(parent=FollowedRun(name, run.key, state, result), trigger=trigger)
 
     def _promote(self, row: JobRow) -> None:
         waiting = [run.candidate() for run in self._tables.opened(row.id, RunState.WAITING) if not run.pool]

@@ -448,7 +448,8 @@ class PostgresLedger(PostgresAlerts, PostgresBackfills, Ledger):
         return Claimed(runs, now, next_at, more, missed, alive)
 
     def _with_parents(self, application: str, runs: Sequence[ClaimedRun]) -> tuple[ClaimedRun, ...]:
-        """The same, each with the run that it follows."""
+        """The same, each with the run that it follows, and the trigger of the first in the chain."""
+        triggers = self.triggers({run.job for run in runs if run.rules.after})
         wanted = [(run.rules.after, run.key) for run in runs if run.rules.after]
         found = self._run(
             "parents",
@@ -458,7 +459,10 @@ class PostgresLedger(PostgresAlerts, PostgresBackfills, Ledger):
         )
         states = {(name, key): (RunState(state), result) for name, key, state, result in found}
         return tuple(
-            run._replace(parent=FollowedRun(name, run.key, *states.get((name, run.key), (None, None))))
+            run._replace(
+                parent=FollowedRun(name, run.key, *states.get((name, run.key), (None, None))),
+                trigger=triggers.get(run.job),
+            )
             if (name := run.rules.after)
             else run
             for run in runs

@@ -119,14 +119,18 @@ def owed(connection: sqlite3.Connection, application: str, limit: int) -> list[O
 def with_parents(
     connection: sqlite3.Connection, application: str, claimed: Sequence[ClaimedRun]
 ) -> tuple[ClaimedRun, ...]:
-    """The claimed runs, each with the run that it follows."""
+    """The claimed runs, each with the run that it follows, and the trigger of the first in the chain."""
     wanted = [(run.rules.after, run.key) for run in claimed if run.rules.after]
     if not wanted:
         return tuple(claimed)
     rows = execute(connection, "parents", application=application, wanted=json.dumps(wanted))
+    follow = json.dumps(sorted({run.job for run in claimed if run.rules.after}))
+    triggers = dict(execute(connection, "triggers", jobs=follow).fetchall())
     states = {(name, key): (run_state(state), text_or_none(result)) for name, key, state, result in rows}
     return tuple(
-        run._replace(parent=FollowedRun(name, run.key, *states.get((name, run.key), (None, None))))
+        run._replace(
+            parent=FollowedRun(name, run.key, *states.get((name, run.key), (None, None))), trigger=triggers.get(run.job)
+        )
         if (name := run.rules.after)
         else run
         for run in claimed
