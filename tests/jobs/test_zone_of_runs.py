@@ -7,15 +7,18 @@ import uuid
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from harness.scratch import eventually
 from tenure import Run, Scheduler
+from tenure.cli.jobs import outlook
 from tenure.core.messages import JobChange
 from tenure.core.records import Change
 from tenure.core.trigger_text import zone_of
 from tenure.scheduler import service_of
+from tenure.scheduling.console import outlooks
 from tenure.testing import virtual
 from tenure.triggers import closed, cron, every
 
@@ -168,3 +171,22 @@ def test_jobs_that_follow_each_other_in_a_circle_are_in_the_zone_of_the_applicat
         assert scheduler.find_job("transform").tz == scheduler.find_job("publish").tz == BERLIN
         assert ledger.triggers([row.id]) == {row.id: None}
         assert {run.scheduled_for.tzinfo.key for run in scheduler.runs("transform")} == {BERLIN}
+
+
+def test_a_job_that_follows_another_is_not_said_to_be_due_no_more():
+    scheduler = Scheduler(f"memory://{uuid.uuid4()}", tz=BERLIN)
+    define(scheduler, BERLIN)
+    with scheduler:
+        jobs, now = scheduler.jobs(), datetime.now(UTC)
+    said = [line.partition(", ")[0] for line in outlooks(jobs, now)]
+    assert said[0].startswith("job 'extract': next ")
+    assert said[1:] == [
+        "job 'publish': runs after transform",
+        "job 'report': runs on request",
+        "job 'transform': runs after extract",
+    ]
+    assert [outlook(job) for job in jobs[1:]] == [
+        "it runs after 'transform'",
+        "it runs on request",
+        "it runs after 'extract'",
+    ]

@@ -280,6 +280,8 @@ def outlook(job: JobView) -> str:
         return "paused"
     if job.next_due is not None:
         return f"next due at {shown_time(job.next_due)}"
+    if job.rules.after is not None:
+        return f"it runs after {job.rules.after!r}"
     return "nothing more is due" if job.trigger else "it runs on request"
 
 

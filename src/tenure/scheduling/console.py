@@ -199,6 +199,8 @@ def _outlook(job: JobView, now: datetime) -> str:
     if job.state == "paused":
         until = f" until {job.paused_until:%Y-%m-%d %H:%M %Z}" if job.paused_until else ""
         return f"paused{until}"
+    if job.rules.after is not None:
+        return f"runs after {job.rules.after}"
     if not job.trigger:
         return "runs on request"
     if job.next_due is None:
