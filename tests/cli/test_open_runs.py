@@ -56,6 +56,7 @@ def test_a_run_that_waits_for_its_own_job_names_the_run_that_is_in_its_way(shop,
     eventually(lambda: shop.find_run(second.id).state == "waiting", what="a run that waits")
     told = f"run {first.id} {RULE}"
     assert f"waiting: {told}" in tenure("runs")[1]
+    assert f"waiting: {told}" in tenure("show", "load")[1]
     assert f"waits for    {told}" in tenure("show", str(second.id))[1]
     assert f"waiting  load {second.key}: {told}" in tenure("status")[1]
     assert asked("status")["waiting"] == [f"load {second.key}: {told}"]

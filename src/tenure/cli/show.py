@@ -70,7 +70,7 @@ def show_job(arguments: argparse.Namespace, scheduler: Scheduler, name: str) -> 
     if runs:
         say_line("")
         header = ["run", f"for, {job.tz}", "state", "took", "node", "why"]
-        table(header, [_run(run, at, where) for run in runs], spare=2)
+        table(header, [_run(run, at, where) for run in runs], spare=2, below=True)
     say_line("")
     table([f"changed, {job.tz}", "what", "by", "why"], [_change(change, at, where) for change in changes], spare=1)
     for hint in _hints(job, seen.outcome):
