@@ -526,13 +526,21 @@ class Lookup:
             zone=self._zone_of(ledger, found),
         )
 
-    def shown_job(self, ledger: operations.Looks, row: JobRow, now: float, coverage: Coverage | None = None) -> JobView:
-        """The view of a job. Without `coverage` it does not say whether the job is orphaned."""
-        return JobView.of(row, self.zone(ledger, row), now, coverage)
+    def shown_job(
+        self,
+        ledger: operations.Looks,
+        row: JobRow,
+        now: float,
+        coverage: Coverage | None = None,
+        where: tzinfo | None = None,
+    ) -> JobView:
+        """The view of a job. Without `coverage` it does not say whether the job is orphaned. `where` is its zone, if
+        that is known."""
+        return JobView.of(row, self.zone(ledger, row) if where is None else where, now, coverage)
 
     def _shown_jobs(self, ledger: Ledger, rows: list[JobRow], now: float, coverage: Coverage) -> list[JobView]:
         zones = self.zones(ledger, rows)
-        return [JobView.of(row, zones[row.id], now, coverage) for row in rows]
+        return [self.shown_job(ledger, row, now, coverage, zones[row.id]) for row in rows]
 
     def shown_run(self, ledger: operations.Looks, row: RunRow) -> RunView:
         """The view of a run, in the zone of its job."""

@@ -55,7 +55,7 @@ def strips_of(reads: LedgerReads, ledger: Ledger, rows: Iterable[JobRow], now: I
     for row in shown:
         runs = tuple(strips.get(row.id, ()))
         known = week.get(row.spec.name) or _of_runs(runs)
-        found.append(JobStrip(JobView.of(row, zones[row.id], now), runs, zones[row.id], known))
+        found.append(JobStrip(lookup.shown_job(ledger, row, now, where=zones[row.id]), runs, zones[row.id], known))
     return tuple(found)
 
 
