@@ -424,3 +424,11 @@ def test_a_parameter_that_makes_no_sense_is_refused(resting, client, query):
     answer = api.get(f"/jobs?pattern=none-has-this-name&{query}")
     api.described.check("get", "/jobs", answer)
     assert (answer.status_code, answer.json()["detail"].startswith(query.partition("=")[0])) == (400, True)
+
+
+def test_a_known_key_does_not_tell_the_arguments_of_its_run(resting, client):
+    resting.run_now("nightly", kwargs={"password": "opensesame"}, key="order-17")
+    caller = client(resting, {"run-now"}, redact=lambda _job, _kwargs: {"password": "***"})
+    told = caller.do("/run-now", 400, job="nightly", key="order-17")["detail"]
+    assert "other arguments" in told
+    assert "opensesame" not in told

@@ -467,22 +467,17 @@ def refuse_other_arguments(request: RunRequest, run: RunRow) -> None:
     same = request.kwargs == run.kwargs if run.digest is None else digest_of(request.kwargs) == run.digest
     if request.backfill or request.slot is not None or same:
         return
-    if run.digest:
-        then = f"arguments of which retention has kept only a digest (sha256 {run.digest[:12]}…)"
-    else:
-        then = _given(run.kwargs if run.digest is None else None)
-    how = ""
-    if run.digest is None and run.kwargs is not None and request.kwargs is not None:
-        how = f" ({differing(run.kwargs, request.kwargs)})"
+    as_defined = run.kwargs is None and not run.digest
+    now = _AS_DEFINED if request.kwargs is None else f"kwargs={request.kwargs:.300}"
+    # Not which: this caller may not be allowed to see them. A digest would let a caller try what they might be.
     raise ConfigurationError(
-        f"run_now: key {request.key!r} of job {request.name!r} was asked for with {then} (run {run.id}, {run.state}), "
-        f"and now with {_given(request.kwargs)}{how}. "
+        f"run_now: key {request.key!r} of job {request.name!r} was asked for with "
+        f"{_AS_DEFINED if as_defined else 'other arguments'} (run {run.id}, {run.state}), and now with {now}. "
         "The same key is the same run: write another key, or the same arguments."
     )
 
 
-def _given(kwargs: str | None) -> str:
-    return "the arguments of the job" if kwargs is None else "arguments of its own"
+_AS_DEFINED = "the arguments of the job"
 
 
 def backfillable(
