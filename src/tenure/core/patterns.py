@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 
+from tenure.errors import ConfigurationError
+from tenure.util.names import MAX_NAME
+
 _SPLIT = re.compile(r"([*?])")
 
 
@@ -15,10 +18,35 @@ def is_pattern(text: str) -> bool:
     return "*" in text or "?" in text
 
 
+def checked(pattern: str) -> str:
+    """A pattern to look for. No name is longer, and comparing takes as many steps as both lengths multiplied."""
+    if len(pattern) > MAX_NAME:
+        raise ConfigurationError(
+            f"pattern: {pattern[:30]!r}… has {len(pattern)} characters. Write at most {MAX_NAME}: no name is longer."
+        )
+    return pattern
+
+
 def matches(pattern: str, name: str) -> bool:
-    """True if the pattern stands for this name."""
-    parts = (_REGEX.get(part, re.escape(part)) for part in _SPLIT.split(pattern))
-    return re.fullmatch("".join(parts), name, re.DOTALL) is not None
+    """True if the pattern stands for this name.
+
+    A `*` takes as little as it can. If the rest does not fit, only the last one takes a character more: what an earlier
+    one would take, the last one can take as well. So there is no backtracking, which can take for ever.
+    """
+    at = here = 0
+    star = took = -1
+    while here < len(name):
+        if at < len(pattern) and pattern[at] == "*":
+            star, took = at, here
+            at += 1
+        elif at < len(pattern) and pattern[at] in {"?", name[here]}:
+            at, here = at + 1, here + 1
+        elif star >= 0:
+            took += 1
+            at, here = star + 1, took
+        else:
+            return False
+    return not pattern[at:].strip("*")
 
 
 def like(pattern: str) -> str:
@@ -31,5 +59,4 @@ def glob(pattern: str) -> str:
     return pattern.replace("[", "[[]")
 
 
-_REGEX = {"*": ".*", "?": "."}
 _LIKE = {"*": "%", "?": "_"}

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Protocol, get_args
 
-from tenure.core.arguments import differing
 from tenure.core.backfills import DEFAULT_INCLUDE, takes
 from tenure.core.following import refuse_cycles, refuse_to_follow, unknown_parent
 from tenure.core.job_options import rules

@@ -23,7 +23,7 @@ from tenure.core.following import first_trigger
 from tenure.core.job_options import tag as tag_of
 from tenure.core.messages import ActionQuery, JobOutcome, JobPageQuery, JobQuery, Past, RunQuery
 from tenure.core.overdue import SLACK
-from tenure.core.patterns import matches
+from tenure.core.patterns import checked, matches
 from tenure.core.records import (
     OPEN,
     ChangeRecord,
@@ -183,7 +183,7 @@ class Lookup:
         limit: int | None = None,
     ) -> list[JobRow]:
         """The same, as rows of the ledger."""
-        given = None if pattern is None else _storable(pattern)
+        given = None if pattern is None else checked(_storable(pattern))
         query = JobQuery(
             self._application,
             given,

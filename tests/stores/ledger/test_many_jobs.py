@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from tenure.core.messages import Action, ActionQuery, JobChange, JobQuery
+from tenure.core.patterns import matches
 from tenure.core.records import Change, JobState
 
 
@@ -58,6 +59,16 @@ def test_a_name_without_wildcards_is_itself_alone(scene, name):
         scene.add(other)
     assert _names(scene, pattern=name) == [name]
     assert name in _names(scene, pattern=name[0] + "*")
+
+
+@pytest.mark.timeout(60)
+def test_every_store_reads_a_pattern_alike_and_none_for_ever(scene):
+    names = ["a" * 199, "a" * 199 + "b", "ab" * 99, "a?b", "a*b", "ab", "b", "äb", "a_%\\[b"]
+    for name in names:
+        scene.add(name)
+    patterns = ["*?*b", "?*b", "??", "*a*b*a*b", "a*", "*b*", "?", "*?" * 12 + "X", "*a" * 99 + "*X", "?*" * 99 + "b", "*[*"]
+    for pattern in patterns:
+        assert set(_names(scene, pattern=pattern)) == {name for name in names if matches(pattern, name)}, pattern
 
 
 def test_removed_and_other_applications_jobs_are_not_found(scene):
