@@ -276,6 +276,7 @@ def rows_read(plans: str) -> int:
         ("failed of a day", 20),
         ("of a job", 200),
         ("a further page", 700),
+        ("the run after another", 10),
         ("changes of a job", 1),
         ("how many", 200),
         ("overdue", 400),
@@ -320,6 +321,9 @@ def test_what_people_ask_reads_little_more_than_the_answer(grown, question, at_m
         "failed of a day": lambda: ledger.runs(RunQuery("app", states=failed, since=day, limit=limit)),
         "of a job": lambda: ledger.runs(RunQuery("app", "job 7", since=day, limit=limit)),
         "a further page": lambda: ledger.runs(RunQuery("app", before=now - 3600, below=RunId(7), limit=limit)),
+        "the run after another": lambda: ledger.runs(
+            RunQuery("app", "job 7", since=now - 7200, above=RunId(7), before=now, limit=1, oldest_first=True)
+        ),
         "changes of a job": lambda: ledger.changes("app", "job 7"),
         "how many": lambda: ledger.tally("app", day, 10_000),
         "overdue": lambda: ledger.overdue("app", now - 15, 100),

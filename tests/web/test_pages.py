@@ -118,6 +118,24 @@ def test_pages_of_jobs_and_runs_are_turned_and_searched_by_address(resting, open
     assert len(shown[0] | shown[1]) == 70
 
 
+def test_older_leads_to_every_run_of_one_due_time(resting, opened):
+    at = datetime.now(UTC)
+    asked = [resting.run_at("lasts", at).id for _ in range(120)]
+    browser, path, seen = opened(resting), "/job?name=lasts", []
+    while path:
+        page = browser.get(path).text
+        seen += map(int, re.findall(r'<a href="/run/(\d+)">\1</a>', page.partition('<section id="runs">')[2]))
+        older = re.search(r'href="([^"]+)">Older', page)
+        path = older and older[1].replace("&amp;", "&")
+    assert seen == sorted(asked, reverse=True)
+    assert browser.get("/job?name=lasts&before=2026-11-14T00:00Z&below=-1").status_code == 400
+    middle = browser.get(f"/run/{asked[60]}").text
+    assert f'href="/run/{asked[59]}" rel="prev"' in middle
+    assert f'href="/run/{asked[61]}" rel="next"' in middle
+    assert 'rel="prev"' not in browser.get(f"/run/{asked[0]}").text
+    assert 'rel="next"' not in browser.get(f"/run/{asked[-1]}").text
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [

@@ -153,6 +153,10 @@ class StripRun(NamedTuple):
     finished_at: Instant | None
 
 
+ANY_RUN = RunId(-1)
+"""Every number of a run is above it."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunQuery:
     """Which runs to list, newest `scheduled_for` first (oldest first with `oldest_first`)."""
@@ -166,6 +170,8 @@ class RunQuery:
     """… and before this one …"""
     below: RunId | None = None
     """… or at that one, with a smaller number: a page of runs begins where the one before it ended."""
+    above: RunId | None = None
+    """Those at `since` only with a larger number, and none that began before it: the run that follows another."""
     id: RunId | None = None
     key: str | None = None
     """The run of this key, of one job or of each."""

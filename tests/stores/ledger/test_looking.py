@@ -238,6 +238,9 @@ def test_a_page_of_runs_begins_where_the_one_before_it_ended(scene, worker, stat
             query = replace(query, before=page[-1].scheduled_for, below=page[-1].id)
         assert pages == every
         assert len(every) >= 3  # more than one page
+        for run, after in zip(every[1:], every, strict=False):  # and upwards
+            query = RunQuery(scene.application, job, tuple(states), since=run.scheduled_for, above=run.id, limit=1)
+            assert scene.ledger.runs(replace(query, oldest_first=True)) == [after]
 
 
 def test_the_triggers_of_some_jobs(scene):

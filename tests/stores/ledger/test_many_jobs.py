@@ -66,7 +66,19 @@ def test_every_store_reads_a_pattern_alike_and_none_for_ever(scene):
     names = ["a" * 199, "a" * 199 + "b", "ab" * 99, "a?b", "a*b", "ab", "b", "äb", "a_%\\[b"]
     for name in names:
         scene.add(name)
-    patterns = ["*?*b", "?*b", "??", "*a*b*a*b", "a*", "*b*", "?", "*?" * 12 + "X", "*a" * 99 + "*X", "?*" * 99 + "b", "*[*"]
+    patterns = [
+        "*?*b",
+        "?*b",
+        "??",
+        "*a*b*a*b",
+        "a*",
+        "*b*",
+        "?",
+        "*?" * 12 + "X",
+        "*a" * 99 + "*X",
+        "?*" * 99 + "b",
+        "*[*",
+    ]
     for pattern in patterns:
         assert set(_names(scene, pattern=pattern)) == {name for name in names if matches(pattern, name)}, pattern
 

@@ -159,6 +159,9 @@ class MemoryRun:
         return (
             (not query.states or self.state in query.states)
             and (query.since is None or self.last >= query.since)
+            and (
+                query.since is None or query.above is None or (self.scheduled_for, self.id) > (query.since, query.above)
+            )
             and (query.before is None or (self.scheduled_for, self.id) < (query.before, query.below or 0))
             and query.id in {None, self.id}
             and query.key in {None, self.key}

@@ -15,6 +15,7 @@ from tenure.core.figures import Figures, FiguresRow, by_day, whole_days
 from tenure.core.job_options import rules_of
 from tenure.core.keys import due_key, planner_of, set_key
 from tenure.core.messages import (
+    ANY_RUN,
     PLAIN,
     Action,
     ActionQuery,
@@ -641,6 +642,7 @@ class PostgresLedger(PostgresAlerts, PostgresBackfills, Ledger):
             "since": query.since,
             "before": query.before,
             "below": query.below or 0,
+            "above": ANY_RUN if query.above is None else query.above,
             "limit": query.limit,
         }
         if (one := self._named(query)) is not None:
@@ -776,7 +778,7 @@ class PostgresLedger(PostgresAlerts, PostgresBackfills, Ledger):
         return {job: (runs, p99) for job, runs, p99 in self._run("durations", jobs=longs(jobs), last=last)}
 
     def past(self, jobs: Sequence[JobId], since: Instant, before: Instant) -> dict[JobId, Past]:
-        rows = self._run("past", jobs=longs(jobs), since=since, before=before, below=0)
+        rows = self._run("past", jobs=longs(jobs), since=since, before=before, below=0, above=ANY_RUN)
         ids = [run for *_, others in rows for run in others or ()]
         others: dict[JobId, list[RunRow]] = {}
         for row in self._run("runs_by_id", ids=longs(ids)) if ids else ():
@@ -899,5 +901,6 @@ def _answers(run: RunRow, query: RunQuery) -> bool:
         query.job in {None, run.name}
         and (not query.states or run.state in query.states)
         and (query.since is None or last >= query.since)
+        and (query.since is None or query.above is None or (run.scheduled_for, run.id) > (query.since, query.above))
         and (query.before is None or (run.scheduled_for, run.id) < (query.before, query.below or 0))
     )

@@ -34,12 +34,13 @@ RUN = (
     "COALESCE(r.slot, ''), COALESCE(r.pool, ''), r.asked_to_end"
 )
 SPAN = (
-    "f.scheduled_for >= coalesce(to_timestamp(%(since)s::float8), '-infinity') "
+    "(f.scheduled_for, f.id) > (coalesce(to_timestamp(%(since)s::float8), '-infinity'), %(above)s::bigint) "
     "AND (f.scheduled_for, f.id) < (coalesce(to_timestamp(%(before)s::float8), 'infinity'), %(below)s::bigint)"
 )
 """Runs scheduled in a period, as `f`."""
 REACHING = (
-    "f.until >= to_timestamp(%(since)s::float8) AND f.scheduled_for < to_timestamp(%(since)s::float8) "
+    "%(above)s::bigint < 0 "
+    "AND f.until >= to_timestamp(%(since)s::float8) AND f.scheduled_for < to_timestamp(%(since)s::float8) "
     "AND (f.scheduled_for, f.id) < (coalesce(to_timestamp(%(before)s::float8), 'infinity'), %(below)s::bigint)"
 )
 """Rows that stand for several due times, began before the period and reach into it; none without a beginning."""

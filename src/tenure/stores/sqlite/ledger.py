@@ -18,6 +18,7 @@ from tenure.core.figures import Figures, FiguresRow, by_day, whole_days
 from tenure.core.job_options import rules_of
 from tenure.core.keys import digest_of, is_generated, planner_of, set_key
 from tenure.core.messages import (
+    ANY_RUN,
     Action,
     ActionQuery,
     Claimed,
@@ -548,6 +549,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             "since": ALWAYS if query.since is None else micros(query.since),
             "before": NEVER if query.before is None else micros(query.before),
             "below": query.below or 0,
+            "above": ANY_RUN if query.above is None else query.above,
             "id": query.id,
             "key": query.key,
             "slot": query.slot,
@@ -971,5 +973,5 @@ def _listings(query: RunQuery, finals: Iterable[str]) -> Iterator[tuple[str, dic
             yield "runs_open", {"states": json.dumps(open_ones)}
         for state in finals:
             yield "runs_in_state", {"state": state}
-    if query.since is not None:
+    if query.since is not None and query.above is None:
         yield "runs_reaching", {}

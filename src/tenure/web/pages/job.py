@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from tenure.core.arguments import decode, encode
 from tenure.core.messages import RunQuery
-from tenure.core.records import Change, Rules
+from tenure.core.records import Change, Rules, RunId
 from tenure.core.trigger_text import expressions, read_trigger
 from tenure.errors import ConfigurationError
 from tenure.jobs.operations import unknown
@@ -58,8 +58,8 @@ class JobPage:
     arguments: str
     """Its arguments as they are stored."""
     runs: tuple[RunView, ...]
-    older: datetime | None
-    """From which instant on the next page looks back."""
+    older: tuple[datetime, int] | None
+    """The due time and the number of the last run of this page: the next one begins below it."""
     changes: tuple[ChangeLine, ...]
     why: str
     """What the job is doing."""
@@ -73,13 +73,13 @@ class JobPage:
         return self.line.job
 
 
-def read(reads: LedgerReads, name: str, before: datetime | None) -> JobPage:
-    """A job, with its runs before an instant."""
+def read(reads: LedgerReads, name: str, before: datetime | None, below: int | None) -> JobPage:
+    """A job, with its runs before an instant, and those at this instant whose numbers are below this one."""
     check_name(name)
-    return reads.read(("job", name, before), lambda session: _read(reads, session, name, before))
+    return reads.read(("job", name, before, below), lambda session: _read(reads, session, name, before, below))
 
 
-def _read(reads: LedgerReads, session: Session, name: str, before: datetime | None) -> JobPage:
+def _read(reads: LedgerReads, session: Session, name: str, before: datetime | None, below: int | None) -> JobPage:
     application, lookup = reads.application, reads.lookup
     ledger = session.ledger
     rows = ledger.jobs(application, name, removed=True)
@@ -88,7 +88,8 @@ def _read(reads: LedgerReads, session: Session, name: str, before: datetime | No
     row, now = rows[0], ledger.now()
     (line,) = strips_of(reads, ledger, [row], now)
     until = now + 1e-6 if before is None else before.timestamp()
-    found = ledger.runs(RunQuery(application, name, before=until, limit=RUNS + 1))
+    number = None if below is None or before is None else RunId(below)
+    found = ledger.runs(RunQuery(application, name, before=until, below=number, limit=RUNS + 1))
     runs = tuple(lookup.shown_runs(ledger, found[:RUNS]))
     changes = ledger.changes(application, name)[-CHANGES:]
     why = lookup.why(ledger, name, None).text
@@ -111,7 +112,7 @@ def _read(reads: LedgerReads, session: Session, name: str, before: datetime | No
         expressions=() if trigger is None else expressions(trigger),
         arguments=row.spec.kwargs,
         runs=runs,
-        older=runs[-1].scheduled_for if len(found) > RUNS else None,
+        older=(runs[-1].scheduled_for, runs[-1].id) if len(found) > RUNS else None,
         changes=tuple(
             ChangeLine(
                 moment(one.at, line.zone),
@@ -168,7 +169,8 @@ def _options(rules: Rules) -> list[tuple[str, Any, bool]]:
 async def show(request: PageRequest) -> Response:
     """Answer a request."""
     name, before, asked = request.asked("name"), request.asked("before"), request.asked("at").strip()
-    found = await run_in_threadpool(read, request.site.reads, name, instant_of(before))
+    below = request.number("below") if request.asked("below") else None
+    found = await run_in_threadpool(read, request.site.reads, name, instant_of(before), below)
     answer = await run_in_threadpool(why, request.site.reads, name, asked) if asked else ""
     kwargs = request.site.shown(found.job.name, found.job.kwargs) if request.asked("arguments") == "shown" else None
     prefilled = _prefilled(request, found)

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from tenure.core.messages import RunQuery
-from tenure.core.records import RunState
+from tenure.core.records import RunId, RunState
 from tenure.stores.base import Session
 from tenure.stores.ledger import Ledger
 from tenure.util.durations import readable
@@ -71,9 +71,9 @@ def _read(reads: LedgerReads, session: Session, number: int) -> RunPage:
     job = ledger.jobs(reads.application, run.job, removed=True)
     kwargs = run.kwargs if run.kwargs is not None else lookup.shown_job(ledger, job[0], now).kwargs if job else {}
     at = run.scheduled_for.timestamp()
-    near = RunQuery(reads.application, run.job, before=at, limit=1)
-    before = lookup.shown_runs(ledger, ledger.runs(near))
-    later = RunQuery(reads.application, run.job, since=at + 1e-6, before=now, limit=1, oldest_first=True)
+    earlier = RunQuery(reads.application, run.job, before=at, below=RunId(run.id), limit=1)
+    before = lookup.shown_runs(ledger, ledger.runs(earlier))
+    later = RunQuery(reads.application, run.job, since=at, above=RunId(run.id), before=now, limit=1, oldest_first=True)
     after = lookup.shown_runs(ledger, ledger.runs(later))
     return RunPage(
         at=moment(now, run.scheduled_for.tzinfo or reads.zone),

@@ -516,7 +516,7 @@ SELECT {run}
  CROSS JOIN tenure_job j ON j.id = r.job
  WHERE r.application = :application AND r.state = :state AND r.state <> 'pending' AND r.state <> 'waiting'
    AND r.state <> 'running'
-   AND r.scheduled_for >= :since AND (r.scheduled_for, r.id) < (:before, :below)
+   AND (r.scheduled_for, r.id) > (:since, :above) AND (r.scheduled_for, r.id) < (:before, :below)
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
 
 -- name: runs_of_job
@@ -524,8 +524,8 @@ SELECT {run}
 SELECT {run}
   FROM tenure_job j
  CROSS JOIN tenure_run r INDEXED BY tenure_run_of_job ON r.job = j.id
- WHERE j.application = :application AND j.name = :job AND r.scheduled_for >= :since
-   AND (r.scheduled_for, r.id) < (:before, :below)
+ WHERE j.application = :application AND j.name = :job
+   AND (r.scheduled_for, r.id) > (:since, :above) AND (r.scheduled_for, r.id) < (:before, :below)
    AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
 
@@ -552,7 +552,7 @@ SELECT {run}
   FROM tenure_job j
  CROSS JOIN tenure_run r ON r.job = j.id AND r.key = :key
  WHERE j.application = :application AND (:job IS NULL OR j.name = :job)
-   AND r.scheduled_for >= :since AND (r.scheduled_for, r.id) < (:before, :below)
+   AND (r.scheduled_for, r.id) > (:since, :above) AND (r.scheduled_for, r.id) < (:before, :below)
    AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
 
@@ -561,7 +561,7 @@ SELECT {run}
 SELECT {run}
   FROM tenure_run r CROSS JOIN tenure_job j ON j.id = r.job
  WHERE r.id = :id AND r.application = :application AND (:job IS NULL OR j.name = :job)
-   AND r.scheduled_for >= :since AND (r.scheduled_for, r.id) < (:before, :below)
+   AND (r.scheduled_for, r.id) > (:since, :above) AND (r.scheduled_for, r.id) < (:before, :below)
    AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
 
 -- name: runs_in_slot
@@ -570,7 +570,7 @@ SELECT {run}
   FROM tenure_run r INDEXED BY tenure_run_slot CROSS JOIN tenure_job j ON j.id = r.job
  WHERE r.application = :application AND r.slot = :slot AND r.slot IS NOT NULL AND r.attempt = 0
    AND (r.state = 'pending' OR r.state = 'waiting') AND (:job IS NULL OR j.name = :job)
-   AND r.scheduled_for >= :since AND (r.scheduled_for, r.id) < (:before, :below)
+   AND (r.scheduled_for, r.id) > (:since, :above) AND (r.scheduled_for, r.id) < (:before, :below)
    AND (:states IS NULL OR r.state IN (SELECT value FROM json_each(:states)))
 
 -- name: coming
@@ -590,7 +590,7 @@ SELECT {run}
  WHERE j.application = :application AND (:job IS NULL OR j.name = :job)
    AND (r.state = 'pending' OR r.state = 'waiting' OR r.state = 'running')
    AND r.state IN (SELECT value FROM json_each(:states))
-   AND r.scheduled_for >= :since AND (r.scheduled_for, r.id) < (:before, :below)
+   AND (r.scheduled_for, r.id) > (:since, :above) AND (r.scheduled_for, r.id) < (:before, :below)
  ORDER BY r.scheduled_for {order}, r.id {order} LIMIT :limit
 
 -- name: last_runs
