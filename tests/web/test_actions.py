@@ -1,6 +1,9 @@
 """What people do from the page, as plain forms."""
 
 import re
+from html.parser import HTMLParser
+
+import pytest
 
 from harness.scratch import eventually
 from tenure.web import Caller
@@ -9,6 +12,64 @@ from tenure.web import Caller
 def follow(browser, answer):
     assert answer.status_code == 303, answer.text
     return browser.get(answer.headers["location"])
+
+
+class Forms(HTMLParser):
+    """The forms of a page as a browser reads them: where each goes, and what its fields hold."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if tag == "form":
+            self.found.append((given.get("action", ""), {}))
+        elif tag == "input" and "name" in given:
+            self.found[-1][1][given["name"]] = given.get("value", "")
+
+
+def press(browser, page, operation, **typed):
+    """Press a button of a page with what its form holds, and follow."""
+    [(action, fields)] = [one for one in Forms(page).found if one[0].partition("?")[0] == f"/do/{operation}"]
+    return follow(browser, browser.press(action, **{**fields, **typed}))
+
+
+NAMES = ["月次\u3000集計", "a\u00a0b", "👩\u200d💻", "right\u202eto left", "<b>\"'&amp;"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_button_works_whatever_the_name_of_the_job(resting, opened, name):
+    resting.add("nightly", None, name=name)
+    browser = opened(resting)
+    page = browser.get("/job", params={"name": name}).text
+    assert [fields["name"] for _, fields in Forms(page).found if "at" in fields] == [name]
+    press(browser, page, "run-now")
+    assert [run.job for run in resting.runs(name)] == [name]
+    paused = press(browser, page, "pause", why="test").text
+    assert resting.find_job(name).state == "paused"
+    active = press(browser, paused, "resume").text
+    as_shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+    press(browser, active, "remove", typed=as_shown)
+    assert name not in {job.name for job in resting.jobs()}
+
+
+def test_updates_that_were_switched_off_stay_off_after_every_action(resting, opened):
+    browser = opened(resting)
+    page = browser.get("/job?name=nightly&updates=off").text
+    for operation, typed in {
+        "run-now": {},
+        "pause": {"why": "test"},
+        "resume": {},
+        "remove": {"typed": "nightly"},
+    }.items():
+        left = press(browser, page, operation, **typed).text
+        assert "Updates are off." in left, operation
+        page = left if operation == "pause" else page
+    audit = browser.get("/audit?updates=off").text
+    assert [fields["updates"] for action, fields in Forms(audit).found if "/audit" in action] == ["off"]
+    assert "Updates are off." not in press(browser, browser.get("/job?name=fails").text, "run-now").text
 
 
 def test_run_now_leads_to_the_run_and_pressing_twice_asks_once(scheduler, opened, ended):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +24,20 @@ def visible(value: object) -> object:
     if value is None:
         return ""
     return value if isinstance(value, Markup) or not isinstance(value, str) else spelt(value)
+
+
+def field(value: object) -> Markup:
+    """What a field of a form holds, and sends back as it is: a character that is not visible is a reference to it.
+
+    What no name and no form can contain is spelt out: a browser would make another character of it.
+    """
+    return Markup("").join(map(_in_field, "" if value is None else str(value)))
+
+
+def _in_field(character: str) -> Markup | str:
+    if character.isprintable() or unicodedata.category(character) in {"Cc", "Cs"}:
+        return spelt(character)
+    return Markup(f"&#{ord(character)};")  # noqa: S704 - digits
 
 
 def exact(at: datetime) -> str:
@@ -110,6 +125,7 @@ def as_json(value: object) -> str:
 
 
 FILTERS: dict[str, Any] = {
+    "field": field,
     "exact": exact,
     "ago": ago,
     "clock": clock,

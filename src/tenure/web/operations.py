@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from tenure.core.arguments import decode
 from tenure.errors import ConfigurationError, UnreadableArguments
 from tenure.util.plurals import counted
+from tenure.util.printable import spelt
 from tenure.views import BackfillView, JobView
 from tenure.web.backfill_offer import BackfillForm, offered
 from tenure.web.page_request import Handler, PageRequest, Refused, whole
@@ -105,7 +106,7 @@ def _on_job(verb: str) -> Handler:
 async def _remove(request: PageRequest) -> Response:
     request.need("remove")
     name, why = _job(request), request.form.get("why", "").strip()
-    if request.form.get("typed", "").strip() != name.strip():
+    if request.form.get("typed", "").strip() not in {name.strip(), spelt(name).strip()}:
         raise Refused(400, "Not removed", f"Type the name of the job to remove it: {name}")
     job = await carry_out(request, lambda: request.site.scheduler.remove(name, why=why, by=request.by))
     return _back(request, "/job", name=name, done="remove", silent=len(job.unanswered))
@@ -206,5 +207,7 @@ async def carry_out(request: PageRequest, operation: Any) -> Any:
 
 def _back(request: PageRequest, path: str, **query: Any) -> Response:
     """To what was changed. The place is made here, and never comes from the request."""
+    if request.asked("updates") == "off":
+        query["updates"] = "off"
     kept = {word: str(value) for word, value in query.items() if value}
     return RedirectResponse(f"{request.root}{path}?{urlencode(kept, quote_via=quote)}", 303)

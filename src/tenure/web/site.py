@@ -184,6 +184,7 @@ class Site:
             "caller": None if page_request is None else page_request.caller,
             "has_token": self.policy.login is not None,
             "application": self.reads.application,
+            "updates_off": updates_off,
             "live": "off" if updates_off else "stream" if self.streams else "poll",
             "switched": _switched(request, on=updates_off),
             "tab": _tab(request),
