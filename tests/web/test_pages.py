@@ -12,6 +12,8 @@ import pytest
 from harness.scratch import eventually
 from tenure import Run, Scheduler, closed, cron
 from tenure.cli import main
+from tenure.stores.sqlite.ledger import SqliteLedger
+from tenure.web.pages import audit
 
 
 def text_of(answer):
@@ -155,6 +157,12 @@ def test_older_leads_to_every_run_of_one_due_time(resting, opened):
         ("/audit?since=never", 400),
         ("/audit?since=-90d", 400),
         ("/audit?job=nope", 404),
+        ("/audit?since=9999-01-01T00:00Z", 400),
+        ("/audit?since=-1h&until=2h", 400),
+        ("/audit?since=-1h&until=9999-01-01T00:00Z", 400),
+        ("/audit?since=-1h&until=-2h", 400),
+        ("/audit?since=-1h&until=-1h", 400),
+        ("/api/v1/audit?since=9999-01-01T00:00Z", 400),
         ("/nowhere", 404),
         ("/static/0/../page.py", 404),
         ("/static/0/vendored.json", 404),
@@ -190,6 +198,26 @@ def test_the_audit_names_what_is_not_accounted_for(scheduler, browser):
     page = browser.get("/audit")
     assert "Not everything is accounted for." in page.text
     assert "belong to one due time" in text_of(page)
+
+
+@pytest.mark.parametrize("asked", ["?job=", "?job=sync_stock"])
+def test_an_audit_rests_and_goes_through_so_many_due_times_and_no_more(resting, opened, monkeypatch, asked):
+    with closing(sqlite3.connect(resting.store.shown.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("UPDATE tenure_change SET at = at - 2 * 86400000000")  # as if it were there for two days
+    browser, rests = opened(resting), []
+    monkeypatch.setattr(audit.Pacer, "rest", lambda _self: rests.append(1))
+    [found] = [one for one in browser.get(f"/api/v1/audit{asked}").json()["jobs"] if one["job"] == "sync_stock"]
+    assert 86_400 <= found["due"] <= 86_401
+    assert len(rests) >= found["due"] // audit.SLICE
+    monkeypatch.setattr(audit, "STEPS", 40_000)
+    read = []
+    monkeypatch.setattr(SqliteLedger, "past", lambda *_: read.append(1))
+    monkeypatch.setattr(SqliteLedger, "runs", lambda *_: read.append(1))
+    for path in (f"/audit{asked}&since=-23h", f"/api/v1/audit{asked}&since=-22h"):  # other questions than before
+        answer = browser.get(path)
+        assert answer.status_code == 400
+        assert "More than 20,000 due times are in the span." in text_of(answer) + answer.text
+    assert read == []  # it is refused before their runs are read
 
 
 def test_json_has_a_tag_and_the_same_views(resting, opened):

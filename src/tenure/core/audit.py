@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
 from tenure.core.coverage import Coverage
-from tenure.core.job_history import TriggerPeriod, stretches
+from tenure.core.job_history import Spend, TriggerPeriod, stretches
 from tenure.core.overdue import SLACK, explanation, latest_start
 from tenure.core.records import ANEW, ChangeRecord, Instant, JobRow, JobState, RunKind, RunRow, RunState
 from tenure.core.trigger_text import zone_of
@@ -114,6 +114,7 @@ def audit(
     plain: Mapping[RunState, Sequence[int]] | None = None,
     coverage: Coverage | None = None,
     zone: tzinfo | None = None,
+    spend: Spend | None = None,
 ) -> JobAudit:
     """Compare the due times of a job in [since, until) with its runs. `coverage` says why what is overdue does not run.
     Times are shown in `zone`; None: in that of its trigger.
@@ -127,7 +128,9 @@ def audit(
     the change.
     """
     life = stretches(job, changes)
-    progress = _Audit(job, life, runs, plain or {}, since=since, until=until, now=now, coverage=coverage, zone=zone)
+    progress = _Audit(
+        job, life, runs, plain or {}, since=since, until=until, now=now, coverage=coverage, zone=zone, spend=spend
+    )
     for stretch in life:
         progress.go_through(stretch)
     progress.find_unexpected()
@@ -149,9 +152,10 @@ class _Audit:
         now: Instant,
         coverage: Coverage | None,
         zone: tzinfo | None,
+        spend: Spend | None,
     ) -> None:
         self._job, self._life, self._since, self._until, self._now = job, life, since, until, now
-        self._coverage = coverage
+        self._coverage, self._spend = coverage, spend
         rules = job.spec.rules
         self._settled_before = now - rules.on_time - rules.spread - rules.jitter - MARGIN
         self._zone = zone_of(life[-1].trigger) if zone is None else zone
@@ -207,7 +211,7 @@ class _Audit:
 
     def _due_times(self, stretch: TriggerPeriod) -> Iterator[Instant]:
         try:
-            yield from stretch.due_times(self._since, self._until)
+            yield from stretch.due_times(self._since, self._until, self._spend)
         except ConfigurationError as error:
             self._unevaluated.append(stretch)
             self._find(UNREADABLE, max(stretch.start, self._since), f"its trigger cannot be evaluated: {error}")

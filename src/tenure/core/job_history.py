@@ -7,14 +7,18 @@ stretch before it, as in the ledger, which takes back only what is scheduled aft
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tenure.core.records import Change, ChangeRecord, Instant, JobRow, JobState
 from tenure.core.trigger_text import read_trigger
 from tenure.triggers import Trigger
+from tenure.triggers.base import Steps
 
 _TICK = 1e-6
+
+Spend = Callable[[int], None]
+"""Is told of so many steps. It may rest, so that other threads have their turn, or raise to end it all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +42,32 @@ class TriggerPeriod:
         """True if a due time at this instant belongs to it."""
         return self.start < at <= self.end
 
-    def due_times(self, since: Instant, until: Instant) -> Iterator[Instant]:
+    def due_times(self, since: Instant, until: Instant, spend: Spend | None = None) -> Iterator[Instant]:
         """The due times in this stretch, from `since` on and before `until`."""
         if self.trigger is None or self.state is JobState.REMOVED:
             return
-        following = self.trigger.following
+        following = self.trigger.following if spend is None else _spending(self.trigger, spend)
         due = following(self.start if self.start >= since else since - _TICK)
         while due is not None and due <= self.end and due < until:
             yield due
             due = following(due)
+
+    def count(self, since: Instant, until: Instant) -> int:
+        """How many these are; 0 where only a walk can tell."""
+        start, end = max(self.start, since), min(self.end, until)
+        if self.trigger is None or self.state is JobState.REMOVED or end <= start:
+            return 0
+        return self.trigger.count(start, end) or 0
+
+
+def _spending(trigger: Trigger, spend: Spend) -> Callable[[Instant], Instant | None]:
+    def following(at: Instant) -> Instant | None:
+        steps = Steps()
+        due = trigger.following(at, steps)
+        spend(1 + steps.taken)
+        return due
+
+    return following
 
 
 def stretches(job: JobRow, changes: Sequence[ChangeRecord]) -> list[TriggerPeriod]:

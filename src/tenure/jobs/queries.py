@@ -20,6 +20,7 @@ from tenure.core.coverage import Coverage
 from tenure.core.explain import Explanation, explain, explain_run
 from tenure.core.figures import DAY, HOUR
 from tenure.core.following import first_trigger
+from tenure.core.job_history import Spend, stretches
 from tenure.core.job_options import tag as tag_of
 from tenure.core.messages import ActionQuery, JobOutcome, JobPageQuery, JobQuery, Past, RunQuery
 from tenure.core.overdue import SLACK
@@ -447,14 +448,17 @@ class Lookup:
         since: datetime | str,
         until: datetime | str | None,
         progress: Callable[[int, int], None] | None = None,
+        *,
+        spend: Spend | None = None,
     ) -> list[JobAudit]:
-        """What became of every due time of a span, job by job."""
+        """What became of every due time of a span, job by job. `spend` is told of due times twice: before their runs
+        are read, as far as they can be counted, and when they are gone through."""
         now = ledger.now()
         start = operations.point(since, now, "since")
         end = now if until is None else operations.point(until, now, "until")
         coverage = self.coverage(ledger, busy=True)
         if name is not None:
-            return [self._audited(ledger, self._row(ledger, _storable(name)), start, end, coverage)]
+            return [self._audited(ledger, self._row(ledger, _storable(name)), start, end, coverage, spend=spend)]
         rows = ledger.jobs(self._application, removed=True)
         zones = self.zones(ledger, rows)
         changes: dict[JobId, list[ChangeRecord]] = {}
@@ -463,11 +467,13 @@ class Lookup:
         found: list[JobAudit] = []
         for first in range(0, len(rows), PAGE):
             page = rows[first : first + PAGE]
+            if spend is not None:
+                spend(sum(_due(row, changes.get(row.id, ()), start, end) for row in page))
             past = ledger.past([row.id for row in page], start, end)
             for row in page:
                 runs = past.get(row.id, _NOTHING)
                 if followed_jobs(row, changes.get(row.id, ())):
-                    found.append(self._audited(ledger, row, start, end, coverage))
+                    found.append(self._audited(ledger, row, start, end, coverage, spend=spend))
                     continue
                 audited = audit_of(
                     row,
@@ -479,9 +485,10 @@ class Lookup:
                     plain=runs.plain,
                     coverage=coverage,
                     zone=zones[row.id],
+                    spend=spend,
                 )
                 if not audited.clean:  # what it read may have changed meanwhile, and it has not read all
-                    audited = self._audited(ledger, self._row(ledger, row.spec.name), start, end, coverage)
+                    audited = self._audited(ledger, self._row(ledger, row.spec.name), start, end, coverage, spend=spend)
                 found.append(audited)
             if progress is not None:
                 progress(len(found), len(rows))
@@ -589,7 +596,9 @@ class Lookup:
             rows = [row for name in names for row in ledger.jobs(self._application, name, removed=True)]
         return {row.id: row for row in rows}
 
-    def _audited(self, ledger: Ledger, row: JobRow, start: Instant, end: Instant, coverage: Coverage) -> JobAudit:
+    def _audited(
+        self, ledger: Ledger, row: JobRow, start: Instant, end: Instant, coverage: Coverage, *, spend: Spend | None
+    ) -> JobAudit:
         """Audit one job from everything the ledger has of it.
 
         If that finds something, audit once more: retention may have removed runs between the queries.
@@ -599,17 +608,29 @@ class Lookup:
 
         def look(row: JobRow) -> JobAudit:
             changes = ledger.changes(self._application, name)
+            if spend is not None:
+                spend(_due(row, changes, start, end))
             parents = {parent: self._parent(ledger, parent, start, end) for parent in followed_jobs(row, changes)}
             if not parents:
                 runs = ledger.runs(query)
                 return audit_of(
-                    row, changes, runs, since=start, until=end, now=ledger.now(), coverage=coverage, zone=zone
+                    row,
+                    changes,
+                    runs,
+                    since=start,
+                    until=end,
+                    now=ledger.now(),
+                    coverage=coverage,
+                    zone=zone,
+                    spend=spend,
                 )
             past, now = ledger.past([row.id], start, end).get(row.id, _NOTHING), ledger.now()
             there = {name: parent for name, parent in parents.items() if parent is not None}
             span: dict[str, float] = {"since": start, "until": end, "now": now}
             following, left = audit_follower(row, changes, past, there, **span, coverage=coverage, zone=zone)
-            alone = audit_of(row, changes, left.others, **span, plain=left.plain, coverage=coverage, zone=zone)
+            alone = audit_of(
+                row, changes, left.others, **span, plain=left.plain, coverage=coverage, zone=zone, spend=spend
+            )
             return merged(following, alone)
 
         audited = look(row)
@@ -672,6 +693,11 @@ def _storable(name: object) -> str:
     if wrong := next((c for c in name if c == "\0" or "\ud800" <= c <= "\udfff"), None):
         raise ConfigurationError(f"job name: {name!r} contains {wrong!r}, which cannot be shown. Leave it out.")
     return name
+
+
+def _due(row: JobRow, changes: Sequence[ChangeRecord], start: Instant, end: Instant) -> int:
+    """How many due times an audit of a job goes through, as far as they can be counted."""
+    return sum(stretch.count(start, end) for stretch in stretches(row, changes))
 
 
 def _orphaned(row: JobRow, coverage: Coverage) -> str:
