@@ -1,11 +1,15 @@
 """The page is closed by default, and each right is asked for where the operation happens."""
 
+import asyncio
 import re
 import time
+from html import unescape
 from importlib import resources
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from harness.web import Browser, served
 from tenure.errors import ConfigurationError
@@ -93,11 +97,41 @@ def test_a_refused_caller_learns_nothing(resting, opened):
 
 
 @pytest.mark.parametrize("answer", [True, 1, "admin", {"run-now", "shutdown"}, object()])
-def test_an_answer_that_means_nothing_opens_nothing(resting, opened, answer):
+def test_an_answer_that_means_nothing_opens_nothing(resting, opened, caplog, answer):
     browser = opened(resting, authorize=lambda _request: answer)
-    answered = browser.get("/")
-    assert answered.status_code >= 400
-    assert "sync_stock" not in answered.text
+    for path in ("/", "/api/v1/jobs"):
+        answered = browser.get(path)
+        assert answered.status_code == 500
+        for word in ("sync_stock", "admin", "shutdown", "Caller("):
+            assert word not in answered.text
+        assert "Return None, 'read', 'act'" in caplog.text  # what is wrong stands in the log
+        caplog.clear()
+
+
+def test_an_error_of_ours_in_authorize_is_logged_and_not_shown(resting, opened, caplog):
+    answered = opened(resting, authorize=lambda _request: resting.find_job("of the application")).get("/")
+    assert answered.status_code == 500
+    assert "of the application" not in answered.text
+    assert "of the application" in caplog.text
+
+
+@pytest.mark.parametrize("mount", ["", "/ops"])
+def test_a_websocket_is_closed(resting, mount):
+    app = web(resting, authorize=lambda _request: "act")
+    if mount:
+        app = Starlette(routes=[Mount(mount, app)])
+    for path in ("/", "/live", "/nowhere"):
+        sent = []
+
+        async def receive():
+            return {"type": "websocket.connect"}
+
+        async def send(message, sent=sent):
+            sent.append(message["type"])
+
+        scope = {"type": "websocket", "path": mount + path, "root_path": "", "headers": [], "query_string": b""}
+        asyncio.run(app(scope, receive, send))
+        assert sent == ["websocket.close"]
 
 
 def test_an_authorize_that_raises_opens_nothing(resting, opened, caplog):
@@ -289,8 +323,47 @@ def test_log_ins_are_limited_and_a_login_comes_from_the_page(guarded, token_logi
     assert guarded.post("/log-in", data={"token": TOKEN}, headers={"Origin": "https://evil.example"}).status_code == 403
     for _ in range(TRIES):
         assert guarded.press("/log-in", token="guess").status_code == 403
-    assert guarded.press("/log-in", token=TOKEN).status_code == 429
-    assert token_login.locked
+    assert guarded.press("/log-in", token="guess").status_code == 429
+    assert token_login.note_wrong()
+    assert guarded.press("/log-in", token=TOKEN).status_code == 303
+
+
+def test_wrong_tokens_of_others_lock_none_out(guarded):
+    stale = {"Authorization": "Bearer of-last-year-or-of-another"}
+    for _ in range(TRIES + 1):
+        assert guarded.get("/api/v1/jobs", headers=stale).status_code == 401
+        guarded.press("/log-in", token="guess")
+    assert guarded.get("/api/v1/jobs", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert guarded.press("/log-in", token=TOKEN).status_code == 303
+    assert guarded.get("/api/v1/jobs", headers=stale).status_code == 200  # the cookie counts, the other is not ours
+
+
+@pytest.mark.parametrize("mount", ["", "/ops/tenure"])
+def test_a_log_in_leads_to_where_one_wanted_to_go(resting, token_login, mount):
+    app = stand_alone(resting, login=token_login, hosts=None, name="ann", read_only=False)
+    if mount:
+        app = Starlette(routes=[Mount(mount, app)])
+    with served(app) as base, Browser(base) as browser:
+        wanted = f"{mount}/job?name=a%20%26%20b%2F%E2%80%AE&updates=off"
+        form = browser.get(browser.get(wanted).headers["location"])
+        [to] = re.findall(r'name="to" value="([^"]*)"', form.text)
+        again = browser.press(f"{mount}/log-in", token="wrong", to=unescape(to))
+        [to] = re.findall(r'name="to" value="([^"]*)"', again.text)
+        assert browser.press(f"{mount}/log-in", token=TOKEN, to=unescape(to)).headers["location"] == wanted
+        browser.cookies.clear()
+        assert browser.get(f"{mount}/run/7").headers["location"] == f"{mount}/log-in?to=%2Frun%2F7"
+        assert browser.press(f"{mount}/do/pause", job="nightly").headers["location"] == f"{mount}/log-in"
+        for to in ELSEWHERE:
+            assert browser.press(f"{mount}/log-in", token=TOKEN, to=to).headers["location"] == f"{mount}/", to
+            assert f"{mount}/log-in" == browser.get(f"{mount}/log-in", params={"to": to}).url.path
+            assert 'name="to" value="/"' in browser.get(f"{mount}/log-in", params={"to": to}).text, to
+
+
+ELSEWHERE = [
+    "https://evil.example/", "//evil.example", "///evil.example", "/\\evil.example", "\\evil.example", "evil", "", "javascript:alert(1)",
+    "/../other", "/%2e%2e/other", "/run/../../other", "/run//evil.example", "/run/", "\t//evil.example", "/log-in", "/log-out",
+    "/live", "/do/pause", "/api/v1/jobs", "/static/0/page.css", "/\r\nSet-Cookie: a=b", "/nowhere", "?x=//evil.example",
+]  # fmt: skip
 
 
 def test_programs_send_the_token_as_a_bearer(guarded):

@@ -55,6 +55,7 @@ def web(arguments: argparse.Namespace) -> int:
             log_level="info" if arguments.verbose else "warning",
             access_log=bool(arguments.verbose),
             lifespan="off",
+            ws="none",
             server_header=False,
             timeout_graceful_shutdown=DRAIN,
             proxy_headers=login is not None,

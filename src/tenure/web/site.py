@@ -7,15 +7,15 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 import jinja2
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
-from starlette.routing import Route, Router
+from starlette.routing import Route, Router, compile_path
 from starlette.types import ASGIApp
+from starlette.websockets import WebSocketClose
 
 from tenure.errors import (
     Busy,
@@ -152,13 +152,16 @@ class Site:
                 "This page is closed, because nothing says who may see it. Mount it with authorize=…, a function of "
                 "the request that returns None, 'read', 'act' or a Caller.",
             )
-        if inspect.iscoroutinefunction(policy.authorize):
-            answer = await policy.authorize(request)
-        else:
-            answer = await run_in_threadpool(policy.authorize, request)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        caller = caller_of(answer)
+        try:
+            if inspect.iscoroutinefunction(policy.authorize):
+                answer = await policy.authorize(request)
+            else:
+                answer = await run_in_threadpool(policy.authorize, request)
+                if inspect.isawaitable(answer):
+                    answer = await answer
+            caller = caller_of(answer)
+        except Exception as error:  # also one of ours, whose text is for the application: it is logged
+            raise RuntimeError("authorize= failed") from error
         if caller is None:
             raise Refused(403, "Not allowed", "You may not see this page.")
         return caller
@@ -207,7 +210,9 @@ class Site:
         if path.startswith("/api/"):
             return api.problem(refused.status, refused.title, refused.text)
         if refused.status == 401:  # noqa: PLR2004 - to the log-in
-            return RedirectResponse(f"{root_of(request)}/log-in", 303)
+            wanted = _page_at(f"{path}?{request.url.query}") if request.method in {"GET", "HEAD"} else "/"
+            to = "" if wanted == "/" else f"?to={quote(wanted, safe='')}"
+            return RedirectResponse(f"{root_of(request)}/log-in{to}", 303)
         caller = request.scope.get(_CALLER)
         page_request = None if caller is None else PageRequest(request, caller, self)
         live = {} if request.method in {"GET", "HEAD"} else {"live": "off", "switched": f"{root_of(request)}/"}
@@ -226,14 +231,16 @@ class Site:
         if login is None:
             raise Refused(404, "No such page", "This page needs no token.")
         if request.method in {"GET", "HEAD"}:
-            return self.show(None, request, "log_in.html", wrong="")
+            return self.show(None, request, "log_in.html", wrong="", to=_page_at(request.query_params.get("to", "")))
         self._check_origin(request)
-        given = (await form_of(request)).get("token", "").strip()
-        if login.locked:
-            return self.show(None, request, "log_in.html", 429, wrong="Too many wrong tokens. Wait for a minute.")
-        if not login.is_token(given):
-            return self.show(None, request, "log_in.html", 403, wrong="That is not the token.")
-        answer = RedirectResponse(f"{root_of(request)}/", 303)
+        form = await form_of(request)
+        to = _page_at(form.get("to", ""))
+        if not login.is_token(form.get("token", "").strip()):
+            if login.note_wrong():
+                text = "That is not the token, and too many wrong ones came. Wait for a minute."
+                return self.show(None, request, "log_in.html", 429, wrong=text, to=to)
+            return self.show(None, request, "log_in.html", 403, wrong="That is not the token.", to=to)
+        answer = RedirectResponse(f"{root_of(request)}{to}", 303)
         login.log_in(request, answer)
         return answer
 
@@ -255,7 +262,8 @@ def site(scheduler: Scheduler, policy: AccessPolicy, *, redact: Redact | None = 
 
     async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
-            raise HTTPException(404)
+            await WebSocketClose()(scope, receive, send)
+            return
         request = Request(scope, receive)
 
         async def nothing(page_request: PageRequest) -> Response:
@@ -301,6 +309,18 @@ def _query(query: Mapping[str, Any], *, updates_off: bool) -> str:
     if updates_off:
         words["updates"] = "off"
     return f"?{urlencode(words, quote_via=quote)}" if words else ""
+
+
+def _page_at(address: str) -> str:
+    """The address of a page below the mount, written anew; '/' for all others: a log-in leads nowhere else."""
+    path, _, query = address.partition("?")
+    if not any(pattern.match(path) for pattern in _PAGES):
+        return "/"
+    words = parse_qsl(query, keep_blank_values=True)
+    return quote(path) + (f"?{urlencode(words, quote_via=quote)}" if words else "")
+
+
+_PAGES = [compile_path(page.path)[0] for page in PAGES]
 
 
 def _here(request: Request, **other: str | None) -> str:

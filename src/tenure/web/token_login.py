@@ -21,7 +21,8 @@ SHORTEST = 16
 LASTS = 12 * 3600
 """Seconds for which a log-in counts."""
 TRIES, PER = 10, 60.0
-"""So many wrong tokens in so many seconds; then none is compared for that long."""
+"""After so many wrong tokens in so many seconds a further wrong one is told to wait. The right one always counts: else
+anyone could lock out everyone. What keeps the token from being guessed is its length."""
 
 
 class TokenLogin:
@@ -40,25 +41,23 @@ class TokenLogin:
     def is_logged_in(self, request: Request) -> bool:
         """Whether the request carries the cookie of an earlier log-in, or the token itself."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return self.is_token(given.strip())
+        if scheme.lower() == "bearer" and self.is_token(given.strip()):
+            return True  # another may be for a proxy in front
         expires, _, sign = request.cookies.get(_cookie(request), "").partition(".")
         if not (expires.isascii() and expires.isdigit() and len(expires) <= 12):  # noqa: PLR2004 - seconds since 1970
             return False
         return hmac.compare_digest(sign.encode(), self._sign(expires)) and int(expires) > walltime().timestamp()
 
-    @property
-    def locked(self) -> bool:
-        """Whether too many wrong tokens came lately."""
-        with self._mutex:
-            return self._too_many_wrong()
-
     def is_token(self, given: str) -> bool:
-        """Whether this is the token. A wrong one counts."""
+        """Whether this is the token."""
+        return hmac.compare_digest(hashlib.sha256(given.encode()).digest(), hashlib.sha256(self._token).digest())
+
+    def note_wrong(self) -> bool:
+        """Note that a wrong token came. Returns whether too many had come before."""
         with self._mutex:
-            if self._too_many_wrong():
-                return False
-            if hmac.compare_digest(hashlib.sha256(given.encode()).digest(), hashlib.sha256(self._token).digest()):
+            since = boottime() - PER
+            self._wrong = [at for at in self._wrong if at > since]
+            if len(self._wrong) >= TRIES:
                 return True
             self._wrong.append(boottime())
             return False
@@ -83,11 +82,6 @@ class TokenLogin:
 
     def _sign(self, expires: str) -> bytes:
         return hmac.new(self._token, b"tenure web until " + expires.encode(), "sha256").hexdigest().encode()
-
-    def _too_many_wrong(self) -> bool:
-        since = boottime() - PER
-        self._wrong = [at for at in self._wrong if at > since]
-        return len(self._wrong) >= TRIES
 
 
 def _cookie(request: Request) -> str:
