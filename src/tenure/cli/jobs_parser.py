@@ -144,6 +144,14 @@ def _web(command: Command) -> None:
         metavar="NAME",
         help="answer to this name in the address; may be given several times",
     )
+    added.add_argument(
+        "--proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="believe the proxy with this address, or in this network, that a browser came to it by https; one on this "
+        "machine is believed; may be given several times",
+    )
     added.add_argument("--by", metavar="WHO", help="who acts on the page, for the record (default: your login)")
     added.add_argument("--read-only", action="store_true", help="show everything, change nothing")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 PORT = 8321
 TOKEN = "TENURE_WEB_TOKEN"  # noqa: S105 - the name of a variable
+LOCAL = ("127.0.0.1", "::1")
+"""A proxy on this machine is believed without --proxy."""
 DRAIN = 1
 """Seconds that open streams get when the page ends. They open again at the next one."""
 
@@ -40,6 +43,12 @@ def web(arguments: argparse.Namespace) -> int:
             f"--listen: {address} can be reached from other machines, so the page needs a token. Write --token-file "
             f"FILE or set {TOKEN}, and put a proxy with https in front; or leave --listen out, for this machine alone."
         )
+    proxies = _proxies(arguments.proxy)
+    if proxies and login is None:
+        raise ConfigurationError(
+            "--proxy: behind a proxy every caller seems to be local, so the page needs a token. Write --token-file "
+            f"FILE or set {TOKEN}."
+        )
     hosts = None
     if login is None or arguments.allow_host:
         hosts = frozenset(name.lower() for name in arguments.allow_host) | {as_host(address)}
@@ -59,9 +68,23 @@ def web(arguments: argparse.Namespace) -> int:
             server_header=False,
             timeout_graceful_shutdown=DRAIN,
             proxy_headers=login is not None,
+            forwarded_allow_ips=[*LOCAL, *proxies] if proxies else None,
         )
         uvicorn.Server(config).run([listener])
     return 0
+
+
+def _proxies(given: list[str]) -> list[str]:
+    """Addresses and networks. A name could be resolved to another address later."""
+    for address in given:
+        try:
+            ipaddress.ip_network(address)
+        except ValueError:
+            raise ConfigurationError(
+                f"--proxy: {address!r:.60} is not an address. Write that of the proxy, such as 10.0.0.5, or a network: "
+                "10.0.0.0/24."
+            ) from None
+    return given
 
 
 def _token_login(file: str | None) -> TokenLogin | None:
