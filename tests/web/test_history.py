@@ -3,6 +3,7 @@
 import json
 import re
 from html import unescape
+from importlib.resources import files
 
 from harness.scratch import eventually
 from tenure.core.figures import DAY, HOUR, Figures, FiguresRow, Measure
@@ -92,3 +93,35 @@ def test_charts_have_their_data_beside_the_drawing(scheduler, opened):
     for file in re.findall(r'(?:src|href)="(/static/[^"]+)"', page):
         assert browser.get(file).status_code == 200
     assert "uPlot" not in browser.get("/").text
+
+
+def test_the_palest_square_can_be_seen():
+    """Without a text it needs 3:1 against the paper (WCAG 1.4.11), by every theme, colour and shade."""
+    read = {name: files("tenure.web").joinpath("static", name).read_text() for name in ("page.css", "figures.css")}
+    shades = [float(found) for found in re.findall(r"path\.q\d \{ fill-opacity: ([.\d]+)", read["figures.css"])]
+    assert len(shades) == 3
+    themes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{3,6})\b", part)) for part in read["page.css"].split("@media")[:2]]
+    for theme in themes:
+        for colour in ("good", "grey", "link"):
+            for shade in shades:
+                found = contrast(channels(theme[colour]), channels(theme["paper"]), shade)
+                assert found >= 3, (theme["paper"], colour, shade, found)
+
+
+def channels(colour):
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * one for one in colour[1:])
+    return [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+
+
+def contrast(front, back, shade):
+    """Of a colour that lets the paper through."""
+
+    def light(parts):
+        return sum(
+            weight * (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
+            for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True)
+        )
+
+    mixed = [shade * one + (1 - shade) * other for one, other in zip(front, back, strict=True)]
+    brighter, darker = sorted((light(mixed), light(back)), reverse=True)
+    return (brighter + 0.05) / (darker + 0.05)

@@ -195,6 +195,16 @@ def test_a_schedule_is_answered_without_being_written(crowd, opened):
     assert written(crowd) == before
 
 
+def test_a_question_is_asked_again_with_all_of_its_options(crowd, opened):
+    asked = {"expr": "30 2 * * *", "tz": "UTC", "job": "", "queue": "reports", "spread": "5m", "grace": "1h"}
+    page = opened(crowd).get("/load", params=asked).text
+    form = page.partition("… a job had this schedule?")[2].partition("</form>")[0]
+    held = dict(re.findall(r'<input name="(\w+)" value="([^"]*)"', form))
+    assert {word: held[word] for word in asked} == asked
+    filtered = opened(crowd).get("/load?queue=default").text  # which is another question
+    assert 'name="queue" value=""' in filtered
+
+
 def test_an_outage_is_answered_job_by_job(crowd, opened):
     browser, before = opened(crowd, authorize=lambda _request: Caller("ann", "read")), written(crowd)
     loaded(browser)

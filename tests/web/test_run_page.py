@@ -1,9 +1,14 @@
 """The page of a run: every attempt, how each ended, progress, log, result, and what ran beside it."""
 
 import re
+import sqlite3
+import threading
+from contextlib import closing
+from datetime import UTC, datetime
 
 from harness.scratch import eventually
 from tenure import Run, Scheduler
+from tenure.web.pages import run as run_page
 
 
 def test_every_attempt_is_told_with_its_error_and_the_run_can_be_tried_again(sqlite_url, opened):
@@ -81,3 +86,61 @@ def test_the_runs_before_and_after_are_a_step_away(resting, opened):
     assert f'href="/run/{third.id}" rel="next"' in page
     assert "No attempt has begun." in page
     assert "Cancel" in page
+
+
+def test_log_lines_say_their_day_and_their_zone(resting, opened):
+    run = resting.run_now("lasts")
+    at = [
+        datetime(2026, 10, 24, 21, 59, 59, tzinfo=UTC),
+        *(datetime(2026, 10, 25, hour, tzinfo=UTC) for hour in (0, 1)),
+    ]
+    with closing(sqlite3.connect(resting.store.shown.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("UPDATE tenure_run SET attempt = 1 WHERE id = ?", (run.id,))
+        for place, when in enumerate([at[0], *at]):
+            line = (run.id, place, int(when.timestamp() * 1e6), f"line {place}")
+            connection.execute("INSERT INTO tenure_log (run, attempt, place, at, line) VALUES (?, 1, ?, ?, ?)", line)
+    page = opened(resting).get(f"/run/{run.id}").text
+    assert "Times of Sat 2026-10-24 CEST and later days." in page
+    log = re.sub(r"<[^>]+>", "", page.partition('<pre class="log"')[2].partition("</pre>")[0].partition(">")[2])
+    assert log.splitlines() == [
+        "23:59:59  line 0",
+        "23:59:59  line 1",
+        "Sun 2026-10-25 CEST",
+        "02:00:00  line 2",
+        "Sun 2026-10-25 CET",
+        "02:00:00  line 3",
+    ]
+
+
+def test_what_else_ran_says_what_it_does_not_know(sqlite_url, opened, monkeypatch):
+    scheduler = Scheduler(sqlite_url, application="shop", label="web-1", capacity=8)
+    together = threading.Barrier(4)
+
+    @scheduler.job(overlap="allow")
+    def beside(run: Run) -> None:
+        together.wait(20)
+
+    @scheduler.job()
+    def alone(run: Run) -> None: ...
+
+    def said(run):
+        page = opened(scheduler).get(f"/run/{run.id}").text.partition("What else ran on web-1")[2]
+        return page.partition("</section>")[0]
+
+    with scheduler:
+        lonely = scheduler.run_now("alone")
+        lonely.wait(20)
+        assert "No other run of this application" in said(lonely)
+        runs = [scheduler.run_now("beside") for _ in range(4)]
+        for run in runs:
+            run.wait(20)
+        everything = said(runs[0])
+        assert all(f'href="/run/{run.id}"' in everything for run in runs[1:])
+        assert "more ran there" not in everything
+        assert "were searched" not in everything
+        monkeypatch.setattr(run_page, "BESIDE", 1)
+        assert "2 more ran there" in said(runs[0])
+        monkeypatch.setattr(run_page, "SEARCHED", 1)
+        cut = said(lonely)
+        assert "were searched: others may have run there as well." in cut
+        assert "No other run" not in cut

@@ -46,6 +46,11 @@ def exact(at: datetime) -> str:
     return f"{at:%a %Y-%m-%d %H:%M:%S}{part} {at.tzname() or ''}".rstrip()
 
 
+def day(at: datetime) -> str:
+    """'Thu 2026-11-19 KST'."""
+    return f"{at:%a %Y-%m-%d} {at.tzname() or ''}".rstrip()
+
+
 def ago(at: datetime | None, now: datetime) -> Markup | str:
     """'3 min ago' or 'in 2 h 5 min', with the exact time on hover and on focus."""
     if at is None:
@@ -127,6 +132,7 @@ def as_json(value: object) -> str:
 FILTERS: dict[str, Any] = {
     "field": field,
     "exact": exact,
+    "day": day,
     "ago": ago,
     "clock": clock,
     "took": took,

@@ -29,6 +29,17 @@ _BEGAN = (RunState.RUNNING, RunState.SUCCEEDED, RunState.FAILED, RunState.LOST, 
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """What ran on the node of a run while its last attempt ran."""
+
+    runs: tuple[RunView, ...] = ()
+    """The first of them, those that were due last."""
+    found: int = 0
+    cut: bool = False
+    """There are runs that were not searched."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunPage:
     """A run."""
 
@@ -46,8 +57,7 @@ class RunPage:
     """Whether these arguments were given for this run, and are not those of the job."""
     before: RunView | None
     after: RunView | None
-    beside: tuple[RunView, ...]
-    """What ran on its node while its last attempt ran."""
+    beside: Beside
     retriable: bool
 
     @property
@@ -95,26 +105,28 @@ def _read(reads: LedgerReads, session: Session, number: int) -> RunPage:
     )
 
 
-def _beside(reads: LedgerReads, ledger: Ledger, run: RunView, now: float) -> tuple[RunView, ...]:
+def _beside(reads: LedgerReads, ledger: Ledger, run: RunView, now: float) -> Beside:
     """The runs that shared a node with the last attempt of a run, among those that were due last before its end.
 
     While a run runs, the ledger knows when it was claimed, and hears later when its body began.
     """
     since = run.started_at or run.claimed_at
     if not run.node or since is None:
-        return ()
+        return Beside()
     began = since.timestamp()
     ended = now if run.finished_at is None else run.finished_at.timestamp()
     query = RunQuery(reads.application, states=_BEGAN, before=ended + 1e-6, limit=SEARCHED)
+    searched = ledger.runs(query)
     found = [
         other
-        for other in ledger.runs(query)
+        for other in searched
         if other.id != run.id
         and other.node == run.node
         and (other.started_at or other.claimed_at or now) <= ended
         and (other.finished_at or now) >= began
     ]
-    return tuple(reads.lookup.shown_runs(ledger, found[:BESIDE]))
+    shown = tuple(reads.lookup.shown_runs(ledger, found[:BESIDE]))
+    return Beside(shown, len(found), cut=len(searched) == SEARCHED)
 
 
 def _told(run: RunView, now: datetime) -> str:
@@ -149,5 +161,11 @@ async def show(request: PageRequest) -> Response:
     found = await run_in_threadpool(read, request.site.reads, whole(request.http.path_params["number"], "run"))
     kwargs = request.site.shown(found.run.job, found.kwargs) if request.asked("arguments") == "shown" else None
     return request.show(
-        "run.html", page=found, at=found.at, kwargs=kwargs, done=operations.done(request), watch=f"run-{found.run.id}"
+        "run.html",
+        page=found,
+        at=found.at,
+        kwargs=kwargs,
+        done=operations.done(request),
+        watch=f"run-{found.run.id}",
+        SEARCHED=SEARCHED,
     )
