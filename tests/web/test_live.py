@@ -34,27 +34,47 @@ def test_a_change_reaches_an_open_page(resting, opened):
     assert heard[1] - pressed < 4
 
 
-def test_many_open_pages_cost_one_poller(resting, opened, monkeypatch):
-    looks = []
-    look = live.Live._look
+def test_fifty_open_pages_cost_one_poller(resting, opened, monkeypatch):
+    monkeypatch.setattr(live, "LASTS", 60.0)
+    looks, streams, pollers = [], [], []
+    look, poll = live.Live._look, live.Live._poll
 
-    def counted(self, topics):
+    def one_look(self, topics):
         looks.append(time.monotonic())
+        streams.append(len(self._streams))
         return look(self, topics)
 
-    monkeypatch.setattr(live.Live, "_look", counted)
-    browser = opened(resting)
-    threads = [
-        threading.Thread(target=listen, args=(browser.home, []), kwargs={"enough": 99, "seconds": 3}) for _ in range(20)
-    ]
-    began = time.monotonic()
-    for thread in threads:
-        thread.start()
-    eventually(lambda: len(looks) >= 3, within=20)
-    took = looks[2] - looks[0]
-    assert took >= 1.5 * live.EVERY, (looks, began)
-    for thread in threads:
-        thread.join(20)
+    async def one_poller(self):
+        pollers.append(self)
+        await poll(self)
+
+    monkeypatch.setattr(live.Live, "_look", one_look)
+    monkeypatch.setattr(live.Live, "_poll", one_poller)
+    browser, heard, changed = opened(resting), [[] for _ in range(50)], threading.Event()
+
+    def follow(client, mine):
+        with client.stream("GET", "/live") as answer:
+            for line in answer.iter_lines():
+                if line == "event: changed":
+                    mine.append(changed.is_set())
+                if True in mine:
+                    return
+
+    limits = httpx.Limits(max_connections=None)
+    with httpx.Client(base_url=browser.home, timeout=60, limits=limits) as client:
+        threads = [threading.Thread(target=follow, args=(client, mine)) for mine in heard]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: streams and streams[-1] == 50, within=50)
+        first = len(looks)
+        eventually(lambda: len(looks) >= first + 3, within=20)
+        assert looks[first + 2] - looks[first] >= 1.5 * live.EVERY, looks
+        changed.set()
+        resting.run_now("nightly")  # from elsewhere
+        for thread in threads:
+            thread.join(50)
+    assert all(mine[-1] for mine in heard)  # each of them has heard of it
+    assert len(pollers) == 1
 
 
 def test_a_stream_ends_by_itself_and_the_poller_with_the_last(resting, opened, monkeypatch):
