@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tenure.errors import ConfigurationError
 from tenure.web.drawings import SHAPES, bar, strip
 from tenure.web.formats import ago, first_sentence, option, visible
 from tenure.web.tracebacks import folded
@@ -62,3 +63,4 @@ def test_words():
         "none", "yes", "0 ms", "1.0 s, 5 min", "skip", "3"
     ]  # fmt: skip
     assert visible("a\x1b[2Jb\u202ec\n") == "a\\x1b[2Jb\\u202ec\n"
+    assert visible(ConfigurationError("a\x1b")) == "a\\x1b"  # whatever a template prints

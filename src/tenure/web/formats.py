@@ -20,10 +20,10 @@ _DAY = 86400
 
 
 def visible(value: object) -> object:
-    """Spells control characters out in every text that a template prints. Markup is made by this package alone."""
+    """Spells control characters out in everything that a template prints. Markup is made by this package alone."""
     if value is None:
         return ""
-    return value if isinstance(value, Markup) or not isinstance(value, str) else spelt(value)
+    return value if isinstance(value, Markup) else spelt(value)
 
 
 def field(value: object) -> Markup:
