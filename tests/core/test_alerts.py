@@ -149,8 +149,8 @@ def test_a_job_is_overdue_when_it_has_not_succeeded_within_expect_within():
     by = due(1) + 900
     assert judged(JobMarks(row, ran=due(1)), at=by) == []
     assert judged(JobMarks(row, ran=due(1)), at=by + 1) == ["overdue"]
-    assert judged(JobMarks(row, succeeded=due(1), ran=due(1)), at=by + 1) == []
-    assert judged(JobMarks(row, succeeded=due(1), ran=due(2)), at=due(2) + 901) == ["overdue"]
+    assert judged(JobMarks(row, settled=due(1), ran=due(1)), at=by + 1) == []
+    assert judged(JobMarks(row, settled=due(1), ran=due(2)), at=due(2) + 901) == ["overdue"]
 
 
 def test_without_expect_within_a_job_is_overdue_by_what_its_runs_usually_take():
@@ -163,11 +163,39 @@ def test_without_expect_within_a_job_is_overdue_by_what_its_runs_usually_take():
     assert judged(marks, figures=few, at=due(1) + 3000) == []
 
 
+def test_a_run_that_waits_for_any_time_is_overdue_only_by_expect_within():
+    waits = JobMarks(job(timeout=600.0), ran=due(1), busy=True, held=True)
+    assert judged(waits, at=due(2)) == []
+    assert judged(replace(waits, held=False), at=due(2)) == ["overdue"]
+    assert judged(replace(waits, row=job(timeout=600.0, expect_within=900.0)), at=due(2)) == ["overdue"]
+
+
+def test_due_times_before_the_end_of_a_run_that_waited_are_not_awaited():
+    ended = JobMarks(job(timeout=600.0), settled=due(1), settled_at=due(4) + 60, ran=due(1))
+    assert judged(ended, at=due(5) + 660) == []
+    assert judged(ended, at=due(5) + 661) == ["overdue"]
+    written = replace(ended, row=job(timeout=600.0, expect_within=900.0))
+    assert judged(written, at=due(2) + 901) == ["overdue"]
+
+
+def test_a_due_time_that_a_user_cancelled_is_not_awaited():
+    marks = JobMarks(job(expect_within=900.0), settled=due(1))
+    assert judged(marks, at=due(2) + 70) == []
+    assert judged(marks, at=due(2) + 901) == ["overdue", "never_ran"]
+
+
+def test_a_job_of_which_nothing_is_left_is_neither_overdue_nor_has_it_never_run():
+    over = JobMarks(replace(job(expect_within=900.0), state=JobState.DONE, next_due=None))
+    assert judged(replace(over, row=replace(over.row, state=JobState.ACTIVE))) == ["overdue", "never_ran"]
+    assert judged(over) == []
+    assert judged(replace(over, missed=due(1))) == ["missed"]
+
+
 def test_durations_are_asked_for_only_when_they_decide():
     def refuse(name):
         raise AssertionError(name)
 
-    for marks in (JobMarks(job(), succeeded=due(3), ran=due(3)), JobMarks(job(expect_within=60.0), ran=due(1))):
+    for marks in (JobMarks(job(), settled=due(3), ran=due(3)), JobMarks(job(expect_within=60.0), ran=due(1))):
         assert len([*alert_rules.of_marks(marks, HOURLY, refuse, NOW, quiet=False)]) <= 1
 
 

@@ -21,7 +21,7 @@ def of(**options) -> Rules:
 
 
 def by(trigger=NIGHTLY, *, since=THREE - HOUR, succeeded=None, runs=0, p99=None, **options):
-    return expected_by(trigger, of(**options), since=since, succeeded=succeeded, runs=runs, p99=p99)
+    return expected_by(trigger, of(**options), since=since, settled=succeeded, runs=runs, p99=p99)
 
 
 def test_what_is_written_counts_from_the_due_time_whatever_else_is_known():
@@ -63,6 +63,14 @@ def test_without_a_timeout_the_durations_of_twenty_runs_say_how_long_it_may_take
     assert by(runs=KNOWN, p99=100.0, timeout="1m") == THREE + 60 + 60
 
 
+def test_without_it_nothing_is_expected_of_a_run_that_may_wait_for_any_time():
+    how = {"since": THREE - HOUR, "settled": THREE}
+    assert expected_by(NIGHTLY, of(timeout="10m"), held=True, **how) is None
+    assert expected_by(NIGHTLY, of(timeout="10m", expect_within="15m"), held=True, **how) == THREE + DAY + 900
+    assert expected_by(NIGHTLY, of(timeout="10m"), settled_at=THREE + DAY + 5, **how) == THREE + 2 * DAY + 660
+    assert expected_by(NIGHTLY, of(expect_within="15m"), settled_at=THREE + DAY + 5, **how) == THREE + DAY + 900
+
+
 @given(
     st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 10**9), st.none() | st.floats(1, 1e6), st.floats(0.001, 1e6)
 )
@@ -75,6 +83,6 @@ def test_the_least_allowance_is_never_above_the_allowance(grace, shift, retries,
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
 def test_the_awaited_due_time_is_after_both_and_no_due_time_lies_between(since, succeeded):
-    due = awaited_due(every("7m"), since=since, succeeded=succeeded)
+    due = awaited_due(every("7m"), since=since, settled=succeeded)
     assert due is not None
     assert max(since, succeeded) < due <= max(since, succeeded) + 420

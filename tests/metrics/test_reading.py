@@ -124,6 +124,28 @@ def test_how_runs_of_the_last_day_ended_by_queue(scene, monkeypatch):
     assert found == {("missed", "slow"): 2, ("succeeded", "default"): 1}
 
 
+def test_a_run_that_waits_for_its_pool_has_no_deadline_unless_one_is_written(scene):
+    worker = scene.worker()
+    scene.add("before", 10, pool="pool")
+    worker.take()
+    for name, more in {"guessed": {"timeout": 60.0}, "written": {"expect_within": 900.0}}.items():
+        scene.add(name, pool="pool", overlap="wait", **more)
+    assert {*values(scene)["tenure_job_expected_by_timestamp_seconds"]} == {("guessed",), ("written",)}
+    for name in ("guessed", "written"):
+        scene.plan(name, 5)
+    assert not worker.claim().runs
+    assert {*values(scene)["tenure_job_expected_by_timestamp_seconds"]} == {("written",)}
+
+
+def test_a_due_time_that_a_user_cancelled_moves_the_deadline(scene):
+    scene.add("report", expect_within=900.0)
+    scene.plan("report", scene.new(-5 * HOUR))
+    [run] = scene.runs("report")
+    scene.ledger.cancel(run.id, "ada", "")
+    due = every("1h").following(run.scheduled_for)
+    assert values(scene)["tenure_job_expected_by_timestamp_seconds"] == {("report",): due + 900}
+
+
 def test_a_paused_job_is_expected_to_do_nothing(scene):
     scene.add("report", expect_within=900.0)
     assert values(scene)["tenure_job_paused"] == {("report",): 0}

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from tenure.core.alerts import AlertKind, AlertLimits, DeadNode, JobMarks, Symptom
 from tenure.core.causes import Cause
 from tenure.core.coverage import Coverage
-from tenure.core.expected import allowance, awaited_due, least_allowance, usual_limit
+from tenure.core.expected import awaited_due, expected_by, least_allowance, settled_until, usual_limit
 from tenure.core.messages import JobOutcome, JobStats, LaneJob, Overdue
 from tenure.core.overdue import SLACK, latest_start
-from tenure.core.records import Instant, JobRow, RunRow
+from tenure.core.records import Instant, JobRow, JobState, RunRow
 from tenure.errors import ConfigurationError
 from tenure.triggers import Trigger
 from tenure.util.durations import readable
@@ -102,10 +102,10 @@ def of_marks(
         return
     try:
         yield from _overdue(marks, trigger, figures, now)
-        due = trigger.following(row.since) if marks.ran is None or marks.ran < row.since else None
+        due = _never_ran(marks, trigger)
     except ConfigurationError:
         return  # `tenure jobs` and the log say what is wrong with the trigger
-    never = due is not None and not marks.busy and latest_start(due, row.spec.rules) + SLACK < now
+    never = due is not None and latest_start(due, row.spec.rules) + SLACK < now
     if quiet:
         return
     if never and due is not None:
@@ -120,18 +120,36 @@ def of_marks(
 
 def _overdue(marks: JobMarks, trigger: Trigger, figures: Figures, now: Instant) -> Iterable[Symptom]:
     row, rules = marks.row, marks.row.spec.rules
-    due = awaited_due(trigger, since=row.since, succeeded=marks.succeeded)
-    if due is None or due + least_allowance(rules) >= now:
+    due = awaited_due(trigger, since=row.since, settled=settled_until(rules, marks.settled, marks.settled_at))
+    if row.state is JobState.DONE or due is None or due + least_allowance(rules) >= now:
         return
-    allowed = allowance(rules)
-    if allowed is None:
+    runs, p99 = 0, None
+    if rules.expect_within is None and rules.timeout is None:
         stats = figures(row.spec.name)
-        allowed = allowance(rules, stats.runs, stats.duration_p99)
-    if allowed is None or due + allowed >= now:
+        runs, p99 = stats.runs, stats.duration_p99
+    by = expected_by(
+        trigger,
+        rules,
+        since=row.since,
+        settled=marks.settled,
+        settled_at=marks.settled_at,
+        held=marks.held,
+        runs=runs,
+        p99=p99,
+    )
+    if by is None or by >= now:
         return
     text = f"{row.spec.name!r} has not succeeded since its due time {shown(due)}. "
-    text += f"It was expected to within {readable(allowed)}, by {shown(due + allowed)}."
-    yield Symptom(AlertKind.OVERDUE, row.spec.name, text, due + allowed)
+    text += f"It was expected to within {readable(round(by - due, 6))}, by {shown(by)}."
+    yield Symptom(AlertKind.OVERDUE, row.spec.name, text, by)
+
+
+def _never_ran(marks: JobMarks, trigger: Trigger) -> Instant | None:
+    """The first due time of a job that has not run since it was added, changed or resumed; None if it has."""
+    row = marks.row
+    if row.state is JobState.DONE or marks.busy or (marks.ran is not None and marks.ran >= row.since):
+        return None
+    return awaited_due(trigger, since=row.since, settled=marks.settled)
 
 
 def paused(jobs: Iterable[tuple[JobRow, Instant]], now: Instant, limits: AlertLimits) -> list[Symptom]:

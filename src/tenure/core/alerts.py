@@ -193,17 +193,26 @@ class AlertMessage:
 
 @dataclass(frozen=True, slots=True)
 class JobMarks:
-    """A job that is paused, or active with a trigger; and how its newest runs ended. Only a few hundred count."""
+    """A job that has a trigger, or is paused; and how its newest final runs ended.
+
+    Only so many of these are read. If none of them tells `settled` or `ran`, the oldest of them does: it was then or
+    earlier.
+    """
 
     row: JobRow
-    succeeded: Instant | None = None
-    """The due time or request of the newest run that succeeded."""
+    settled: Instant | None = None
+    """The due time or request of the newest run that succeeded, or of a due time that a user cancelled."""
+    settled_at: Instant | None = None
+    """When that run ended."""
     ran: Instant | None = None
-    """The same of the newest run that succeeded, failed or was lost."""
+    """The due time or request of the newest run that succeeded, failed or was lost."""
     missed: Instant | None = None
-    """The newest due time that was skipped as missed."""
+    """The newest due time after that which was skipped as missed."""
     busy: bool = False
     """An attempt of a run has begun and the run is not over, or a run waits for its turn."""
+    held: bool = False
+    """A run that is not over has looked and found that it must wait (`NotYet`), or waits for a place in a pool, or has
+    one."""
 
 
 @dataclass(frozen=True, slots=True)

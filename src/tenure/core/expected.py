@@ -1,8 +1,12 @@
 """By when a job is expected to have succeeded: the rule behind the alert "overdue", `expect_within` and the metric.
 
 A job is expected to succeed for every due time, within an allowance. What counts is the first due time after the last
-one that succeeded: a later due time that succeeds makes up for earlier ones, and so does a run that was requested
-later.
+one that is settled: that succeeded, or that a user cancelled. A later due time that is settled makes up for earlier
+ones, and so does a run that was requested later and succeeded.
+
+Without `expect_within` tenure only guesses how long a run may take. So it expects nothing while a run looks again and
+again (`NotYet`) or has a pool, in which it may have waited for any time; and nothing of due times before the end of the
+run that settled the last one.
 """
 
 from __future__ import annotations
@@ -46,13 +50,20 @@ def usual_limit(runs: int, p99: float | None) -> float | None:
     return None if p99 is None or runs < KNOWN else FACTOR * p99
 
 
-def awaited_due(trigger: Trigger | None, *, since: Instant, succeeded: Instant | None) -> Instant | None:
-    """The first due time that has not been followed by a success; it may be to come. None if there is none.
+def settled_until(rules: Rules, settled: Instant | None, settled_at: Instant | None) -> Instant | None:
+    """Due times up to here are not awaited: `settled` is the newest one that is settled, `settled_at` the end of its
+    run."""
+    if settled is None or settled_at is None or rules.expect_within is not None:
+        return settled
+    return max(settled, settled_at)
 
-    `since` is when the trigger began to apply (`JobRow.since`), and `succeeded` the newest due time or request of which
-    the run succeeded.
+
+def awaited_due(trigger: Trigger | None, *, since: Instant, settled: Instant | None) -> Instant | None:
+    """The first due time after `settled`; it may be to come. None if there is none.
+
+    `since` is when the trigger began to apply (`JobRow.since`).
     """
-    return None if trigger is None else trigger.following(since if succeeded is None else max(since, succeeded))
+    return None if trigger is None else trigger.following(since if settled is None else max(since, settled))
 
 
 def expected_by(
@@ -60,11 +71,19 @@ def expected_by(
     rules: Rules,
     *,
     since: Instant,
-    succeeded: Instant | None,
+    settled: Instant | None,
+    settled_at: Instant | None = None,
+    held: bool = False,
     runs: int = 0,
     p99: float | None = None,
 ) -> Instant | None:
-    """By when the job must have succeeded again; None if that is not expected. In the past: it is overdue."""
+    """By when the job must have succeeded again; None if that is not expected. In the past: it is overdue.
+
+    `settled`, `settled_at` and `held` are those of `JobMarks`.
+    """
+    if held and rules.expect_within is None:
+        return None
     allowed = allowance(rules, runs, p99)
-    due = None if allowed is None else awaited_due(trigger, since=since, succeeded=succeeded)
+    until = settled_until(rules, settled, settled_at)
+    due = None if allowed is None else awaited_due(trigger, since=since, settled=until)
     return None if due is None or allowed is None else due + allowed

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tenure.core.alerts import AlertKind
+from tenure.core.alerts import AlertKind, JobMarks
 from tenure.core.coverage import Coverage
 from tenure.core.differences import explained
 from tenure.core.expected import KNOWN, expected_by, usual_limit
@@ -20,7 +20,7 @@ from tenure.core.records import OPEN, Instant, JobId, JobRow, JobState, RunState
 from tenure.core.trigger_text import read_trigger, zone_of
 from tenure.errors import ConfigurationError
 from tenure.stores.base import Session
-from tenure.stores.ledger import Ledger
+from tenure.stores.ledger import FIRST, SUCCESS_WITHIN, Ledger
 from tenure.util.clock import boottime
 
 MOST = 2000
@@ -136,14 +136,19 @@ class LedgerReader:
     def _of_jobs(self, ledger: Ledger, rows: Sequence[JobRow], now: Instant, orphaned: set[JobId]) -> Iterable[Sample]:
         begun = _begun(ledger, self._application)
         self._learn(ledger, rows, begun)
-        ends = {one.job: one for one in ledger.last_ends(self._application, [row.id for row in rows])}
+        ids = [row.id for row in rows]
+        ends = {one.job: one for one in ledger.last_ends(self._application, ids)}
+        expecting = [row.id for row in rows if row.state is JobState.ACTIVE and row.spec.trigger is not None]
+        known = ledger.job_marks(self._application, FIRST, len(expecting), SUCCESS_WITHIN, expecting)
+        marks = {one.row.id: one for one in known}
         for row in rows:
-            yield from self._of_job(row, ends.get(row.id, JobEnds(row.id)), now, begun.get(row.id), orphaned)
+            facts = marks.get(row.id, JobMarks(row)), ends.get(row.id, JobEnds(row.id))
+            yield from self._of_job(*facts, now, begun.get(row.id), orphaned)
 
     def _of_job(
-        self, row: JobRow, ends: JobEnds, now: Instant, begun: Instant | None, orphaned: set[JobId]
+        self, marks: JobMarks, ends: JobEnds, now: Instant, begun: Instant | None, orphaned: set[JobId]
     ) -> Iterable[Sample]:
-        spec, usual = row.spec, self._usual.get(row.id, UNKNOWN)
+        row, spec, usual = marks.row, marks.row.spec, self._usual.get(marks.row.id, UNKNOWN)
         job = (spec.name,)
         where = str(zone_of(spec.trigger, default=self._tz))
         yield Sample("tenure_job_info", 1, (*job, spec.rules.queue, _short(spec.trigger), where))
@@ -157,7 +162,14 @@ class LedgerReader:
             try:
                 due = trigger.following(max(now, row.since))
                 expected = expected_by(
-                    trigger, spec.rules, since=row.since, succeeded=ends.succeeded_for, runs=usual.runs, p99=usual.p99
+                    trigger,
+                    spec.rules,
+                    since=row.since,
+                    settled=marks.settled,
+                    settled_at=marks.settled_at,
+                    held=marks.held,
+                    runs=usual.runs,
+                    p99=usual.p99,
                 )
             except ConfigurationError:
                 pass  # `tenure jobs` says what is wrong with it

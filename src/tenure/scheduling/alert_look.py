@@ -24,7 +24,7 @@ from tenure.errors import StoreError
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.context import LoopContext
 from tenure.scheduling.slices import SliceSize, SliceTimer
-from tenure.stores.ledger import FIRST, Ledger
+from tenure.stores.ledger import FIRST, SUCCESS_WITHIN, Ledger
 from tenure.util.clock import boottime
 from tenure.util.randomness import between
 
@@ -34,15 +34,15 @@ LOOK_RESTS = 30.0
 """… this many times as long as the last check has worked."""
 SHARED = 20
 """The other nodes take turns: the pause of each grows with their number, up to this many."""
-LOOK_JOBS, LOOK_TIME = (5, 500), 0.008
+LOOK_JOBS, LOOK_TIME = (1, 500), 0.008
 """The least and the most jobs of a slice, and the seconds that it should take: claims wait meanwhile."""
 STALLED = 10.0
 """Seconds without a slice after which a check is abandoned: what it has read may no longer be true."""
 PART = 12.0
 """Seconds after which a check of many jobs notes what it has found so far: the ledger refuses old findings."""
-DEPTH, FAILURES, RUNS, LATE = 300, 10_000, 1000, 100
-"""How many final runs of a job, failed runs of the application, runs that are running, and due times that are overdue
-(the earliest) are read."""
+FAILURES, RUNS, LATE = 10_000, 1000, 100
+"""How many failed runs of the application, runs that are running, and due times that are overdue (the earliest) are
+read."""
 RECENT = 86400.0
 FIGURES, KEPT, CACHED = 100, 300.0, 20_000
 """Statistics: how many runs of a job they cover, for how many seconds they are reused, and for how many jobs."""
@@ -148,7 +148,7 @@ class AlertLook:
             more = True
             while more:
                 began_at = boottime()
-                page = self._read.job_marks(application, beyond, self._jobs.now, DEPTH)
+                page = self._read.job_marks(application, beyond, self._jobs.now, SUCCESS_WITHIN)
                 more = len(page) == self._jobs.now
                 took = boottime() - began_at
                 for marks in page:

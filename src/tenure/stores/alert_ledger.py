@@ -29,9 +29,11 @@ class AlertLedger(ABC):
     """Alerts over one connection. The same rules hold as for `Ledger`."""
 
     @abstractmethod
-    def job_marks(self, application: str, beyond: JobId, limit: int, depth: int) -> list[JobMarks]:
-        """PAUSED jobs, and ACTIVE ones with a trigger, with ids above `beyond`, by id; and how the newest `depth` final
-        runs of each ended. Locks nothing."""
+    def job_marks(
+        self, application: str, beyond: JobId, limit: int, depth: int, among: Sequence[JobId] | None = None
+    ) -> list[JobMarks]:
+        """PAUSED jobs, and ACTIVE and DONE ones with a trigger, with ids above `beyond`, by id, only those `among`
+        these; and how the newest `depth` final runs of each ended. Locks nothing."""
 
     @abstractmethod
     def dead_nodes(self, application: str, since: Instant) -> list[DeadNode]:

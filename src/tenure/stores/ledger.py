@@ -90,7 +90,8 @@ from tenure.stores.backfill_ledger import BackfillLedger
 FIRST = JobId(0)
 """Sorts before all jobs."""
 SUCCESS_WITHIN = 5000
-"""How many of a job's newest final runs are searched for the last one that succeeded."""
+"""How many of a job's newest final runs are searched for the last one that succeeded: for metrics and for alerts, which
+must say the same."""
 
 
 class Ledger(AlertLedger, BackfillLedger):

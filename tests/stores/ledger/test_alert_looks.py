@@ -3,6 +3,7 @@
 import sqlite3
 import time
 from contextlib import closing
+from datetime import UTC, datetime
 
 import pytest
 
@@ -16,7 +17,8 @@ from tenure.core.alerts import EVERYTHING, MANY, AlertLimits
 from tenure.core.cluster import Acquire, Cadence
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.keys import planner_of
-from tenure.core.records import NodeFacts, RunState
+from tenure.core.messages import NewRun, Planned
+from tenure.core.records import JobState, NodeFacts, RunState
 from tenure.errors import StoreUnavailable
 from tenure.scheduling.agenda import Step
 from tenure.scheduling.alert_look import AlertLook
@@ -26,7 +28,7 @@ from tenure.scheduling.context import LoopContext, LoopSignals
 from tenure.scheduling.engine_options import EngineOptions
 from tenure.scheduling.slices import SliceSize
 from tenure.stores import store_for
-from tenure.triggers import every
+from tenure.triggers import at, every
 from tenure.util.clock import boottime
 
 SOON = every("1s").to_json()
@@ -159,6 +161,35 @@ def test_overdue(watcher, scene, node):
     assert watcher.look() == [("overdue", "job")]
     _fail(node, scene, 1, RunState.SUCCEEDED)
     assert watcher.look() == [], "a success for this moment makes up for what was due before"
+
+
+def test_a_one_off_that_a_user_cancelled_is_settled(watcher, scene):
+    soon = scene.ledger.now() + 0.3
+    scene.add(
+        "job", trigger=at(datetime.fromtimestamp(soon, UTC)).to_json(), next_due=soon, grace=0.1, expect_within=0.1
+    )
+    row = scene.job()
+    assert scene.ledger.plan([Planned(row.id, row.generation, soon, None, (NewRun(soon, soon, None),))]) == 1
+    [run] = scene.runs()
+    scene.ledger.cancel(run.id, "ada", "not needed")
+    assert scene.job().state is JobState.DONE
+    scene.add("beside it", trigger=SOON, expect_within=0.1)
+    watcher.until(("overdue", "beside it"))
+    scene.pause("beside it")
+    assert watcher.look() == []
+    assert {row.target for row in scene.ledger.alert_history(scene.application, 10)} == {"beside it"}
+
+
+def test_a_run_that_waits_for_its_pool_is_not_overdue(watcher, scene, node):
+    scene.add("before", 10, trigger=None, pool="pool")
+    node.take()
+    scene.add("job", trigger=SOON, timeout=0.1, grace=0.1, pool="pool", overlap="wait")
+    scene.plan("job", 0.0)
+    assert not node.claim().runs
+    scene.add("beside it", trigger=SOON, timeout=0.1, grace=0.1)
+    watcher.until(("overdue", "beside it"))
+    assert scene.told() == ["waiting"]
+    assert {row.target for row in scene.ledger.alert_history(scene.application, 10)} == {"beside it"}
 
 
 def test_never_ran_and_missed(watcher, scene, node, monkeypatch):

@@ -10,6 +10,7 @@ from stores.ledger.scene import Scene
 from tenure.core.alerts import CLOSED, OPENED, AlertKind, AlertLimits, AlertRow, Symptom, steps
 from tenure.core.messages import Planned
 from tenure.core.records import JobState, NodeFacts, RunState
+from tenure.stores.ledger import SUCCESS_WITHIN
 
 LIMITS = AlertLimits()
 ALL = tuple(AlertKind)
@@ -236,7 +237,7 @@ def test_marks_are_of_paused_jobs_and_of_active_ones_with_a_trigger(scene):
     [paused, marks] = _marks(scene).values()
     assert (paused.row.spec.name, paused.row.state) == ("paused", JobState.PAUSED)
     assert marks.row == scene.job()
-    assert (marks.succeeded, marks.ran, marks.missed, marks.busy) == (None, None, None, False)
+    assert (marks.settled, marks.ran, marks.missed, marks.busy) == (None, None, None, False)
     assert scene.ledger.job_marks(scene.application, marks.row.id, 100, 100) == []
     assert scene.ledger.job_marks(scene.application, marks.row.id - 1, 1, 100) == [marks]
     assert scene.ledger.job_marks(scene.application, 0, 0, 100) == []
@@ -251,9 +252,87 @@ def test_marks_tell_the_newest_run_that_succeeded_and_that_ended(scene, worker, 
     worker.finish(second.id, end)
     marks = _marks(scene)["job"]
     assert marks.ran == scene.at(400)
-    assert marks.succeeded == scene.at(400 if end is RunState.SUCCEEDED else 500)
+    assert marks.settled == scene.at(400 if end is RunState.SUCCEEDED else 500)
     assert not marks.busy
-    assert _marks(scene, depth=1)["job"].succeeded == (scene.at(400) if end is RunState.SUCCEEDED else None)
+    newest = _marks(scene, depth=1)["job"]
+    assert newest.settled == scene.at(400), "what is further back was then or earlier"
+    assert (newest.settled_at is None) is (end is RunState.FAILED)
+
+
+def test_due_times_that_overlap_held_back_hide_no_success(scene, worker):
+    scene.add("job", 500)
+    run = worker.take()
+    worker.finish(run.id)
+    ended_at = scene.run(run.id).finished_at
+    scene.plan("job", *(scene.new(450 - number, state=RunState.SKIPPED, reason="overlap") for number in range(400)))
+    marks = _marks(scene, SUCCESS_WITHIN)["job"]
+    assert (marks.settled, marks.settled_at, marks.ran) == (scene.at(500), ended_at, scene.at(500))
+    marks = _marks(scene, 400)["job"]
+    assert (marks.settled, marks.settled_at, marks.ran) == (scene.at(450), None, scene.at(450)), "then or earlier"
+    marks = _marks(scene, 100)["job"]
+    assert (marks.settled, marks.ran, marks.missed) == (scene.at(150), scene.at(150), None)
+
+
+def test_marks_may_be_asked_of_some_jobs(scene):
+    [first, _, third] = (scene.add(name).id for name in "abc")
+    scene.add("d", trigger=None)
+
+    def asked(*jobs, beyond=0, limit=10):
+        found = scene.ledger.job_marks(scene.application, beyond, limit, 10, jobs)
+        return [one.row.spec.name for one in found]
+
+    assert asked(third, first, scene.job("d").id) == ["a", "c"]
+    assert asked(third, first, beyond=first) == ["c"]
+    assert asked(third, first, limit=1) == ["a"]
+    assert asked() == []
+    assert scene.ledger.job_marks("another application", 0, 10, 10, [first]) == []
+
+
+def test_a_due_time_that_a_user_cancelled_is_settled(scene, worker):
+    scene.add("job", 500, 400, overlap="allow", max_running=None)
+    first, second = sorted(worker.claim().runs, key=lambda run: run.scheduled_for)
+    worker.finish(first.id)
+    worker.finish(second.id, RunState.FAILED)
+    assert _marks(scene)["job"].settled == scene.at(500)
+    scene.ledger.cancel(scene.ask().id, "ada", "")
+    assert _marks(scene)["job"].settled == scene.at(500), "a request is no due time"
+    scene.plan("job", 300, 200)
+    replaced, cancelled = scene.runs(states=[RunState.PENDING])
+    run = worker.claim(1).runs[0]
+    assert run.id == replaced.id
+    worker.finish(replaced.id, RunState.CANCELLED, error="replaced")
+    assert _marks(scene)["job"].settled == scene.at(500), "a job of which each run replaces the one before never ends"
+    ended_at = scene.ledger.cancel(cancelled.id, "ada", "").finished_at
+    marks = _marks(scene)["job"]
+    assert (marks.settled, marks.settled_at, marks.ran) == (scene.at(200), ended_at, scene.at(400))
+
+
+def test_marks_tell_that_nothing_is_left_to_do(scene, worker):
+    scene.add("job", 20)
+    row = scene.job()
+    assert scene.ledger.plan([Planned(row.id, row.generation, row.next_due, None, ())]) == 0
+    assert _marks(scene)["job"].row.state is JobState.ACTIVE
+    scene.ledger.cancel(worker.take().id, "ada", "")
+    assert _marks(scene)["job"].row.state is JobState.ACTIVE
+    worker.finish(scene.runs()[0].id)
+    assert _marks(scene)["job"].row == scene.job()
+    assert _marks(scene)["job"].row.state is JobState.DONE
+
+
+def test_marks_tell_that_a_run_may_wait_for_any_time(scene, worker):
+    scene.add("looks", 20)
+    run = worker.take()
+    assert not _marks(scene)["looks"].held
+    worker.finish(run.id, RunState.PENDING, again_in=60.0, wait_up_to=3600.0, started_at=scene.at(5))
+    assert _marks(scene)["looks"].held
+    for name in ("has a place", "waits"):
+        scene.add(name, 10, pool="pool", overlap="wait")
+        worker.claim()
+    held = {name: marks.held for name, marks in _marks(scene).items()}
+    assert held == {"looks": True, "has a place": True, "waits": True}
+    [run] = scene.runs("has a place")
+    worker.finish(run.id)
+    assert not _marks(scene)["has a place"].held
 
 
 def test_marks_tell_the_newest_due_time_that_was_missed(scene, worker):

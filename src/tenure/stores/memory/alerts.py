@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tenure.core.alerts import AlertMessage, AlertRow, AlertStep, DeadNode, JobMarks
-from tenure.core.records import Instant, JobId, JobRow, JobState, RunState
+from tenure.core.records import Instant, JobId, JobRow, JobState, RunKind, RunState
+from tenure.core.run_rules import REPLACED
 from tenure.stores.alert_ledger import STALE, TOO_FAR, AlertLedger
-from tenure.stores.memory.tables import MemoryMessage, Tables
+from tenure.stores.memory.tables import MemoryMessage, MemoryRun, Tables
 
 if TYPE_CHECKING:
     from tenure.stores.memory.ledger import MemoryWorld
 
 _ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.LOST})
+
+
+def _settles(run: MemoryRun) -> bool:
+    """After this run, earlier due times are not awaited any more."""
+    cancelled = run.state is RunState.CANCELLED and run.kind is not RunKind.MANUAL and run.reason != REPLACED
+    return run.state is RunState.SUCCEEDED or cancelled
 
 
 class MemoryAlerts(AlertLedger):
@@ -24,12 +32,18 @@ class MemoryAlerts(AlertLedger):
     _world: MemoryWorld
     _tables: Tables
 
-    def job_marks(self, application: str, beyond: JobId, limit: int, depth: int) -> list[JobMarks]:
+    @abstractmethod
+    def _shown(self, row: JobRow) -> JobRow: ...
+
+    def job_marks(
+        self, application: str, beyond: JobId, limit: int, depth: int, among: Sequence[JobId] | None = None
+    ) -> list[JobMarks]:
         with self._world.mutex:
             rows = [
                 row
                 for row in sorted(self._tables.of(application), key=lambda row: row.id)
                 if row.id > beyond
+                and (among is None or row.id in among)
                 and (row.state is JobState.PAUSED or (row.state is JobState.ACTIVE and row.spec.trigger is not None))
             ]
             return [self._marks(row, depth) for row in rows[:limit]]
@@ -37,12 +51,19 @@ class MemoryAlerts(AlertLedger):
     def _marks(self, row: JobRow, depth: int) -> JobMarks:
         runs = [run for run in self._tables.keys[row.id].values() if run.state.final]
         runs = sorted(runs, key=lambda run: run.scheduled_for, reverse=True)[:depth]
+        oldest = runs[-1].scheduled_for if len(runs) == depth else None
+        settled = next((run for run in runs if _settles(run)), None)
+        ended = next((run for run in runs if run.state in _ENDED), None)
+        newer = itertools.takewhile(lambda run: run is not ended, runs)
+        unfinished = self._tables.open[row.id].values()
         return JobMarks(
-            row,
-            next((run.scheduled_for for run in runs if run.state is RunState.SUCCEEDED), None),
-            next((run.scheduled_for for run in runs if run.state in _ENDED), None),
-            next((run.last for run in runs if run.missed), None),
-            any(run.attempt > 0 or run.state is RunState.WAITING for run in self._tables.open[row.id].values()),
+            self._shown(row),
+            settled.scheduled_for if settled else oldest,
+            settled.finished_at if settled else None,
+            ended.scheduled_for if ended else oldest,
+            next((run.last for run in newer if run.missed), None),
+            busy=any(run.attempt > 0 or run.state is RunState.WAITING for run in unfinished),
+            held=any(run.looks or run.pool for run in unfinished),
         )
 
     def dead_nodes(self, application: str, since: Instant) -> list[DeadNode]:

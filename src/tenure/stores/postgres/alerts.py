@@ -10,7 +10,7 @@ from typing import Any
 from tenure.core.alerts import AlertMessage, AlertRow, AlertStep, DeadNode, JobMarks
 from tenure.core.records import Instant, JobId
 from tenure.stores.alert_ledger import STALE, TOO_FAR, AlertLedger
-from tenure.stores.postgres.arrays import texts
+from tenure.stores.postgres.arrays import longs, texts
 from tenure.stores.postgres.rows import job_row
 from tenure.stores.row_checks import clamped, clamped_or_none, storable
 
@@ -33,17 +33,22 @@ class PostgresAlerts(AlertLedger):
     @abstractmethod
     def _run(self, name: str, /, **values: object) -> list[tuple[Any, ...]]: ...
 
-    def job_marks(self, application: str, beyond: JobId, limit: int, depth: int) -> list[JobMarks]:
-        rows = self._run("job_marks", application=application, beyond=beyond, limit=limit, depth=depth)
+    def job_marks(
+        self, application: str, beyond: JobId, limit: int, depth: int, among: Sequence[JobId] | None = None
+    ) -> list[JobMarks]:
+        jobs = None if among is None else longs(among)
+        rows = self._run("job_marks", application=application, beyond=beyond, limit=limit, depth=depth, among=jobs)
         return [
             JobMarks(
                 job_row(application, tuple(job)),
-                clamped_or_none(succeeded),
+                clamped_or_none(settled),
+                clamped_or_none(settled_at),
                 clamped_or_none(ran),
                 clamped_or_none(missed),
                 bool(busy),
+                bool(held),
             )
-            for *job, succeeded, ran, missed, busy in rows
+            for *job, settled, settled_at, ran, missed, busy, held in rows
         ]
 
     def dead_nodes(self, application: str, since: Instant) -> list[DeadNode]:

@@ -26,18 +26,24 @@ from tenure.stores.sqlite.rows import (
 
 _COLUMNS = 10
 """Of a message; those of its alert follow."""
-_MARKS = 4
+_MARKS = 6
 """Columns after those of the job."""
 
 
 class SqliteAlerts(SqlitePart, AlertLedger):
     """The part of the ledger that keeps alerts."""
 
-    def job_marks(self, application: str, beyond: JobId, limit: int, depth: int) -> list[JobMarks]:
+    def job_marks(
+        self, application: str, beyond: JobId, limit: int, depth: int, among: Sequence[JobId] | None = None
+    ) -> list[JobMarks]:
+        page: dict[str, object] = {"application": application, "beyond": beyond, "limit": limit}
         with self._read():
-            rows = execute(
-                self._connection, "job_marks", application=application, beyond=beyond, limit=limit, depth=depth
-            ).fetchall()
+            if among is None:
+                jobs = execute(self._connection, "marked_jobs", **page).fetchall()
+            else:
+                jobs = execute(self._connection, "marked_among", among=json.dumps(list(among)), **page).fetchall()
+            ids = json.dumps([job for (job,) in jobs])
+            rows = execute(self._connection, "job_marks", jobs=ids, depth=depth).fetchall()
         return [_marks(row) for row in rows]
 
     def dead_nodes(self, application: str, since: Instant) -> list[DeadNode]:
@@ -141,9 +147,9 @@ class SqliteAlerts(SqlitePart, AlertLedger):
 
 
 def _marks(row: tuple[Any, ...]) -> JobMarks:
-    succeeded, ran, missed, busy = row[-_MARKS:]
-    times = instant_or_none(succeeded), instant_or_none(ran), instant_or_none(missed)
-    return JobMarks(job_row(row[:-_MARKS]), *times, busy=bool(busy))
+    *times, busy, held = row[-_MARKS:]
+    settled, settled_at, ran, missed = map(instant_or_none, times)
+    return JobMarks(job_row(row[:-_MARKS]), settled, settled_at, ran, missed, bool(busy), bool(held))
 
 
 def alert_row(row: Sequence[Any]) -> AlertRow:

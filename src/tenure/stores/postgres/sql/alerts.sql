@@ -2,8 +2,10 @@
 
 -- name: job_marks
 -- Paused jobs, active ones with a trigger, and how their newest runs ended.
-SELECT {job}, date_part('epoch', m.succeeded), date_part('epoch', m.ran), date_part('epoch', m.missed), m.busy
-  FROM {schema}.job_marks(%(application)s, %(beyond)s::bigint, %(limit)s::int, %(depth)s::int) m
+SELECT {job}, date_part('epoch', m.settled), date_part('epoch', m.settled_at), date_part('epoch', m.ran),
+       date_part('epoch', m.missed), m.busy, m.held
+  FROM {schema}.job_marks(%(application)s, %(beyond)s::bigint, %(limit)s::int, %(depth)s::int,
+                          %(among)s::bigint[]) m
   JOIN {schema}.job j ON j.id = m.job
  ORDER BY m.job
 

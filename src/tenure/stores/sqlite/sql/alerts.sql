@@ -1,26 +1,63 @@
 -- Alerts, and what has to be told of them.
 
--- name: job_marks
--- Paused jobs, active ones with a trigger, and how their newest runs ended.
-SELECT {job},
-       (SELECT f.scheduled_for
-          FROM (SELECT x.scheduled_for, x.state FROM tenure_run x INDEXED BY tenure_run_of_job
-                 WHERE x.job = tenure_job.id ORDER BY x.scheduled_for DESC LIMIT :depth) f
-         WHERE f.state = 'succeeded' LIMIT 1),
-       (SELECT f.scheduled_for
-          FROM (SELECT x.scheduled_for, x.state FROM tenure_run x INDEXED BY tenure_run_of_job
-                 WHERE x.job = tenure_job.id ORDER BY x.scheduled_for DESC LIMIT :depth) f
-         WHERE f.state IN ('succeeded', 'failed', 'lost') LIMIT 1),
-       (SELECT coalesce(f.until, f.scheduled_for)
-          FROM (SELECT x.scheduled_for, x.until, x.state, x.reason FROM tenure_run x INDEXED BY tenure_run_of_job
-                 WHERE x.job = tenure_job.id ORDER BY x.scheduled_for DESC LIMIT :depth) f
-         WHERE f.state = 'skipped' AND f.reason = 'missed' LIMIT 1),
-       EXISTS (SELECT 1 FROM tenure_run o INDEXED BY tenure_run_open
-                WHERE o.job = tenure_job.id AND (o.state = 'pending' OR o.state = 'waiting' OR o.state = 'running')
-                  AND (o.attempt > 0 OR o.state = 'waiting'))
-  FROM tenure_job NOT INDEXED   -- by id: an index of the application would sort all of its jobs for each page
+-- name: marked_jobs
+-- Paused jobs, and active ones with a trigger.
+SELECT id FROM tenure_job NOT INDEXED   -- by id: an index of the application would sort all of its jobs for each page
  WHERE id > :beyond AND application = :application AND (state = 'paused' OR (state = 'active' AND trigger IS NOT NULL))
  ORDER BY id LIMIT :limit
+
+-- name: marked_among
+-- The same among some jobs.
+SELECT j.id FROM json_each(:among) x CROSS JOIN tenure_job j ON j.id = x.value
+ WHERE j.id > :beyond AND j.application = :application
+   AND (j.state = 'paused' OR (j.state = 'active' AND j.trigger IS NOT NULL))
+ ORDER BY j.id LIMIT :limit
+
+-- name: job_marks
+-- How the newest final runs of some jobs ended. At most `depth` of each are read, and seldom more than one. If they do
+-- not tell, it was at the time of the oldest of them, or earlier.
+WITH marked AS MATERIALIZED (
+    SELECT x.value AS of_job,
+           (SELECT f.id
+              FROM (SELECT r.id, r.state, r.kind, r.reason FROM tenure_run r INDEXED BY tenure_run_of_job
+                     WHERE r.job = x.value AND r.state IN ('succeeded', 'failed', 'lost', 'cancelled', 'skipped')
+                     ORDER BY r.scheduled_for DESC LIMIT :depth) f
+             WHERE f.state = 'succeeded' OR (f.state = 'cancelled' AND f.kind <> 'manual' AND f.reason <> 'replaced')
+             LIMIT 1) AS settled,
+           (SELECT f.scheduled_for
+              FROM (SELECT r.scheduled_for, r.state FROM tenure_run r INDEXED BY tenure_run_of_job
+                     WHERE r.job = x.value AND r.state IN ('succeeded', 'failed', 'lost', 'cancelled', 'skipped')
+                     ORDER BY r.scheduled_for DESC LIMIT :depth) f
+             WHERE f.state IN ('succeeded', 'failed', 'lost') LIMIT 1) AS ended
+      FROM json_each(:jobs) x
+), known AS MATERIALIZED (
+    SELECT of_job, settled, ended,
+           CASE WHEN settled IS NULL OR ended IS NULL THEN
+                (SELECT r.scheduled_for FROM tenure_run r INDEXED BY tenure_run_of_job
+                  WHERE r.job = of_job AND r.state IN ('succeeded', 'failed', 'lost', 'cancelled', 'skipped')
+                  ORDER BY r.scheduled_for DESC LIMIT 1 OFFSET :depth - 1) END AS oldest
+      FROM marked
+)
+SELECT {job_or_done},
+       CASE WHEN known.settled IS NULL THEN known.oldest
+            ELSE (SELECT s.scheduled_for FROM tenure_run s WHERE s.id = known.settled) END,
+       (SELECT s.finished_at FROM tenure_run s WHERE s.id = known.settled),
+       coalesce(known.ended, known.oldest),
+       -- Only after the newest run that ended otherwise: what was missed before has been made up for.
+       (SELECT coalesce(f.until, f.scheduled_for)
+          FROM (SELECT x.scheduled_for, x.until, x.state, x.reason FROM tenure_run x INDEXED BY tenure_run_of_job
+                 WHERE x.job = known.of_job AND x.scheduled_for > coalesce(known.ended, -9e18)
+                   AND x.state IN ('succeeded', 'failed', 'lost', 'cancelled', 'skipped')
+                 ORDER BY x.scheduled_for DESC LIMIT :depth) f
+         WHERE f.state = 'skipped' AND f.reason = 'missed' LIMIT 1),
+       EXISTS (SELECT 1 FROM tenure_run o INDEXED BY tenure_run_open
+                WHERE o.job = known.of_job AND (o.state = 'pending' OR o.state = 'waiting' OR o.state = 'running')
+                  AND (o.attempt > 0 OR o.state = 'waiting')),
+       EXISTS (SELECT 1 FROM tenure_run o INDEXED BY tenure_run_open
+                WHERE o.job = known.of_job AND (o.state = 'pending' OR o.state = 'waiting' OR o.state = 'running')
+                  AND (o.looks > 0 OR o.pool IS NOT NULL))
+  FROM known CROSS JOIN tenure_job ON tenure_job.id = known.of_job
+ ORDER BY known.of_job
 
 -- name: dead_nodes
 -- Nodes of an application that were declared dead.

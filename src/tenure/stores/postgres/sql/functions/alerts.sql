@@ -1,21 +1,35 @@
 -- What a look at an application reads, and what it changes about its alerts.
 
--- Paused jobs, and active ones with a trigger, with ids above `beyond`: which runs succeeded, ended otherwise, or were
--- missed last. At most `depth` final runs of each are read, and seldom more than one.
-CREATE OR REPLACE FUNCTION {schema}.job_marks(of_application text, beyond bigint, at_most int, depth int)
-RETURNS TABLE (job bigint, succeeded timestamptz, ran timestamptz, missed timestamptz, busy boolean)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+-- Paused jobs, and active ones with a trigger, with ids above `beyond`, only those `among` these (NULL: all): how their
+-- newest final runs ended. At most `depth` of each are read, and seldom more than one. If they do not tell, it was at
+-- the time of the oldest of them, or earlier.
+CREATE OR REPLACE FUNCTION {schema}.job_marks(
+    of_application text, beyond bigint, at_most int, depth int, among bigint[]
+) RETURNS TABLE (
+    job bigint, settled timestamptz, settled_at timestamptz, ran timestamptz, missed timestamptz, busy boolean,
+    held boolean
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
 DECLARE
     app   int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
     page  bigint[];
 BEGIN
-    SELECT array_agg(p.id) INTO page
-      FROM (SELECT j.id FROM {schema}.job j
-             WHERE j.application = app AND j.id > beyond
-               AND (j.state = 'paused' OR (j.state = 'active' AND j.trigger IS NOT NULL))
-             ORDER BY j.id LIMIT at_most) p;
+    IF among IS NULL THEN
+        SELECT array_agg(p.id) INTO page
+          FROM (SELECT j.id FROM {schema}.job j
+                 WHERE j.application = app AND j.id > beyond
+                   AND (j.state = 'paused' OR (j.state = 'active' AND j.trigger IS NOT NULL))
+                 ORDER BY j.id LIMIT at_most) p;
+    ELSE
+        SELECT array_agg(p.id) INTO page
+          FROM (SELECT j.id FROM unnest(among) AS x (id)
+                 CROSS JOIN LATERAL (SELECT o.* FROM {schema}.job o WHERE o.id = x.id) j
+                 WHERE j.application = app AND j.id > beyond
+                   AND (j.state = 'paused' OR (j.state = 'active' AND j.trigger IS NOT NULL))
+                 ORDER BY j.id LIMIT at_most) p;
+    END IF;
     RETURN QUERY
-    SELECT p.id, good.at, ended.at, skipped.at, began.busy IS NOT NULL
+    SELECT p.id, coalesce(good.due, oldest.at), good.at, coalesce(ended.at, oldest.at), skipped.at,
+           began.busy IS NOT NULL, waits.held IS NOT NULL
       FROM unnest(page) AS p (id)
       LEFT JOIN LATERAL (SELECT f.scheduled_for AS at
                            FROM (SELECT x.scheduled_for, x.state FROM {schema}.run x
@@ -23,12 +37,16 @@ BEGIN
                                   ORDER BY x.scheduled_for DESC LIMIT depth) f
                           WHERE f.state IN ('succeeded', 'failed', 'lost')
                           ORDER BY f.scheduled_for DESC LIMIT 1) ended ON true
-      LEFT JOIN LATERAL (SELECT f.scheduled_for AS at
-                           FROM (SELECT x.scheduled_for, x.state FROM {schema}.run x
+      LEFT JOIN LATERAL (SELECT f.scheduled_for AS due, f.finished_at AS at
+                           FROM (SELECT x.scheduled_for, x.finished_at, x.state, x.kind, x.reason FROM {schema}.run x
                                   WHERE x.job = p.id AND x.state > 'running'
                                   ORDER BY x.scheduled_for DESC LIMIT depth) f
                           WHERE f.state = 'succeeded'
+                             OR (f.state = 'cancelled' AND f.kind <> 'manual' AND f.reason <> 'replaced')
                           ORDER BY f.scheduled_for DESC LIMIT 1) good ON true
+      LEFT JOIN LATERAL (SELECT x.scheduled_for AS at FROM {schema}.run x
+                          WHERE x.job = p.id AND x.state > 'running' AND (good.due IS NULL OR ended.at IS NULL)
+                          ORDER BY x.scheduled_for DESC OFFSET depth - 1 LIMIT 1) oldest ON true
       -- Only after the newest run that ended otherwise: what was missed before has been made up for.
       LEFT JOIN LATERAL (SELECT coalesce(f.until, f.scheduled_for) AS at
                            FROM (SELECT x.scheduled_for, x.until, x.state, x.reason FROM {schema}.run x
@@ -39,7 +57,10 @@ BEGIN
                           ORDER BY f.scheduled_for DESC LIMIT 1) skipped ON true
       LEFT JOIN LATERAL (SELECT true AS busy FROM {schema}.run o
                           WHERE o.job = p.id AND o.state <= 'running' AND (o.attempt > 0 OR o.state = 'waiting')
-                          LIMIT 1) began ON true;
+                          LIMIT 1) began ON true
+      LEFT JOIN LATERAL (SELECT true AS held FROM {schema}.run o
+                          WHERE o.job = p.id AND o.state <= 'running' AND (o.looks > 0 OR o.pool IS NOT NULL)
+                          LIMIT 1) waits ON true;
 END $$;
 
 -- Applies each step to the version of the alert that its node has read, and writes what has to be told. Applies nothing
