@@ -1,10 +1,13 @@
 """The exact requests of each style of check-in, and that a real server gets them."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from receiver import receiver
 from tenure.alerts import CheckIn, PlannerPing
@@ -18,6 +21,7 @@ FAIL = replace(START, state=PingState.FAIL, text="ValueError: no such file & mor
 OTHER = replace(START, state=PingState.OTHER, text="again")
 PINGS = (START, OK, FAIL, OTHER)
 RID = str(START.id)
+SLUG = slug(START.job)
 
 
 def sent(style, path, ping, **options):
@@ -46,16 +50,16 @@ def test_the_id_is_that_of_the_attempt_whichever_node_tells_it():
     ],
 )
 def test_healthchecks(ping, way, body):
-    assert sent("healthchecks", "/key/{job}", ping) == [("POST", f"/key/report-eu{way}", {"rid": RID}, body)]
+    assert sent("healthchecks", "/key/{job}", ping) == [("POST", f"/key/{SLUG}{way}", {"rid": RID}, body)]
     assert sent("healthchecks", "/key/{job}?create=1", ping) == [
-        ("POST", f"/key/report-eu{way}", {"create": "1", "rid": RID}, body)
+        ("POST", f"/key/{SLUG}{way}", {"create": "1", "rid": RID}, body)
     ]
 
 
 @pytest.mark.parametrize(("ping", "status"), [(START, "in_progress"), (OK, "ok"), (FAIL, "error"), (OTHER, "error")])
 def test_sentry(ping, status):
     [(method, path, query, body)] = sent("sentry", "/api/7/cron/{job}/public/", ping, environment="prod")
-    assert (method, path, query) == ("POST", "/api/7/cron/report-eu/public/", {})
+    assert (method, path, query) == ("POST", f"/api/7/cron/{SLUG}/public/", {})
     expected = {"check_in_id": START.id.hex, "status": status, "environment": "prod"}
     if ping.duration is not None:
         expected["duration"] = ping.duration
@@ -72,7 +76,7 @@ def test_sentry(ping, status):
 )
 def test_cronitor(ping, more):
     query = {"series": RID, "host": "web-1", "env": "prod", **more}
-    assert sent("cronitor", "/p/key/{job}", ping, environment="prod") == [("GET", "/p/key/report-eu", query, b"")]
+    assert sent("cronitor", "/p/key/{job}", ping, environment="prod") == [("GET", f"/p/key/{SLUG}", query, b"")]
 
 
 def test_dead_mans_snitch():
@@ -98,10 +102,25 @@ def test_the_planner_pings_its_url_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("name", "written"), [("nightly", "nightly"), ("Report: EU/1", "report-eu-1"), ("급여", "job"), ("a_b-c", "a_b-c")]
+    ("name", "written"),
+    [
+        ("nightly", "nightly"),
+        ("a_b-c", "a_b-c"),
+        ("report:EU", "report-eu-"),
+        ("Report: EU/1", "report-eu-1-"),
+        ("급여", "job-"),
+        ("정산", "job-"),
+        ("Nightly", "nightly-"),
+        ("a--b", "a-b-"),
+    ],
 )
 def test_names_of_jobs_become_slugs(name, written):
-    assert slug(name) == written
+    assert slug(name) == written if name == written else re.fullmatch(f"{written}[0-9a-f]{{8}}", slug(name))
+
+
+@given(st.sets(st.text("aA-_: éß급", min_size=1, max_size=6), min_size=2))
+def test_no_two_jobs_share_a_slug(names):
+    assert len({slug(name) for name in names}) == len(names)
 
 
 def test_a_check_in_is_about_the_jobs_of_its_pattern():

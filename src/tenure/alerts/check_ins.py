@@ -5,6 +5,7 @@ Each style is a pure function from one ping to the request that the service docu
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import uuid
@@ -31,6 +32,8 @@ IN_URL = 200
 """The same where it is part of the URL."""
 JOB = "{job}"
 """Stands for the job in the URL of a check-in."""
+DIGEST = 8
+"""Hex digits that tell apart jobs whose names monitors cannot write."""
 LEAST_EVERY = 10.0
 """The least time in seconds between two pings of the planner."""
 
@@ -142,8 +145,10 @@ class PlannerPing:
 
 
 def slug(job: str) -> str:
-    """The name of a job as monitors write it: 'report:eu' is 'report-eu'."""
-    return re.sub(r"[^a-z0-9_]+", "-", job.lower()).strip("-") or "job"
+    """The name of a job as monitors write it: 'nightly' is itself, and 'report:EU' is 'report-eu-0f372c6e'. No two jobs
+    have the same: a name that had to be changed is told apart by a digest."""
+    written = re.sub(r"[^a-z0-9_]+", "-", job.lower()).strip("-") or "job"
+    return written if written == job else f"{written}-{hashlib.sha256(job.encode()).hexdigest()[:DIGEST]}"
 
 
 # Styles
