@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tenure import Scheduler, at, closed, cron, every
 from tenure.core.job_options import rules
 from tenure.core.load import LoadJob
-from tenure.core.what_if import TIMES, outage, schedule
+from tenure.core.what_if import TIMES, OutageForecast, outage, schedule
 from tenure.testing import virtual
 from tenure.util.instants import instant, moment
 
@@ -72,6 +72,46 @@ def test_an_outage_says_when_it_was_cut():
     assert part.cut
     assert 4000 <= part.due < 10_000
     assert (part.late, part.made_up, part.skipped) == (0, (), 0), "nothing is guessed"
+
+
+OFTEN = every("1s") - closed("never", dates=["2020-01-01"])
+
+
+def test_a_job_is_charged_what_it_took():
+    """Also the visits that go through its newest due times again."""
+    job = LoadJob("often", OFTEN, rules({"missed": "all"}, where="job"))
+    found = outage(job, "shop", 0.0, 15_000.0, 10**9)
+    assert (found.due, found.cut) == (15_000, False)
+    assert found.steps >= 15_000
+    forecast = OutageForecast("shop", 0.0, 15_000.0, found.steps + 1)
+    forecast.add(job)
+    assert not forecast.spent
+    forecast.add(LoadJob("on request", None, rules({}, where="job")))
+    assert (forecast.spent, forecast.looked_at) == (False, 2)
+    forecast.add(LoadJob("never due", at(START), rules({}, where="job")))
+    assert forecast.spent
+
+
+def test_an_outage_and_a_schedule_rest_between_their_parts_and_end_when_there_is_no_time_left():
+    job, rests = LoadJob("often", OFTEN, rules({"missed": "all"}, where="job")), []
+
+    def rest(most):
+        rests.append(1)
+        return len(rests) < most
+
+    assert not outage(job, "shop", 0.0, 15_000.0, 10**9, rest=lambda: rest(10**9)).cut
+    assert len(rests) >= 7, "2,000 due times at a time"
+    rests.clear()
+    part = outage(job, "shop", 0.0, 15_000.0, 10**9, rest=lambda: rest(2))
+    assert (part.cut, len(rests)) == (True, 2)
+    rests.clear()
+    assert schedule(LoadJob("often", every("10s"), job.rules), "shop", instant(START), 10**6, lambda: rest(2)).cut
+    assert len(rests) == 2
+    rests.clear()
+    forecast = OutageForecast("shop", instant(START), instant(START) + 60.0, 10**9, lambda: rest(3))
+    while not forecast.spent:
+        forecast.add(LoadJob(f"job {len(rests)}", at(START), rules({}, where="job")))
+    assert (forecast.looked_at, len(rests)) == (2, 4), "after each job, and after each part of one"
 
 
 def test_a_schedule_says_what_is_due_and_what_clock_changes_do():

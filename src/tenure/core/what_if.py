@@ -65,6 +65,8 @@ class OutageOfJob:
     """Seconds that a run takes on average."""
     cut: bool
     """There were too many due times to go through all of them: `due` is how far it came, and nothing else is known."""
+    steps: int
+    """How many steps this took."""
 
     @property
     def lost(self) -> bool:
@@ -91,51 +93,57 @@ class OutageOfJob:
         return self.late - skipped + len(self.made_up)
 
 
-def schedule(
-    job: LoadJob, application: str, now: Instant, steps: int, rest: Callable[[], None] = lambda: None
-) -> WhatIfSchedule:
-    """What a job with a trigger would be due for. `rest` is called between its parts."""
+Rest = Callable[[], bool]
+"""Called between the parts of the work; False if it has taken too long and should end."""
+
+
+def _never() -> bool:
+    return True
+
+
+def schedule(job: LoadJob, application: str, now: Instant, steps: int, rest: Rest = _never) -> WhatIfSchedule:
+    """What a job with a trigger would be due for."""
     trigger = _trigger(job)
     preview = trigger.preview(TIMES, moment(now))
     counter = LoadCounter(application, now)
     taken, cut = 0, False
     for one in counter.add(job):
         taken += one
-        if taken >= steps:
+        if taken >= steps or not rest():
             cut = True
             break
-        rest()
     load = counter.load()
     return WhatIfSchedule(preview.explanation, preview.times, preview.changes, load.whole, cut)
 
 
-def outage(job: LoadJob, application: str, start: Instant, end: Instant, steps: int) -> OutageOfJob | None:
+def outage(
+    job: LoadJob, application: str, start: Instant, end: Instant, steps: int, *, rest: Rest = _never
+) -> OutageOfJob | None:
     """What becomes of the due times of a job from the beginning of an outage of all nodes to its end. None if it has
     none."""
-    trigger = _trigger(job)
+    trigger, taken = _trigger(job), 0
     next_due = trigger.following(max(start, job.begins) - _TICK)
     runs: list[NewRun] = []
     last = end - _TICK
-    while next_due is not None and next_due <= last and steps > 0:
+    while next_due is not None and next_due <= last and taken < steps:
         unplanned = Unplanned(_THERE, job.name, 0, next_due, "", job.rules)
-        planned = plan(unplanned, trigger, application=application, now=end, horizon=last, steps=min(steps, SLICE))
+        planned = plan(
+            unplanned, trigger, application=application, now=end, horizon=last, steps=min(steps - taken, SLICE)
+        )
         if planned is None:
             break
         # A visit that does not reach the end plans its newest due times again: see `plan`.
-        steps -= ONE_JOB + sum(min(run.count, SLICE) for run in planned.runs)
+        taken += ONE_JOB + sum(min(run.count, SLICE) for run in planned.runs)
         runs += planned.runs
         next_due = planned.then_due
+        if not rest():
+            break
     if not runs:
         return None
-    return _told(job, runs, end, cut=next_due is not None and next_due <= last)
+    return _told(job, runs, end, cut=next_due is not None and next_due <= last, steps=taken)
 
 
-def cost(found: OutageOfJob | None) -> int:
-    """How many steps a job took."""
-    return ONE_JOB if found is None else ONE_JOB + min(found.due, SLICE)
-
-
-def _told(job: LoadJob, runs: list[NewRun], end: Instant, *, cut: bool) -> OutageOfJob:
+def _told(job: LoadJob, runs: list[NewRun], end: Instant, *, cut: bool, steps: int) -> OutageOfJob:
     due = sum(run.count for run in runs)
     if cut:
         runs = []
@@ -164,6 +172,7 @@ def _told(job: LoadJob, runs: list[NewRun], end: Instant, *, cut: bool) -> Outag
         unharmed=len(own) - len(missed) - len(late),
         took=job.took,
         cut=cut,
+        steps=steps,
     )
 
 
@@ -179,12 +188,12 @@ def _trigger(job: LoadJob) -> Trigger:
 
 
 class OutageForecast:
-    """An outage of all nodes, job by job, until the steps are `spent` or the caller has had enough."""
+    """An outage of all nodes, job by job, until the steps or the time are `spent`."""
 
-    def __init__(self, application: str, start: Instant, end: Instant, steps: int) -> None:
+    def __init__(self, application: str, start: Instant, end: Instant, steps: int, rest: Rest = _never) -> None:
         self._application = application
         self.start, self.end = start, end
-        self._left = steps
+        self._left, self._rest, self._over = steps, rest, False
         self.jobs: list[OutageOfJob] = []
         """The jobs that have due times in it."""
         self.looked_at = 0
@@ -193,8 +202,8 @@ class OutageForecast:
 
     @property
     def spent(self) -> bool:
-        """The steps are used up."""
-        return self._left <= 0
+        """The steps are used up, or the time is."""
+        return self._left <= 0 or self._over
 
     def add(self, job: LoadJob) -> None:
         """Look at a job."""
@@ -202,11 +211,12 @@ class OutageForecast:
         if job.trigger is None:
             return
         try:
-            found = outage(job, self._application, self.start, self.end, min(self._left, MOST_EACH))
+            found = outage(job, self._application, self.start, self.end, min(self._left, MOST_EACH), rest=self._rest)
         except ConfigurationError:
             self.unknown.append(job.name)
             self._left -= MOST_EACH
-            return
-        self._left -= cost(found)
-        if found is not None:
-            self.jobs.append(found)
+        else:
+            self._left -= ONE_JOB if found is None else found.steps
+            if found is not None:
+                self.jobs.append(found)
+        self._over = not self._rest()

@@ -11,6 +11,7 @@ rests, and ends after a bounded number of steps or `PATIENCE`, whichever comes f
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ AGAIN = 5.0
 RESTS = 3.0
 """After each slice the thread sleeps so many times as long as it has worked, …"""
 SHORTEST, LONGEST = 0.001, 0.1
-"""… within these bounds in seconds."""
+"""… but not for less than this, which the next rest makes up for, and not for longer."""
 PATIENCE = 3.0
 """Seconds that one what-if may take, and for which another waits."""
 ANSWERS = 8
@@ -72,15 +73,19 @@ class LoadState:
 
 
 class Pacer:
-    """Rests after each piece of work, so that other threads of the process have their turn."""
+    """Rests between pieces of work, so that other threads of the process have their turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = math.inf) -> None:
         self._since = boottime()
+        self._until = self._since + patience
 
-    def rest(self) -> None:
-        """Sleep in proportion to the time since the last rest."""
-        sleep(min(max((boottime() - self._since) * RESTS, SHORTEST), LONGEST))
-        self._since = boottime()
+    def rest(self) -> bool:
+        """Sleep in proportion to the time since the last rest, once that is worth it. False if the patience is over."""
+        now = boottime()
+        if (owed := (now - self._since) * RESTS) >= SHORTEST:
+            sleep(min(owed, LONGEST))
+            self._since = boottime()
+        return now < self._until
 
 
 class BackgroundLoad:

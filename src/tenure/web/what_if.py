@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
@@ -10,10 +10,9 @@ from tenure.core.job_options import rules
 from tenure.core.load import LoadJob, QueueLoad
 from tenure.core.records import Instant, Rules
 from tenure.core.trigger_text import trigger_from
-from tenure.core.what_if import OutageForecast, OutageOfJob, WhatIfSchedule, outage, schedule
+from tenure.core.what_if import OutageForecast, OutageOfJob, Rest, WhatIfSchedule, outage, schedule
 from tenure.errors import ConfigurationError
 from tenure.jobs.operations import amended
-from tenure.util.clock import boottime
 from tenure.util.durations import readable, seconds
 from tenure.util.instants import moment
 from tenure.web.load_counter import PATIENCE, CountedLoad, Pacer
@@ -164,11 +163,12 @@ def answer_schedule(asked: AskedSchedule, counted: CountedLoad, application: str
     trigger = trigger_from(asked.expr, asked.tz or None).in_zone(str(zone))
     job = LoadJob(NEW if known is None else known.name, trigger, given, None if known is None else known.took)
     now = counted.at
-    rest = Pacer().rest
+    rest = Pacer(PATIENCE).rest
     found = schedule(job, application, now, STEPS, rest)
     before = None
     if known is not None and known.trigger is not None:
-        before = schedule(known, application, now, STEPS, rest).load
+        whole = schedule(known, application, now, STEPS, rest)
+        before, found = whole.load, replace(found, cut=found.cut or whole.cut)
     others = _without(counted.load.whole, before)
     first = found.times[0].timestamp() if found.times else None
     return ScheduleAnswer(
@@ -189,12 +189,9 @@ def _without(whole: QueueLoad, part: QueueLoad | None) -> QueueLoad:
     return replace(whole, starts=tuple(max(a - b, 0) for a, b in zip(whole.starts, part.starts, strict=True)))
 
 
-def _examples(
-    job: LoadJob, application: str, first: Instant, rest: Callable[[], None]
-) -> Iterator[tuple[float, OutageOfJob | None]]:
+def _examples(job: LoadJob, application: str, first: Instant, rest: Rest) -> Iterator[tuple[float, OutageOfJob | None]]:
     for length in EXAMPLES:
-        rest()
-        yield length, outage(job, application, first - 1, first - 1 + length, STEPS // 10)
+        yield length, outage(job, application, first - 1, first - 1 + length, STEPS // 10, rest=rest)
 
 
 def _quiet(mine: QueueLoad, others: QueueLoad, offset: int) -> tuple[int, int, int] | None:
@@ -220,14 +217,11 @@ def answer_outage(
     chosen = [job for name, job in counted.jobs.items() if asked.jobs.lower() in name.lower()]
     if asked.jobs and not chosen:
         raise ConfigurationError(f"jobs: the name of no job that was counted contains {asked.jobs!r:.80}.")
-    forecast = OutageForecast(application, since, until, STEPS)
-    pacer, ends_at = Pacer(), boottime() + PATIENCE
-    for place, job in enumerate(chosen):
-        if forecast.spent or boottime() > ends_at:
+    forecast = OutageForecast(application, since, until, STEPS, Pacer(PATIENCE).rest)
+    for job in chosen:
+        if forecast.spent:
             break
         forecast.add(job)
-        if place % 20 == 0:
-            pacer.rest()
     found = sorted(forecast.jobs, key=lambda one: (not one.cut, not one.lost, -one.skipped, -one.due, one.job))
     ready = [one for one in found if one.at_once]
     return OutageAnswer(
