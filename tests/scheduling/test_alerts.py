@@ -4,6 +4,7 @@ import asyncio
 import threading
 import uuid
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,8 +14,13 @@ from harness.scratch import eventually
 from receiver import Receiver, receiver
 from tenure import AsyncScheduler, Scheduler
 from tenure.alerts import AlertNews, CheckIn, NotAccepted, Webhook
+from tenure.alerts.check_ins import PingState, RunPing
+from tenure.alerts.sinks import Sink
 from tenure.core.alerts import NAMESPACE
 from tenure.events import RunFailed
+from tenure.scheduling.alert_sender import MISSES, AlertSender
+from tenure.scheduling.check_in_sender import _Monitor
+from tenure.util.clock import boottime
 
 QUICK = {"LOOK_EVERY": 0.3, "TELL_EVERY": 0.2, "LOOK_RESTS": 1.0, "PAUSES": (0.05, 0.05), "AGAIN_IN": 0.3}
 FAILING = [{"name": "bad", "every": 1, "body": "fails"}]
@@ -172,6 +178,69 @@ def test_a_node_that_cannot_read_the_database_says_so_itself(database, proxy, ma
 
 
 # In one process
+
+
+class Held(Sink):
+    """Accepts or refuses a message once it may."""
+
+    def __init__(self, name: str, *, accepts: bool = True) -> None:
+        super().__init__(name)
+        self.may, self.accepts, self.told = threading.Event(), accepts, []
+
+    def send(self, news: AlertNews) -> None:
+        assert self.may.wait(30)
+        self.told.append((news.event, news.alert))
+        if not self.accepts:
+            raise NotAccepted("not now")
+
+
+def test_what_was_being_told_when_the_database_answered_again_is_closed_too(monkeypatch):
+    quick(monkeypatch, TRIES=1)
+    slow, refuses = Held("slow"), Held("refuses", accepts=False)
+    sender = AlertSender([slow, refuses], "shop", "me", lambda: None)
+
+    def look(answers):
+        sender.look(answers, lambda: "it is away")
+
+    for _ in range(MISSES):
+        look(0)
+    assert sender.free == ()
+    for answers in (1, 2):
+        look(answers)
+    for sink in (slow, refuses):
+        sink.may.set()
+    eventually(lambda: len(sender.free) == 2)
+    look(3)
+    eventually(lambda: len(sender.free) == 2)
+    [(opened, alert), (closed, same)] = slow.told
+    assert (opened, closed, alert) == ("opened", "closed", same)
+    assert [event for event, _ in refuses.told] == ["opened"], "it does not know that there was something"
+    for _ in range(MISSES):
+        look(3)
+    eventually(lambda: len(slow.told) == 3)
+    assert slow.told[2][0] == "opened"
+    sender.stop(0.0)
+
+
+def test_a_node_remembers_so_many_jobs_that_checked_in(monkeypatch):
+    quick(monkeypatch, JOBS_KEPT=2)
+    due = datetime(2026, 11, 19, 3, tzinfo=UTC)
+
+    def fail(job, second):
+        monitor.put(RunPing(PingState.FAIL, "shop", job, "k", 1, due + timedelta(seconds=second)))
+
+    with receiver() as server:
+        monitor = _Monitor(CheckIn(f"{server.url}/{{job}}", style="plain"), "me")
+        monitor.put(RunPing(PingState.OK, "shop", "ok", "k", 1, due))
+        for job in ("a", "b", "a", "c"):
+            fail(job, 0)
+        assert [*monitor._told] == ["a", "c"]
+        monitor.put(RunPing(PingState.OK, "shop", "a", "k", 1, due + timedelta(seconds=1)))
+        assert monitor._told["a"] == (due.timestamp(), True), "it has checked in for this minute"
+        fail("b", 1)
+        assert [*monitor._told] == ["c", "b"]
+        assert monitor.thread.finish(boottime() + 30)
+        monitor.thread.stop()
 
 
 def quick(monkeypatch, **more):

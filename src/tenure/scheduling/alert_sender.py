@@ -164,9 +164,9 @@ class AlertSender:
         if answers != own.answers:
             own.answers, own.misses = answers, 0
             if own.news is not None and own.news.event == OPENED:
-                told = {name for name, key in tuple(own.accepted) if key == own.news.id}
-                own.news = self._news(CLOSED, own.since, own.news.text) if told else None
-                own.missing = told
+                own.opened = own.news.id
+                own.news = self._news(CLOSED, own.since, own.news.text)
+                own.missing = set(self._sinks)
         else:
             if not own.misses:
                 own.since = walltime()
@@ -179,8 +179,10 @@ class AlertSender:
         if own.news is None:
             return
         own.missing -= {name for name, key in tuple(own.accepted) if key == own.news.id}
-        for name in own.missing:
-            if not self._sending[name].busy:
+        for name in [name for name in own.missing if not self._sending[name].busy]:
+            if own.news.event == CLOSED and (name, own.opened) not in own.accepted:
+                own.missing.discard(name)  # it was not told that it had begun, and will not be
+            else:
                 self._sending[name].put(_Claimed(own.news, None, boottime() + CLAIM_LASTS))
         if own.news.event == CLOSED and not own.missing:
             own.news = None
@@ -210,6 +212,8 @@ class _OwnNews:
         self.answers = self.misses = 0
         self.since = walltime()
         self.news: AlertNews | None = None
+        self.opened = ""
+        """The id of the news that it began."""
         self.missing: set[str] = set()
         """Sinks that have not accepted it."""
         self.accepted: set[tuple[str, str]] = set()

@@ -29,6 +29,8 @@ BEGUN_EVERY = 0.5
 """Seconds between two looks for runs that have begun."""
 WITHIN = 60.0
 """Seconds between two due times within which a job checks in once, unless it begins to fail."""
+JOBS_KEPT = 10_000
+"""Jobs of which a monitor remembers that. One that it forgets may check in once more."""
 PINGS_WAIT = 1000
 """How many pings may wait for a monitor that is slow. Further ones are dropped."""
 SAY_AGAIN = 600.0
@@ -122,22 +124,21 @@ class _Monitor:
         )
         self.problem = ""
         self._said_at, self._dropped = float("-inf"), 0
-        self._last: dict[str, float] = {}
-        self._fails: set[str] = set()
+        self._told: dict[str, tuple[float, bool]] = {}
+        """Of the jobs that checked in last, the newest last: for which due time, and whether they fail."""
 
     def put(self, ping: RunPing) -> None:
         """Send it, unless the job has checked in for a due time less than a minute away."""
         if not self._check_in.wants(ping.job):
             return
-        due, last, fails = ping.due.timestamp(), self._last.get(ping.job), ping.state is PingState.FAIL
-        begins_to_fail = fails and ping.job not in self._fails
-        if last is not None and due != last and abs(due - last) < WITHIN and not begins_to_fail:
+        due, fails = ping.due.timestamp(), ping.state is PingState.FAIL
+        last, failed = self._told.get(ping.job, (None, False))
+        if last is not None and due != last and abs(due - last) < WITHIN and not (fails and not failed):
             return
-        self._last[ping.job] = due
-        if fails:
-            self._fails.add(ping.job)
-        elif ping.state is PingState.OK:
-            self._fails.discard(ping.job)
+        self._told.pop(ping.job, None)
+        self._told[ping.job] = due, fails or (failed and ping.state is not PingState.OK)
+        if len(self._told) > JOBS_KEPT:
+            del self._told[next(iter(self._told))]
         if self._check_in.request(ping) is not None and not self.thread.put(ping):
             self._dropped += 1
             self._say(f"dropped {self._dropped}, because the queue is full")
