@@ -359,6 +359,36 @@ def test_what_people_ask_reads_little_more_than_the_answer(grown, question, at_m
     assert rows_read(plans) <= at_most, plans
 
 
+BACKLOG = """
+INSERT INTO tenure.lane (application, function, queue) SELECT j.application, 'backlog', 'q' FROM tenure.job j WHERE j.name = 'job';
+INSERT INTO tenure.run (job, application, lane, generation, kind, key, scheduled_for, due_at, expires_at, state)
+SELECT j.id, j.application, l.id, 1, 'due', 'backlog ' || n, now() - n * interval '1 minute', now() - n * interval '1 minute',
+       now() + CASE WHEN n <= 150 THEN - n * interval '1 minute' ELSE interval '1 hour' END, 'pending'
+  FROM generate_series(1, 20000) n, tenure.job j, tenure.lane l WHERE j.name = 'job' AND l.function = 'backlog';
+"""
+GONE = """
+DELETE FROM tenure.run WHERE key LIKE 'backlog %';
+DELETE FROM tenure.lane WHERE function = 'backlog';
+"""
+
+
+def test_what_is_overdue_is_found_without_reading_the_backlog(grown, postgres):
+    """Most of it is older and has still its grace."""
+    postgres.execute(BACKLOG, dbname=grown.database)
+    try:
+        ledger = grown.ledger
+        now = ledger.now()
+        late = [one for one in ledger.overdue("app", now - 15, 100) if one.run is not None]
+        assert len(late) == 100
+        assert now - 151 * 60 <= min(one.due for one in late) <= max(one.due for one in late) <= now - 50 * 60
+        plans = grown.plans(lambda: ledger.overdue("app", now - 15, 100))
+        scans = re.findall(r"Scan \S+ \S+ on run .*\(actual rows=([\d.]+) loops=(\d+)\)", plans)
+        read = [round(float(rows) * int(loops)) for rows, loops in scans]
+        assert max(read) <= 400, plans
+    finally:
+        postgres.execute(GONE, dbname=grown.database)
+
+
 def test_too_much_reading_is_noticed(grown, postgres):
     ask = "SELECT 1 FROM tenure.run r WHERE r.state > 'running' AND r.application = 1 AND r.label = 'x'"
     plans = grown.plans(lambda: postgres.execute(ask, dbname=grown.database))

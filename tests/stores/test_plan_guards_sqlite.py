@@ -21,7 +21,7 @@ INDEXES = {
     "running": {"tenure_run_running"},
     "unserved": {"tenure_job_function", "tenure_run_open"},
     "overdue_jobs": {"tenure_job_unplanned"},
-    "overdue_runs": {"tenure_run_due"},
+    "overdue_runs": {"tenure_run_due", "tenure_run_expires"},
     "missed_jobs": {"tenure_run_expires"},
     "orphans": {"tenure_run_running"},
     "held": {"tenure_run_running"},

@@ -144,7 +144,9 @@ class Ledger(AlertLedger, BackfillLedger):
 
         An unplanned one counts if `next_due` + spread + jitter + on-time is before that instant. A run counts if it is
         PENDING with attempt 0, of kind DUE or BACKFILL, was not requested by a user (`by`), and `expires_at` (without
-        one: `due_at` + on-time) is before that instant. `core/overdue.py` says what explains the others.
+        one: `due_at` + on-time) is before that instant; without one it is looked for among the `limit` oldest PENDING
+        runs of its lane, so that a question does not read a whole backlog. `core/overdue.py` says what
+        explains the others.
         """
 
     # Jobs

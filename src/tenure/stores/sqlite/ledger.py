@@ -174,7 +174,9 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
                 for due in (instant(due_),)
             )
             found = list(islice((one for one in unplanned if one.late_since < before), limit))
-            runs = execute(self._connection, "overdue_runs", application=application, before=micros(before))
+            runs = execute(
+                self._connection, "overdue_runs", application=application, before=micros(before), limit=limit
+            )
             late = (
                 Overdue(JobId(job), name, function, queue, instant(due), since, RunId(run))
                 for job, name, function, queue, due, due_at, expires_at, run, rules in runs

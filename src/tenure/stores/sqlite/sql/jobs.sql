@@ -83,14 +83,25 @@ SELECT id, name, function, queue, next_due, rules
  ORDER BY next_due
 
 -- name: overdue_runs
--- Runs that are due and that no node has begun. The grace comes on top. What explains a late run is left out: it waits
+-- Runs past their grace that no node has begun, the oldest of each lane. What explains a late run is left out: it waits
 -- (overlap), has no lane (its job is paused), has been attempted, or was requested. `core/overdue.py` has the list.
+-- For the few without `expires_at` the grace comes on top; they are looked for among the oldest.
 SELECT r.job, j.name, j.function, j.queue, r.scheduled_for, r.due_at, r.expires_at, r.id, j.rules
   FROM tenure_lane l
- CROSS JOIN tenure_run r INDEXED BY tenure_run_due
-    ON r.lane = l.id AND r.state = 'pending' AND r.due_at < :before
+ CROSS JOIN tenure_run r
+    ON r.id IN (SELECT g.id
+                  FROM (SELECT e.id FROM tenure_run e INDEXED BY tenure_run_expires
+                         WHERE e.lane = l.id AND e.state = 'pending' AND e.expires_at < :before
+                           AND e.attempt = 0 AND e.kind <> 'manual' AND e.by = ''
+                         ORDER BY e.expires_at LIMIT :limit) g
+                 UNION ALL
+                SELECT d.id
+                  FROM (SELECT o.id, o.expires_at, o.attempt, o.kind, o.by FROM tenure_run o INDEXED BY tenure_run_due
+                         WHERE o.lane = l.id AND o.state = 'pending' AND o.due_at < :before
+                         ORDER BY o.due_at LIMIT :limit) d
+                 WHERE d.expires_at IS NULL AND d.attempt = 0 AND d.kind <> 'manual' AND d.by = '')
  CROSS JOIN tenure_job j ON j.id = r.job
- WHERE l.application = :application AND r.attempt = 0 AND r.kind <> 'manual' AND r.by = ''
+ WHERE l.application = :application
 
 -- name: job
 -- One job by name. A job without a due time left and without an open run is done.

@@ -209,7 +209,8 @@ BEGIN
 END $$;
 
 -- Runs past their grace that no node has begun. What explains a late run is left out: it waits (overlap), has no lane
--- (its job is paused), has been attempted, or was requested. `core/overdue.py` has the list.
+-- (its job is paused), has been attempted, or was requested. `core/overdue.py` has the list. For the few without
+-- `expires_at` the grace comes on top; they are looked for among the oldest, not in a whole backlog.
 CREATE OR REPLACE FUNCTION {schema}.overdue_runs(of_application text, before float8, at_most int)
 RETURNS TABLE (job bigint, name text, function text, queue text, due float8, late_since float8, id bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
@@ -219,12 +220,21 @@ BEGIN
     RETURN QUERY
     SELECT o.* FROM {schema}.lane l
      CROSS JOIN LATERAL (SELECT r.job, j.name, j.function, j.queue, date_part('epoch', r.scheduled_for), g.over, r.id
-                           FROM {schema}.run r JOIN {schema}.job j ON j.id = r.job
+                           FROM ((SELECT e.id, e.job, e.scheduled_for, e.due_at, e.expires_at FROM {schema}.run e
+                                   WHERE e.lane = l.id AND e.state = 'pending' AND e.expires_at < to_timestamp(before)
+                                     AND e.attempt = 0 AND e.kind <> 'manual' AND e.by = ''
+                                   ORDER BY e.expires_at LIMIT at_most)
+                                 UNION ALL
+                                 SELECT d.id, d.job, d.scheduled_for, d.due_at, d.expires_at
+                                   FROM (SELECT x.* FROM {schema}.run x
+                                          WHERE x.lane = l.id AND x.state = 'pending'
+                                            AND x.due_at < to_timestamp(before)
+                                          ORDER BY x.due_at, x.id LIMIT at_most) d
+                                  WHERE d.expires_at IS NULL AND d.attempt = 0 AND d.kind <> 'manual' AND d.by = '') r
+                           JOIN {schema}.job j ON j.id = r.job
                           CROSS JOIN LATERAL (SELECT coalesce(date_part('epoch', r.expires_at),
                                                               date_part('epoch', r.due_at) + j.on_time) AS over) g
-                          WHERE r.lane = l.id AND r.state = 'pending' AND r.due_at < to_timestamp(before)
-                            AND r.attempt = 0 AND r.kind <> 'manual' AND r.by = '' AND g.over < before
-                          ORDER BY r.due_at LIMIT at_most) o
+                          WHERE g.over < before) o
      WHERE l.application = app
      ORDER BY o.over LIMIT at_most;
 END $$;
