@@ -9,7 +9,7 @@ from stores.ledger.scene import Scene
 from tenure import Scheduler
 from tenure.core.messages import JobChange, NewRun
 from tenure.core.planning import MISSED
-from tenure.core.records import Change, JobSpec, Rules, RunState
+from tenure.core.records import Change, JobSpec, NodeFacts, Rules, RunState
 from tenure.metrics import catalogue, collector, reading
 from tenure.stores import store_for
 from tenure.stores.ledger import FIRST
@@ -149,6 +149,11 @@ def test_a_due_time_that_a_user_cancelled_moves_the_deadline(scene):
 def test_a_paused_job_is_expected_to_do_nothing(scene):
     scene.add("report", expect_within=900.0)
     assert values(scene)["tenure_job_paused"] == {("report",): 0}
+    scene.pause("report", until=scene.at(-3600))
+    found = values(scene)
+    assert found["tenure_job_paused"] == {("report",): 0}, "the pause has an end"
+    assert "tenure_job_expected_by_timestamp_seconds" not in found
+    scene.resume("report")
     scene.pause("report")
     found = values(scene)
     assert found["tenure_job_paused"] == {("report",): 1}
@@ -166,9 +171,13 @@ def test_what_is_open_and_what_is_overdue(scene):
         ("pending", "one"): 2,
         ("pending", "two"): 1,
     }
+    assert found["tenure_overdue_runs"] == found["tenure_oldest_overdue_seconds"] == {(): 0}, "they are orphaned"
+    assert found["tenure_orphaned_jobs"] == {(): 2}
+    scene.ledger.write_facts(NodeFacts(worker.id, scene.application, frozenset("f"), None, 4, 0, "1", "2026a"))
+    found = values(scene)
     assert found["tenure_overdue_runs"] == {(): 3}
     assert 500 <= found["tenure_oldest_overdue_seconds"][()] < 560
-    assert found["tenure_orphaned_jobs"] == {(): 2}
+    assert found["tenure_orphaned_jobs"] == {(): 0}
     worker.claim(queues=("one",))
     assert values(scene)["tenure_runs_open"]["running", "one"] == 1
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tenure.core.causes import Cause
 from tenure.core.cluster import NodeId
+from tenure.core.messages import Overdue
 from tenure.core.records import NodeFacts
 from tenure.util.plurals import several
 
@@ -78,6 +79,10 @@ class Coverage:
         return [
             node for node in self.nodes if function in node.functions and (node.queues is None or queue in node.queues)
         ]
+
+    def startable(self, overdue: Iterable[Overdue]) -> list[Overdue]:
+        """Those of them that live nodes could have begun. The jobs of the others are orphaned, which says enough."""
+        return [one for one in overdue if not self.gap(one.function, one.queue)]
 
     def late(self, function: str, queue: str) -> Gap:
         """Why a run of this has not begun, although it is due: the one cause that applies."""

@@ -52,7 +52,10 @@ OF_STORE = (
         "Pending runs of paused jobs do not count.",
         ("state", "queue"),
     ),
-    Metric("tenure_overdue_runs", "Due times past their grace that no node has begun; counted up to 2,000."),
+    Metric(
+        "tenure_overdue_runs",
+        "Due times past their grace that live nodes could have begun and have not; counted up to 2,000.",
+    ),
     Metric("tenure_oldest_overdue_seconds", "For how long the oldest of them has been due; 0 if there is none."),
     Metric(
         "tenure_runs_ended",
@@ -85,7 +88,7 @@ OF_STORE = (
         "The newest due time that was missed: no node began it within its grace. Only until a later run has ended.",
         _JOB,
     ),
-    Metric("tenure_job_paused", "1 if the job is paused, else 0.", _JOB),
+    Metric("tenure_job_paused", "1 if the job is paused until it is resumed, else 0.", _JOB),
     Metric("tenure_job_orphaned", "1 if the job is active and no live node can run it, else 0.", _JOB),
     Metric(
         "tenure_job_expected_by_timestamp_seconds",

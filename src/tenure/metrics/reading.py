@@ -79,7 +79,7 @@ class LedgerReader:
         running = ledger.running(application)
         coverage = Coverage(application, nodes, running)
         orphaned = ledger.unserved(application, coverage.served, ORPHANED)
-        overdue = ledger.overdue(application, now - SLACK, OVERDUE)
+        overdue = coverage.startable(ledger.overdue(application, now - SLACK, OVERDUE))
         oldest = min((one.due for one in overdue), default=now)
         silent = session.silent(node.node for node in nodes)
         found = [
@@ -153,7 +153,7 @@ class LedgerReader:
         where = str(zone_of(spec.trigger, default=self._tz))
         yield Sample("tenure_job_info", 1, (*job, spec.rules.queue, _short(spec.trigger), where))
         yield Sample("tenure_job_since_timestamp_seconds", row.since, job)
-        yield Sample("tenure_job_paused", row.state is JobState.PAUSED, job)
+        yield Sample("tenure_job_paused", row.state is JobState.PAUSED and row.paused_until is None, job)
         yield Sample("tenure_job_orphaned", row.id in orphaned, job)
         yield Sample("tenure_job_failures_in_a_row", ends.failures, job)
         due, expected = None, None
