@@ -38,10 +38,10 @@ class Looks:
         self.rows: dict[str, AlertRow] = {}
         self.now = NOW
 
-    def look(self, *findings: Symptom, judged=tuple(AlertKind)) -> list[str]:
+    def look(self, *findings: Symptom, judged=tuple(AlertKind), away: float = 60.0) -> list[str]:
         self.now += 10
         rows = [row for row in self.rows.values() if row.closed_at is None]
-        made = steps("app", rows, findings, judged=judged, now=self.now, limits=self.limits)
+        made = steps("app", rows, findings, judged=judged, now=self.now, limits=self.limits, away=away)
         for step in made:
             if step.gone:
                 del self.rows[step.row.id]
@@ -73,6 +73,18 @@ def test_what_heals_by_itself_is_told_only_if_it_stays(kind, looks_until):
     looks, found = Looks(), Symptom(kind, "", "", NOW)
     told = [looks.look(found) for _ in range(9)]
     assert [number for number, one in enumerate(told, 1) if one] == [looks_until]
+
+
+def test_what_was_seen_before_all_nodes_were_away_does_not_count():
+    found = Symptom(AlertKind.NO_PLANNER, "", "", NOW)
+    looks = Looks(no_planner="30s", open_after=3)
+    assert [looks.look(found) for _ in range(2)] == [[], []]
+    looks.now += 3600
+    assert [looks.look(found, away=60.0) for _ in range(4)] == [[], [], [], ["opened no_planner "]]
+    looks = Looks(no_planner="30s", open_after=3)
+    assert [looks.look(found) for _ in range(2)] == [[], []]
+    looks.now += 3600
+    assert looks.look(found, away=4000.0) == ["opened no_planner "]
 
 
 def test_alerts_of_kinds_that_were_not_judged_stay():
@@ -305,6 +317,15 @@ def test_a_node_is_silent_until_it_is_back_or_has_been_away_for_an_hour():
     assert silent(died, at=NOW + 3600) == []
     (found,) = alert_rules.silent([died, DeadNode("w1", NOW - 30, "its process ended")], {}, NOW)
     assert found.since == NOW - 30
+
+
+def test_who_believes_the_clock_waits_for_those_that_doubt_it():
+    row = AlertRow("id", "app", AlertKind.CLOCK_DOUBTED, "", "", NOW, NOW, NOW)
+    assert not alert_rules.clock_believed([row], NOW)
+    assert not alert_rules.clock_believed([row], NOW + 360)
+    assert alert_rules.clock_believed([row], NOW + 361)
+    assert alert_rules.clock_believed([row], NOW - 3600), "it was of the clock that jumped"
+    assert alert_rules.clock_believed([replace(row, kind=AlertKind.FAILING)], NOW)
 
 
 def test_a_clock_that_is_doubted_is_told():

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tenure.core.alerts import AlertKind, AlertLimits, DeadNode, JobMarks, Symptom
-from tenure.core.causes import Cause
+from tenure.core.alerts import AlertKind, AlertLimits, AlertRow, DeadNode, JobMarks, Symptom
 from tenure.core.coverage import Coverage
+from tenure.core.database_clock import DOUBT
 from tenure.core.expected import awaited_due, expected_by, least_allowance, settled_until, usual_limit
 from tenure.core.messages import JobOutcome, JobStats, LaneJob, Overdue
 from tenure.core.overdue import SLACK, latest_start
@@ -24,6 +24,8 @@ from tenure.util.plurals import counted
 
 LONG = 30.0
 """A run is never unusually long before it has run for this many seconds."""
+NOTICED = 60.0
+"""Within so many seconds all nodes have noticed that the clock has jumped."""
 AWAY = 3600.0
 """A node that stays away for this many seconds is not waited for any more."""
 
@@ -44,14 +46,11 @@ def orphaned(coverage: Coverage, jobs: Iterable[LaneJob], now: Instant) -> list[
 def not_started(coverage: Coverage, overdue: Iterable[Overdue]) -> list[Symptom]:
     """Due times past their grace that live nodes could have begun. For the oldest of each job."""
     oldest: dict[str, Overdue] = {}
-    for one in overdue:
+    for one in coverage.startable(overdue):
         if one.name not in oldest or one.due < oldest[one.name].due:
             oldest[one.name] = one
     found = []
     for name, one in oldest.items():
-        gap = coverage.late(one.function, one.queue)
-        if gap.cause in {Cause.NO_NODE, Cause.NO_FUNCTION, Cause.NO_QUEUE}:
-            continue  # that is `orphaned`
         planned = "" if one.run is not None else ", and it is not planned"
         text = f"{name!r} was due at {shown(one.due)} and has not begun{planned}."
         found.append(Symptom(AlertKind.NOT_STARTED, name, text, one.due))
@@ -188,6 +187,13 @@ def silent(dead: Sequence[DeadNode], alive: Mapping[str, Instant], now: Instant)
         for label, one in newest.items()
         if label not in alive and now - one.at < AWAY
     ]
+
+
+def clock_believed(rows: Iterable[AlertRow], now: Instant) -> bool:
+    """Whether a node that believes the clock may say so for all. The others doubt for at most `DOUBT`; a time to come
+    was of the clock that jumped."""
+    seen = [row.first_seen for row in rows if row.kind == AlertKind.CLOCK_DOUBTED]
+    return all(now < at or now > at + DOUBT[1] + NOTICED for at in seen)
 
 
 def clock_doubted(since: Instant | None) -> list[Symptom]:

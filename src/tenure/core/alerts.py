@@ -9,6 +9,7 @@ ledger applies a step only to the version of the alert that the node has read.
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -133,6 +134,8 @@ class AlertRow:
     text: str
     since: Instant
     first_seen: Instant
+    last_seen: Instant
+    """Before it opens: when it was seen last."""
     seen: int = 1
     """Before it opens: in how many looks in a row it was seen."""
     missing: int = 0
@@ -232,13 +235,14 @@ def steps(
     judged: Collection[AlertKind],
     now: Instant,
     limits: AlertLimits,
+    away: float = math.inf,
 ) -> list[AlertStep]:
     """What a look changes.
 
     `rows` are the alerts that are seen or open, `findings` what is wrong now. Alerts of kinds that this look did not
-    judge stay as they are.
+    judge stay as they are. What is not open yet and was not seen for `away` seconds begins anew: no node looked.
     """
-    known = {(row.kind, row.target): row for row in rows}
+    known = {(row.kind, row.target): _unless_away(row, now, away) for row in rows}
     there = {(one.kind.value, one.target): one for one in gathered(findings, known)}
     made = [_seen(application, known.get(key), found, now, limits) for key, found in there.items()]
     kinds = {kind.value for kind in judged}
@@ -270,6 +274,13 @@ def _together(kind: AlertKind, ones: Sequence[Symptom]) -> Symptom:
     return Symptom(kind, EVERYTHING, text, first.since)
 
 
+def _unless_away(row: AlertRow, now: Instant, away: float) -> AlertRow:
+    """The alert; if it is not open and no node has looked for so long, as if it was never seen."""
+    if row.open or abs(now - row.last_seen) <= away:
+        return row
+    return replace(row, since=now, first_seen=now, seen=0)
+
+
 def _seen(
     application: str, row: AlertRow | None, found: Symptom, now: Instant, limits: AlertLimits
 ) -> AlertStep | None:
@@ -286,10 +297,11 @@ def _seen(
             text=found.text,
             since=found.since,
             first_seen=now,
+            last_seen=now,
         )
     else:
         since = min(row.since, found.since)
-        after = replace(row, text=found.text, since=since, seen=row.seen + 1, version=row.version + 1)
+        after = replace(row, text=found.text, since=since, last_seen=now, seen=row.seen + 1, version=row.version + 1)
     opens = after.seen >= limits.open_after and now - after.first_seen >= limits.hold(found.kind)
     if opens:
         after = replace(after, opened_at=now)

@@ -6,7 +6,7 @@ people; whether a node may begin a run is decided by its claim.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tenure.core.causes import Cause

@@ -32,6 +32,8 @@ LOOK_EVERY = 15.0
 """Seconds, roughly, between two checks by the planner, and between two by any of the other nodes; but at least …"""
 LOOK_RESTS = 30.0
 """… this many times as long as the last check has worked."""
+AWAY_AFTER = 4.0
+"""Times that pause after which, without a check, all nodes were away: what was seen before does not count."""
 SHARED = 20
 """The other nodes take turns: the pause of each grows with their number, up to this many."""
 LOOK_JOBS, LOOK_TIME = (1, 500), 0.008
@@ -43,7 +45,6 @@ PART = 12.0
 FAILURES, RUNS, LATE = 10_000, 1000, 100
 """How many failed runs of the application, runs that are running, and due times that are overdue (the earliest) are
 read."""
-RECENT = 86400.0
 FIGURES, KEPT, CACHED = 100, 300.0, 20_000
 """Statistics: how many runs of a job they cover, for how many seconds they are reused, and for how many jobs."""
 AT_ONCE = 10
@@ -51,8 +52,10 @@ AT_ONCE = 10
 
 OF_MARKS = (AlertKind.OVERDUE, AlertKind.NEVER_RAN, AlertKind.MISSED, AlertKind.PAUSED)
 """Kinds for which each job is looked at."""
-OF_ALL = tuple(kind for kind in AlertKind if kind not in {*OF_MARKS, AlertKind.NO_ANSWER})
+OF_ALL = tuple(kind for kind in AlertKind if kind not in {*OF_MARKS, AlertKind.TOO_LONG, AlertKind.NO_ANSWER})
 """Kinds that a few questions about the application decide."""
+OF_BELIEVERS = tuple(kind for kind in OF_ALL if kind is not AlertKind.CLOCK_DOUBTED)
+"""The same for a node that believes the clock while others may doubt it: each doubts for a time of its own."""
 
 
 class AlertLook:
@@ -67,6 +70,10 @@ class AlertLook:
         self._jobs = SliceSize(20, LOOK_JOBS, LOOK_TIME / 2)
         self._worked = self._last_at = 0.0
         self._nodes = 1
+        self._doubted: float | None = None
+        """The last look found the clock doubted: since when this node had believed it before."""
+        self._rests = 0.0
+        """How many seconds the last look of this node has earned."""
         self._figures: dict[str, tuple[float, JobStats]] = {}
         self._paused_at: dict[tuple[JobId, int], Instant] = {}
         self.looks = 0
@@ -106,7 +113,8 @@ class AlertLook:
             self._slices = None
             self.looks += 1
             others = 1 if context.plans else min(max(self._nodes - 1, 1), SHARED)
-            self._timer.rest(self._last_at + max(LOOK_EVERY * others, LOOK_RESTS * self._worked) * between(0.8, 1.2))
+            self._rests = LOOK_RESTS * self._worked
+            self._timer.rest(self._last_at + max(LOOK_EVERY * others, self._rests) * between(0.8, 1.2))
 
     # One look
 
@@ -114,9 +122,14 @@ class AlertLook:
         """The slices of a look."""
         ledger, application, limits = self._read, self._context.application, self._limits
         now, rows = ledger.now(), ledger.open_alerts(application)
-        if self._context.clock.doubts:  # what is late cannot be known
-            self._note(rows, now, alert_rules.clock_doubted(now), (AlertKind.CLOCK_DOUBTED,))
+        clock = self._context.clock
+        if clock.doubts:  # what is late cannot be known
+            self._doubted = clock.believed_since
+            since = min((row.since for row in rows if row.kind == AlertKind.CLOCK_DOUBTED), default=now)
+            self._note(rows, now, alert_rules.clock_doubted(since), (AlertKind.CLOCK_DOUBTED,))
             return
+        returned, self._doubted = self._doubted == clock.believed_since, None
+        judged = OF_ALL if returned or alert_rules.clock_believed(rows, now) else OF_BELIEVERS
         coverage = Coverage(application, ledger.nodes(application), ledger.running(application))
         self._nodes = len(coverage.nodes)
         found = alert_rules.no_planner(coverage, now)
@@ -127,16 +140,30 @@ class AlertLook:
         late = alert_rules.orphaned(coverage, unserved, now)
         late += alert_rules.not_started(coverage, self._read.overdue(application, now - SLACK, LATE))
         yield
-        outcomes = self._read.outcomes(application, since=now - RECENT, failing=FAILURES)
+        outcomes = self._read.outcomes(application, since=now, failing=FAILURES)
+        # Failures of other jobs may have pushed out those of a job that still fails.
+        told = [row.target for row in rows if row.kind == AlertKind.FAILING and row.target != EVERYTHING]
+        for number, name in enumerate(sorted({*told} - {one.name for one in outcomes}), 1):
+            outcomes += self._read.outcomes(application, since=now, name=name)
+            if number % AT_ONCE == 0:
+                yield
         found += alert_rules.failing(outcomes, limits)
         yield
-        running = self._read.runs(RunQuery(application, states=(RunState.RUNNING,), limit=RUNS))
-        for first in range(0, len(running), AT_ONCE):  # each may ask for statistics
+        self._note(rows, now, [*found, *late], judged)
+        yield
+        yield from self._look_at_runs()
+        yield from self._look_at_jobs({one.target for one in late})
+
+    def _look_at_runs(self) -> Iterator[None]:
+        """Look at what is running. Statistics may take long, so what else was found is noted before."""
+        now, rows = self._read.now(), self._read.open_alerts(self._context.application)
+        running = self._read.runs(RunQuery(self._context.application, states=(RunState.RUNNING,), limit=RUNS))
+        found = list[Symptom]()
+        for first in range(0, len(running), AT_ONCE):
             found += alert_rules.too_long(running[first : first + AT_ONCE], self._stats, now)
             yield
-        self._note(rows, now, [*found, *late], OF_ALL)
+        self._note(rows, now, found, (AlertKind.TOO_LONG,))
         yield
-        yield from self._look_at_jobs({one.target for one in late})
 
     def _look_at_jobs(self, explained: Collection[str]) -> Iterator[None]:
         """Look at each job. After `PART` seconds note what was found so far, and go on as if anew."""
@@ -223,7 +250,8 @@ class AlertLook:
     def _steps(
         self, rows: Sequence[AlertRow], now: Instant, found: Sequence[Symptom], kinds: Collection[AlertKind]
     ) -> list[AlertStep]:
-        return steps(self._context.application, rows, found, judged=kinds, now=now, limits=self._limits)
+        away = AWAY_AFTER * max(self._rests, LOOK_EVERY)
+        return steps(self._context.application, rows, found, judged=kinds, now=now, limits=self._limits, away=away)
 
     def _write(self, made: Sequence[AlertStep], now: Instant) -> None:
         if not made:

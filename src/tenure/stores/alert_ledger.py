@@ -54,8 +54,8 @@ class AlertLedger(ABC):
         """Apply steps, each to the version that it names; with an event, write a message for each of these sinks.
 
         A step without a version adds an alert, unless one of its kind and target is not closed or was closed since
-        `seen_at`, the time of the look. Applies nothing if that time is more than `STALE` seconds ago. Says which steps
-        were applied.
+        `seen_at`, the time of the look; a time to come does not count, because the clock was wrong then. Applies
+        nothing if the look is more than `STALE` seconds ago. Says which steps were applied.
         """
 
     @abstractmethod

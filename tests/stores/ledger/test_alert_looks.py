@@ -270,6 +270,59 @@ def test_a_clock_that_is_doubted_is_all_that_is_told(watcher, scene, node):
     assert watcher.look() == [("failing", "job")]
 
 
+def test_a_node_that_believes_the_clock_does_not_contradict_one_that_doubts_it(scene, node, monkeypatch):
+    doubts, believes = Watcher(scene), Watcher(scene)
+    doubts.believe(3600.0)
+    assert doubts.look() == [("clock_doubted", "")]
+    [row] = scene.ledger.open_alerts(scene.application)
+    for _ in range(2):
+        assert believes.look() == [("clock_doubted", "")]
+        assert doubts.look() == [("clock_doubted", "")]
+    assert scene.ledger.open_alerts(scene.application) == [row], "one sentence, whoever looks and whenever"
+    doubts.believe(0.0)
+    assert doubts.look() == [], "the node has seen that the clock came back"
+    assert len(scene.ledger.alert_history(scene.application, 10)) == 1
+    doubts.believe(3600.0)
+    doubts.look()
+    doubts.clock._doubts_until = 0.0
+    doubts.believe(3600.0)
+    assert not doubts.clock.doubts
+    assert doubts.look() == [("clock_doubted", "")], "it has accepted the new time; others may not have"
+    constants.give(monkeypatch.setattr, DOUBT=(0.0, 0.0), NOTICED=0.0)
+    assert believes.look() == []
+
+
+def test_a_job_still_fails_though_another_one_fails_more(watcher, scene, node, monkeypatch):
+    constants.give(monkeypatch.setattr, FAILURES=3)
+    scene.add("job")
+    scene.add("another")
+    _fail(node, scene, 3)
+    assert watcher.look() == [("failing", "job")]
+    _fail(node, scene, 3, name="another")
+    for _ in range(2):
+        assert sorted(watcher.look()) == [("failing", "another"), ("failing", "job")]
+    _fail(node, scene, 1, RunState.SUCCEEDED)
+    assert watcher.look() == [("failing", "another")]
+
+
+def test_slow_statistics_hold_back_nothing_else(watcher, scene, node, monkeypatch):
+    constants.give(monkeypatch.setattr, LONG=-1.0)
+    scene.add("job")
+    scene.add("long", trigger=None)
+    _fail(node, scene, 3)
+    scene.ask("long")
+    node.take()
+
+    def stats(*_):
+        raise StoreUnavailable("statement timeout")
+
+    monkeypatch.setattr(scene.ledger, "stats", stats)
+    with pytest.raises(StoreUnavailable):
+        watcher.look()
+    [row] = scene.ledger.open_alerts(scene.application)
+    assert (row.kind, row.target, row.open) == ("failing", "job", True)
+
+
 def test_many_jobs_of_which_one_cause_stops_all_are_one_alert(watcher, scene, node, monkeypatch):
     """Also if they are looked at in several parts, each of which is noted by itself."""
     names = [f"job {number:03}" for number in range(3 * (MANY + 1))]

@@ -55,6 +55,26 @@ def test_an_alert_is_opened_and_told_to_every_sink(scene, about_now):
     assert scene.ledger.open_alerts("another application") == []
 
 
+def test_an_alert_that_was_closed_by_a_wrong_clock_may_open_again(scene):
+    assert look(scene, found(scene)) == [True]
+    now = scene.ledger.now()
+    made = steps(
+        scene.application, scene.ledger.open_alerts(scene.application), [], judged=ALL, now=now + 86400, limits=LIMITS
+    )
+    assert scene.ledger.note_alerts(scene.application, now, made, SINKS) == [True]
+    assert scene.ledger.open_alerts(scene.application) == []
+    assert look(scene, found(scene)) == [True]
+
+
+def test_what_is_seen_again_after_a_gap_begins_anew(scene):
+    for ago in (1001.0, 1.0, 0.0):
+        rows, limits = scene.ledger.open_alerts(scene.application), AlertLimits(open_after=3)
+        made = steps(scene.application, rows, [found(scene)], judged=ALL, now=scene.at(ago), limits=limits, away=999.0)
+        assert scene.ledger.note_alerts(scene.application, scene.ledger.now(), made, SINKS) == [True]
+    [row] = scene.ledger.open_alerts(scene.application)
+    assert (row.seen, row.open, row.first_seen, row.last_seen) == (2, False, scene.at(1), scene.at(0))
+
+
 def test_what_is_still_wrong_writes_nothing(scene):
     look(scene, found(scene))
     assert look(scene, found(scene)) == []

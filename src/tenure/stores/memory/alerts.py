@@ -101,7 +101,7 @@ class MemoryAlerts(AlertLedger):
                 return False
         elif known is not None or any(
             (other.kind, other.target) == (row.kind, row.target)
-            and (other.closed_at is None or other.closed_at >= seen_at)
+            and (other.closed_at is None or seen_at <= other.closed_at <= self._world.now())
             for other in self._alerts_of(application)
         ):
             return False

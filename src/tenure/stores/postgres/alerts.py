@@ -16,8 +16,8 @@ from tenure.stores.row_checks import clamped, clamped_or_none, storable
 
 ALERT = (
     "a.id::text, a.application, a.kind, a.target, a.text, date_part('epoch', a.since), "
-    "date_part('epoch', a.first_seen), a.seen, a.missing, date_part('epoch', a.opened_at), "
-    "date_part('epoch', a.closed_at), a.version"
+    "date_part('epoch', a.first_seen), date_part('epoch', a.last_seen), a.seen, a.missing, "
+    "date_part('epoch', a.opened_at), date_part('epoch', a.closed_at), a.version"
 )
 MESSAGE = (
     "m.number, m.key::text, m.event, m.sink, date_part('epoch', m.made_at), m.tries, m.error, m.claimed_by, "
@@ -98,7 +98,8 @@ class PostgresAlerts(AlertLedger):
 
 
 def alert_row(row: Sequence[Any]) -> AlertRow:
-    number, application, kind, target, text, since, first_seen, seen, missing, opened_at, closed_at, version = row
+    number, application, kind, target, text, since, first_seen, last_seen, *counts = row
+    seen, missing, opened_at, closed_at, version = counts
     return AlertRow(
         number,
         application,
@@ -107,6 +108,7 @@ def alert_row(row: Sequence[Any]) -> AlertRow:
         text,
         clamped(since),
         clamped(first_seen),
+        clamped(last_seen),
         seen,
         missing,
         clamped_or_none(opened_at),
@@ -142,6 +144,7 @@ def _written(step: AlertStep) -> dict[str, object]:
         "text": storable(row.text),
         "since": row.since,
         "first_seen": row.first_seen,
+        "last_seen": row.last_seen,
         "seen": row.seen,
         "missing": row.missing,
         "opened_at": row.opened_at,

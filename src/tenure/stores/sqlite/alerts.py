@@ -80,6 +80,8 @@ class SqliteAlerts(SqlitePart, AlertLedger):
         values |= {
             "text": storable(row.text),
             "since": micros(row.since),
+            "first_seen": micros(row.first_seen),
+            "last_seen": micros(row.last_seen),
             "seen": row.seen,
             "missing": row.missing,
             "opened_at": micros_or_none(row.opened_at),
@@ -89,7 +91,7 @@ class SqliteAlerts(SqlitePart, AlertLedger):
             applied = execute(self._connection, "change_alert", **values).rowcount > 0
         else:
             values |= {"application": application, "kind": row.kind, "target": storable(row.target)}
-            values |= {"first_seen": micros(row.first_seen), "seen_at": seen_at}
+            values |= {"seen_at": seen_at, "now": now}
             applied = execute(self._connection, "add_alert", **values).rowcount > 0
         if applied and step.event:
             told = {"application": application, "id": row.id, "event": step.event, "key": step.key, "now": now}
@@ -153,7 +155,8 @@ def _marks(row: tuple[Any, ...]) -> JobMarks:
 
 
 def alert_row(row: Sequence[Any]) -> AlertRow:
-    number, application, kind, target, text, since, first_seen, seen, missing, opened_at, closed_at, version = row
+    number, application, kind, target, text, since, first_seen, last_seen, *counts = row
+    seen, missing, opened_at, closed_at, version = counts
     return AlertRow(
         str(number),
         application,
@@ -162,6 +165,7 @@ def alert_row(row: Sequence[Any]) -> AlertRow:
         str(text),
         instant(since),
         instant(first_seen),
+        instant(last_seen),
         count_of(seen),
         count_of(missing),
         instant_or_none(opened_at),

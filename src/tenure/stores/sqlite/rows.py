@@ -58,8 +58,8 @@ _RUN = (
     "coalesce(r.slot, ''), coalesce(r.pool, ''), r.asked_to_end"
 )
 _ALERT = (
-    "a.id, a.application, a.kind, a.target, a.text, a.since, a.first_seen, a.seen, a.missing, a.opened_at, "
-    "a.closed_at, a.version"
+    "a.id, a.application, a.kind, a.target, a.text, a.since, a.first_seen, a.last_seen, a.seen, a.missing, "
+    "a.opened_at, a.closed_at, a.version"
 )
 _BACKFILL = (
     "b.number, b.application, b.job, b.name, b.since, b.until, b.include, b.at_once, b.even_forgotten, b.state, b.by, "

@@ -78,19 +78,20 @@ SELECT {alert} FROM tenure_alert a INDEXED BY tenure_alert_opened
 
 -- name: add_alert
 -- Add an alert, unless one is not closed, or was closed after the look.
-INSERT INTO tenure_alert (id, application, kind, target, text, since, first_seen, seen, missing, opened_at, closed_at,
-                          version)
-SELECT :id, :application, :kind, :target, :text, :since, :first_seen, :seen, 0, :opened_at, NULL, 1
+INSERT INTO tenure_alert (id, application, kind, target, text, since, first_seen, last_seen, seen, missing, opened_at,
+                          closed_at, version)
+SELECT :id, :application, :kind, :target, :text, :since, :first_seen, :last_seen, :seen, 0, :opened_at, NULL, 1
  WHERE NOT EXISTS (SELECT 1 FROM tenure_alert c INDEXED BY tenure_alert_closed
-                    WHERE c.application = :application AND c.closed_at IS NOT NULL AND c.closed_at >= :seen_at
+                    WHERE c.application = :application AND c.closed_at IS NOT NULL
+                      AND c.closed_at BETWEEN :seen_at AND :now   -- later: the clock was wrong when it was closed
                       AND c.kind = :kind AND c.target = :target)
 ON CONFLICT DO NOTHING   -- another node was first
 
 -- name: change_alert
 -- Apply a step to the version that its node has read.
 UPDATE tenure_alert
-   SET text = :text, since = :since, seen = :seen, missing = :missing, opened_at = :opened_at, closed_at = :closed_at,
-       version = version + 1
+   SET text = :text, since = :since, first_seen = :first_seen, last_seen = :last_seen, seen = :seen, missing = :missing,
+       opened_at = :opened_at, closed_at = :closed_at, version = version + 1
  WHERE id = :id AND version = :was
 
 -- name: drop_alert

@@ -85,19 +85,23 @@ BEGIN
             DELETE FROM {schema}.alert a
              WHERE a.id = (step ->> 'id')::uuid AND a.version = (step ->> 'was')::int AND a.opened_at IS NULL;
         ELSIF (step ->> 'was')::int = 0 THEN
-            INSERT INTO {schema}.alert (id, application, kind, target, text, since, first_seen, seen, missing,
-                                        opened_at, closed_at, version)
+            INSERT INTO {schema}.alert (id, application, kind, target, text, since, first_seen, last_seen, seen,
+                                        missing, opened_at, closed_at, version)
             SELECT (step ->> 'id')::uuid, of_application, step ->> 'kind', step ->> 'target', step ->> 'text',
                    to_timestamp((step ->> 'since')::float8), to_timestamp((step ->> 'first_seen')::float8),
-                   (step ->> 'seen')::int, 0, to_timestamp((step ->> 'opened_at')::float8), NULL, 1
+                   to_timestamp((step ->> 'last_seen')::float8), (step ->> 'seen')::int, 0,
+                   to_timestamp((step ->> 'opened_at')::float8), NULL, 1
              WHERE NOT EXISTS (SELECT 1 FROM {schema}.alert c
                                 WHERE c.application = of_application AND c.closed_at IS NOT NULL
-                                  AND c.closed_at >= to_timestamp(seen_at)
+                                  -- Later: the clock was wrong when it was closed.
+                                  AND c.closed_at BETWEEN to_timestamp(seen_at) AND clock_timestamp()
                                   AND c.kind = step ->> 'kind' AND c.target = step ->> 'target')
             ON CONFLICT DO NOTHING;   -- another node was first
         ELSE
             UPDATE {schema}.alert a
                SET text = step ->> 'text', since = to_timestamp((step ->> 'since')::float8),
+                   first_seen = to_timestamp((step ->> 'first_seen')::float8),
+                   last_seen = to_timestamp((step ->> 'last_seen')::float8),
                    seen = (step ->> 'seen')::int, missing = (step ->> 'missing')::int,
                    opened_at = to_timestamp((step ->> 'opened_at')::float8),
                    closed_at = to_timestamp((step ->> 'closed_at')::float8), version = a.version + 1

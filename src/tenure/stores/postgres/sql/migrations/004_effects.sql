@@ -30,6 +30,7 @@ CREATE TABLE {schema}.alert (
     text        text NOT NULL,
     since       timestamptz NOT NULL,
     first_seen  timestamptz NOT NULL,
+    last_seen   timestamptz NOT NULL,   -- before it opens
     seen        int NOT NULL,
     missing     int NOT NULL,
     opened_at   timestamptz,     -- NULL: seen, and not told yet

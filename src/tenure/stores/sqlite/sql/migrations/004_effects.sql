@@ -59,6 +59,7 @@ CREATE TABLE tenure_alert (
     text        TEXT NOT NULL,
     since       INTEGER NOT NULL,
     first_seen  INTEGER NOT NULL,
+    last_seen   INTEGER NOT NULL,   -- before it opens
     seen        INTEGER NOT NULL,
     missing     INTEGER NOT NULL,
     opened_at   INTEGER,         -- NULL: seen, and not told yet
