@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from harness.scratch import eventually
 from harness.web import Browser, served
 from tenure import Election, Run, Scheduler, closed, every
+from tenure.core.alerts import AlertKind, AlertLimits, Symptom, steps
 from tenure.core.messages import JobChange
 from tenure.core.records import Change
 from tenure.errors import NotYet
@@ -140,6 +141,15 @@ def world():
         yield scheduler, browser, said, names
 
 
+def alert(ledger, application, name, text):
+    """Open an alert about a job, as two looks that find the same do."""
+    found = Symptom(AlertKind.FAILING, name, text.replace("\0", ""), ledger.now() - 60)
+    for _ in range(2):
+        now, known = ledger.now(), ledger.open_alerts(application)
+        made = steps(application, known, [found], judged=(), now=now, limits=AlertLimits())
+        assert all(ledger.note_alerts(application, now, made, ["log"]))
+
+
 def write(world, text, other):
     """Write these texts into every field that users' code can write. Returns the names and numbers of what they are in."""
     scheduler, _, said, names = world
@@ -160,6 +170,7 @@ def write(world, text, other):
         ledger.change(
             JobChange(scheduler.application, spec.name, Change.ADDED, spec=spec, next_due=ledger.now() + 3600)
         )
+        alert(ledger, scheduler.application, name, text)
     span = {"since": "-3h", "until": "-0s", "dry_run": False, "even_forgotten": True}
     backfill = scheduler.backfill(f"q{name}"[:200], **span, why=why, by=by)
     waits = scheduler.run_at(name, in_="1h", slot=place, by=why, why=by)
