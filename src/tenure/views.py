@@ -718,7 +718,7 @@ class ActionView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A live node, by what it wrote down."""
+    """A node that was not declared dead, by what it wrote down."""
 
     label: str
     """Its human-readable name."""
@@ -743,9 +743,12 @@ class NodeView:
     functions: tuple[str, ...]
     only_here: tuple[str, ...]
     """Its functions that no other live node has."""
+    silent: bool = False
+    """True if it gave no sign of life within its ttl, and no other node has declared it dead so far: it was killed, is
+    frozen or cut off, and nothing runs there."""
 
     @classmethod
-    def of(cls, node: NodeFacts, running: int, others: frozenset[str], tz: str) -> Self:
+    def of(cls, node: NodeFacts, running: int, others: frozenset[str], tz: str, *, silent: bool = False) -> Self:
         """The view of a node; `others` are the functions of all other nodes."""
         return cls(
             label=node.label,
@@ -762,6 +765,7 @@ class NodeView:
             clock_offset=node.clock_offset,
             functions=tuple(sorted(node.functions)),
             only_here=tuple(sorted(node.functions - others)),
+            silent=silent,
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tenure.scheduling import deploy_check, loop
 
 deploy_check.QUIET, loop.LEARN_EVERY = 1.0, 2.0
 logging.basicConfig(level="INFO", format="%(levelname)s %(message)s", stream=sys.stderr)
-scheduler = Scheduler({url!r}, application="shop", label={label!r}, release={release}, queues={queues!r})
+scheduler = Scheduler({url!r}, application="shop", label={label!r}, release={release}, queues={queues!r}, **{more!r})
 
 @scheduler.on(OrphanEvent)
 def told(event):
@@ -64,9 +64,9 @@ def customer_report(customer_id):
 class Node:
     """A worker process, and what it has logged."""
 
-    def __init__(self, folder, url, label, jobs, *, release=0, queues=None):
+    def __init__(self, folder, url, label, jobs, *, release=0, queues=None, **more):
         self.log = folder / f"{label}.log"
-        code = APP.format(url=url, label=label, jobs=jobs, release=release, queues=queues)
+        code = APP.format(url=url, label=label, jobs=jobs, release=release, queues=queues, more=more)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TENURE")}
         with self.log.open("w") as log:
             self._process = subprocess.Popen([sys.executable, "-c", code], stderr=log, env=environment)
@@ -74,6 +74,10 @@ class Node:
     def has_logged(self, *texts):
         said = self.log.read_text()
         return all(text in said for text in texts)
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait(30)
 
     def stop(self):
         self._process.send_signal(signal.SIGTERM)
@@ -211,3 +215,32 @@ def test_a_node_without_work_of_its_own_tells_of_the_change_once(deploy, asked):
         with deploy("back", V1) as back:
             eventually(lambda: web.has_logged("EVENT JobServed poll"), within=60)
             assert not back.has_logged("EVENT")
+
+
+def test_a_node_that_was_killed_and_that_no_other_declares_dead_does_not_count_as_alive(deploy, asked, tenure, url):
+    """Until the next release starts, and that one says what is gone from the code."""
+    slow = 'import time\n@scheduler.every("1s", grace="1s")\ndef slow(): time.sleep(600)\n'
+    quick = {"ttl": 2, "heartbeat_every": 0.2, "attempt_timeout": 0.6}
+    with deploy("v1", V1 + slow, **quick) as node:
+        eventually(lambda: asked("why", "slow")[1]["cause"] == "running", within=20, what="a run")
+        code, (alive,) = asked("nodes")
+        assert (code, alive["silent"]) == (0, False)
+        node.kill()
+        eventually(lambda: asked("nodes")[0] == 1, within=20, what="the exit code of `nodes`")
+        _, (silent,) = asked("nodes")
+        assert (silent["label"], silent["silent"], silent["id"]) == ("v1", True, alive["id"])
+        _, out, _ = tenure("nodes")
+        assert ("silent" in out, "no node of 'shop' is alive" in out) == (True, True)
+        _, running = asked("why", "slow")
+        assert (running["cause"], running["facts"]["silent"]) == ("running", True)
+        assert "on v1" in running["why"]
+        assert "gives no sign of life" in running["why"]
+        eventually(lambda: asked("why", "poll")[1]["cause"] == "no_node", within=20, what="`why`")
+        eventually(lambda: asked("status")[0] == 1, within=20)
+        eventually(lambda: "no_node" in {one["cause"] for one in asked("status")[1]["attention"]}, within=20)
+        eventually(lambda: asked("audit")[0] == 1, within=20)
+        assert "no node of 'shop' is alive" in tenure("jobs", "--orphaned")[1]
+        with deploy("v2", V2, **quick) as new:
+            assert new.has_logged("INFO job 'flaky' is gone from the code")
+            eventually(lambda: [one["label"] for one in asked("nodes")[1]] == ["v2"], within=20)
+            assert asked("nodes")[0] == 0

@@ -114,7 +114,7 @@ def jobs(arguments: argparse.Namespace) -> int:
         lookup = service_of(scheduler).lookup
         selected = {"tag": arguments.tag, "queue": arguments.queue}
         with service_of(scheduler).ledger() as ledger:
-            now = moment(ledger.now())
+            now, alive = moment(ledger.now()), bool(lookup.coverage(ledger).nodes)
             found = lookup.overview(ledger, arguments.job, **selected)
             lines = [JobLine(view, seen, now) for view, seen in found]
             wanted = [name for name in FILTERS if getattr(arguments, name)]
@@ -140,6 +140,8 @@ def jobs(arguments: argparse.Namespace) -> int:
     else:
         table(["job", "state", "last run", f"next, {here()}", "trigger"], [line.cells() for line in lines], spare=1)
         _by_hand([line.job for line in lines])
+    if arguments.orphaned and not alive and not arguments.json and not arguments.names:
+        show(paint(f"no node of {scheduler.application!r} is alive, so none of its jobs runs", RED))
     return 0
 
 

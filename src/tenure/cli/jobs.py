@@ -85,12 +85,12 @@ def why(arguments: argparse.Namespace) -> int:
 
 
 def nodes(arguments: argparse.Namespace) -> int:
-    """Show the live nodes. 1 if there is none."""
+    """Show the nodes. 1 if none is alive."""
     with application(arguments) as scheduler:
         found = scheduler.nodes()
     if arguments.json:
         as_json([node.as_dict() for node in found])
-        return 0 if found else 1
+        return 0 if any(not node.silent for node in found) else 1
     if not found:
         show(f"no node of {scheduler.application!r} is alive")
         return 1
@@ -100,17 +100,22 @@ def nodes(arguments: argparse.Namespace) -> int:
     table(columns, [[_node(node)[column] for column in columns] for node in found])
     if "tenure" not in columns:
         show(f"all with tenure {found[0].library} and tzdata {found[0].tzdata}")
-    for node in found if len(found) > 1 else []:
+    alive = [node for node in found if not node.silent]
+    for node in alive if len(found) > 1 else []:
         if node.only_here:
             show(f"only {node.label} has {several(node.only_here, FEW)}")
-    return 0
+    if len(alive) < len(found):
+        show("silent: no sign of life for longer than its ttl; a node that is alive takes over what it had")
+    if not alive:
+        show(paint(f"no node of {scheduler.application!r} is alive", RED))
+    return 0 if alive else 1
 
 
-def _node(node: NodeView) -> dict[str, str]:
+def _node(node: NodeView) -> dict[str, str | paint]:
     up = max((walltime() - node.since).total_seconds(), 0.0)
     return {
-        "node": f"{node.label}{' (plans)' if node.plans else ''}",
-        "up": readable(up),
+        "node": f"{node.label}{' (plans)' if node.plans and not node.silent else ''}",
+        "up": paint("silent", RED) if node.silent else readable(up),
         "running": f"{node.running} of {node.capacity}",
         "queues": "all" if node.queues is None else ", ".join(node.queues),
         "release": str(node.release) if node.release else "",

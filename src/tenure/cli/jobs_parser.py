@@ -220,7 +220,7 @@ def _queries(command: Command) -> None:
             "nodes",
             watchable(jobs.nodes),
             "list the nodes that are alive",
-            "List the live nodes of an application: since when, how many runs of how many slots, which queues, release "
+            "List the nodes of an application: since when, how many runs of how many slots, which queues, release "
             "and versions, how far the clock is off, and which functions only one of them has. Exit code 1 if no node "
             "is alive.",
             "tenure nodes",

@@ -36,7 +36,7 @@ def load(arguments: argparse.Namespace) -> int:
         count = LoadCount(scheduler.application, service.ledger)
         found = _counted(count)
         with service.ledger() as ledger:
-            nodes, pools = ledger.nodes(scheduler.application), ledger.pools(scheduler.application)
+            nodes, pools = ledger.present(scheduler.application), ledger.pools(scheduler.application)
     ahead, lines = outlook(found, nodes, zone), pool_lines(found, pools)
     if arguments.json:
         as_json({"paused": count.paused, **load_as_dict(found, ahead, lines, zone)})

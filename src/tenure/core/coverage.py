@@ -1,4 +1,5 @@
-"""What the live nodes of an application can run, from the facts that they wrote down.
+"""What the live nodes of an application can run, from the facts that they wrote down. Nodes that are silent, although
+no other node has declared them dead so far, are left out.
 
 A job is *orphaned* if no live node can run it. This is computed whenever it is asked for, and never stored. It informs
 people; whether a node may begin a run is decided by its claim.
@@ -6,7 +7,7 @@ people; whether a node may begin a run is decided by its claim.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tenure.core.causes import Cause
@@ -32,10 +33,16 @@ class Coverage:
     """Which functions run on which queues, by the facts of the live nodes."""
 
     def __init__(
-        self, application: str, nodes: Sequence[NodeFacts], running: Mapping[NodeId, int] | None = None
+        self,
+        application: str,
+        nodes: Sequence[NodeFacts],
+        running: Mapping[NodeId, int] | None = None,
+        silent: Collection[NodeId] = (),
     ) -> None:
         self.application = application
-        self.nodes = tuple(node for node in nodes if node.capacity > 0)
+        self.nodes = tuple(node for node in nodes if node.capacity > 0 and node.node not in silent)
+        self._silent = {node.label for node in nodes if node.node in silent}
+        self._silent.difference_update(node.label for node in nodes if node.node not in silent)
         self._running = running or {}
         self._queues: dict[str, set[str] | None] = {}
         for node in self.nodes:
@@ -58,6 +65,10 @@ class Coverage:
     def has(self, function: str) -> bool:
         """Whether a live node has this function."""
         return function in self._queues
+
+    def silent(self, label: str) -> bool:
+        """Whether the node of this label gives no sign of life, and was not declared dead so far."""
+        return label in self._silent
 
     def gap(self, function: str, queue: str) -> Gap | None:
         """Why no live node can run this; None if one can."""

@@ -479,6 +479,9 @@ class _Answer:
                     else ""
                 )
                 began = f" since {self._at(since)}" if since else ""
+                if run.node and self._coverage.silent(run.node):
+                    silent = "That node gives no sign of life: the next node to declare it dead takes the run over."
+                    return Cause.RUNNING, f"has been running{where}{began}. {silent}", {"silent": True}
                 over = should_have_ended(run, self._job.spec.rules, self._now)
                 return Cause.RUNNING, f"has been running{where}{began}{f': {over}' if over else ''}{stops}.", {}
             case RunState.WAITING:

@@ -120,7 +120,7 @@ class DefinitionNews:
         """
         functions = self._ledger.functions(self._application)
         missing = functions - frozenset(mine)
-        nodes = self._ledger.nodes(self._application) if missing else []
+        nodes = self._ledger.present(self._application) if missing else []
         staying = [n for n in nodes if n.release > self._release or (n.release == self._release and not replaced)]
         missing -= frozenset(function for node in staying for function in node.functions)
         if not missing:

@@ -120,7 +120,8 @@ class Lookup:
     def coverage(self, ledger: Ledger, *, busy: bool = False) -> Coverage:
         """What the live nodes can run; with `busy` also how many runs each has."""
         running = ledger.running(self._application) if busy else None
-        return Coverage(self._application, ledger.nodes(self._application), running)
+        nodes = ledger.nodes(self._application)
+        return Coverage(self._application, nodes, running, ledger.silent([node.node for node in nodes]))
 
     def concerns(self, ledger: Ledger) -> list[Concern]:
         """What needs attention, the worst first."""
@@ -130,15 +131,17 @@ class Lookup:
         return concerns(coverage, orphaned, overdue, self._removed(ledger, coverage))
 
     def nodes(self, ledger: Ledger) -> list[NodeView]:
-        """The live nodes, by label."""
+        """The nodes that were not declared dead, by label."""
         nodes, running = ledger.nodes(self._application), ledger.running(self._application)
-        having = Counter(function for node in nodes for function in node.functions)
+        silent = ledger.silent([node.node for node in nodes])
+        having = Counter(function for node in nodes if node.node not in silent for function in node.functions)
         return [
             NodeView.of(
                 node,
                 running.get(node.node, 0),
-                frozenset(function for function in node.functions if having[function] > 1),
+                frozenset(function for function in node.functions if having[function] > (node.node not in silent)),
                 self._tz,
+                silent=node.node in silent,
             )
             for node in nodes
         ]

@@ -77,11 +77,11 @@ class LedgerReader:
         application, ledger = self._application, session.ledger
         now, nodes = ledger.now(), ledger.nodes(application)
         running = ledger.running(application)
-        coverage = Coverage(application, nodes, running)
+        silent = ledger.silent([node.node for node in nodes])
+        coverage = Coverage(application, nodes, running, silent)
         orphaned = ledger.unserved(application, coverage.served, ORPHANED)
         overdue = coverage.startable(ledger.overdue(application, now - SLACK, OVERDUE))
         oldest = min((one.due for one in overdue), default=now)
-        silent = session.silent(node.node for node in nodes)
         found = [
             Sample("tenure_up", 1),
             Sample("tenure_nodes", len(nodes) - len(silent), ("alive",)),

@@ -132,10 +132,6 @@ class Session(ABC):
         """Every election that has a leader, by name."""
 
     @abstractmethod
-    def silent(self, nodes: Iterable[NodeId]) -> set[NodeId]:
-        """Those of these live nodes that gave no sign of life within their ttl, and were not declared dead so far."""
-
-    @abstractmethod
     def terms(self, name: str | None, limit: int) -> list[TermRecord]:
         """Terms, newest first."""
 

@@ -117,7 +117,18 @@ class Ledger(AlertLedger, BackfillLedger):
 
     @abstractmethod
     def nodes(self, application: str) -> list[NodeFacts]:
-        """The facts of the live nodes of an application, by label and id."""
+        """The facts of the live nodes of an application, by label and id. Live are those that were not declared dead:
+        where no other node is left to declare it, a node that was killed stays. `present` leaves such nodes out."""
+
+    @abstractmethod
+    def silent(self, nodes: Iterable[NodeId]) -> set[NodeId]:
+        """Those of these nodes that gave no sign of life within their ttl, and were not declared dead so far."""
+
+    def present(self, application: str) -> list[NodeFacts]:
+        """Those of `nodes` that are not silent."""
+        nodes = self.nodes(application)
+        silent = self.silent([node.node for node in nodes])
+        return [node for node in nodes if node.node not in silent]
 
     @abstractmethod
     def running(self, application: str) -> dict[NodeId, int]:

@@ -160,9 +160,9 @@ def test_a_node_without_a_sign_of_life_within_its_ttl_is_silent(real_scene):
     scene = real_scene
     scene.workers += [one := Worker(scene.store, scene.application, "one", 1.0), two := scene.worker("two")]
     nodes = [one.id, two.id]
-    assert scene.session.silent(nodes) == set()
-    eventually(lambda: scene.session.silent(nodes), what="silence")
-    assert scene.session.silent(nodes) == {one.id}
-    assert scene.session.silent([two.id]) == set()
+    assert scene.ledger.silent(nodes) == set()
+    eventually(lambda: scene.ledger.silent(nodes), what="silence")
+    assert scene.ledger.silent(nodes) == {one.id}
+    assert scene.ledger.silent([two.id]) == set()
     assert one.session.beat(Beat(one.id, 2, boottime(), boottime() + 8, None, ())).verdict is BeatVerdict.RENEWED
-    assert scene.session.silent(nodes) == set()
+    assert scene.ledger.silent(nodes) == set()

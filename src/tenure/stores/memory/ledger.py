@@ -155,6 +155,10 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
             ]
             return sorted(found, key=lambda facts: (facts.label, facts.node))
 
+    def silent(self, nodes: Iterable[NodeId]) -> set[NodeId]:
+        del nodes  # a node in memory has no other sign of life than its row
+        return set()
+
     def running(self, application: str) -> dict[NodeId, int]:
         with self._world.mutex:
             return dict(

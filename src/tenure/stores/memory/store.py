@@ -313,10 +313,6 @@ class MemorySession(Session):
                 if e.held and e.holder is not None
             ]
 
-    def silent(self, nodes: Iterable[NodeId]) -> set[NodeId]:
-        del nodes  # a node in memory has no other sign of life than its row
-        return set()
-
     def terms(self, name: str | None, limit: int) -> list[TermRecord]:
         with self._db.mutex:
             return [record for record in reversed(self._db.terms) if name in {None, record.election}][:limit]

@@ -201,6 +201,10 @@ class PostgresLedger(PostgresAlerts, PostgresBackfills, Ledger):
             )
         ]
 
+    def silent(self, nodes: Iterable[NodeId]) -> set[NodeId]:
+        ids = list(nodes)
+        return {node for (node,) in self._run("silent", ids=ids)} if ids else set()
+
     def running(self, application: str) -> dict[NodeId, int]:
         return dict(self._run("running", application=application))
 

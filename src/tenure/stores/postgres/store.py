@@ -382,9 +382,6 @@ class PostgresSession(Session):
     def elections(self) -> list[Leader]:
         return [_leader(row) for row in self._run("elections")]
 
-    def silent(self, nodes: Iterable[NodeId]) -> set[NodeId]:
-        return {node for (node,) in self._run("silent", ids=list(nodes))}
-
     def terms(self, name: str | None, limit: int) -> list[TermRecord]:
         rows = self._run("terms", limit=limit) if name is None else self._run("terms_of", name=name, limit=limit)
         return [_record(row) for row in rows]

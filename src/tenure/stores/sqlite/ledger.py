@@ -146,6 +146,9 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             ).fetchall()
         return [node_facts(application, row) for row in found]
 
+    def silent(self, nodes: Iterable[NodeId]) -> set[NodeId]:
+        return self._scope.silent(nodes)
+
     def running(self, application: str) -> dict[NodeId, int]:
         with self._read():
             found = execute(self._connection, "running", application=application).fetchall()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from tenure.core.cluster import NodeId
 from tenure.core.records import Instant
 from tenure.stores.notices import JobsChanged, Notice
 from tenure.stores.sqlite.rows import Micros, micros
@@ -21,6 +22,7 @@ class SqliteScope:
     read: Callable[[], AbstractContextManager[None]]
     write: Callable[[], AbstractContextManager[None]]
     ring: Callable[[Notice], None]
+    silent: Callable[[Iterable[NodeId]], set[NodeId]]
 
 
 class SqlitePart:

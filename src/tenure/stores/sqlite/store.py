@@ -216,7 +216,9 @@ class SqliteSession(Session):
     @property
     def ledger(self) -> SqliteLedger:
         if self._ledger is None:
-            self._ledger = SqliteLedger(SqliteScope(lambda: self._connection, self._read, self._write, self._ring))
+            self._ledger = SqliteLedger(
+                SqliteScope(lambda: self._connection, self._read, self._write, self._ring, self._silent)
+            )
         return self._ledger
 
     def use_lock_file(self, lock: host_lock.LockFile) -> None:
@@ -320,9 +322,6 @@ class SqliteSession(Session):
 
     def elections(self) -> list[Leader]:
         return self._leaders(None)
-
-    def silent(self, nodes: Iterable[NodeId]) -> set[NodeId]:
-        return {card.id for card in self.cards(nodes) if not self._healthy(card.id, card.host)}
 
     def terms(self, name: str | None, limit: int) -> list[TermRecord]:
         with self._read():
@@ -481,6 +480,9 @@ class SqliteSession(Session):
             Leader(e, term, holder, label, _time(since), bool(alive) and self._healthy(holder, host_card(host)))
             for e, term, holder, label, since, alive, host in rows
         ]
+
+    def _silent(self, nodes: Iterable[NodeId]) -> set[NodeId]:
+        return {card.id for card in self.cards(nodes) if not self._healthy(card.id, card.host)}
 
     def _healthy(self, node: NodeId, card: HostCard | None) -> bool:
         if card is None or host_lock.probe(self._directory, node, card) is host_lock.Proof.DEAD:

@@ -123,7 +123,7 @@ def read(reads: LedgerReads, queue: str = "") -> LoadPage:
 
 def _now(application: str, session: Session) -> tuple[Instant, list[NodeFacts], list[PoolRow]]:
     ledger = session.ledger
-    return ledger.now(), ledger.nodes(application), ledger.pools(application)
+    return ledger.now(), ledger.present(application), ledger.pools(application)
 
 
 def what_if(reads: LedgerReads, given: dict[str, str]) -> WhatIf:

@@ -110,12 +110,6 @@ SELECT e.name, e.term, e.holder::text, coalesce(n.label, ''), e.granted_at,
   FROM {schema}.election e LEFT JOIN {schema}.node n ON n.id = e.holder
  WHERE e.state = 'held' ORDER BY e.name
 
--- name: silent
--- Of live nodes, those that gave no sign of life within their ttl.
-SELECT n.id::text FROM {schema}.node n
- WHERE n.id = ANY (%(ids)s::uuid[]) AND n.state = 'alive'
-   AND clock_timestamp() - n.renewed_at >= make_interval(secs => n.ttl)
-
 -- name: terms
 -- The history of all elections, newest first.
 SELECT election, number, node::text, label, began_at, began_by, ended_at, ended_by, gap

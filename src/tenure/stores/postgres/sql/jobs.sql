@@ -47,6 +47,12 @@ SELECT f.node::text, s.names, f.queues, f.capacity, f.release, f.library, f.tzda
   LEFT JOIN {schema}.election e ON e.name = %(planner)s AND e.state = 'held' AND e.holder = n.id
  WHERE n.state = 'alive' ORDER BY n.label COLLATE "C", n.id
 
+-- name: silent
+-- Of live nodes, those that gave no sign of life within their ttl.
+SELECT n.id::text FROM {schema}.node n
+ WHERE n.id = ANY (%(ids)s::uuid[]) AND n.state = 'alive'
+   AND clock_timestamp() - n.renewed_at >= make_interval(secs => n.ttl)
+
 -- name: running
 -- How many runs each node has.
 SELECT node::text, runs FROM {schema}.running_by_node(%(application)s)
