@@ -11,7 +11,7 @@ check: ; python3 dev.py check
 bench: ; python3 dev.py bench
 bench-election: ; python3 dev.py bench-election
 bench-page: ; python3 dev.py bench-page
-soak: ; python3 dev.py soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SNAPSHOT),--snapshot $(SNAPSHOT))
+soak: ; python3 dev.py soak $(if $(HEALTHY),--healthy) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SNAPSHOT),--snapshot $(SNAPSHOT))
 chaos: ; python3 dev.py chaos $(if $(MINUTES),--minutes $(MINUTES))
 chaos-peers: ; python3 dev.py chaos-peers
 sim: ; python3 dev.py sim

@@ -237,9 +237,10 @@ def bench_page(args: list[str]) -> int:
 
 
 def soak(args: list[str]) -> int:
-    """Run a cluster for twenty minutes (`--minutes N`, `--snapshot SECONDS`) and look for anything that grows."""
+    """Run a cluster for twenty minutes (`--minutes N`, `--snapshot SECONDS`) and look for anything that grows; with `--healthy`, ask whether it needs attention."""
     prepare("test", groups=["test"])
-    return run("python", "bench/soak.py", *args)
+    program = "bench/soak_healthy.py" if "--healthy" in args else "bench/soak.py"
+    return run("python", program, *(word for word in args if word != "--healthy"))
 
 
 def chaos(args: list[str]) -> int:

@@ -31,7 +31,7 @@ These rules hold whatever else happens at the same time:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tenure.core.cluster import NodeId
 from tenure.core.figures import Figures, FiguresRow

@@ -216,11 +216,15 @@ LONG_FOR_NOW: list[Job] = [
 """Jobs that are slow, wait or are paused, and nothing is wrong with them."""
 LASTING = frozenset({"long", "waiting for its job", "waiting for its pool", "paused", "NotYet", "later", "followed"})
 """What a ledger of these jobs has in it nearly always."""
+LATELY = 1800.0
+"""Seconds in which all of these runs were due."""
 
 
-def healthy(scene: Scene, seconds: float, every: float) -> Counter[str]:
+def healthy(
+    scene: Scene, seconds: float, every: float, tell: Callable[[Counter[str]], None] = lambda _: None
+) -> Counter[str]:
     """Nothing is broken, so `tenure status` and `tenure audit` exit with 0 at every look. How often each kind of run
-    was there when they looked."""
+    was there when they looked; `tell` hears that after each look."""
     scene.planner()
     scene.scheduler.pause("paused", why="until the move is over")
     scene.scheduler.pause("quiet")
@@ -235,6 +239,7 @@ def healthy(scene: Scene, seconds: float, every: float) -> Counter[str]:
             _well(scene, command)
         seen["looks"] += 1
         seen.update(_kinds(scene))
+        tell(seen)
         time.sleep(every)
     return seen
 
@@ -251,7 +256,7 @@ def _well(scene: Scene, command: str) -> None:
 def _kinds(scene: Scene) -> set[str]:
     """Which kinds of runs the ledger has at this moment."""
     now = scene.now()
-    found = {kind for row in scene.rows() for kind in _kind(row, now)}
+    found = {kind for row in scene.rows(since=now - LATELY) for kind in _kind(row, now)}
     if any(job.state == "paused" for job in scene.scheduler.jobs()):
         found.add("paused")
     return found
