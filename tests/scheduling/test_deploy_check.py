@@ -20,7 +20,7 @@ from tenure import Scheduler, every
 from tenure.events import OrphanEvent
 from tenure.scheduling import deploy_check, loop
 
-deploy_check.QUIET, loop.LEARN_EVERY = 1.0, 2.0
+deploy_check.QUIET, deploy_check.AGAIN, loop.LEARN_EVERY = 1.0, 2.0, 2.0
 logging.basicConfig(level="INFO", format="%(levelname)s %(message)s", stream=sys.stderr)
 scheduler = Scheduler({url!r}, application="shop", label={label!r}, release={release}, queues={queues!r}, **{more!r})
 
@@ -151,13 +151,65 @@ def test_a_deploy_that_renames_removes_changes_arguments_and_leaves_a_queue_alon
         assert asked("status")[0] == 1, "v2 defines 'report'"
         people.restore("report")
         people.pause("report", why="no reports today")
-        assert asked("status")[0] == 0
+        code, status = asked("status")
+        assert (code, [one["cause"] for one in status["attention"]]) == (1, ["arguments"])
+        (unfit,) = asked("audit")[1]["unfit"]
+        assert (unfit["function"], unfit["surely"], unfit["jobs"], len(unfit["some"])) == (
+            "customer_report",
+            True,
+            7,
+            5,
+        )
+        for number in range(7):
+            _, why = asked("why", f"customer:{number}")
+            assert (why["cause"], "has no parameter 'customer_id'" in why["why"]) == ("arguments", True)
         people.run_now("customer:0")
         eventually(lambda: asked("why", "customer:0")[1]["cause"] == "failed", within=20, what="its failure")
         assert "customer_id" in asked("why", "customer:0")[1]["why"]
+        for number in range(7):
+            Scheduler(url, application="shop").update(f"customer:{number}", kwargs={"cid": number})
+        eventually(lambda: asked("status")[0] == 0, within=40, what="that the arguments fit again")
+        assert asked("audit")[1]["unfit"] == []
+        assert asked("why", "customer:1")[1]["cause"] == "not_due"
 
 
-def test_a_deploy_that_declares_another_type_warns_of_stored_values(deploy, url):
+def test_runs_that_were_requested_with_arguments_of_their_own_are_looked_at_too(deploy, asked, url):
+    people = Scheduler(url, application="shop")
+    with deploy("v1", V1):
+        people.job(customer_report)
+        soon = people.run_at("customer_report", in_="1h", kwargs={"customer_id": 1})
+        late = people.run_at("customer_report", in_="2h", kwargs={"customer_id": 2})
+        people.pause("customer_report")
+    with deploy("v2", V2), deploy("v2 too", V2):
+        for job in ("poll", "flaky"):
+            people.remove(job)
+        eventually(lambda: asked("status")[0] == 1, within=40, what="an exit code")
+        eventually(lambda: asked("audit")[1]["unfit"], within=40)
+        (unfit,) = asked("audit")[1]["unfit"]
+        assert (unfit["jobs"], unfit["runs"], unfit["surely"]) == (0, 2, True)
+        assert f"run {late.id} of customer_report" in unfit["text"]
+        assert asked("audit", "customer_report")[0] == 1
+        assert asked("audit", "poll_orders")[0] == 0
+        for run in (soon, late):
+            people.cancel(run.id, by="ada")
+        eventually(lambda: asked("status")[0] == 0, within=40)
+
+
+def test_a_node_that_has_found_unfit_arguments_and_is_gone_is_followed_by_another(deploy, asked, url):
+    people = Scheduler(url, application="shop")
+    with deploy("v1", V1):
+        people.job(customer_report)
+        people.add("customer_report", every("1h"), name="customer:1", kwargs={"customer_id": 1})
+    with deploy("v2", V2) as first:
+        eventually(lambda: asked("audit")[1]["unfit"], within=40)
+        with deploy("v2 too", V2) as second:
+            first.stop()
+            eventually(lambda: [one["label"] for one in asked("nodes")[1]] == ["v2 too"], within=20)
+            eventually(lambda: asked("audit")[1]["unfit"], within=40)
+            assert second.has_logged("WARNING 1 stored job has arguments that 'customer_report' does not take")
+
+
+def test_a_deploy_that_declares_another_type_warns_of_stored_values(deploy, asked, url):
     with deploy("v1", V1):
         people = Scheduler(url, application="shop")
         people.job(customer_report)
@@ -172,6 +224,12 @@ def test_a_deploy_that_declares_another_type_warns_of_stored_values(deploy, url)
         )
         eventually(lambda: new.has_logged(*warnings), within=40, what="warnings")
         assert not new.has_logged("will fail")
+        eventually(lambda: asked("status")[1]["attention"], within=20)
+        code, status = asked("status")
+        assert (code, [(one["cause"], one["fails"]) for one in status["attention"]]) == (0, [("arguments", False)])
+        _, why = asked("why", "customer:0")
+        assert (why["cause"], "may fail" in why["why"]) == ("not_due", True)
+        assert "may fail" not in asked("why", "customer:text")[1]["why"]
 
 
 def test_a_job_that_was_removed_and_is_rolled_back(deploy, asked, url):

@@ -215,6 +215,7 @@ def runs(url: str, session: Session, application: str) -> None:
     ledger.overdue(application, ledger.now(), 10)
     ledger.running(application)
     ledger.stored_arguments(application, "", 10)
+    ledger.requested_arguments(application, first, 10)
     ledger.unserved(application, [("f", None)], 10)
     (asked,) = ledger.request_runs([RunRequest(application, "code", str(uuid.uuid4()), None)])
     assert asked

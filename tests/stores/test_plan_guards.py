@@ -110,6 +110,7 @@ def everything(ledger: Ledger) -> None:
     ledger.nodes("app")
     ledger.running("app")
     ledger.stored_arguments("app", "", 10)
+    ledger.requested_arguments("app", RunId(0), 10)
     ledger.unserved("app", [("f", None), ("another", "default")], 10)
     assert len(ledger.job_marks("app", JobId(job.id + 1), 10, 10)) in {0, 10}
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from tenure.cli.elections import application_of, read_only_session, store_of
-from tenure.cli.output import RED, as_json, paint, say, show, show_text, table
+from tenure.cli.output import RED, YELLOW, as_json, paint, say, show, show_text, table
 from tenure.cli.person import origin
 from tenure.cli.times import here, short
 from tenure.core.audit import OPEN, JobAudit
@@ -144,16 +144,24 @@ def next_(arguments: argparse.Namespace) -> int:
 
 
 def audit(arguments: argparse.Namespace) -> int:
-    """Compare every due time with the ledger. 1 if one is not accounted for, or should have run and did not."""
+    """Compare every due time with the ledger. 1 if one is not accounted for, or should have run
+    and did not, or if stored arguments do not fit their function, so that runs will fail."""
     with application(arguments) as scheduler:
         lookup, tell = service_of(scheduler).lookup, _progress()
-        found = service_of(scheduler).look(
-            lambda ledger: lookup.audit(ledger, arguments.job, arguments.since, arguments.until, tell)
-        )
+        with service_of(scheduler).ledger() as ledger:
+            found = lookup.audit(ledger, arguments.job, arguments.since, arguments.until, tell)
+            unfit = lookup.unfit(ledger, arguments.job)
     clean, overdue = all(audit.clean for audit in found), sum(audit.overdue for audit in found)
-    code = 0 if clean and not overdue else 1
+    code = 0 if clean and not overdue and not any(one.surely for one in unfit) else 1
     if arguments.json:
-        as_json({"clean": clean, "overdue": overdue, "jobs": [_audit(audit) for audit in found]})
+        as_json(
+            {
+                "clean": clean,
+                "overdue": overdue,
+                "jobs": [_audit(audit) for audit in found],
+                "unfit": [one.as_dict() for one in unfit],
+            }
+        )
         return code
     bad = [audited for audited in found if not audited.clean or audited.overdue]
     others = [audited for audited in found if audited.clean and not audited.overdue]
@@ -165,6 +173,8 @@ def audit(arguments: argparse.Namespace) -> int:
             show_text(line, RED if not audited.clean or audited.overdue else "")
     if calm and not whole:
         show(f"{counted(len(calm), 'healthy job')} not listed: --all lists them")
+    for one in unfit:
+        show_text(one.text, RED if one.surely else YELLOW)
     due = sum(audit.due for audit in found)
     if overdue:
         are = "due time is" if overdue == 1 else "due times are"

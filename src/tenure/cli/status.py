@@ -13,6 +13,7 @@ from tenure.cli.jobs import FEW, NOW, application, shown_time, took
 from tenure.cli.output import RED, YELLOW, as_json, paint, show, show_text, wrapped
 from tenure.cli.times import about, ago
 from tenure.core.alerts import EVERYTHING, OF_JOBS
+from tenure.core.causes import Cause
 from tenure.core.cluster import Leader
 from tenure.core.keys import planner_of
 from tenure.core.messages import JobOutcome, Tally
@@ -197,6 +198,8 @@ def _hint(concern: AttentionView) -> str:
     """What to type next."""
     if concern.cause in ORPHANS:
         return "tenure jobs --orphaned; tenure nodes"
+    if concern.cause == Cause.ARGUMENTS.value and concern.jobs:
+        return f"tenure show {concern.jobs[0]}"
     if concern.overdue and concern.jobs:
         return f"tenure why {concern.jobs[0]}" + ("; tenure jobs --late" if len(concern.jobs) > 1 else "")
     return ""

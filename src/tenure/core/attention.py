@@ -1,5 +1,5 @@
 """What an operator has to look at: jobs that no live node can run, due times that are overdue, removals that the code
-contradicts. `status`, `attention()` and its JSON share this list, the worst first.
+contradicts, stored arguments that do not fit. `status`, `attention()` and its JSON share this list, the worst first.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Concern:
 
     cause: Cause
     fails: bool
-    """`tenure status` ends with exit code 1: a due time is overdue, nothing can run or plan, or a job that live code
-    defines was removed. False: nothing is late yet."""
+    """`tenure status` ends with exit code 1: a due time is overdue, nothing can run or plan, a job that live code
+    defines was removed, or its function cannot be called with its arguments. False: nothing is late yet."""
     jobs: tuple[str, ...]
     """The names of the jobs, at most `LIMIT`."""
     text: str
@@ -93,6 +93,7 @@ def concerns(
         )
     if gone := [*removed]:
         found.append(_removed(coverage, gone))
+    found += [Concern(Cause.ARGUMENTS, one.surely, one.named, one.text) for one in coverage.unfit]
     order = list(Cause)
     return sorted(found, key=lambda one: (not one.fails, order.index(one.cause), one.since or 0.0))
 

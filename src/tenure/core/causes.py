@@ -24,6 +24,8 @@ class Cause(StrEnum):
     """A node could run it, but its due time is not in the ledger yet."""
     REMOVED = "removed"
     """It was removed by hand."""
+    ARGUMENTS = "arguments"
+    """Its stored arguments do not fit its function, so its runs will fail."""
 
     # What else `why` may answer
     PAUSED = "paused"

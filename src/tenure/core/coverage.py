@@ -14,6 +14,7 @@ from tenure.core.causes import Cause
 from tenure.core.cluster import NodeId
 from tenure.core.messages import Overdue
 from tenure.core.records import NodeFacts
+from tenure.core.unfit import UnfitArguments
 from tenure.util.plurals import several
 
 NAMED = 3
@@ -61,6 +62,17 @@ class Coverage:
             for function, queues in self._queues.items()
             for queue in (sorted(queues) if queues is not None else (None,))
         ]
+
+    @property
+    def unfit(self) -> list[UnfitArguments]:
+        """The stored arguments that do not fit, as the live nodes have found. Of two nodes that have looked at the same
+        function, the one that found more."""
+        found: dict[tuple[str, bool], UnfitArguments] = {}
+        for one in (one for node in self.nodes for one in node.unfit):
+            other = found.get((one.function, one.surely))
+            if other is None or one.jobs + one.runs > other.jobs + other.runs:
+                found[one.function, one.surely] = one
+        return sorted(found.values(), key=lambda one: (not one.surely, one.function))
 
     def has(self, function: str) -> bool:
         """Whether a live node has this function."""

@@ -114,7 +114,7 @@ class _Answer:
     def give(self, at: Instant | None) -> Explanation:
         if at is not None:
             return self._for_time(at)
-        answer = self._for_now()
+        answer = self._with_arguments(self._for_now())
         return Explanation(answer.cause, answer.text + self._overridden(), answer.facts)
 
     # For now
@@ -211,6 +211,20 @@ class _Answer:
                 f"{self._next(here, job.paused_until)[0]}"
             )
         return self._say(Cause.PAUSED, text, since=began, until=job.paused_until, by=job.paused_by, why=job.paused_why)
+
+    def _with_arguments(self, answer: Explanation) -> Explanation:
+        """With what a node has found of the arguments of the job: they are why it is going to fail."""
+        spec = self._job.spec
+        unfit = next((u for u in self._coverage.unfit if u.applies_to(spec.name, spec.function, spec.kwargs)), None)
+        if unfit is None or self._job.state in {JobState.REMOVED, JobState.DONE}:
+            return answer
+        will = "will" if unfit.surely else "may"
+        ahead = unfit.surely and answer.cause in {Cause.NOT_DUE, Cause.ON_REQUEST, Cause.FOLLOWS, Cause.SUCCEEDED}
+        return Explanation(
+            Cause.ARGUMENTS if ahead else answer.cause,
+            f"{answer.text} Its arguments do not fit {spec.function!r}, so its runs {will} fail: {unfit.problem}",
+            {**answer.facts, "arguments": unfit.problem},
+        )
 
     def _overridden(self) -> str:
         job = self._job

@@ -597,12 +597,14 @@ class LaneJob(NamedTuple):
 
 
 class StoredArguments(NamedTuple):
-    """The arguments of a job."""
+    """The arguments of a job, or those that a run of it was requested with."""
 
     name: str
     function: str
     kwargs: str
     """See `tenure.core.arguments`."""
+    run: RunId | None = None
+    """The run; None: these are those of the job."""
 
 
 @dataclass(frozen=True, slots=True)

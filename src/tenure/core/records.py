@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Literal, NewType
 
 from tenure.core.cluster import NodeId
+from tenure.core.unfit import UnfitArguments
 
 Instant = float
 
@@ -242,6 +243,8 @@ class NodeFacts:
     """A digest of the parameters of its functions: it changes if stored arguments may no longer fit."""
     clock_offset: float | None = None
     """By how many seconds its machine's clock is ahead of the database's; None if that is not known."""
+    unfit: tuple[UnfitArguments, ...] = ()
+    """The stored arguments that do not fit its functions, as far as it was for this node to look."""
     label: str = ""
     """Its human-readable name, from its row."""
     plans: bool = False

@@ -87,6 +87,7 @@ def verdict(
         (overdue, f"{_many(overdue, 'due time')} overdue"),
         (orphaned, f"{_many(orphaned, 'job')} orphaned"),
         (removed, f"{_many(removed, 'job')} defined in code but removed"),
+        (any(one.cause == Cause.ARGUMENTS.value for one in attention), "stored arguments do not fit"),
         (failing, f"{counted(failing, 'job')} {'fails' if failing == 1 else 'fail'}"),
         (alerts, f"{_many(alerts, 'alert')} open"),
     ]

@@ -39,6 +39,7 @@ from tenure.core.records import (
     States,
 )
 from tenure.core.trigger_text import read_trigger, zone_of
+from tenure.core.unfit import UnfitArguments
 from tenure.errors import ConfigurationError
 from tenure.jobs import operations
 from tenure.jobs.run_log import with_gaps
@@ -129,6 +130,14 @@ class Lookup:
         orphaned = ledger.unserved(application, coverage.served, LIMIT)
         overdue = ledger.overdue(application, ledger.now() - SLACK, LIMIT)
         return concerns(coverage, orphaned, overdue, self._removed(ledger, coverage))
+
+    def unfit(self, ledger: Ledger, name: str | None = None) -> list[UnfitArguments]:
+        """The stored arguments that do not fit, or only those of one job."""
+        found = self.coverage(ledger).unfit
+        if name is None or not found:
+            return found
+        spec = self._row(ledger, name).spec
+        return [one for one in found if name in one.named or one.applies_to(spec.name, spec.function, spec.kwargs)]
 
     def nodes(self, ledger: Ledger) -> list[NodeView]:
         """The nodes that were not declared dead, by label."""

@@ -13,12 +13,13 @@ from dataclasses import replace
 from tenure.core import run_rules
 from tenure.core.keys import due_key
 from tenure.core.messages import JobChange, RunQuery, Synced
-from tenure.core.records import OPEN, Instant, JobId, JobRow, JobSpec, JobState, RunKind, RunState
+from tenure.core.records import OPEN, Instant, JobId, JobRow, JobSpec, JobState, RunId, RunKind, RunState
 from tenure.core.run_rules import Sync
+from tenure.core.unfit import UnfitArguments
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.definition_news import DefinitionNews, News
 from tenure.jobs.operations import refuse_parent
-from tenure.jobs.stored_arguments import ArgumentCheck, Unfit
+from tenure.jobs.stored_arguments import ArgumentCheck
 from tenure.stores.ledger import Ledger
 
 STORED = 2000
@@ -41,9 +42,9 @@ def preview(ledger: Ledger, definitions: Definitions, functions: Iterable[str]) 
     return [*told, *news.pools(brought.values())]
 
 
-def unfit(ledger: Ledger, definitions: Definitions) -> list[Unfit]:
-    """The stored jobs whose arguments the functions of this code do not take. A start brings those of jobs that the
-    code defines."""
+def unfit(ledger: Ledger, definitions: Definitions) -> list[UnfitArguments]:
+    """The stored jobs and requested runs whose arguments the functions of this code do not take. A start brings those
+    of jobs that the code defines."""
     check, after = ArgumentCheck(definitions.registry), ""
     brought = {job.name for job in definitions.jobs}
     while stored := ledger.stored_arguments(definitions.application, after, STORED):
@@ -51,6 +52,12 @@ def unfit(ledger: Ledger, definitions: Definitions) -> list[Unfit]:
         if len(stored) < STORED:
             break
         after = stored[-1].name
+    run = RunId(0)
+    while asked := ledger.requested_arguments(definitions.application, run, STORED):
+        check.look(asked)
+        if len(asked) < STORED:
+            break
+        run = asked[-1].run or run
     return list(check.found())
 
 

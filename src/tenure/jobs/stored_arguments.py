@@ -4,52 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from tenure.core.arguments import TAG, decode
 from tenure.core.messages import StoredArguments
+from tenure.core.unfit import LONGEST, UnfitArguments
 from tenure.errors import ConfigurationError
 from tenure.jobs.functions import Registry, bind_names, bind_values
-from tenure.util.plurals import counted
 
-NAMED = 5
-"""How many jobs a sentence names."""
 REMEMBERED = 1000
 """Verdicts that are kept: most jobs of a function have the same parameters."""
-
-
-@dataclass(slots=True)
-class Unfit:
-    """The jobs of one function whose arguments do not fit."""
-
-    function: str
-    problem: str
-    surely: bool
-    """True if the function cannot be called with them; False if they have other types than it declares."""
-    names: list[str] = field(default_factory=list)
-    """The first of them."""
-    count: int = 0
-
-    @property
-    def text(self) -> str:
-        """What is wrong, and what to do."""
-        more = self.count - len(self.names)
-        names = ", ".join(self.names) + (f" and {more} more" if more else "")
-        return (
-            f"{counted(self.count, 'stored job')} {'has' if self.count == 1 else 'have'} arguments that "
-            f"{self.function!r} does not take, so the runs {'will' if self.surely else 'may'} fail: {names}. "
-            f"{self.problem} Change them with scheduler.update(name, kwargs={{…}}), or let the function take both."
-        )
-
-    def as_dict(self) -> dict[str, object]:
-        """For JSON."""
-        return {
-            "function": self.function,
-            "surely": self.surely,
-            "jobs": self.count,
-            "some": self.names,
-            "text": self.text,
-        }
 
 
 class ArgumentCheck:
@@ -58,30 +21,31 @@ class ArgumentCheck:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._verdicts: dict[tuple[str, frozenset[str]], str] = {}
-        self._unfit: dict[tuple[str, bool], Unfit] = {}
+        self._unfit: dict[tuple[str, bool], UnfitArguments] = {}
 
     def look(self, stored: Iterable[StoredArguments]) -> None:
-        """Look at some more jobs."""
+        """Look at some more jobs, or runs that were requested."""
         for one in stored:
             if (found := self._problem(one.function, one.kwargs)) is not None:
-                unfit = self._unfit.setdefault((one.function, found.surely), found)
-                unfit.count += 1
-                if len(unfit.names) < NAMED:
-                    unfit.names.append(one.name)
+                problem, surely, given = found
+                key = one.function, surely
+                so_far = self._unfit.get(key) or UnfitArguments(one.function, problem[:LONGEST], surely)
+                self._unfit[key] = so_far.and_one(one.name, one.run, given)
 
-    def found(self) -> Iterator[Unfit]:
+    def found(self) -> Iterator[UnfitArguments]:
         """What does not fit, function by function."""
         return iter(self._unfit.values())
 
-    def _problem(self, name: str, kwargs: str) -> Unfit | None:
-        """Why these arguments do not fit, by the same rule as where they are written; None if they do."""
+    def _problem(self, name: str, kwargs: str) -> tuple[str, bool, frozenset[str]] | None:
+        """Why these arguments do not fit, by the same rule as where they are written; whether that is sure, and the
+        names of the arguments. None if they fit."""
         try:
             given = json.loads(kwargs) if TAG not in kwargs else decode(kwargs)
             names = frozenset(given)
         except (ValueError, TypeError, RecursionError) as error:
-            return Unfit(name, f"The arguments cannot be read: {error}", surely=True)
+            return f"The arguments cannot be read: {error}", True, frozenset()
         if not isinstance(given, dict):
-            return Unfit(name, f"The arguments cannot be read: {kwargs:.80} is not a JSON object.", surely=True)
+            return f"The arguments cannot be read: {kwargs:.80} is not a JSON object.", True, frozenset()
         function = self._registry.get(name)
         if function is None:
             return None
@@ -95,9 +59,9 @@ class ArgumentCheck:
                 self._verdicts.clear()
             self._verdicts[name, names] = said
         if said := self._verdicts[name, names]:
-            return Unfit(name, said, surely=True)
+            return said, True, names
         try:
             bind_values(function, given)
         except ConfigurationError as error:
-            return Unfit(name, str(error), surely=False)
+            return str(error), False, names
         return None

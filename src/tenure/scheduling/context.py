@@ -12,6 +12,7 @@ from tenure.core.cluster import NodeId
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.messages import Ending
 from tenure.core.records import Instant, RunId
+from tenure.core.unfit import UnfitArguments
 from tenure.jobs.functions import Registry
 from tenure.jobs.run_log import LogQueue
 from tenure.scheduling.agenda import Agenda
@@ -125,6 +126,8 @@ class LoopContext:
     agenda: Agenda = field(default_factory=Agenda)
     sender: AlertSender | None = None
     """Tells the sinks of this node. None: no alert is looked for."""
+    unfit: tuple[UnfitArguments, ...] = ()
+    """The stored arguments that did not fit when this node looked last."""
     identity: NodeId = ""
     """The node's id as of the last turn. The node may have another one by now."""
     resting: bool = False

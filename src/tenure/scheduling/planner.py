@@ -151,6 +151,7 @@ class Planner:
             socket.gethostname(),
             self._context.registry.signatures,
             self._clock_offset(),
+            self._context.unfit,
         )
 
     def _clock_offset(self) -> float | None:

@@ -149,6 +149,11 @@ class Ledger(AlertLedger, BackfillLedger):
         that have neither a trigger nor arguments: theirs are given when a run is requested."""
 
     @abstractmethod
+    def requested_arguments(self, application: str, after: RunId, limit: int) -> list[StoredArguments]:
+        """The arguments of PENDING and WAITING runs that were requested with arguments of their own, at most `limit`,
+        by number from after this one on. The cost does not depend on other runs."""
+
+    @abstractmethod
     def overdue(self, application: str, before: Instant, limit: int) -> list[Overdue]:
         """Due times of ACTIVE jobs whose grace was over before this instant although no attempt has begun, at most
         `limit` unplanned ones (earliest first) and at most `limit` with a run.

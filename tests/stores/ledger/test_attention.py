@@ -178,3 +178,27 @@ def test_stored_arguments_are_read_page_by_page_in_the_order_of_names(scene):
     assert sorted(one.name for one in found) == ["C", "a", "b", "d", "paused", "plain"]
     assert {one.name: (one.function, one.kwargs) for one in found}["b"] == ("f b", '{"n":1}')
     assert scene.ledger.stored_arguments("another application", "", 10) == []
+
+
+def test_arguments_of_requested_runs_are_read_page_by_page_until_they_begin(scene, worker):
+    for name in ("a", "b"):
+        scene.add(name, function=f"f {name}", trigger=None, kwargs='{"n":1}')
+    plain = scene.ask("a")
+    for n, name in enumerate(("a", "b", "a")):
+        scene.ask(name, kwargs=f'{{"n":{n}}}')
+    found, after = [], 0
+    while page := scene.ledger.requested_arguments(scene.application, after, 2):
+        found += page
+        after = page[-1].run
+    assert [one.run for one in found] == sorted(one.run for one in found)
+    assert {(one.name, one.function, one.kwargs) for one in found} == {
+        ("a", "f a", '{"n":0}'),
+        ("b", "f b", '{"n":1}'),
+        ("a", "f a", '{"n":2}'),
+    }
+    assert plain.id not in {one.run for one in found}
+    assert scene.ledger.requested_arguments("another application", 0, 10) == []
+    claimed = {run.id for run in worker.claim().runs}
+    assert len(claimed) > 1
+    left = {one.run for one in scene.ledger.requested_arguments(scene.application, 0, 10)}
+    assert left == {one.run for one in found} - claimed

@@ -11,6 +11,7 @@ from stores.ledger.scene import Scene
 from tenure.core.cluster import Acquire
 from tenure.core.keys import planner_of
 from tenure.core.records import NodeFacts
+from tenure.core.unfit import UnfitArguments, read
 from tenure.stores import store_for
 
 
@@ -32,6 +33,24 @@ def test_the_facts_of_a_live_node_are_read_as_they_were_written(scene, ledger):
         replace(written[0], label="b"),
     ]
     assert ledger.nodes("another application") == []
+
+
+UNFIT = (
+    UnfitArguments("f", "f has no parameter 'id'", True, 2, ("a", "b"), 1, ((7, "c"),), (("id",), ())),
+    UnfitArguments("g", "g takes id: str", False, 1, ("d",)),
+)
+
+
+def test_the_facts_tell_of_arguments_that_do_not_fit(scene, ledger, worker):
+    ledger.write_facts(_facts(scene, worker, "f", unfit=UNFIT))
+    assert ledger.nodes(scene.application)[0].unfit == UNFIT
+    ledger.write_facts(_facts(scene, worker, "f"))
+    assert ledger.nodes(scene.application)[0].unfit == ()
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", "7", "[7]", '[{"function": "f"}]', '[{"function": []}, null]'])
+def test_what_cannot_be_read_of_unfit_arguments_is_nothing(text):
+    assert read(text) == ()
 
 
 def test_what_a_node_writes_replaces_what_it_wrote_before(scene, ledger, worker):
@@ -109,7 +128,8 @@ def test_a_sweep_passes_by_the_set_of_a_node_that_writes_its_facts(ledger_databa
             [worker.id, scene.application, set_of],
         )
         scene.session.sweep()
-    assert [facts.functions for facts in scene.ledger.nodes(scene.application)] == [{"f"}]
+    (facts,) = scene.ledger.nodes(scene.application)
+    assert (facts.functions, facts.unfit) == ({"f"}, ()), "a release without `unfit` writes it without"
     scene.close()
 
 

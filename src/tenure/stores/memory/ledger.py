@@ -192,6 +192,16 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
             )
             return list(islice(found, limit))
 
+    def requested_arguments(self, application: str, after: RunId, limit: int) -> list[StoredArguments]:
+        with self._world.mutex:
+            found = [
+                StoredArguments(row.spec.name, row.spec.function, run.kwargs, run.id)
+                for row in self._tables.of(application)
+                for run in self._tables.keys[row.id].values()
+                if run.kwargs is not None and run.state in {RunState.PENDING, RunState.WAITING} and run.id > after
+            ]
+            return sorted(found, key=lambda one: one.run or 0)[:limit]
+
     def overdue(self, application: str, before: Instant, limit: int) -> list[Overdue]:
         with self._world.mutex:
             active = [row for row in self._tables.of(application) if row.state is JobState.ACTIVE]

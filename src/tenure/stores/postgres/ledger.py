@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tenure.core import patterns
+from tenure.core import patterns, unfit
 from tenure.core.cluster import NodeId
 from tenure.core.figures import Figures, FiguresRow, by_day, whole_days
 from tenure.core.job_options import rules_of
@@ -188,18 +188,19 @@ class PostgresLedger(PostgresAlerts, PostgresBackfills, Ledger):
             host=facts.host,
             signatures=facts.signatures,
             clock_offset=facts.clock_offset,
+            unfit=unfit.written(facts.unfit),
         )
 
     def remove_facts(self, node: NodeId, application: str) -> None:
         self._run("remove_facts", node=node, application=application)
 
     def nodes(self, application: str) -> list[NodeFacts]:
-        return [
-            NodeFacts(node, application, frozenset(names), None if queues is None else tuple(queues), *rest)
-            for node, names, queues, *rest in self._run(
-                "nodes", application=application, planner=planner_of(application)
-            )
-        ]
+        found = []
+        for node, names, queues, *rest in self._run("nodes", application=application, planner=planner_of(application)):
+            given = (*rest[:-4], unfit.read(rest[-4]), *rest[-3:])
+            facts = frozenset(names), None if queues is None else tuple(queues), *given
+            found.append(NodeFacts(node, application, *facts))
+        return found
 
     def silent(self, nodes: Iterable[NodeId]) -> set[NodeId]:
         ids = list(nodes)
@@ -221,6 +222,10 @@ class PostgresLedger(PostgresAlerts, PostgresBackfills, Ledger):
     def stored_arguments(self, application: str, after: str, limit: int) -> list[StoredArguments]:
         rows = self._run("stored_arguments", application=application, after=after, limit=limit)
         return [StoredArguments(*row) for row in rows]
+
+    def requested_arguments(self, application: str, after: RunId, limit: int) -> list[StoredArguments]:
+        rows = self._run("requested_arguments", application=application, after=after, limit=limit)
+        return [StoredArguments(name, function, kwargs, RunId(run)) for run, name, function, kwargs in rows]
 
     def overdue(self, application: str, before: Instant, limit: int) -> list[Overdue]:
         found = []

@@ -12,7 +12,7 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Any
 
-from tenure.core import patterns
+from tenure.core import patterns, unfit
 from tenure.core.cluster import NodeId
 from tenure.core.figures import Figures, FiguresRow, by_day, whole_days
 from tenure.core.job_options import rules_of
@@ -132,6 +132,7 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
                 host=facts.host,
                 signatures=facts.signatures,
                 clock_offset=facts.clock_offset,
+                unfit=unfit.written(facts.unfit),
             )
         self._wake(facts.application)
 
@@ -167,6 +168,15 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
                 self._connection, "stored_arguments", application=application, after=after, limit=limit
             ).fetchall()
         return [StoredArguments(str(name), str(function), str(kwargs)) for name, function, kwargs in found]
+
+    def requested_arguments(self, application: str, after: RunId, limit: int) -> list[StoredArguments]:
+        with self._read():
+            found = execute(
+                self._connection, "requested_arguments", application=application, after=after, limit=limit
+            ).fetchall()
+        return [
+            StoredArguments(str(name), str(function), str(kwargs), RunId(run)) for run, name, function, kwargs in found
+        ]
 
     def overdue(self, application: str, before: Instant, limit: int) -> list[Overdue]:
         with self._read():

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from tenure.core import unfit
 from tenure.core.job_options import rules_of, written_rules
 from tenure.core.messages import LogLine, Progress
 from tenure.core.records import (
@@ -195,7 +196,8 @@ def text_or_none(value: object) -> str | None:
 
 
 def node_facts(application: str, row: tuple[Any, ...]) -> NodeFacts:
-    node, names, queues, capacity, release, library, tzdata, host, signatures, offset, label, plans, joined_at = row
+    node, names, queues, capacity, release, library, tzdata, host, signatures, offset, *rest = row
+    found, label, plans, joined_at = rest
     return NodeFacts(
         node,
         application,
@@ -208,6 +210,7 @@ def node_facts(application: str, row: tuple[Any, ...]) -> NodeFacts:
         str(host),
         str(signatures),
         offset if isinstance(offset, float) else None,
+        unfit.read(found),
         str(label),
         bool(plans),
         clamped(joined_at) if isinstance(joined_at, int | float) else 0.0,

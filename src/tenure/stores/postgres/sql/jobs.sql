@@ -31,7 +31,7 @@ SELECT n.name FROM names n WHERE n.name IS NOT NULL
 -- Write what a node can run for an application.
 SELECT {schema}.write_facts(%(node)s::uuid, %(application)s, %(hash)s, %(names)s, %(queues)s, %(capacity)s::int,
                             %(release)s::bigint, %(library)s, %(tzdata)s, %(host)s, %(signatures)s,
-                            %(clock_offset)s::float8)
+                            %(clock_offset)s::float8, %(unfit)s)
 
 -- name: remove_facts
 -- Delete what a node can run for an application.
@@ -40,7 +40,7 @@ DELETE FROM {schema}.node_facts WHERE node = %(node)s::uuid AND application = %(
 -- name: nodes
 -- The live nodes of an application, and which of them is the planner.
 SELECT f.node::text, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, f.host, f.signatures,
-       f.clock_offset, n.label, e.name IS NOT NULL, date_part('epoch', n.joined_at)
+       f.clock_offset, f.unfit, n.label, e.name IS NOT NULL, date_part('epoch', n.joined_at)
   FROM {schema}.node n
   JOIN {schema}.node_facts f ON f.node = n.id AND f.application = %(application)s
   JOIN {schema}.function_set s ON s.hash = f.functions
@@ -65,6 +65,11 @@ SELECT id, name, function, queue
 -- name: stored_arguments
 -- The arguments of jobs, page by page.
 SELECT name, function, kwargs FROM {schema}.stored_arguments(%(application)s, %(after)s, %(limit)s::int)
+
+-- name: requested_arguments
+-- The arguments that runs were requested with, page by page.
+SELECT id, name, function, kwargs
+  FROM {schema}.requested_arguments(%(application)s, %(after)s::bigint, %(limit)s::int)
 
 -- name: overdue_jobs
 -- Active jobs whose next due time is past its grace and not planned. Spread and jitter come on top.

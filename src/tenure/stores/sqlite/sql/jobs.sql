@@ -25,13 +25,14 @@ INSERT INTO tenure_function_set (hash, names) VALUES (:hash, :names) ON CONFLICT
 -- name: write_facts
 -- Write what a node can run for an application.
 INSERT INTO tenure_node_facts (node, application, functions, queues, capacity, release, library, tzdata, host,
-                               signatures, clock_offset)
-SELECT id, :application, :hash, :queues, :capacity, :release, :library, :tzdata, :host, :signatures, :clock_offset
+                               signatures, clock_offset, unfit)
+SELECT id, :application, :hash, :queues, :capacity, :release, :library, :tzdata, :host, :signatures, :clock_offset,
+       :unfit
   FROM tenure_node WHERE id = :node AND state = 'alive'
 ON CONFLICT (node, application) DO UPDATE
-   SET (functions, queues, capacity, release, library, tzdata, host, signatures, clock_offset)
+   SET (functions, queues, capacity, release, library, tzdata, host, signatures, clock_offset, unfit)
      = (excluded.functions, excluded.queues, excluded.capacity, excluded.release, excluded.library, excluded.tzdata,
-        excluded.host, excluded.signatures, excluded.clock_offset)
+        excluded.host, excluded.signatures, excluded.clock_offset, excluded.unfit)
 
 -- name: remove_facts
 -- Delete what a node can run for an application.
@@ -40,7 +41,7 @@ DELETE FROM tenure_node_facts WHERE node = :node AND application = :application
 -- name: nodes
 -- The live nodes of an application, and which of them is the planner.
 SELECT f.node, s.names, f.queues, f.capacity, f.release, f.library, f.tzdata, f.host, f.signatures, f.clock_offset,
-       n.label, e.name IS NOT NULL, n.joined_at
+       f.unfit, n.label, e.name IS NOT NULL, n.joined_at
   FROM tenure_node n INDEXED BY tenure_node_alive
  CROSS JOIN tenure_node_facts f ON f.node = n.id AND f.application = :application
  CROSS JOIN tenure_function_set s ON s.hash = f.functions
@@ -74,6 +75,15 @@ SELECT name, function, kwargs FROM tenure_job
  WHERE application = :application AND name > :after AND +state <> 'removed'
    AND (trigger IS NOT NULL OR after IS NOT NULL OR kwargs <> '{}')
  ORDER BY name LIMIT :limit
+
+-- name: requested_arguments
+-- The arguments that runs were requested with, by number, page by page.
+SELECT r.id, j.name, j.function, r.kwargs
+  FROM tenure_run r INDEXED BY tenure_run_arguments
+ CROSS JOIN tenure_job j ON j.id = r.job
+ WHERE r.application = :application AND r.kwargs IS NOT NULL AND (r.state = 'pending' OR r.state = 'waiting')
+   AND r.id > :after
+ ORDER BY r.id LIMIT :limit
 
 -- name: overdue_jobs
 -- Active jobs whose next due time is past and not planned. The grace comes on top.

@@ -3,7 +3,8 @@
 -- Writes what a node can run for an application, if the node is alive.
 CREATE OR REPLACE FUNCTION {schema}.write_facts(
     of_node uuid, of_application text, set_hash text, set_names text[], of_queues text[], of_capacity int,
-    of_release bigint, of_library text, of_tzdata text, of_host text, of_signatures text, of_offset float8
+    of_release bigint, of_library text, of_tzdata text, of_host text, of_signatures text, of_offset float8,
+    of_unfit text DEFAULT ''
 ) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -12,13 +13,13 @@ BEGIN
     INSERT INTO {schema}.function_set (hash, names) VALUES (set_hash, set_names)
     ON CONFLICT (hash) DO UPDATE SET hash = excluded.hash;   -- locks it, so no sweep deletes it before it is referenced
     INSERT INTO {schema}.node_facts AS f (node, application, functions, queues, capacity, release, library, tzdata,
-                                          host, signatures, clock_offset)
+                                          host, signatures, clock_offset, unfit)
     VALUES (of_node, of_application, set_hash, of_queues, of_capacity, of_release, of_library, of_tzdata,
-            of_host, of_signatures, of_offset)
+            of_host, of_signatures, of_offset, of_unfit)
     ON CONFLICT (node, application) DO UPDATE
-       SET (functions, queues, capacity, release, library, tzdata, host, signatures, clock_offset)
+       SET (functions, queues, capacity, release, library, tzdata, host, signatures, clock_offset, unfit)
          = (excluded.functions, excluded.queues, excluded.capacity, excluded.release, excluded.library,
-            excluded.tzdata, excluded.host, excluded.signatures, excluded.clock_offset);
+            excluded.tzdata, excluded.host, excluded.signatures, excluded.clock_offset, excluded.unfit);
     PERFORM pg_notify('{channel}', '!' || of_application);
 END $$;
 
@@ -251,4 +252,21 @@ BEGIN
      WHERE j.application = app AND j.name > stored_arguments.after AND j.state <> 'removed'
        AND (j.trigger IS NOT NULL OR j.after IS NOT NULL OR j.kwargs <> '{}')
      ORDER BY j.name LIMIT at_most;
+END $$;
+
+-- The arguments of runs that were requested with their own and have not begun, by number, after this one.
+CREATE OR REPLACE FUNCTION {schema}.requested_arguments(of_application text, after bigint, at_most int)
+RETURNS TABLE (id bigint, name text, function text, kwargs text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
+DECLARE
+    app int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
+BEGIN
+    RETURN QUERY
+    SELECT r.id, j.name, j.function, r.kwargs
+      FROM (SELECT x.id, x.job, x.kwargs FROM {schema}.run x
+             WHERE x.application = app AND x.kwargs IS NOT NULL AND x.state <= 'waiting'
+               AND x.id > requested_arguments.after
+             ORDER BY x.id LIMIT at_most) r
+      JOIN {schema}.job j ON j.id = r.job
+     ORDER BY r.id;
 END $$;

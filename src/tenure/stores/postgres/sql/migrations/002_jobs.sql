@@ -33,6 +33,7 @@ CREATE TABLE {schema}.node_facts (
     host         text NOT NULL DEFAULT '',
     signatures   text NOT NULL DEFAULT '',
     clock_offset double precision,
+    unfit        text NOT NULL DEFAULT '',   -- JSON: see `core/unfit.py`
     PRIMARY KEY (node, application)
 );
 

@@ -78,6 +78,8 @@ CREATE INDEX run_final ON {schema}.run (job, scheduled_for) WHERE state > 'runni
 CREATE INDEX run_history ON {schema}.run (application, state, scheduled_for) WHERE state > 'running';
 -- Which followers are owed runs. A run of a job without followers is in here at no time.
 CREATE INDEX run_owed ON {schema}.run (application, job, id) WHERE owes AND state > 'running';
+-- Runs that were requested with arguments of their own and have not begun.
+CREATE INDEX run_arguments ON {schema}.run (application, id) WHERE kwargs IS NOT NULL AND state <= 'waiting';
 CREATE INDEX run_several ON {schema}.run (job, until) WHERE until IS NOT NULL;
 
 -- Of each slot, at most one run that no node has claimed.

@@ -21,6 +21,7 @@ CREATE TABLE tenure_node_facts (
     host         TEXT NOT NULL DEFAULT '',
     signatures   TEXT NOT NULL DEFAULT '',
     clock_offset REAL,
+    unfit        TEXT NOT NULL DEFAULT '',   -- JSON: see `core/unfit.py`
     PRIMARY KEY (node, application)
 ) WITHOUT ROWID;
 

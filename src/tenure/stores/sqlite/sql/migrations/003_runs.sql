@@ -66,6 +66,9 @@ CREATE INDEX tenure_run_of_application ON tenure_run (application, state, schedu
 -- Which followers are owed runs. A run of a job without followers is in here at no time.
 CREATE INDEX tenure_run_owed ON tenure_run (application, job, id)
  WHERE owes AND state <> 'pending' AND state <> 'waiting' AND state <> 'running';
+-- Runs that were requested with arguments of their own and have not begun.
+CREATE INDEX tenure_run_arguments ON tenure_run (application, id)
+ WHERE kwargs IS NOT NULL AND (state = 'pending' OR state = 'waiting');
 CREATE INDEX tenure_run_several ON tenure_run (job, until) WHERE until IS NOT NULL;
 
 -- Of each slot, at most one run that no node has claimed.
