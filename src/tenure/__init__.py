@@ -7,7 +7,7 @@ All it needs is a database. Whatever else users import is in `tenure.errors`, `t
 from tenure.async_election import AsyncElection, AsyncTerm
 from tenure.async_scheduler import AsyncScheduler
 from tenure.election import Election
-from tenure.errors import TenureError
+from tenure.errors import NotYet, TenureError
 from tenure.jobs.calls import Call, call
 from tenure.run import Run, current_run
 from tenure.scheduler import Scheduler
@@ -21,6 +21,7 @@ __all__ = [
     "AsyncTerm",
     "Call",
     "Election",
+    "NotYet",
     "Run",
     "Scheduler",
     "TenureError",

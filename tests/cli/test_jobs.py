@@ -1247,3 +1247,44 @@ def test_what_runs_says_for_how_long_and_how_far_it_is(url, tenure, jobs):
         assert re.search(r"running +greet .* so far on worker: 180 of 900 \(20 %\), invoices\n", tenure("status")[1])
         assert re.search(r"attempt 1 on worker: running for ", tenure("show", str(run.id))[1])
         go.set()
+
+
+def test_an_option_before_the_command_is_named(capsys):
+    for words, meant in (
+        (
+            ["--app", "nope", "status"],
+            "'--app' is an option, and options stand behind the command: `tenure status --app nope`",
+        ),
+        (["--json"], "'--json' is an option, and options stand behind the command: `tenure COMMAND [options]`"),
+    ):
+        with pytest.raises(SystemExit):
+            main(words)
+        said = capsys.readouterr().err
+        assert meant in said
+        assert "invalid choice" not in said
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_backfill_takes_its_span_as_options_too(tenure, capsys):
+    code, spelt, _ = tenure("backfill", "daily", "-3d", "-0s")
+    assert code == 0
+    assert tenure("backfill", "daily", "--since", "-3d")[:2] == (0, spelt)
+    assert tenure("backfill", "daily", "--since", "-3d", "--until", "-0s")[:2] == (0, spelt)
+    assert "Write one" in tenure("backfill", "daily", "-3d", "--since", "-2d")[2]
+    assert tenure("backfill", "daily", "--until", "-0s")[0] == 2
+    with pytest.raises(SystemExit):
+        tenure("backfill", "daily", "--sinse", "-3d")
+    assert "usage: tenure backfill" in capsys.readouterr().err
+
+
+def test_runs_of_a_pattern_of_jobs(tenure, asked, jobs, url):
+    for name in ("flap:1", "flap:2", "other"):
+        jobs.add("greet", every("1h"), name=name)
+    numbers = [jobs.run_now(name).id for name in ("flap:1", "flap:2", "flap:1")]
+    jobs.run_now("other")
+    later = jobs.run_at("flap:2", in_="2h").id
+    listed = [(run["id"], run["job"]) for run in asked("runs", "flap:*")]
+    assert listed == [(later, "flap:2"), (numbers[2], "flap:1"), (numbers[1], "flap:2"), (numbers[0], "flap:1")]
+    assert [run["id"] for run in asked("runs", "flap:*", "--limit", "1", "--until", "-0s")] == [numbers[2]]
+    assert [run.job for run in jobs.runs("fl?p:2", until="-0s")] == ["flap:2"]
+    assert tenure("runs", "nothing*")[:2] == (0, "no such runs\n")

@@ -111,7 +111,7 @@ def test_what_the_diff_says_is_what_the_start_logs(shop):
     assert shop.diff(second(shop.process())) == news  # it has changed nothing
     assert shop.started(second(shop.process())) == said(news)
     after = shop.diff(second(shop.process()))
-    assert [one for one in after if one.changes] == []
+    assert [one.name for one in after if one.changes] == ["old", "old:7"], "they ran until the nodes stopped"
     assert shop.started(second(shop.process())) == said(after)
 
 
@@ -151,4 +151,20 @@ def test_a_job_that_live_nodes_still_run_is_gone_with_the_deploy(any_url):
         assert (gone.kind.value, gone.name, gone.changes) == ("gone", "poll", True)
         assert gone.text.endswith("it runs until the nodes that have it are replaced")
     (_, gone) = service_of(new).look(lambda ledger: preview(ledger, definitions, definitions.registry.names))
-    assert not gone.changes
+    assert gone.changes, "it ran until the nodes stopped"
+    with new:
+        eventually(new.nodes)
+        (gone,) = service_of(new).look(lambda ledger: preview(ledger, definitions, definitions.registry.names))
+        assert (gone.name, gone.changes) == ("poll", False), "this release is deployed already"
+
+
+def test_a_job_on_request_that_is_gone_while_no_node_is_alive_changes_nothing(any_url):
+    old = Scheduler(any_url, application="shop")
+    old.job(name="asked")(body)
+    with old:
+        eventually(old.nodes)
+    new = Scheduler(any_url, application="shop")
+    new.job(name="other")(body)
+    definitions = service_of(new).definitions
+    told = service_of(new).look(lambda ledger: preview(ledger, definitions, definitions.registry.names))
+    assert [(one.name, one.changes) for one in told] == [("other", True), ("asked", False)]

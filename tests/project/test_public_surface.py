@@ -89,6 +89,7 @@ def test_a_public_object_shows_these_names_alone(seen, names):
 
 def test_the_package_exports_these_names():
     assert set(tenure.__all__) == {
+        "NotYet",
         *("AsyncElection", "AsyncScheduler", "AsyncTerm", "Election", "Run", "Scheduler", "Term"),
         *("Call", "call", "TenureError", "Trigger", "at", "calendar", "closed", "cron", "current_run", "every"),
     }

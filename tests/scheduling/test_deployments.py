@@ -201,3 +201,32 @@ def test_reset_in_the_other_colour():
         assert (await same.reset("poll")).changed_at is None
 
     asyncio.run(change_and_reset())
+
+
+FOLLOWS = """
+import logging, threading
+from tenure import Scheduler
+
+logging.basicConfig(level="INFO", format="%(message)s")
+scheduler = Scheduler({url!r}, application="shop")
+
+@scheduler.job
+def load(): pass
+
+@scheduler.after("load")
+def transform(): pass
+
+threading.Timer(1.0, scheduler.stop).start()
+scheduler.run(lines=True)
+"""
+
+
+def test_a_start_tells_what_a_new_job_follows(url, tenure):
+    code = FOLLOWS.format(url=url)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, timeout=60)
+    said = done.stdout + done.stderr
+    assert "job 'transform' is new: after load (success)\n" in said
+    assert re.search(r"transform'?:? +runs after load$", said, re.MULTILINE)
+    assert re.search(r"load'?:? +runs on request$", said, re.MULTILINE)
+    assert "due any more" not in said
+    assert "after load (success)" in tenure("jobs")[1]

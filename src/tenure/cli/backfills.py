@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from tenure.cli.elections import POLL
-from tenure.cli.jobs import application, shown_time
+from tenure.cli.jobs import NOW, application, shown_time
 from tenure.cli.output import RED, YELLOW, as_json, paint, say, show, table
 from tenure.cli.person import person
 from tenure.cli.times import here, short
@@ -29,6 +29,7 @@ _BAD = ("failed", "lost", "cancelled", "skipped", "left", "waiting", "running")
 
 def backfill(arguments: argparse.Namespace) -> int:
     """Run due times of the past, or show or steer a backfill."""
+    _read_span(arguments)
     numbered = arguments.target.isdecimal() and arguments.since is None
     _refuse_mixture(arguments, numbered=numbered)
     if numbered:
@@ -62,6 +63,19 @@ def backfill(arguments: argparse.Namespace) -> int:
     elif patience is not None:
         show(_sentence(ended))
     return _code(ended) if patience is not None else 0
+
+
+def _read_span(arguments: argparse.Namespace) -> None:
+    """Take --since and --until for the words that they are the same as."""
+    for word in ("since", "until"):
+        option = getattr(arguments, f"{word}_option")
+        if option is not None and getattr(arguments, word) is not None:
+            raise ConfigurationError(
+                f"backfill: --{word} {option} and {getattr(arguments, word)} are given. Write one."
+            )
+        setattr(arguments, word, getattr(arguments, word) if option is None else option)
+    if arguments.since_option is not None and arguments.until is None:
+        arguments.until = NOW
 
 
 def backfills(arguments: argparse.Namespace) -> int:

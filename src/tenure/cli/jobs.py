@@ -14,6 +14,7 @@ from tenure.cli.output import RED, YELLOW, as_json, paint, say, show, show_text,
 from tenure.cli.person import origin
 from tenure.cli.times import here, short
 from tenure.core.audit import OPEN, JobAudit
+from tenure.core.patterns import matches
 from tenure.core.trigger_text import common_zone, trigger_from
 from tenure.errors import ConfigurationError, RunError
 from tenure.jobs.queries import MAX_RUNS
@@ -64,7 +65,7 @@ def runs(arguments: argparse.Namespace) -> int:
 def _coming(scheduler: Scheduler, job: str | None, limit: int) -> list[RunView]:
     """The runs that were requested for a time to come, the nearest first."""
     coming = service_of(scheduler).look(lambda ledger: service_of(scheduler).lookup.coming(ledger, MAX_RUNS))
-    return [run for run in coming if job in {None, run.job}][:limit]
+    return [run for run in coming if job is None or matches(job, run.job)][:limit]
 
 
 def why(arguments: argparse.Namespace) -> int:

@@ -239,7 +239,7 @@ def _queries(command: Command) -> None:
             json=True,
         )
     )
-    runs.add_argument("job", metavar="JOB", nargs="?", help="the job (default: all)")
+    runs.add_argument("job", metavar="JOB", nargs="?", help="the job, or a pattern such as 'report:*' (default: all)")
     _span(runs, since=None)
     runs.add_argument("--state", action="append", choices=STATES, help="in this state; may be given several times")
     runs.add_argument("--limit", type=count, default=20, metavar="N", help="how many (default: 20)")
@@ -560,6 +560,8 @@ def _backfill(command: Command) -> None:
         "since", metavar="SINCE", nargs="?", help="from this time on: 2026-11-01T00:00Z, or -7d for a week ago"
     )
     backfill.add_argument("until", metavar="UNTIL", nargs="?", help="before this time")
+    backfill.add_argument("--since", dest="since_option", metavar="TIME", help="the same as SINCE")
+    backfill.add_argument("--until", dest="until_option", metavar="TIME", help="the same as UNTIL (default: now)")
     backfill.add_argument("--yes", action="store_true", help="run them (default: only list them)")
     backfill.add_argument(
         "--include",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import shlex
 import textwrap
 from collections.abc import Callable, Sequence
 
@@ -102,17 +103,27 @@ def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Nam
             parser.error(f"the command is missing: tenure {name} {arguments.name} -- command …")
         arguments.command = command
     if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        _commands(parser)[name].error(f"unrecognized arguments: {' '.join(unknown)}")
     return arguments
 
 
-def _known(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Refuse a command that does not exist, and name those that it may have been meant for."""
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parser of each command."""
     [added] = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001 - no other way
-    word = next((word for word in words if not word.startswith("-")), None)
-    if word is None or word in added.choices or words[0] != word:
+    return added.choices
+
+
+def _known(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Refuse a command that does not exist, and name those that it may have been meant for; and an option before the
+    command."""
+    commands, word = _commands(parser), words[0] if words else None
+    if word is None or word in {*commands, "-h", "--help", "--version"}:
         return
-    near = difflib.get_close_matches(word, added.choices, 3)
+    if word.startswith("-"):
+        place = next((place for place, other in enumerate(words) if other in commands), None)
+        meant = "tenure COMMAND [options]" if place is None else shlex.join(["tenure", *words[place:], *words[:place]])
+        parser.error(f"{word!r} is an option, and options stand behind the command: `{meant}`.")
+    near = difflib.get_close_matches(word, commands, 3)
     meant = f" Did you mean {' or '.join(f'`tenure {name}`' for name in near)}?" if near else ""
     parser.error(f"there is no command {word!r}.{meant} `tenure --help` lists all of them.")
 

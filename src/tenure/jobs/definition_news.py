@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from tenure.core.differences import Difference, before_and_after, differences, explained, in_force
+from tenure.core.following import told
 from tenure.core.messages import NewRun, Synced
 from tenure.core.records import Change, ChangeRecord, Instant, JobRow, JobSpec, JobState
 from tenure.core.trigger_text import first_sentence, zone_of
@@ -77,13 +78,14 @@ class News:
     """What changes in the definition, old and new."""
     remark: str = ""
     """What else there is to say, for readers who see kind, name and differences already."""
-    runs_now: bool = False
-    """For GONE: a live node has its function, so it runs until that node is replaced."""
+    ends: bool = False
+    """For GONE: a live node has its function, so it runs until that node is replaced; or no node is alive, and it has a
+    trigger, so it ran until the nodes stopped."""
 
     @property
     def changes(self) -> bool:
         """True if after a deploy something is or runs differently."""
-        return self.kind.written or self.runs_now
+        return self.kind.written or self.ends
 
 
 class DefinitionNews:
@@ -127,13 +129,15 @@ class DefinitionNews:
             return
         served = [(function, None) for function in functions - missing]
         having = {function for node in nodes for function in node.functions}
-        for job in sorted(self._ledger.unserved(self._application, served, GONE), key=lambda job: job.name):
+        gone = sorted(self._ledger.unserved(self._application, served, GONE), key=lambda job: job.name)
+        triggers = self._ledger.triggers({job.id for job in gone}) if replaced and not nodes else {}
+        for job in gone:
             runs_now, function = replaced and job.function in having, repr(job.function)
             remark = f"neither this process nor a live node of its release has the function {function}"
             if runs_now:
                 remark = f"this code lacks its function {function}; it runs until the nodes that have it are replaced"
             text = f"job {job.name!r} is gone from the code: {remark}"
-            yield News(NewsKind.GONE, job.name, text, remark=remark, runs_now=runs_now)
+            yield News(NewsKind.GONE, job.name, text, remark=remark, ends=runs_now or triggers.get(job.id) is not None)
 
     def pools(self, brought: Iterable[JobSpec]) -> Iterator[News]:
         """The pools of these jobs whose size no one has set. Asks nothing if no job names a pool."""
@@ -176,7 +180,7 @@ class DefinitionNews:
 
 
 def _new(job: JobRow) -> News:
-    trigger = first_sentence(explained(job.spec.trigger)) or "on request"
+    trigger = told(job.spec.rules) or first_sentence(explained(job.spec.trigger)) or "on request"
     return News(NewsKind.NEW, job.spec.name, f"job {job.spec.name!r} is new: {trigger}", remark=trigger)
 
 

@@ -24,7 +24,7 @@ from tenure.core.job_history import Spend, stretches
 from tenure.core.job_options import tag as tag_of
 from tenure.core.messages import ActionQuery, JobOutcome, JobPageQuery, JobQuery, Past, RunQuery
 from tenure.core.overdue import SLACK
-from tenure.core.patterns import checked, matches
+from tenure.core.patterns import checked, is_pattern, matches
 from tenure.core.records import (
     OPEN,
     ChangeRecord,
@@ -68,6 +68,8 @@ NEARBY = 1000
 """The most runs of a job that an explanation reads."""
 FIGURED = (10, 100_000)
 """Statistics of all jobs read at least this many runs of each job, and about this many in total."""
+SEVERAL = 500
+"""The most jobs that a pattern may stand for where the runs of each are asked for."""
 RECENT = 86400.0
 """Seconds in which failures count as recent."""
 FAILURES = 10_000
@@ -267,10 +269,23 @@ class Lookup:
         )
         if after is not None and (query.before is None or after[0] < query.before):
             query = replace(query, before=after[0], below=after[1])
+        if job is not None and is_pattern(job) and not ledger.jobs(self._application, job, removed=True):
+            return self.shown_runs(ledger, self._runs_of_several(ledger, job, query))
         rows = ledger.runs(query)
         if job is not None and not rows:
             self._row(ledger, job)
         return self.shown_runs(ledger, rows)
+
+    def _runs_of_several(self, ledger: Ledger, pattern: str, query: RunQuery) -> list[RunRow]:
+        """The runs of the jobs that a pattern stands for."""
+        jobs = self.rows(ledger, pattern, removed=True)
+        if len(jobs) > SEVERAL:
+            raise ConfigurationError(
+                f"runs: {pattern!r} stands for {len(jobs):,} jobs, and at most {SEVERAL} are looked at. Write a "
+                "pattern for fewer of them, or name none: then the runs of all jobs are listed."
+            )
+        rows = [row for job in jobs for row in ledger.runs(replace(query, job=job.spec.name))]
+        return sorted(rows, key=lambda row: (row.scheduled_for, row.id), reverse=True)[: query.limit]
 
     def run(self, ledger: Ledger, run: int | str, job: str | None = None) -> RunView:
         """One run with its attempts, by its number or by its key."""
